@@ -1,0 +1,34 @@
+# Two commands set up a fresh machine: `make live` and `make test`.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+
+.DEFAULT_GOAL := test
+.PHONY: live test check bench clean
+
+$(VENV)/.ok-live: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "torch~=2.13.0"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[live]"
+	@touch $@
+
+$(VENV)/.ok-dev: $(VENV)/.ok-live
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	@touch $@
+
+live: $(VENV)/.ok-live  ## watch the bundled engine decode
+	$(BIN)/tracetui live --model gemma-3-1b
+
+check: $(VENV)/.ok-dev  ## lint, format, types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: check  ## everything that must hold
+	$(BIN)/python -m pytest -n 2
+
+bench: $(VENV)/.ok-dev  ## measured ratios, beside the peers
+	$(BIN)/python -m tests.bench
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,1 @@
+"""What happened: the event schema, how it is written and how it is read."""

@@ -1,0 +1,1 @@
+"""Emitter: appends event lines to a file."""

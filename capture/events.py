@@ -1,0 +1,75 @@
+"""The event: one flat schema for every source. A line in a native file is a row in the frame."""
+
+import json
+import zlib
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+SCHEMA: Final = 1
+
+KINDS: Final = ("step", "span", "kernel", "counter", "memory", "mark")
+LENSES: Final = ("gpu", "wall", "wait", "host")
+CATEGORIES: Final = (
+    "matmul", "attention", "norm", "elementwise", "softmax", "reduce", "copy", "comm", "wait", "host",
+    "other",
+)  # fmt: skip
+PHASES: Final = ("prefill", "decode", "forward", "backward", "optimizer", "load")
+
+
+class Column(NamedTuple):
+    """One column of the event frame."""
+
+    name: str
+    type: str  # cat · i64 · i32 · f64
+    meaning: str
+
+
+COLUMNS: Final = (
+    Column("kind", "cat", "step, span, kernel, counter, memory or mark"),
+    Column("name", "cat", "as the source wrote it, cleaned of control bytes, never shortened"),
+    Column("t", "i64", "start in ns on the run's own clock; null: not on a timeline"),
+    Column("dur", "i64", "duration in ns; for an aggregate row the total"),
+    Column("count", "i64", "launches this row stands for"),
+    Column("step", "i64", "decode step, cycle or iteration"),
+    Column("phase", "cat", "prefill, decode, forward, backward, optimizer, load …"),
+    Column("layer", "i32", "transformer layer"),
+    Column("op", "cat", "role: attn.qkv, attn.core, mlp.down, lm_head, sample …"),
+    Column("category", "cat", "matmul, attention, norm, elementwise, softmax, reduce, copy, comm …"),
+    Column("lens", "cat", "which stopwatch: gpu, wall, wait or host; lenses are never added up"),
+    Column("track", "cat", "device, stream, thread or rank"),
+    Column("path", "cat", "scope path, parts joined by ' / '"),
+    Column("shape", "cat", "operand shapes, as 'm=1 n=4864 k=896'"),
+    Column("flops", "f64", "floating-point operations of the row"),
+    Column("bytes", "f64", "bytes read and written by the row; for memory rows the size"),
+    Column("min", "i64", "shortest instance in ns, only where the source printed it"),
+    Column("max", "i64", "longest instance in ns, likewise"),
+    Column("p50", "i64", "median instance in ns, likewise"),
+    Column("p95", "i64", "95th percentile in ns, likewise"),
+    Column("p99", "i64", "99th percentile in ns, likewise"),
+    Column("std", "i64", "standard deviation in ns, likewise"),
+    Column("value", "f64", "a counter's value"),
+    Column("unit", "cat", "the unit of value"),
+    Column("tokens", "i64", "of a step row: tokens it produced"),
+    Column("context", "i64", "of a step row: context length at its end"),
+    Column("batch", "i64", "of a step row: sequences in flight"),
+)
+
+PATH_SEPARATOR: Final = " / "
+
+_CRC: Final = b',"crc":"'
+_CRC_TAIL: Final = len(_CRC) + 8 + 2  # ,"crc":"xxxxxxxx"}
+
+
+def seal(record: Mapping[str, Any]) -> bytes:
+    """A record as one line that carries the checksum of its own bytes."""
+    body = json.dumps(record, separators=(",", ":"), allow_nan=False).encode()[:-1]
+    return body + _CRC + b'%08x"}\n' % zlib.crc32(body)
+
+
+def intact(line: bytes) -> bool:
+    """Whether a line's checksum holds; a line without one (written by hand) is taken as it is."""
+    line = line.rstrip()
+    tail = line[-_CRC_TAIL:]
+    if not tail.startswith(_CRC):
+        return True
+    return tail[len(_CRC) : -2] == b"%08x" % zlib.crc32(line[:-_CRC_TAIL])

@@ -1,0 +1,111 @@
+"""What was read, kept, repaired and dropped, so that no number stands without its losses."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from capture.text import clean
+
+Severity = Literal["notice", "data_loss", "error"]
+_OFFSETS = 5
+
+
+@dataclass(frozen=True)
+class Notice:
+    """One kind of thing that was noticed, with how often and where it first stood."""
+
+    id: str
+    severity: Severity
+    count: int
+    message: str
+    offsets: tuple[int, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "severity": self.severity,
+            "count": self.count,
+            "message": self.message,
+            "offsets": list(self.offsets),
+        }
+
+
+@dataclass(frozen=True)
+class ImportLog:
+    """The account of one import: read = kept + dropped."""
+
+    source: str = ""
+    format: str = ""
+    read: int = 0
+    repaired: int = 0
+    dropped: int = 0
+    notices: tuple[Notice, ...] = ()
+
+    @property
+    def kept(self) -> int:
+        return self.read - self.dropped
+
+    @property
+    def lost_data(self) -> bool:
+        return any(n.severity != "notice" for n in self.notices)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "source": self.source,
+            "format": self.format,
+            "read": self.read,
+            "kept": self.kept,
+            "repaired": self.repaired,
+            "dropped": self.dropped,
+            "notices": [n.as_dict() for n in self.notices],
+        }
+
+
+@dataclass
+class Log:
+    """The account while a loader still writes it."""
+
+    source: str = ""
+    format: str = ""
+    read: int = 0
+    repaired: int = 0
+    dropped: int = 0
+    _notices: dict[str, Notice] = field(default_factory=dict)
+
+    def note(
+        self, id: str, message: str, *, count: int = 1, at: int | None = None, severity: Severity = "notice"
+    ) -> None:
+        """Something a reader of the numbers should know."""
+        old = self._notices.get(id)
+        offsets = old.offsets if old else ()
+        if at is not None and len(offsets) < _OFFSETS:
+            offsets = (*offsets, at)
+        total = count + (old.count if old else 0)
+        self._notices[id] = Notice(id, severity, total, clean(message, 2000), offsets)
+
+    def drop(self, id: str, message: str, *, count: int = 1, at: int | None = None) -> None:
+        """Records that could not be kept."""
+        if count:
+            self.dropped += count
+            self.note(id, message, count=count, at=at, severity="data_loss")
+
+    def repair(self, id: str, message: str, *, count: int = 1, at: int | None = None) -> None:
+        """Records that were kept after a mend."""
+        if count:
+            self.repaired += count
+            self.note(id, message, count=count, at=at)
+
+    def freeze(self) -> ImportLog:
+        return ImportLog(
+            self.source, self.format, self.read, self.repaired, self.dropped, tuple(self._notices.values())
+        )
+
+    @classmethod
+    def of(cls, saved: Mapping[str, Any]) -> "Log":
+        """The account as it was saved in a native file or the cache."""
+        log = cls(saved["source"], saved["format"], saved["read"], saved["repaired"], saved["dropped"])
+        for n in saved["notices"]:
+            log._notices[n["id"]] = Notice(
+                n["id"], n["severity"], n["count"], n["message"], tuple(n["offsets"])
+            )
+        return log

@@ -1,0 +1,136 @@
+"""A Run: what happened in one execution, as metadata and one validated frame."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import polars as pl
+
+from capture.enrich import enrich
+from capture.events import CATEGORIES, COLUMNS, KINDS, LENSES
+from capture.importlog import ImportLog, Log
+from capture.text import clean
+
+DTYPES: Final[Mapping[str, pl.DataType]] = {
+    c.name: {"cat": pl.Categorical(), "i64": pl.Int64(), "i32": pl.Int32(), "f64": pl.Float64()}[c.type]
+    for c in COLUMNS
+}
+LONGEST_NS: Final = 1 << 62
+
+_CLOSED: Final = {"kind": KINDS, "lens": LENSES, "category": CATEGORIES}
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One execution. `tables` keeps whole what a source states that is not an event."""
+
+    name: str
+    meta: Mapping[str, Any]
+    events: pl.DataFrame
+    log: ImportLog
+    tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
+
+    def has(self, column: str) -> bool:
+        """Whether the source let a column be known."""
+        return column in self.events.columns
+
+
+def build(
+    name: str,
+    meta: Mapping[str, Any],
+    events: pl.DataFrame,
+    log: Log,
+    tables: Mapping[str, pl.DataFrame] | None = None,
+) -> Run:
+    """The door through which every loader passes: cast, clean, check, enrich, freeze."""
+    frame = _only_known(_cast(events))
+    frame = _clean_names(frame)
+    frame = _drop_impossible(frame, log)
+    frame = enrich(frame)
+    return Run(
+        name=clean(name, 200) or "run",
+        meta=clean_meta(meta),
+        events=_without_empty(frame).rechunk(),
+        log=log.freeze(),
+        tables={clean(k): _clean_table(t) for k, t in (tables or {}).items()},
+    )
+
+
+def with_log(run: Run, log: Log) -> Run:
+    """The run with the account of a whole import, once all of it is read."""
+    return replace(run, log=log.freeze())
+
+
+def clean_meta(value: Any) -> Any:
+    """Metadata with all its text cleaned."""
+    if isinstance(value, str):
+        return clean(value, 10_000)
+    if isinstance(value, Mapping):
+        return {clean(str(k), 200): clean_meta(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [clean_meta(v) for v in value]
+    return value
+
+
+def _cast(events: pl.DataFrame) -> pl.DataFrame:
+    unknown = set(events.columns) - set(DTYPES)
+    if unknown:
+        raise ValueError(f"columns that the schema does not know: {sorted(unknown)}")
+    return events.select(pl.col(c).cast(t) for c, t in DTYPES.items() if c in events.columns)
+
+
+def _only_known(frame: pl.DataFrame) -> pl.DataFrame:
+    """Programmer's errors, not the file's: a loader may write closed words only."""
+    if "kind" not in frame.columns:
+        frame = frame.insert_column(0, pl.lit("kernel", dtype=pl.Categorical()).alias("kind"))
+    for column, words in _CLOSED.items():
+        if column in frame.columns:
+            found = set(frame[column].unique().cast(pl.String).drop_nulls())
+            if not found <= set(words):
+                raise ValueError(f"{column} holds {sorted(found - set(words))}, known are {words}")
+    return frame
+
+
+def _clean_names(frame: pl.DataFrame) -> pl.DataFrame:
+    text = [c for c in frame.columns if frame.schema[c] == pl.Categorical and c not in _CLOSED]
+    return frame.with_columns(expr for c in text if (expr := _cleaned(frame, c)) is not None)
+
+
+def _cleaned(frame: pl.DataFrame, column: str) -> pl.Expr | None:
+    """An expression that swaps the few dirty names for clean ones, none when all are clean."""
+    dirty = {
+        old: new
+        for old in frame[column].unique().cast(pl.String).drop_nulls()
+        if (new := clean(old)) != old
+    }  # fmt: skip
+    if not dirty:
+        return None
+    return pl.col(column).cast(pl.String).replace(dirty).cast(pl.Categorical())
+
+
+def _clean_table(table: pl.DataFrame) -> pl.DataFrame:
+    text = [c for c, t in table.schema.items() if t == pl.String]
+    table = table.with_columns(
+        pl.col(c).map_elements(clean, return_dtype=pl.String, skip_nulls=True) for c in text
+    )
+    return table.rename({c: clean(c, 200) for c in table.columns})
+
+
+def _drop_impossible(frame: pl.DataFrame, log: Log) -> pl.DataFrame:
+    """Durations below zero or beyond 146 years belong to no sum."""
+    if "dur" not in frame.columns:
+        return frame
+    possible = pl.col("dur").is_null() | pl.col("dur").is_between(0, LONGEST_NS)
+    kept = frame.filter(possible)
+    log.drop(
+        "bad_duration", "durations that are negative or impossibly long", count=frame.height - kept.height
+    )
+    return kept
+
+
+def _without_empty(frame: pl.DataFrame) -> pl.DataFrame:
+    """A column that a source lacks is absent, not stored as nulls."""
+    if frame.is_empty():
+        return frame
+    empty = [c for c in frame.columns if c not in ("kind", "name") and frame[c].null_count() == frame.height]
+    return frame.drop(empty)

@@ -1,0 +1,1 @@
+"""Decode engines worth watching, in PyTorch and Triton."""

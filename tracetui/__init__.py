@@ -1,0 +1,1 @@
+"""The explorer: opens, watches and compares kernel profiles in a terminal."""

@@ -1,0 +1,7 @@
+"""`python -m tracetui`."""
+
+import sys
+
+from tracetui.cli import main
+
+sys.exit(main())

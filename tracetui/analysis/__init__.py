@@ -1,0 +1,1 @@
+"""Pure functions from frame to frame: no drawing, no files, no Textual."""

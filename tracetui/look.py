@@ -1,0 +1,33 @@
+"""How a person looks at a run: sort, filter, group, window, lens. A key replaces one field."""
+
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+Per = Literal["total", "step", "token"]
+
+GROUPS: Final = ("name", "op", "layer", "phase", "category", "shape", "track", "path")
+PERS: Final[tuple[Per, ...]] = ("total", "step", "token")
+
+
+@dataclass(frozen=True)
+class Look:
+    """Everything a view may be asked, beside the runs themselves."""
+
+    sort: str | None = None  # a column of the answer; None: the view's own order
+    descending: bool = True
+    filter: str = ""  # a regular expression on names
+    group: str = "name"
+    lens: str | None = None  # None: the lens that the view picks and names
+    phase: str | None = None
+    per: Per = "total"
+    window: tuple[int, int] | None = None  # first and last step that count
+    focus: tuple[tuple[str, Any], ...] = ()  # the row that was entered: key column, value
+    chosen: tuple[Any, ...] = ()  # rows picked for a chart
+    zoom: tuple[int, int] | None = None  # first and last ns on the timeline
+    cursor: tuple[int, int] = (0, 0)  # row, column in a drawing that has cells
+    full_names: bool = False
+    limit: int | None = None
+
+    @property
+    def focused(self) -> dict[str, Any]:
+        return dict(self.focus)

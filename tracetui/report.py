@@ -1,0 +1,132 @@
+"""Any view without a terminal: text, Markdown, CSV, JSON."""
+
+import csv
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import polars as pl
+
+from capture.run import Run
+from tracetui import units
+from tracetui.look import Look
+from tracetui.views import Answer, View, ask, ink
+
+SCHEMA: Final = 1
+
+
+def report(view: View, runs: Sequence[Run], look: Look, format: str = "table", *, width: int = 120) -> str:
+    """The view's answer in one of the formats."""
+    answer = ordered(ask(view, runs, look), look)
+    return FORMATS[format](view, runs, answer, look, width)
+
+
+def ordered(answer: Answer, look: Look) -> Answer:
+    """The answer sorted and cut as the look asks; a cut is said."""
+    rows, notes = answer.rows, list(answer.notes)
+    if look.sort is not None and look.sort in rows.columns:
+        rows = rows.sort(look.sort, descending=look.descending, nulls_last=True, maintain_order=True)
+    if look.limit is not None and rows.height > look.limit:
+        notes.append(f"{look.limit} of {rows.height} rows shown")
+        rows = rows.head(look.limit)
+    return Answer(rows, tuple(notes), answer.key, answer.parts, answer.missing)
+
+
+def as_json(view: View, runs: Sequence[Run], answer: Answer, look: Look, width: int) -> str:
+    envelope = {
+        "schema": SCHEMA,
+        "view": view.name,
+        "runs": [run_entry(r) for r in runs],
+        "import": [r.log.as_dict() for r in runs],
+        "columns": answer.rows.columns,
+        "rows": answer.rows.to_dicts(),
+        "notes": list(answer.notes),
+    }
+    return json.dumps(envelope, ensure_ascii=True, allow_nan=False, default=str)
+
+
+def run_entry(run: Run) -> dict[str, Any]:
+    """What a reader needs to know a run by."""
+    known = ("model", "device", "dtype", "quant", "weights", "batch")
+    return {
+        "name": run.name,
+        "source": run.log.source,
+        "format": run.log.format,
+        **{k: run.meta.get(k) for k in known},
+        "events": run.events.height,
+    }
+
+
+def as_csv(view: View, runs: Sequence[Run], answer: Answer, look: Look, width: int) -> str:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(answer.rows.columns)
+    writer.writerows([_csv_cell(v) for v in row] for row in answer.rows.iter_rows())
+    return out.getvalue()
+
+
+def _csv_cell(value: Any) -> Any:
+    """A cell that no spreadsheet takes for a formula."""
+    if isinstance(value, list):
+        return " ".join("" if v is None else str(v) for v in value)
+    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
+        return "'" + value
+    return value
+
+
+def as_markdown(view: View, runs: Sequence[Run], answer: Answer, look: Look, width: int) -> str:
+    columns = answer.rows.columns
+    lines = [f"### {view.title}: {', '.join(r.name for r in runs)}", ""]
+    if columns:
+        numeric = [answer.rows.schema[c].is_numeric() for c in columns]
+        lines += [
+            "| " + " | ".join(units.heading(c) for c in columns) + " |",
+            "|" + "|".join("--:" if n else ":--" for n in numeric) + "|",
+        ]
+        lines += ["| " + " | ".join(cells) + " |" for cells in _cells(answer.rows, escape=True)]
+    return "\n".join([*lines, "", *(f"- {n}" for n in answer.notes)]).rstrip() + "\n"
+
+
+def as_table(view: View, runs: Sequence[Run], answer: Answer, look: Look, width: int) -> str:
+    """What the pane shows, as text."""
+    if view.draw is not None and not answer.missing:
+        body = ink.plain(view.draw(answer, look, ink.Size(width, 40)))
+    else:
+        body = _columns(answer.rows)
+    return "\n".join([body, *(f"note: {n}" for n in answer.notes)]).strip("\n") + "\n"
+
+
+def _columns(rows: pl.DataFrame) -> str:
+    """Columns wide enough for all they hold; numbers to the right."""
+    if not rows.columns:
+        return ""
+    cells = [[units.heading(c) for c in rows.columns], *_cells(rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(rows.columns))]
+    right = [rows.schema[c].is_numeric() for c in rows.columns]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(w) if r else cell.ljust(w) for cell, w, r in zip(row, widths, right, strict=True)
+        ).rstrip()
+        for row in cells
+    )
+
+
+def _cells(rows: pl.DataFrame, escape: bool = False) -> list[list[str]]:
+    out = []
+    for row in rows.iter_rows():
+        cells = [
+            ink.sparkline(v, 20) if isinstance(v, list) else units.cell(c, v)
+            for c, v in zip(rows.columns, row, strict=True)
+        ]
+        out.append([c.replace("|", "\\|") for c in cells] if escape else cells)
+    return out
+
+
+Formatter = Callable[[View, Sequence[Run], Answer, Look, int], str]
+FORMATS: Final[Mapping[str, Formatter]] = {
+    "table": as_table,
+    "json": as_json,
+    "csv": as_csv,
+    "md": as_markdown,
+}

@@ -1,0 +1,1 @@
+"""Widgets that show one drawing or one table each."""

@@ -1,0 +1,77 @@
+"""ns, bytes and shares as strings, once. A column's name says how its values are written."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+ABSENT: Final = "–"
+
+_TIME: Final = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
+_SIZE: Final = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
+_RATE: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+
+
+def duration(ns: float) -> str:
+    """Four significant digits with the unit that fits: 975.3 ms, 15.48 ms, 812 ns."""
+    return f"{ns:,.0f} ns" if abs(ns) < 1000 else _scaled(ns, _TIME, " ")
+
+
+def size(n: float) -> str:
+    return f"{n:,.0f} B" if abs(n) < 1024 else _scaled(n, _SIZE, " ")
+
+
+def share(fraction: float) -> str:
+    return f"{100 * fraction:.1f}%"
+
+
+def number(value: float) -> str:
+    if isinstance(value, int) or float(value).is_integer():
+        return f"{int(value):,}"
+    return f"{value:,.4g}" if abs(value) < 1e6 else _scaled(value, _RATE, "")
+
+
+def rate(per_second: float) -> str:
+    return _scaled(per_second, _RATE, " ")
+
+
+def signed(text: str, value: float) -> str:
+    return f"+{text}" if value > 0 else text
+
+
+def _scaled(value: float, scale: Sequence[tuple[float, str]], gap: str) -> str:
+    factor, unit = next((s for s in scale if abs(value) >= s[0] * 0.99995), scale[-1])
+    x = value / factor
+    digits = 0 if abs(x) >= 1000 else 1 if abs(x) >= 100 else 2 if abs(x) >= 10 else 3
+    return f"{x:,.{digits}f}{gap}{unit}".rstrip()
+
+
+_BY_SUFFIX: Final[tuple[tuple[str, Callable[[Any], str]], ...]] = (
+    ("_ns", duration),
+    ("_bytes", size),
+    ("share", share),
+    ("_pct", lambda v: f"{v:.1f}%"),
+    ("_per_s", rate),
+)
+
+
+def writer(column: str) -> Callable[[Any], str]:
+    """How the values of a column are written."""
+    return next((w for suffix, w in _BY_SUFFIX if column.endswith(suffix)), _plain)
+
+
+def cell(column: str, value: Any) -> str:
+    return ABSENT if value is None else writer(column)(value)
+
+
+def heading(column: str) -> str:
+    """A column's name as a person reads it: total_ns → total."""
+    for suffix in ("_ns", "_bytes", "_pct"):
+        column = column.removesuffix(suffix)
+    return column.replace("_per_s", "/s").replace("_", " ")
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        return number(value)
+    return str(value)

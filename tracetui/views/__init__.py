@@ -1,0 +1,75 @@
+"""Every view, one module each: what to ask the runs, and how to draw the answer."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Final, cast
+
+import polars as pl
+
+from capture.errors import UsageError
+from capture.run import Run
+from tracetui.look import Look
+from tracetui.views.ink import Line, Size
+
+# A view is one module here and one line in this tuple; the order is the order of the tabs.
+VIEWS: Final = ("kernels",)
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """Rows, with the notes without which they would mislead."""
+
+    rows: pl.DataFrame
+    notes: tuple[str, ...] = ()
+    key: tuple[str, ...] = ()  # columns that name a row: what Enter drills by
+    parts: Mapping[str, pl.DataFrame] = field(default_factory=dict)  # further frames that a drawing needs
+    missing: tuple[str, ...] = ()  # columns the source lacks, when it cannot feed the view
+
+
+@dataclass(frozen=True)
+class View:
+    """A question and a drawing."""
+
+    name: str
+    title: str
+    answer: Callable[[Sequence[Run], Look], Answer]
+    draw: Callable[[Answer, Look, Size], list[Line]] | None = None  # None: the rows are a table
+    needs: frozenset[str] = frozenset()  # event columns, or `table:NAME`
+    runs: int = 1
+    key: str = ""  # the key that opens it, when it is no numbered tab
+    columns: tuple[str, ...] = ()  # columns by falling importance, for narrow screens; empty: as they come
+
+
+def views() -> list[View]:
+    return [cast(View, import_module(f"tracetui.views.{name}").VIEW) for name in VIEWS]
+
+
+def view(name: str) -> View:
+    """The view of a name."""
+    found = {v.name: v for v in views()}
+    if name not in found:
+        raise UsageError(f"no view is called {name!r}", todo=f"choose one of: {', '.join(found)}")
+    return found[name]
+
+
+def missing(view: View, runs: Sequence[Run]) -> tuple[str, ...]:
+    """What the view needs and a run does not have, by name."""
+    return tuple(
+        sorted({need for need in view.needs for run in runs[: max(1, view.runs)] if not _has(run, need)})
+    )
+
+
+def _has(run: Run, need: str) -> bool:
+    table = need.removeprefix("table:")
+    return table in run.tables if table != need else run.has(need)
+
+
+def ask(view: View, runs: Sequence[Run], look: Look) -> Answer:
+    """The answer, or an empty one that says which column is missing."""
+    gone = missing(view, runs)
+    if gone:
+        names = " and ".join(gone)
+        note = f"this source does not tell {names}; the {view.title.lower()} view needs it"
+        return Answer(pl.DataFrame(), (note,), missing=gone)
+    return view.answer(runs, look)
