@@ -1,41 +1,113 @@
 """The command line: argv in, an exit code out; the only place that prints an error."""
 
 import argparse
+import os
+import signal
 import sys
+import traceback
 from collections.abc import Sequence
+from typing import Final
 
 from capture.errors import CaptureError
+from tracetui import verbs
+
+INTERNAL_ERROR: Final = 70
+EPILOG: Final = """\
+exit codes: 0 ok, or nothing got worse · 1 a regression was found · 2 usage · 3 input unreadable ·
+4 input partial under --strict, or runs not comparable · 5 the engine failed · 70 a fault of tracetui ·
+130, 143, 129 ended by SIGINT, SIGTERM, SIGHUP
+"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    args = parser().parse_args(argv)
+    """Runs one command; every way out has its exit code, and none is zero after an error."""
+    _tame_streams()
     try:
-        return int(args.run(args) or 0)
+        code = _run(list(sys.argv[1:] if argv is None else argv))
+        sys.stdout.flush()
     except CaptureError as e:
-        print(f"tracetui: {e}", file=sys.stderr)
-        return e.exit_code
+        _tell(str(e))
+        code = e.exit_code
+    except KeyboardInterrupt:
+        code = 128 + signal.SIGINT
+    except BrokenPipeError:
+        code = 128 + signal.SIGPIPE
+    except OSError as e:
+        _tell(f"cannot go on: {e.strerror or e}")
+        code = 3
+    except Exception as e:
+        code = _crashed(e)
+    _close_stdout()
+    return code
 
 
-def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(prog="tracetui", description="watch, open and compare kernel profiles")
-    verbs = top.add_subparsers(required=True, metavar="COMMAND")
-    report = verbs.add_parser("report", help="print a view")
-    report.add_argument("view")
-    report.add_argument("files", nargs="+", metavar="FILE")
-    report.add_argument("--format", choices=("table", "json", "csv", "md"), default="table")
-    report.add_argument("--run", dest="which")
-    report.set_defaults(run=_report)
-    return top
+def _run(argv: list[str]) -> int:
+    command, rest = _command(argv)
+    if command is None:
+        return _overview(rest)
+    chosen = verbs.verb(command)
+    parser = argparse.ArgumentParser(f"tracetui {command}", description=verbs.VERBS[command], epilog=EPILOG)
+    chosen.options(parser)
+    return chosen.run(parser.parse_args(rest))
 
 
-def _report(args: argparse.Namespace) -> int:
-    from capture.loaders import load_all
-    from tracetui.look import Look
-    from tracetui.report import report
-    from tracetui.views import view
+def _command(argv: list[str]) -> tuple[str | None, list[str]]:
+    """The verb, where a file alone means open and two with --diff mean diff."""
+    if not argv or argv[0] in ("-h", "--help", "--version"):
+        return None, argv
+    if argv[0] in verbs.VERBS:
+        return argv[0], argv[1:]
+    if "--diff" in argv and "diff" in verbs.VERBS:
+        return "diff", [a for a in argv if a != "--diff"]
+    return "open", argv
 
-    runs = load_all(args.files)
-    if args.which:
-        runs = [r for i, r in enumerate(runs, 1) if args.which in r.name or args.which == str(i)]
-    sys.stdout.write(report(view(args.view), runs, Look(), args.format))
-    return 0
+
+def _overview(argv: list[str]) -> int:
+    if "--version" in argv:
+        from importlib.metadata import version
+
+        print(f"tracetui {version('tracetui')}")
+        return 0
+    print("usage: tracetui FILE… | COMMAND …\n\nwatch, open and compare LLM-inference kernel profiles\n")
+    for name, help_text in verbs.VERBS.items():
+        print(f"  {name:10} {help_text}")
+    print(
+        f"\n`tracetui COMMAND --help` tells its options; a file without a command is opened\n\n{EPILOG}",
+        end="",
+    )
+    return 0 if argv else 2
+
+
+def _tame_streams() -> None:
+    """A terminal that knows no Unicode gets question marks, never a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123
+
+
+def _close_stdout() -> None:
+    """What could not be written any more must not fail a second time at exit."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def _tell(text: str) -> None:
+    print(f"tracetui: {text}", file=sys.stderr)
+
+
+def _crashed(error: Exception) -> int:
+    """A fault of our own: one sentence, and the traceback in a file."""
+    from capture.places import crash_file
+    from capture.text import clean
+
+    report = "".join(traceback.format_exception(error))
+    place = crash_file(report)
+    told = f"; the details are in {place}" if place else ""
+    _tell(f"a fault of its own: {type(error).__name__}: {clean(str(error), 300)}{told}")
+    return INTERNAL_ERROR

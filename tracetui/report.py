@@ -4,22 +4,42 @@ import csv
 import io
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import polars as pl
 
 from capture.run import Run
 from tracetui import units
+from tracetui.analysis.select import total
 from tracetui.look import Look
 from tracetui.views import Answer, View, ask, ink
 
 SCHEMA: Final = 1
 
 
-def report(view: View, runs: Sequence[Run], look: Look, format: str = "table", *, width: int = 120) -> str:
-    """The view's answer in one of the formats."""
-    answer = ordered(ask(view, runs, look), look)
-    return FORMATS[format](view, runs, answer, look, width)
+@dataclass(frozen=True, eq=False)
+class Report:
+    """An answer and all that a format may say about it."""
+
+    view: View
+    runs: Sequence[Run]  # every run of the input
+    asked: Sequence[Run]  # those that the answer speaks of
+    answer: Answer
+    look: Look
+    width: int
+
+
+def report(
+    view: View, runs: Sequence[Run], look: Look, format: str = "table", *, chosen: int = 0, width: int = 120
+) -> str:
+    """The view's answer in one of the formats; a view of one run takes the chosen one."""
+    asked = runs if view.runs > 1 else runs[chosen : chosen + 1]
+    answer = ordered(ask(view, asked, look), look)
+    if len(runs) > len(asked):
+        names = ", ".join(f"{i}: {r.name}" for i, r in enumerate(runs, 1))
+        answer = replace(answer, notes=(f"run {chosen + 1} of {len(runs)} ({names})", *answer.notes))
+    return FORMATS[format](Report(view, runs, asked, answer, look, width))
 
 
 def ordered(answer: Answer, look: Look) -> Answer:
@@ -30,23 +50,29 @@ def ordered(answer: Answer, look: Look) -> Answer:
     if look.limit is not None and rows.height > look.limit:
         notes.append(f"{look.limit} of {rows.height} rows shown")
         rows = rows.head(look.limit)
-    return Answer(rows, tuple(notes), answer.key, answer.parts, answer.missing)
+    return replace(answer, rows=rows, notes=tuple(notes))
 
 
-def as_json(view: View, runs: Sequence[Run], answer: Answer, look: Look, width: int) -> str:
+def as_json(told: Report) -> str:
     envelope = {
         "schema": SCHEMA,
-        "view": view.name,
-        "runs": [run_entry(r) for r in runs],
-        "import": [r.log.as_dict() for r in runs],
-        "columns": answer.rows.columns,
-        "rows": answer.rows.to_dicts(),
-        "notes": list(answer.notes),
+        "view": told.view.name,
+        "runs": [run_entry(r, selected=r in told.asked) for r in told.runs],
+        "import": [r.log.as_dict() for r in told.runs],
+        "columns": told.answer.rows.columns,
+        "rows": _finite(told.answer.rows).to_dicts(),
+        "notes": list(told.answer.notes),
     }
     return json.dumps(envelope, ensure_ascii=True, allow_nan=False, default=str)
 
 
-def run_entry(run: Run) -> dict[str, Any]:
+def _finite(rows: pl.DataFrame) -> pl.DataFrame:
+    """JSON knows no NaN and no infinity: they become null."""
+    floats = [c for c, t in rows.schema.items() if t.is_float()]
+    return rows.with_columns(pl.when(pl.col(c).is_finite()).then(pl.col(c)).alias(c) for c in floats)
+
+
+def run_entry(run: Run, *, selected: bool) -> dict[str, Any]:
     """What a reader needs to know a run by."""
     known = ("model", "device", "dtype", "quant", "weights", "batch")
     return {
@@ -55,14 +81,16 @@ def run_entry(run: Run) -> dict[str, Any]:
         "format": run.log.format,
         **{k: run.meta.get(k) for k in known},
         "events": run.events.height,
+        "total_ns": total(run),
+        "selected": selected,
     }
 
 
-def as_csv(view: View, runs: Sequence[Run], answer: Answer, look: Look, width: int) -> str:
+def as_csv(told: Report) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(answer.rows.columns)
-    writer.writerows([_csv_cell(v) for v in row] for row in answer.rows.iter_rows())
+    writer.writerow(told.answer.rows.columns)
+    writer.writerows([_csv_cell(v) for v in row] for row in told.answer.rows.iter_rows())
     return out.getvalue()
 
 
@@ -75,9 +103,9 @@ def _csv_cell(value: Any) -> Any:
     return value
 
 
-def as_markdown(view: View, runs: Sequence[Run], answer: Answer, look: Look, width: int) -> str:
-    columns = answer.rows.columns
-    lines = [f"### {view.title}: {', '.join(r.name for r in runs)}", ""]
+def as_markdown(told: Report) -> str:
+    answer, columns = told.answer, told.answer.rows.columns
+    lines = [f"### {told.view.title}: {', '.join(r.name for r in told.asked)}", ""]
     if columns:
         numeric = [answer.rows.schema[c].is_numeric() for c in columns]
         lines += [
@@ -88,10 +116,11 @@ def as_markdown(view: View, runs: Sequence[Run], answer: Answer, look: Look, wid
     return "\n".join([*lines, "", *(f"- {n}" for n in answer.notes)]).rstrip() + "\n"
 
 
-def as_table(view: View, runs: Sequence[Run], answer: Answer, look: Look, width: int) -> str:
+def as_table(told: Report) -> str:
     """What the pane shows, as text."""
-    if view.draw is not None and not answer.missing:
-        body = ink.plain(view.draw(answer, look, ink.Size(width, 40)))
+    answer, draw = told.answer, told.view.draw
+    if draw is not None and not answer.missing:
+        body = ink.plain(draw(answer, told.look, ink.Size(told.width, 40)))
     else:
         body = _columns(answer.rows)
     return "\n".join([body, *(f"note: {n}" for n in answer.notes)]).strip("\n") + "\n"
@@ -123,7 +152,7 @@ def _cells(rows: pl.DataFrame, escape: bool = False) -> list[list[str]]:
     return out
 
 
-Formatter = Callable[[View, Sequence[Run], Answer, Look, int], str]
+Formatter = Callable[[Report], str]
 FORMATS: Final[Mapping[str, Formatter]] = {
     "table": as_table,
     "json": as_json,

@@ -8,9 +8,14 @@ from typing import Final, Protocol, cast
 from capture.errors import UnreadableError
 from capture.run import Run
 from capture.source import Head, Source
+from capture.strangers import FORMATS_HINT, explain
+from capture.text import clean
 
 # A format is one module here and one line in this tuple; the order decides nothing.
 LOADERS: Final[tuple[str, ...]] = ()
+
+
+MOST_FILES: Final = 2000
 
 
 class Loader(Protocol):
@@ -34,20 +39,42 @@ def recognise(head: Head) -> list[Loader]:
     return [loader for loader in loaders() if loader.sniff(head)]
 
 
-def load(path: str | Path) -> list[Run]:
+def load(path: str | Path, *, cache: bool = True) -> list[Run]:
     """All runs of one file."""
     source = Source.of(path)
     claims = recognise(source.head)
     if not claims:
-        from capture.strangers import explain
-
         raise explain(source)
     source.log.format = claims[0].FORMAT
-    runs = claims[0].load(source)
+    runs = _loaded(claims[0], source)
     if not any(run.events.height or run.tables for run in runs):
         raise UnreadableError(f"holds no event that could be read as {claims[0].FORMAT}", where=source.label)
     return runs
 
 
-def load_all(paths: Sequence[str | Path]) -> list[Run]:
-    return [run for path in paths for run in load(path)]
+def _loaded(loader: Loader, source: Source) -> list[Run]:
+    """A loader's runs; what no loader may let through becomes the one sentence here."""
+    try:
+        return loader.load(source)
+    except (RecursionError, MemoryError) as e:
+        why = "it is nested too deeply" if isinstance(e, RecursionError) else "there is not enough memory"
+        raise UnreadableError(f"could not be read as {loader.FORMAT}", where=source.label, why=why) from None
+
+
+def load_all(paths: Sequence[str | Path], *, cache: bool = True) -> list[Run]:
+    """All runs of all files; a folder stands for the profiles in it."""
+    return [run for path in gather(paths) for run in load(path, cache=cache)]
+
+
+def gather(paths: Sequence[str | Path]) -> list[str | Path]:
+    """The files that are meant: a folder gives those of its files that a loader claims."""
+    return [file for path in paths for file in (_profiles(Path(path)) if Path(path).is_dir() else [path])]
+
+
+def _profiles(folder: Path) -> list[Path]:
+    files = sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith("."))
+    found = [p for p in files[:MOST_FILES] if recognise(Source.of(p).head)]
+    if not found:
+        what = f"is a folder without profiles (looked into {min(len(files), MOST_FILES)} files)"
+        raise UnreadableError(what, where=clean(str(folder), 4096), todo=FORMATS_HINT)
+    return found

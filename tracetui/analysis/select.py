@@ -30,6 +30,13 @@ def lens(run: Run, look: Look) -> str | None:
     return known[0] if known else None
 
 
+def total(run: Run) -> int | None:
+    """The time of all kernel rows under the lens in use, in ns."""
+    if not run.has("dur"):
+        return None
+    return int(timed(run, Look()).select(pl.col("dur").sum()).collect().item())
+
+
 def phases(run: Run) -> list[str]:
     """The phases of a run, in the order in which they begin."""
     if not run.has("phase"):

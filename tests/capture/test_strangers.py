@@ -1,0 +1,85 @@
+"""Every input that is no profile is named for what it is, in one sentence."""
+
+import gzip
+import os
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from capture.errors import UnreadableError
+from capture.loaders import load, load_all
+
+CASES = {
+    "empty": (b"", "is empty"),
+    "blank": (b" \n\n ", "nothing but blanks"),
+    "zeros": (b"\0" * 4096, "nothing but blanks or zeros"),
+    "zip": (b"PK\x03\x04" + bytes(60), "zip archive"),
+    "bzip2": (b"BZh91AY" + bytes(20), "bunzip2"),
+    "xz": (b"\xfd7zXZ\x00" + bytes(20), "unxz"),
+    "zstd": (b"\x28\xb5\x2f\xfd" + bytes(20), "zstd -d"),
+    "elf": (b"\x7fELF\x02\x01" + bytes(60), "ELF"),
+    "png": (b"\x89PNG\r\n\x1a\n" + bytes(60), "picture"),
+    "parquet": (b"PAR1" + bytes(60) + b"PAR1", "Parquet"),
+    "pickle": (b"\x80\x04\x95" + bytes(60), "never opened because it can run code"),
+    "html": (b"<!DOCTYPE html>\n<html><body>404</body></html>", "HTML page"),
+    "git-lfs": (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n", "git lfs pull"),
+    "xplane": (b"\x0a\x12/host:metadata" + bytes(60), "xplane"),
+    "safetensors": ((64).to_bytes(8, "little") + b'{"a":1}' + b" " * 57, "weights"),
+    "execution trace": (b'{"schema": "1.1", "pid": 1, "nodes": [{"id": 1}]}', "execution trace"),
+    "other json": (b'{"zebra": 1, "yak": {"x": 2}}', "its first keys: zebra, yak"),
+    "scalar": (b"42", "is"),
+    "prose": (b"Dear reader,\nnothing here has a duration.\n", "is text"),
+    "random": (bytes(range(256)) * 16, "binary"),
+    "gzip twice": (gzip.compress(gzip.compress(b"{}")), "gzip inside gzip"),
+}
+
+
+@pytest.mark.parametrize(("content", "says"), CASES.values(), ids=CASES)
+def test_named_for_what_it_is(tmp_path: Path, content: bytes, says: str) -> None:
+    file = tmp_path / "unknown"
+    file.write_bytes(content)
+    with pytest.raises(UnreadableError) as told:
+        load(file)
+    assert says in str(told.value)
+    assert str(file) in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+def test_binary_reports_say_how_to_export(tmp_path: Path) -> None:
+    for name, says in (("a.nsys-rep", "nsys export --type sqlite"), ("a.ncu-rep", "ncu --import")):
+        file = tmp_path / name
+        file.write_bytes(bytes(range(256)) * 16)
+        with pytest.raises(UnreadableError, match=says):
+            load(file)
+
+
+def test_sqlite_of_another_kind(tmp_path: Path) -> None:
+    file = tmp_path / "x.sqlite"
+    with sqlite3.connect(file) as db:
+        db.execute("create table songs (title text)")
+    with pytest.raises(UnreadableError, match="SQLite"):
+        load(file)
+
+
+def test_what_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableError, match="folder without profiles"):
+        load_all([tmp_path])
+    with pytest.raises(UnreadableError, match="no such file"):
+        load(tmp_path / "absent")
+    with pytest.raises(UnreadableError, match="is a directory"):
+        load(tmp_path)
+    (tmp_path / "locked").write_bytes(b"x")
+    (tmp_path / "locked").chmod(0)
+    if os.access(tmp_path / "locked", os.R_OK):
+        pytest.skip("this user may read everything")
+    with pytest.raises(UnreadableError, match="permission denied"):
+        load(tmp_path / "locked")
+
+
+def test_a_hostile_file_name_is_cleaned(tmp_path: Path) -> None:
+    file = tmp_path / "a\x1b]0;owned\x07\n.json"
+    file.write_bytes(b"")
+    with pytest.raises(UnreadableError) as told:
+        load(file)
+    assert str(told.value).isprintable()

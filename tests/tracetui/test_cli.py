@@ -1,0 +1,140 @@
+"""The command line as an API: streams, exit codes, selection of runs."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import FIXTURES
+
+PROFILE = FIXTURES / "native" / "flat.jsonl"
+
+
+def tracetui(
+    *args: str | Path, env: dict[str, str] | None = None, **more: object
+) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tracetui", *map(str, args)]
+    whole = {**os.environ, "XDG_STATE_HOME": "/nonexistent", "XDG_CACHE_HOME": "/nonexistent", **(env or {})}
+    return subprocess.run(command, capture_output=True, text=True, env=whole, timeout=60, **more)  # type: ignore[call-overload,no-any-return]
+
+
+def test_a_view_as_json() -> None:
+    done = tracetui("report", "kernels", PROFILE, "--format", "json")
+    told = json.loads(done.stdout)
+    assert done.returncode == 0
+    assert told["schema"] == 1 and told["view"] == "kernels"
+    assert [(r["name"], r["count"], r["total_ns"]) for r in told["rows"]] == [
+        ("mlp.down", 2, 700),
+        ("attention", 2, 300),
+    ]
+    assert [r["name"] for r in told["runs"]] == ["first", "second"]
+    assert [r["selected"] for r in told["runs"]] == [True, False]
+
+
+def test_runs_are_chosen_by_number_and_name() -> None:
+    for which in ("2", "second", "SEC"):
+        told = json.loads(tracetui("report", "kernels", PROFILE, "--run", which, "--format", "json").stdout)
+        assert [r["total_ns"] for r in told["rows"]] == [42]
+    wrong = tracetui("report", "kernels", PROFILE, "--run", "third")
+    assert wrong.returncode == 2
+    assert "1: first, 2: second" in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "says"),
+    [
+        (("report", "nonsense", PROFILE), 2, "choose one of"),
+        (("report", "kernels"), 2, "no file was named"),
+        (("report", "kernels", PROFILE, "--sort", "zebra"), 2, "the columns are"),
+        (("report", "kernels", PROFILE, "--filter", "("), 2, "no regular expression"),
+        (("report", "kernels", PROFILE, "--lens", "quartz"), 2, "choose one of"),
+        (("report", "kernels", "absent.json"), 3, "no such file"),
+        (("absent.json",), 3, "no such file"),
+        (("export", PROFILE, "-o", "out.xyz"), 2, "suffix"),
+    ],
+)
+def test_errors_are_one_sentence_with_their_code(args: tuple[str | Path, ...], code: int, says: str) -> None:
+    done = tracetui(*args)
+    assert done.returncode == code
+    assert says in done.stderr
+    assert done.stdout == ""
+    assert len([ln for ln in done.stderr.splitlines() if ln.startswith("tracetui: ")]) >= 1
+    assert "Traceback" not in done.stderr
+
+
+def test_without_a_terminal_open_prints_the_summary() -> None:
+    done = tracetui(PROFILE)
+    assert done.returncode == 0
+    assert "first" in done.stdout and "second" in done.stdout
+    assert "no terminal" in done.stderr
+
+
+def test_standard_input_is_a_file_too() -> None:
+    done = tracetui("report", "kernels", "-", "--format", "csv", input=PROFILE.read_text())
+    assert done.stdout.splitlines()[1].startswith("mlp.down,")
+
+
+def test_a_folder_stands_for_its_profiles(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(PROFILE.read_bytes())
+    (tmp_path / "notes.txt").write_text("nothing")
+    told = json.loads(tracetui("report", "kernels", tmp_path, "--format", "json").stdout)
+    assert len(told["runs"]) == 2
+
+
+def test_a_broken_pipe_is_quiet() -> None:
+    command = f"{sys.executable} -m tracetui formats | head -1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert done.stderr == ""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_full_disk_is_told() -> None:
+    command = f"{sys.executable} -m tracetui formats >/dev/full"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 3
+    assert "No space left" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams(closed: str) -> None:
+    command = f"{sys.executable} -m tracetui report kernels {PROFILE} {closed}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        {"LC_ALL": "C", "PYTHONIOENCODING": "ascii"},
+        {"TERM": "dumb"},
+        {"NO_COLOR": "1"},
+        {"HOME": "/nonexistent"},
+        {"COLUMNS": "7"},
+    ],
+    ids=lambda e: next(iter(e)),
+)
+def test_plain_surroundings(env: dict[str, str]) -> None:
+    done = tracetui("report", "kernels", PROFILE, env=env)
+    assert done.returncode == 0
+    assert "mlp.down" in done.stdout
+
+
+def test_the_overview_tells_every_command() -> None:
+    done = tracetui("--help")
+    from tracetui.verbs import VERBS
+
+    assert done.returncode == 0
+    assert all(name in done.stdout for name in VERBS)
+    for name in VERBS:
+        assert tracetui(name, "--help").returncode == 0
+
+
+def test_doctor_says_what_a_file_cannot_answer() -> None:
+    done = tracetui("doctor", PROFILE)
+    assert "can answer: " in done.stdout
+    assert "cannot answer layers: no layer" in done.stdout
+    assert "record_function('layers.3')" in done.stdout

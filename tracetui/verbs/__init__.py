@@ -1,0 +1,26 @@
+"""The commands, one module each: `options(parser)` and `run(args) -> exit code`."""
+
+from argparse import ArgumentParser, Namespace
+from importlib import import_module
+from typing import Final, Protocol, cast
+
+# A command is one module here and one line in this table.
+VERBS: Final = {
+    "open": "open saved profiles on the screen",
+    "report": "print a view: table, json, csv or md",
+    "export": "write a run as .jsonl .parquet .csv .json (Chrome trace) or a view as .svg",
+    "formats": "what is read, and how each is produced",
+    "doctor": "what this machine, or a file, can and cannot do",
+}
+
+
+class Verb(Protocol):
+    """What a command module offers."""
+
+    def options(self, parser: ArgumentParser) -> None: ...
+
+    def run(self, args: Namespace) -> int: ...
+
+
+def verb(name: str) -> Verb:
+    return cast(Verb, import_module(f"tracetui.verbs.{name}"))

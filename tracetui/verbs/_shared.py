@@ -1,0 +1,107 @@
+"""Options and steps that several commands have in common."""
+
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from dataclasses import replace
+
+from capture.errors import PartialError, UsageError
+from capture.run import Run
+from tracetui.look import GROUPS, PERS, Look
+
+
+def input_options(parser: ArgumentParser, files: str = "+") -> None:
+    parser.add_argument(
+        "files", nargs=files, metavar="FILE", help="a profile, a folder of profiles, or - for stdin"
+    )
+    parser.add_argument("--no-cache", action="store_true", help="parse anew, write no cache")
+    parser.add_argument(
+        "--strict", action="store_true", help="exit 4 when a part of the input could not be read"
+    )
+
+
+def look_options(parser: ArgumentParser) -> None:
+    parser.add_argument("--run", dest="which", metavar="N|NAME", help="one run, where a file holds several")
+    parser.add_argument(
+        "--sort", metavar="COLUMN", help="sort by a column: numbers from the largest, text from A"
+    )
+    parser.add_argument("--reverse", action="store_true", help="sort the other way round")
+    parser.add_argument("--filter", default="", metavar="REGEX", help="only names that fit")
+    parser.add_argument("--group-by", default="name", choices=GROUPS)
+    parser.add_argument("--phase", metavar="PHASE", help="prefill, decode, forward, backward …")
+    parser.add_argument("--lens", metavar="LENS", help="which stopwatch: gpu, wall, wait or host")
+    parser.add_argument("--per", default="total", choices=PERS)
+    parser.add_argument("--steps", metavar="FIRST:LAST", help="only these steps")
+
+
+def load(args: Namespace) -> list[Run]:
+    """All runs of the files that were named; what was lost is told on stderr."""
+    from capture.loaders import load_all
+
+    runs = load_all(args.files, cache=not args.no_cache)
+    for run in {id(r.log): r for r in runs}.values():
+        lost = [n for n in run.log.notices if n.severity != "notice"]
+        for n in lost:
+            say(
+                f"{run.log.source}: {n.message} ({n.count:,} times)"
+                if n.count > 1
+                else f"{run.log.source}: {n.message}"
+            )
+    if args.strict and any(r.log.lost_data for r in runs):
+        raise PartialError("a part of the input could not be read", why="--strict was given")
+    return runs
+
+
+def choose(runs: Sequence[Run], which: str | None) -> int:
+    """The place of the run that is meant, by number from one or by a part of its name."""
+    if which is None:
+        return 0
+    if which.isdecimal() and 1 <= int(which) <= len(runs):
+        return int(which) - 1
+    exact = [i for i, r in enumerate(runs) if r.name == which]
+    found = exact or [i for i, r in enumerate(runs) if which.lower() in r.name.lower()]
+    if len(found) == 1:
+        return found[0]
+    names = ", ".join(f"{i}: {r.name}" for i, r in enumerate(runs, 1))
+    what = f"{len(found)} runs are called" if found else "no run is called"
+    raise UsageError(f"{what} {which!r}", todo=f"the runs are {names}")
+
+
+def look(args: Namespace) -> Look:
+    """The look that the options ask for."""
+    asked = Look(
+        sort=args.sort,
+        filter=args.filter,
+        group=args.group_by,
+        lens=args.lens,
+        phase=args.phase,
+        per=args.per,
+        limit=getattr(args, "limit", None),
+        full_names=True,
+    )
+    return replace(asked, window=_window(args.steps)) if args.steps else asked
+
+
+def _window(text: str) -> tuple[int, int]:
+    first, colon, last = text.partition(":")
+    try:
+        low = int(first) if first else 0
+        high = int(last) if last else (1 << 62 if colon else low)
+    except ValueError:
+        raise UsageError(f"--steps {text!r} is no range", todo="write it like 10:20, 10: or 10") from None
+    return low, high
+
+
+def say(text: str) -> None:
+    """A word to the person, beside the data."""
+    print(f"tracetui: {text}", file=sys.stderr)
+
+
+def has_screen() -> bool:
+    """Whether there is a terminal that can show a screen."""
+    import os
+
+    try:
+        return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    except (AttributeError, ValueError):
+        return False

@@ -1,0 +1,88 @@
+"""`tracetui doctor [FILE]`: what this machine, or a file, can and cannot answer."""
+
+import importlib.util
+import os
+import platform
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from typing import Final
+
+from capture.run import Run
+from tracetui.verbs import _shared
+from tracetui.views import View, missing, views
+
+# column → what to capture with, so that the source tells it next time
+_CAPTURE_WITH: Final = {
+    "t": "start times: a trace (torch.profiler export_chrome_trace, nsys export --type sqlite)",
+    "step": "steps: call prof.step() in the loop, or mark each step with record_function or an NVTX range",
+    "layer": "layers: record_function('layers.3') or NVTX ranges around modules, or with_modules=True",
+    "phase": "phases: record_function('prefill') and ('decode') or NVTX ranges of these names",
+    "context": "context lengths: a native recording (tracetui record), whose step rows carry them",
+    "tokens": "tokens of each step: a native recording (tracetui record)",
+    "shape": "operand shapes: torch.profiler with record_shapes=True",
+    "value": "counters: tracetui record, or nsys profile --gpu-metrics-devices=all",
+    "bytes": "memory: torch.profiler with profile_memory=True",
+    "path": "scopes: record_function or NVTX ranges, or torch.profiler with_stack=True",
+    "dur": "durations: a profile with kernel times",
+}
+_PACKAGES: Final = (
+    "textual",
+    "polars",
+    "plotext",
+    "scipy",
+    "torch",
+    "triton",
+    "safetensors",
+    "tokenizers",
+    "psutil",
+    "nvidia-ml-py",
+)
+
+
+def options(parser: ArgumentParser) -> None:
+    _shared.input_options(parser, "*")
+
+
+def run(args: Namespace) -> int:
+    lines = _file(args) if args.files else _machine()
+    sys.stdout.write("\n".join(lines) + "\n")
+    return 0
+
+
+def _file(args: Namespace) -> Iterator[str]:
+    known = views()
+    for r in _shared.load(args):
+        yield f"{r.log.source}: {r.log.format}, run {r.name!r}"
+        yield f"  {r.log.read:,} records read, {r.log.kept:,} kept, {r.log.dropped:,} dropped"
+        yield from (f"  {n.severity}: {n.message}" for n in r.log.notices)
+        yield from _answers(r, [v for v in known if v.runs == 1])
+
+
+def _answers(run: Run, asked: list[View]) -> Iterator[str]:
+    gone = {v: missing(v, [run]) for v in asked}
+    yield "  can answer: " + ", ".join(v.name for v in asked if not gone[v])
+    for v in asked:
+        if gone[v]:
+            yield f"  cannot answer {v.name}: no {' and no '.join(gone[v])}"
+    columns = dict.fromkeys(c for lacks in gone.values() for c in lacks)
+    yield from (f"  next time, for {_CAPTURE_WITH[c]}" for c in columns if c in _CAPTURE_WITH)
+
+
+def _machine() -> Iterator[str]:
+    system = f"{platform.system()} {platform.machine()}"
+    yield f"python {platform.python_version()} on {system}, {os.cpu_count()} cores"
+    for name in _PACKAGES:
+        yield f"  {name:14} {_version(name)}"
+    screen = "yes" if _shared.has_screen() else "no"
+    yield f"terminal: TERM={os.environ.get('TERM', '(unset)')}, screen {screen}"
+    has_torch = importlib.util.find_spec("torch") is not None
+    yield f"live: {'yes' if has_torch else 'no, torch is not installed (pip install tracetui[live])'}"
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"

@@ -1,0 +1,21 @@
+"""`tracetui formats`: what is read, who writes it, and how."""
+
+import sys
+from argparse import ArgumentParser, Namespace
+
+
+def options(parser: ArgumentParser) -> None:
+    parser.add_argument("--format", choices=("table", "md"), default="table")
+
+
+def run(args: Namespace) -> int:
+    from capture.loaders import loaders
+
+    known = sorted(loaders(), key=lambda x: x.FORMAT.lower())
+    if args.format == "md":
+        lines = ["| format | written by | how |", "|:--|:--|:--|"]
+        lines += [f"| {x.FORMAT} | {x.PRODUCER} | {x.HOWTO} |" for x in known]
+    else:
+        lines = [f"{x.FORMAT}\n    written by {x.PRODUCER}\n    {x.HOWTO}" for x in known]
+    sys.stdout.write("\n".join(lines) + "\n")
+    return 0

@@ -1,0 +1,60 @@
+"""`tracetui report VIEW FILE…`: any view without a terminal."""
+
+import shutil
+import sys
+from argparse import ArgumentParser, Namespace
+from dataclasses import replace
+
+import polars as pl
+
+from capture.errors import UsageError
+from tracetui import units
+from tracetui.look import Look
+from tracetui.report import FORMATS, report
+from tracetui.verbs import _shared
+from tracetui.views import ask, view
+
+
+def options(parser: ArgumentParser) -> None:
+    parser.add_argument("view", help="which view; `tracetui report list` names them")
+    _shared.input_options(parser, "*")
+    _shared.look_options(parser)
+    parser.add_argument("--limit", type=int, metavar="N", help="at most N rows; a cut is said")
+    parser.add_argument("--format", choices=tuple(FORMATS), default="table")
+    parser.add_argument("--width", type=int, help="columns of the table and the drawings")
+
+
+def run(args: Namespace) -> int:
+    if args.view == "list":
+        return _list()
+    asked = view(args.view)
+    if not args.files:
+        raise UsageError("no file was named", todo=f"tracetui report {args.view} FILE")
+    runs = _shared.load(args)
+    chosen = _shared.choose(runs, args.which)
+    look = _shared.look(args)
+    if look.sort:
+        look = _sorted(look, ask(asked, [runs[chosen]] if asked.runs == 1 else runs, look).rows, args.reverse)
+    width = args.width or shutil.get_terminal_size((120, 40)).columns
+    sys.stdout.write(report(asked, runs, look, args.format, chosen=chosen, width=width))
+    return 0
+
+
+def _list() -> int:
+    from tracetui.views import views
+
+    for v in views():
+        sys.stdout.write(f"{v.name:12} {v.title}\n")
+    return 0
+
+
+def _sorted(look: Look, rows: pl.DataFrame, reverse: bool) -> Look:
+    """The sort column as the answer calls it, numbers from the largest, text from A."""
+    named = {c: c for c in rows.columns} | {units.heading(c): c for c in rows.columns}
+    column = named.get(look.sort or "")
+    if column is None:
+        if not rows.columns:
+            return replace(look, sort=None)
+        known = ", ".join(rows.columns)
+        raise UsageError(f"no column is called {look.sort!r}", todo=f"the columns are {known}")
+    return replace(look, sort=column, descending=rows.schema[column].is_numeric() != reverse)
