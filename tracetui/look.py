@@ -5,7 +5,7 @@ from typing import Any, Final, Literal
 
 Per = Literal["total", "step", "token"]
 
-GROUPS: Final = ("name", "op", "layer", "phase", "category", "shape", "track", "path")
+GROUPS: Final = ("name", "op", "layer", "phase", "category", "shape", "track", "path", "step")
 PERS: Final[tuple[Per, ...]] = ("total", "step", "token")
 
 
@@ -16,7 +16,7 @@ class Look:
     sort: str | None = None  # a column of the answer; None: the view's own order
     descending: bool = True
     filter: str = ""  # a regular expression on names
-    group: str = "name"
+    group: str | None = None  # None: the grouping that the view prefers
     lens: str | None = None  # None: the lens that the view picks and names
     phase: str | None = None
     per: Per = "total"

@@ -5,97 +5,133 @@ from typing import Final
 import polars as pl
 
 from capture.run import Run
-from tracetui.analysis.select import timed
+from tracetui.analysis import select, steps
 from tracetui.look import Look
 
-LABELS: Final = ("op", "layer", "phase", "category", "lens", "shape")
-QUANTILES: Final = (("p50_ns", 0.50, "p50"), ("p95_ns", 0.95, "p95"), ("p99_ns", 0.99, "p99"))
+LABELS: Final = ("name", "op", "layer", "phase", "category", "lens", "shape")
+QUANTILES: Final = (("p50", 0.50), ("p95", 0.95), ("p99", 0.99))
+TREND_CELLS: Final = 48
 
 
 def kernel_table(run: Run, look: Look) -> pl.DataFrame:
     """One row a group, largest total first, with its share and its trend over steps."""
-    rows = timed(run, look)
-    group = look.group
-    keys = [pl.col(group)] if run.has(group) else [pl.lit(None, dtype=pl.String).alias(group)]
-    table = rows.group_by(keys, maintain_order=True).agg(*_labels(run, group), *_statistics(run)).collect()
-    if run.has("step"):
-        table = table.join(_trend(rows, group), on=group, how="left", nulls_equal=True, maintain_order="left")
-    return _with_shares(_per(table, run, rows, look))
+    group = look.group or "name"
+    rows = select.with_group(run, select.in_steps(run, look), group)
+    table = _sums(run, rows, group).join(_quantiles(run, rows, group), on=group, nulls_equal=True)
+    table = _per(table, divisor(run, rows, look))
+    if run.has("step") and group != "step":
+        table = table.join(trends(run, rows, group), on=group, how="left", nulls_equal=True)
+    return _with_shares(table, group)
 
 
 def divisor(run: Run, rows: pl.LazyFrame, look: Look) -> float:
-    """What totals are divided by: 1, the steps, or the tokens of the steps that the rows stand in."""
+    """What totals are divided by: 1, the steps, or the tokens of the steps in which the rows stand."""
     if look.per == "total" or not run.has("step"):
         return 1
-    steps = rows.select("step").unique().collect()["step"].drop_nulls()
+    numbers = rows.select(pl.col("step").drop_nulls().unique()).collect()["step"]
     if look.per == "step" or not run.has("tokens"):
-        return max(1, steps.len())
-    marks = run.events.filter((pl.col("kind") == "step") & pl.col("step").is_in(steps.implode()))
+        return max(1, numbers.len())
+    marks = steps.marks(run).filter(pl.col("step").is_in(numbers.implode()))
     return max(1, int(marks["tokens"].sum()))
 
 
-def _labels(run: Run, group: str) -> list[pl.Expr]:
-    """A label stands only where the whole group agrees on it."""
-    agreed = (pl.when(pl.col(c).n_unique() == 1).then(pl.col(c).first()) for c in LABELS)
-    return [
-        label.alias(c) if c == "layer" else label.cast(pl.String).alias(c)
-        for c, label in zip(LABELS, agreed, strict=True)
-        if run.has(c) and c != group
-    ]
-
-
-def _statistics(run: Run) -> list[pl.Expr]:
-    count = pl.col("count").fill_null(1) if run.has("count") else pl.lit(1)
-    single = (pl.col("count").fill_null(1) == 1).all() if run.has("count") else pl.lit(True)
-    total = pl.col("dur").sum()
-    stats = [
-        (count.sum() if run.has("count") else pl.len().cast(pl.Int64)).alias("count"),
-        total.alias("total_ns"),
-        (total / (count.sum() if run.has("count") else pl.len())).round().cast(pl.Int64).alias("mean_ns"),
-    ]
-    for alias, q, stated in QUANTILES:
-        own = pl.when(single).then(pl.col("dur").quantile(q, "linear").round().cast(pl.Int64))
-        stats.append(_or_stated(run, own, stated).alias(alias))
-    for alias, stated in (("min_ns", "min"), ("max_ns", "max")):
-        own = pl.when(single).then(pl.col("dur").min() if stated == "min" else pl.col("dur").max())
-        printed = (
-            pl.col(stated).min() if stated == "min" else pl.col(stated).max() if run.has(stated) else own
-        )
-        stats.append((pl.coalesce(own, printed) if run.has(stated) else own).alias(alias))
-    return stats
-
-
-def _or_stated(run: Run, own: pl.Expr, stated: str) -> pl.Expr:
-    """The percentile of the instances, else the one the source printed for the group's only row."""
-    if not run.has(stated):
-        return own
-    return pl.coalesce(own, pl.when(pl.len() == 1).then(pl.col(stated).first()))
-
-
-def _trend(rows: pl.LazyFrame, group: str) -> pl.DataFrame:
-    """group → its total in each step, in step order."""
-    return (
-        rows.filter(pl.col("step").is_not_null())
-        .group_by(group, "step")
+def trends(run: Run, rows: pl.LazyFrame, group: str, width: int = TREND_CELLS) -> pl.DataFrame:
+    """group → its time per step (per token where tokens are known) in a few cells; a gap is null."""
+    sums = (
+        rows.filter(pl.col("step").is_not_null()).group_by(group, "step").agg(pl.col("dur").sum()).collect()
+    )
+    cells = _cells(run, sums["step"].unique().sort(), width)
+    weights = cells.group_by("cell").agg(pl.col("weight").sum()).sort("cell")
+    filled = (
+        sums.join(cells.select("step", "cell"), on="step")
+        .group_by(group, "cell")
         .agg(pl.col("dur").sum())
-        .sort("step")
-        .group_by(group, maintain_order=True)
-        .agg(pl.col("dur").alias("trend"))
+        .join(weights, on="cell")
+        .select(group, "cell", y=pl.col("dur") / pl.col("weight"))
+    )
+    grid = sums.select(pl.col(group).unique()).join(weights.select("cell"), how="cross")
+    return (
+        grid.join(filled, on=[group, "cell"], how="left", nulls_equal=True)
+        .group_by(group)
+        .agg(pl.col("y").sort_by("cell").alias("trend"))
+    )
+
+
+def _cells(run: Run, numbers: pl.Series, width: int) -> pl.DataFrame:
+    """step → the cell of a trend in which it falls, and its tokens (1 where they are unknown).
+
+    A prefill in front of a decode would flatten everything after it: it is left out.
+    """
+    known = steps.marks(run).filter(pl.col("step").is_in(numbers.implode()))
+    decode = known.filter(pl.col("phase") == "decode")
+    chosen = decode if decode.height else known
+    tokens = pl.col("tokens").fill_null(0).clip(lower_bound=0)
+    counted = chosen.filter(tokens > 0)
+    weight = tokens.cast(pl.Float64) if counted.height == chosen.height else pl.lit(1.0)
+    place = pl.int_range(pl.len()) * min(width, chosen.height) // pl.len()
+    return chosen.select("step", weight=weight, cell=place)
+
+
+def _sums(run: Run, rows: pl.LazyFrame, group: str) -> pl.DataFrame:
+    """Labels, totals and extremes. The many rows are first added up under all labels, which is one fast pass."""
+    labels = [c for c in LABELS if run.has(c) and c != group]
+    count = pl.col("count").fill_null(1).sum() if run.has("count") else pl.len()
+    low, high = _extremes(run)
+    total = pl.col("total_ns").sum()
+    mean = pl.when(pl.col("count").sum() > 0).then(total / pl.col("count").sum()).round()
+    return (
+        rows.group_by(group, *labels)
+        .agg(count.cast(pl.Int64).alias("count"), pl.col("dur").sum().alias("total_ns"), low, high)
+        .group_by(group)
+        .agg(
+            *(pl.when(pl.col(c).n_unique() == 1).then(pl.col(c).first()).alias(c) for c in labels),
+            pl.col("count").sum(),
+            total,
+            mean.cast(pl.Int64).alias("mean_ns"),
+            pl.when(pl.col("min_ns").null_count() == 0).then(pl.col("min_ns").min()),
+            pl.when(pl.col("max_ns").null_count() == 0).then(pl.col("max_ns").max()),
+        )
         .collect()
     )
 
 
-def _per(table: pl.DataFrame, run: Run, rows: pl.LazyFrame, look: Look) -> pl.DataFrame:
-    by = divisor(run, rows, look)
+def _extremes(run: Run) -> list[pl.Expr]:
+    """The shortest and the longest launch, known only where each row is one or states its own."""
+    chosen = []
+    for stated, extreme in (("min", pl.Expr.min), ("max", pl.Expr.max)):
+        each = select.instance_dur(run)
+        if run.has(stated):
+            each = pl.coalesce(stated, each)
+        chosen.append(_of_all(run, each, extreme(each)).alias(f"{stated}_ns"))
+    return chosen
+
+
+def _of_all(run: Run, each: pl.Expr, value: pl.Expr) -> pl.Expr:
+    """A value that stands only where every row of the group takes part in it."""
+    return value if select.all_instances(run) else pl.when(each.null_count() == 0).then(value)
+
+
+def _quantiles(run: Run, rows: pl.LazyFrame, group: str) -> pl.DataFrame:
+    """Percentiles of instances, else what the source printed for a row; never those of sums."""
+    each = select.instance_dur(run)
+    own = [_of_all(run, each, each.quantile(q, "linear")).alias(f"{name}_ns") for name, q in QUANTILES]
+    stated = [name for name, _ in QUANTILES if run.has(name)]
+    only = pl.when(pl.len() == 1)
+    table = rows.group_by(group).agg(*own, *(only.then(pl.col(c).first()) for c in stated)).collect()
+    table = table.with_columns(pl.col(f"{name}_ns").round().cast(pl.Int64) for name, _ in QUANTILES)
+    return table.with_columns(pl.coalesce(c, f"{c}_ns").alias(f"{c}_ns") for c in stated).drop(stated)
+
+
+def _per(table: pl.DataFrame, by: float) -> pl.DataFrame:
     if by == 1:
         return table
     return table.with_columns((pl.col("total_ns") / by).round().cast(pl.Int64), pl.col("count") / by)
 
 
-def _with_shares(table: pl.DataFrame) -> pl.DataFrame:
+def _with_shares(table: pl.DataFrame, group: str) -> pl.DataFrame:
     total = pl.col("total_ns").sum()
     return (
-        table.sort("total_ns", descending=True, maintain_order=True)
+        table.sort("total_ns", group, descending=[True, False], nulls_last=True)
         .with_columns(share=pl.when(total > 0).then(pl.col("total_ns") / total))
         .with_columns(cumulative_share=pl.col("share").cum_sum())
     )

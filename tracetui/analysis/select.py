@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from typing import Final
 
 import polars as pl
 
@@ -10,17 +11,19 @@ from capture.events import LENSES
 from capture.run import Run
 from tracetui.look import Look
 
+NOTHING: Final = "nothing matches this filter, phase and window"
+
 
 def lenses(run: Run) -> list[str]:
     """The lenses under which a run has timed leaf rows, in the order in which they are preferred."""
     if not run.has("lens"):
         return []
-    kernels = run.events.filter(pl.col("kind") == "kernel")
-    found = set(kernels["lens"].unique().cast(pl.String).drop_nulls())
+    pairs = run.events.lazy().select("kind", "lens").unique().filter(pl.col("kind") == "kernel")
+    found = set(pairs.collect()["lens"].cast(pl.String).drop_nulls())
     return [lens for lens in LENSES if lens in found]
 
 
-def lens(run: Run, look: Look) -> str | None:
+def lens_of(run: Run, look: Look) -> str | None:
     """The stopwatch in use: the one asked for, else that of the most kernel rows' time."""
     known = lenses(run)
     if look.lens is not None:
@@ -44,12 +47,17 @@ def phases(run: Run) -> list[str]:
     return [str(p) for p in run.events["phase"].unique(maintain_order=True).cast(pl.String).drop_nulls()]
 
 
-def timed(run: Run, look: Look, kind: str = "kernel") -> pl.LazyFrame:
+def timed(run: Run, look: Look, kind: str = "kernel", lens: str | None = None) -> pl.LazyFrame:
     """Rows of one kind with a duration, under one lens, in the phase, window and filter asked for."""
     rows = run.events.lazy().filter((pl.col("kind") == kind) & pl.col("dur").is_not_null())
-    chosen = lens(run, look)
+    chosen = lens or lens_of(run, look)
     if chosen is not None:
         rows = rows.filter(pl.col("lens") == chosen)
+    return narrowed(rows, run, look)
+
+
+def narrowed(rows: pl.LazyFrame, run: Run, look: Look) -> pl.LazyFrame:
+    """Rows in the phase, window, focus and filter asked for."""
     if look.phase is not None and run.has("phase"):
         rows = rows.filter(pl.col("phase") == look.phase)
     if look.window is not None and run.has("step"):
@@ -58,6 +66,50 @@ def timed(run: Run, look: Look, kind: str = "kernel") -> pl.LazyFrame:
         if run.has(column):
             rows = rows.filter(pl.col(column).eq_missing(pl.lit(value)))
     return matching(rows, run.events, look.filter)
+
+
+def in_steps(run: Run, look: Look) -> pl.LazyFrame:
+    """Timed rows; where they are to be shared out over steps, only those that stand in one."""
+    rows = timed(run, look)
+    if look.per != "total" and run.has("step"):
+        return rows.filter(pl.col("step").is_not_null())
+    return rows
+
+
+def with_group(run: Run, rows: pl.LazyFrame, group: str) -> pl.LazyFrame:
+    """The rows with the column they are grouped by; a source without it puts all into one group."""
+    return rows if run.has(group) else rows.with_columns(pl.lit(None, pl.String).alias(group))
+
+
+def all_instances(run: Run) -> bool:
+    """Whether every row is one launch: no aggregate of many, no sum of a step."""
+    return not step_sums(run) and not aggregates(run)
+
+
+def aggregates(run: Run) -> bool:
+    """Whether some rows stand for several launches."""
+    return run.has("count") and bool((run.events["count"] > 1).any())
+
+
+def instance_dur(run: Run) -> pl.Expr:
+    """The duration of a row that is one launch, null for a sum."""
+    if all_instances(run):
+        return pl.col("dur")
+    if step_sums(run):
+        return pl.lit(None, pl.Int64)
+    return pl.when(pl.col("count").fill_null(1) == 1).then(pl.col("dur"))
+
+
+def step_sums(run: Run) -> bool:
+    """Whether the source states one sum for each name and step, without times or launches."""
+    if run.has("t") or run.has("count") or not run.has("step"):
+        return False
+    key = [c for c in ("name", "step", "lens", "track", "path") if run.has(c)]
+    rows = run.events.lazy().filter((pl.col("kind") == "kernel") & pl.col("step").is_not_null())
+    most, steps = (
+        rows.group_by(key).len().select(pl.col("len").max(), pl.col("step").n_unique()).collect().row(0)
+    )
+    return bool(most == 1 and steps > 1)
 
 
 def matching(rows: pl.LazyFrame, events: pl.DataFrame, pattern: str, column: str = "name") -> pl.LazyFrame:
@@ -80,3 +132,17 @@ def regex(pattern: str) -> re.Pattern[str]:
 
 def have(run: Run, columns: Sequence[str]) -> list[str]:
     return [c for c in columns if run.has(c)]
+
+
+def notes(run: Run, look: Look) -> list[str]:
+    """Which stopwatch the numbers are of, and whether profiling slowed what they measure."""
+    said = []
+    chosen, known = lens_of(run, look), lenses(run)
+    others = [x for x in known if x != chosen]
+    if others:
+        said.append(f"{chosen} times; those of {', '.join(others)} cover the same time and are not added")
+    if chosen is not None and chosen not in known:
+        said.append(
+            f"this source has no {chosen} times; it has {', '.join(known) or 'none that name a lens'}"
+        )
+    return said

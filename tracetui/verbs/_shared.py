@@ -27,7 +27,7 @@ def look_options(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--reverse", action="store_true", help="sort the other way round")
     parser.add_argument("--filter", default="", metavar="REGEX", help="only names that fit")
-    parser.add_argument("--group-by", default="name", choices=GROUPS)
+    parser.add_argument("--group-by", choices=GROUPS)
     parser.add_argument("--phase", metavar="PHASE", help="prefill, decode, forward, backward …")
     parser.add_argument("--lens", metavar="LENS", help="which stopwatch: gpu, wall, wait or host")
     parser.add_argument("--per", default="total", choices=PERS)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import polars as pl
 
@@ -13,7 +13,10 @@ from tracetui.look import Look
 from tracetui.views.ink import Line, Size
 
 # A view is one module here and one line in this tuple; the order is the order of the tabs.
-VIEWS: Final = ("kernels",)
+VIEWS: Final = ("kernels", "steps")
+
+
+Focus = tuple[tuple[str, Any], ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +42,8 @@ class View:
     runs: int = 1
     key: str = ""  # the key that opens it, when it is no numbered tab
     columns: tuple[str, ...] = ()  # columns by falling importance, for narrow screens; empty: as they come
+    group: str = "name"  # what its rows stand for, unless the look says otherwise
+    enter: Callable[[Answer, Look], Focus] | None = None  # None: the key columns of the cursor's row
 
 
 def views() -> list[View]:
@@ -73,3 +78,13 @@ def ask(view: View, runs: Sequence[Run], look: Look) -> Answer:
         note = f"this source does not tell {names}; the {view.title.lower()} view needs it"
         return Answer(pl.DataFrame(), (note,), missing=gone)
     return view.answer(runs, look)
+
+
+def entered(view: View, answer: Answer, look: Look) -> Focus:
+    """What Enter at the cursor asks the next view about; nothing where the cursor stands on nothing."""
+    if view.enter is not None:
+        return view.enter(answer, look)
+    row = look.cursor[0]
+    if not answer.key or not 0 <= row < answer.rows.height:
+        return ()
+    return tuple((k, answer.rows[row, k]) for k in answer.key)

@@ -1,6 +1,9 @@
 """Kernels: where the time went, one row a kernel, op, layer or whatever the rows are grouped by."""
 
 from collections.abc import Sequence
+from typing import Final
+
+import polars as pl
 
 from capture.run import Run
 from tracetui.analysis import select
@@ -8,30 +11,45 @@ from tracetui.analysis.kernels import kernel_table
 from tracetui.look import Look
 from tracetui.views import Answer, View
 
-_ORDER = (
+_ORDER: Final = (
     "name", "op", "layer", "phase", "category", "lens", "count", "total_ns", "share", "cumulative_share",
     "mean_ns", "p50_ns", "p95_ns", "p99_ns", "min_ns", "max_ns", "trend", "shape",
 )  # fmt: skip
 
 
 def kernels(runs: Sequence[Run], look: Look) -> Answer:
-    run = runs[0]
+    run, group = runs[0], look.group or "name"
     table = kernel_table(run, look)
-    order = [look.group, *(c for c in _ORDER if c in table.columns and c != look.group)]
-    return Answer(table.select(order), tuple(_notes(run, look)), key=(look.group,))
+    unknown = [c for c in _ORDER if c not in table.columns]
+    table = table.with_columns(
+        pl.lit(None, pl.Int64 if c == "layer" else pl.String).alias(c) for c in unknown
+    )
+    order = [group, *(c for c in _ORDER if c != group)]
+    return Answer(table.select(order), tuple(_notes(run, look, group, table)), key=(group,))
 
 
-def _notes(run: Run, look: Look) -> list[str]:
-    chosen, known = select.lens(run, look), select.lenses(run)
-    notes = []
-    if len(known) > 1:
-        others = ", ".join(x for x in known if x != chosen)
-        notes.append(f"{chosen} times; {others} cover the same time and are not added")
-    if not run.has(look.group):
-        notes.append(f"this source does not tell {look.group}; all rows stand in one group")
-    if run.has("count") and (run.events["count"] > 1).any():
+def _notes(run: Run, look: Look, group: str, table: pl.DataFrame) -> list[str]:
+    notes = select.notes(run, look)
+    if table.is_empty():
+        return [select.NOTHING, *notes]
+    if not run.has(group):
+        notes.append(f"this source does not tell {group}; all rows stand in one group")
+    if look.per != "total":
+        notes.append(_per(run, look))
+    if select.step_sums(run):
+        notes.append("a row of the source is the sum of one step: count and mean are of steps, and there "
+                     "are no launches to take percentiles of")  # fmt: skip
+    elif select.aggregates(run):
         notes.append("rows are aggregates: percentiles stand only where the source printed them")
     return notes
+
+
+def _per(run: Run, look: Look) -> str:
+    if not run.has("step"):
+        return f"this source does not tell steps: times are totals, not per {look.per}"
+    if look.per == "token" and not run.has("tokens"):
+        return "this source does not tell tokens: totals and counts are per step"
+    return f"totals and counts are per {look.per}; rows outside of steps are left out"
 
 
 VIEW = View(
@@ -39,5 +57,8 @@ VIEW = View(
     "Kernels",
     kernels,
     needs=frozenset({"dur"}),
-    columns=("name", "total_ns", "share", "count", "mean_ns", "trend", "p95_ns", "op", "layer", "phase"),
-)
+    columns=(
+        "name", "total_ns", "share", "count", "mean_ns", "trend", "p95_ns", "op", "layer", "phase", "p50_ns",
+        "max_ns", "min_ns", "cumulative_share", "p99_ns", "category", "shape", "lens",
+    ),
+)  # fmt: skip

@@ -1,0 +1,86 @@
+"""The step axis: one row a step, and how far it measures what the wall clock saw."""
+
+from typing import Final
+
+import polars as pl
+
+from capture.run import Run
+from tracetui.analysis import select
+from tracetui.look import Look
+
+_EMPTY: Final = {
+    "step": pl.Int64(), "phase": pl.String(), "tokens": pl.Int64(), "context": pl.Int64(),
+    "batch": pl.Int64(), "t": pl.Int64(), "wall_ns": pl.Int64(),
+}  # fmt: skip
+
+
+def marks(run: Run) -> pl.DataFrame:
+    """One row a step, in order: phase, tokens, context, batch, start and wall time, each null where unknown."""
+    if not run.has("step"):
+        return pl.DataFrame(schema=_EMPTY)
+    rows = run.events.lazy().filter(pl.col("step").is_not_null())
+    stated = rows.filter(pl.col("kind") == "step").group_by("step").agg(_stated(run))
+    found = _phases(run, rows).join(stated, on="step", how="left")
+    if "phase_stated" in found.collect_schema():
+        found = found.with_columns(phase=pl.coalesce("phase_stated", "phase"))
+    return found.select(*_EMPTY).sort("step").collect()
+
+
+def _phases(run: Run, rows: pl.LazyFrame) -> pl.LazyFrame:
+    """step → the phase on which all its rows agree."""
+    if not run.has("phase"):
+        return rows.select(pl.col("step").unique(), phase=pl.lit(None, pl.String))
+    pairs = rows.select("step", pl.col("phase")).unique()
+    phase = pl.col("phase").cast(pl.String).drop_nulls()
+    return pairs.group_by("step").agg(pl.when(phase.len() == 1).then(phase.first()).alias("phase"))
+
+
+def _stated(run: Run) -> list[pl.Expr]:
+    """What step rows say. Several rows of one step are its ranks: they run at once, so the largest stands."""
+    highest = {"tokens": "tokens", "context": "context", "batch": "batch", "dur": "wall_ns"}
+    exprs = [
+        (pl.col(c).max() if run.has(c) else pl.lit(None, pl.Int64)).alias(alias)
+        for c, alias in highest.items()
+    ]
+    exprs.append((pl.col("t").min() if run.has("t") else pl.lit(None, pl.Int64)).alias("t"))
+    if run.has("phase"):
+        exprs.append(pl.col("phase").cast(pl.String).drop_nulls().first().alias("phase_stated"))
+    return exprs
+
+
+def step_table(run: Run, look: Look) -> pl.DataFrame:
+    """One row a step: what its kernels took under each lens, per token, and beside the wall clock."""
+    chosen = select.lens_of(run, look)
+    others = [x for x in select.lenses(run) if x != chosen]
+    known = marks(run)
+    if look.phase is not None:
+        known = known.filter(pl.col("phase") == look.phase)
+    if look.window is not None:
+        known = known.filter(pl.col("step").is_between(*look.window))
+    table = known.join(_totals(run, look, chosen, "total_ns"), on="step", how="left")
+    for lens in others:
+        table = table.join(_totals(run, look, lens, f"{lens}_total_ns"), on="step", how="left")
+    return table.with_columns(_derived()).select(
+        "step", "phase", "tokens", "context", "batch", "total_ns", *(f"{x}_total_ns" for x in others),
+        "per_token_ns", "wall_ns", "gap_ns", "gap_share", "tokens_per_s",
+    )  # fmt: skip
+
+
+def _totals(run: Run, look: Look, lens: str | None, name: str) -> pl.DataFrame:
+    if not run.has("dur"):
+        return pl.DataFrame(schema={"step": pl.Int64, name: pl.Int64})
+    rows = select.timed(run, look, lens=lens).filter(pl.col("step").is_not_null())
+    return rows.group_by("step").agg(pl.col("dur").sum().alias(name)).collect()
+
+
+def _derived() -> list[pl.Expr]:
+    """A gap below zero would say that kernels overlap: then it is no gap and stays unknown."""
+    tokens, total, wall = pl.col("tokens"), pl.col("total_ns"), pl.col("wall_ns")
+    gap = pl.when(wall >= total).then(wall - total)
+    whole = pl.coalesce(wall, total)
+    return [
+        pl.when(tokens > 0).then(total / tokens).round().cast(pl.Int64).alias("per_token_ns"),
+        gap.alias("gap_ns"),
+        pl.when(wall > 0).then(gap / wall).alias("gap_share"),
+        pl.when((tokens > 0) & (whole > 0)).then(tokens * 1e9 / whole).alias("tokens_per_s"),
+    ]

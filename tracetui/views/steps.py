@@ -1,0 +1,59 @@
+"""Steps: one row a decode step or iteration, and how much of its wall time the kernels account for."""
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from capture.run import Run
+from tracetui import units
+from tracetui.analysis import select
+from tracetui.analysis.steps import step_table
+from tracetui.look import Look
+from tracetui.views import Answer, View
+
+
+def steps(runs: Sequence[Run], look: Look) -> Answer:
+    run = runs[0]
+    table = step_table(run, look)
+    if table.is_empty():
+        return Answer(table, (select.NOTHING, *select.notes(run, look)), key=("step",))
+    return Answer(table, (*_totals(table), *select.notes(run, look), *_notes(table)), key=("step",))
+
+
+def _totals(table: pl.DataFrame) -> list[str]:
+    """One sentence a phase: steps, tokens, time measured, and its part of the wall time."""
+    said = []
+    for (phase,), part in table.group_by("phase", maintain_order=True):
+        tokens, total = part["tokens"].sum(), part["total_ns"].sum()
+        words = [f"{part.height} {phase or ''} step".replace("  ", " ") + "s" * (part.height != 1)]
+        words += [f"{tokens:,} tokens"] * bool(tokens)
+        words += [f"{units.duration(total)} measured"] * bool(total)
+        both = part.filter(pl.col("wall_ns").is_not_null() & pl.col("total_ns").is_not_null())
+        if both.height and (wall := both["wall_ns"].sum()):
+            words.append(f"{units.share(both['total_ns'].sum() / wall)} of {units.duration(wall)} wall")
+        said.append(", ".join(words))
+    return said
+
+
+def _notes(table: pl.DataFrame) -> list[str]:
+    said = []
+    if table["tokens"].null_count() == table.height:
+        said.append("this source does not tell tokens: no figures per token")
+    if table["wall_ns"].null_count() == table.height:
+        said.append("this source does not tell wall times of steps: tokens/s are of measured kernel time")
+    beyond = table.filter(pl.col("wall_ns") < pl.col("total_ns")).height
+    if beyond:
+        said.append(f"in {beyond} steps the kernels add up to more than the wall time: they overlap")
+    return said
+
+
+VIEW = View(
+    "steps",
+    "Steps",
+    steps,
+    needs=frozenset({"step"}),
+    columns=(
+        "step", "phase", "total_ns", "tokens", "per_token_ns", "context", "tokens_per_s", "wall_ns", "gap_ns",
+        "gap_share", "batch",
+    ),
+)  # fmt: skip
