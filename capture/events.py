@@ -62,7 +62,12 @@ _CRC_TAIL: Final = len(_CRC) + 8 + 2  # ,"crc":"xxxxxxxx"}
 
 def seal(record: Mapping[str, Any]) -> bytes:
     """A record as one line that carries the checksum of its own bytes."""
-    body = json.dumps(record, separators=(",", ":"), allow_nan=False).encode()[:-1]
+    return sealed(json.dumps(record, separators=(",", ":"), allow_nan=False).encode())
+
+
+def sealed(body: bytes) -> bytes:
+    """A JSON object as such a line."""
+    body = body[:-1]
     return body + _CRC + b'%08x"}\n' % zlib.crc32(body)
 
 

@@ -50,7 +50,7 @@ def build(
     return Run(
         name=clean(name, 200) or "run",
         meta=clean_meta(meta),
-        events=_without_empty(frame).rechunk(),
+        events=tidy(frame).rechunk(),
         log=log.freeze(),
         tables={clean(k): _clean_table(t) for k, t in (tables or {}).items()},
     )
@@ -128,9 +128,9 @@ def _drop_impossible(frame: pl.DataFrame, log: Log) -> pl.DataFrame:
     return kept
 
 
-def _without_empty(frame: pl.DataFrame) -> pl.DataFrame:
-    """A column that a source lacks is absent, not stored as nulls."""
+def tidy(frame: pl.DataFrame) -> pl.DataFrame:
+    """Columns in the schema's order; one that the source lacks is absent, not stored as nulls."""
+    known = [c for c in DTYPES if c in frame.columns]
     if frame.is_empty():
-        return frame
-    empty = [c for c in frame.columns if c not in ("kind", "name") and frame[c].null_count() == frame.height]
-    return frame.drop(empty)
+        return frame.select(known)
+    return frame.select(c for c in known if c in ("kind", "name") or frame[c].null_count() < frame.height)

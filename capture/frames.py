@@ -1,0 +1,55 @@
+"""Frames that grow by chunks, and frames as JSON columns."""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import polars as pl
+
+from capture.lines import TableLine
+
+_TYPES: Final[Mapping[str, pl.DataType]] = {
+    str(t): t
+    for t in (
+        pl.String(), pl.Boolean(), pl.Int8(), pl.Int16(), pl.Int32(), pl.Int64(), pl.UInt8(), pl.UInt16(),
+        pl.UInt32(), pl.UInt64(), pl.Float32(), pl.Float64(), pl.Categorical(), pl.Null(),
+    )
+}  # fmt: skip
+
+
+class Chunks:
+    """Frames in order; neighbours of like size are merged, so that few are left of however many."""
+
+    def __init__(self) -> None:
+        self._frames: list[pl.DataFrame] = []
+
+    def add(self, frame: pl.DataFrame) -> None:
+        self._frames.append(frame)
+        while len(self._frames) > 1 and self._frames[-2].height < 2 * self._frames[-1].height:
+            last = [self._frames.pop() for _ in range(2)][::-1]
+            self._frames.append(pl.concat(last, how="diagonal", rechunk=True))
+
+    def __iter__(self) -> Iterator[pl.DataFrame]:
+        return iter(self._frames)
+
+
+def type_name(type: pl.DataType) -> str | None:
+    """The name under which a column type is saved, none for a type that JSON cannot carry."""
+    name = str(type)
+    return name if name.replace("List(", "").rstrip(")") in _TYPES else None
+
+
+def type_of(name: str) -> pl.DataType:
+    """The type of such a name; text for one that is not known."""
+    depth = name.count("List(")
+    type = _TYPES.get(name.replace("List(", "").rstrip(")"), pl.String())
+    for _ in range(min(depth, 8)):
+        type = pl.List(type)
+    return type
+
+
+def table_rows(line: TableLine) -> pl.DataFrame:
+    """The rows of a table that one line holds; raises what polars raises for values that do not fit."""
+    return pl.DataFrame(
+        {name: pl.Series(name, values, dtype=type_of(line.types.get(name, "String")))
+         for name, values in line.columns.items()}
+    )  # fmt: skip

@@ -1,0 +1,41 @@
+"""The project's own format: JSON lines that a recorder appends while it runs."""
+
+from pathlib import Path
+from typing import Final
+
+from capture.assemble import Assembler
+from capture.errors import UnreadableError
+from capture.events import KINDS
+from capture.lines import BadLineError, decode
+from capture.run import Run
+from capture.source import Head, Source
+
+FORMAT: Final = "native"
+PRODUCER: Final = "tracetui live, record and export; any program that appends such lines"
+HOWTO: Final = "tracetui record --model gemma-3-1b -o prof.jsonl"
+
+_OURS: Final = frozenset(("run", "plan", "columns", "rows", *KINDS))
+_LOOKED_AT: Final = 50
+
+
+def sniff(head: Head) -> bool:
+    """Whether one of the first lines is one of ours."""
+    return head.start.startswith("{") and any(map(_ours, head.raw.split(b"\n")[:_LOOKED_AT]))
+
+
+def _ours(line: bytes) -> bool:
+    try:
+        record, _ = decode(line)
+    except BadLineError:
+        return False
+    return record.kind in _OURS
+
+
+def load(source: Source) -> list[Run]:
+    """All runs of the file, in the order in which they begin."""
+    lines = Assembler(source.log, Path(source.label).stem)
+    lines.feed(source.lines())
+    runs = lines.runs()
+    if not runs:
+        raise UnreadableError("holds no whole line", where=source.label)
+    return runs
