@@ -5,7 +5,7 @@ from typing import Final
 
 import polars as pl
 
-from capture.lines import TableLine
+from capture.lines import SavedTable
 
 _TYPES: Final[Mapping[str, pl.DataType]] = {
     str(t): t
@@ -47,9 +47,11 @@ def type_of(name: str) -> pl.DataType:
     return type
 
 
-def table_rows(line: TableLine) -> pl.DataFrame:
+def table_rows(saved: SavedTable) -> pl.DataFrame:
     """The rows of a table that one line holds; raises what polars raises for values that do not fit."""
     return pl.DataFrame(
-        {name: pl.Series(name, values, dtype=type_of(line.types.get(name, "String")))
-         for name, values in line.columns.items()}
-    )  # fmt: skip
+        [
+            pl.Series(name, values, dtype=type_of(saved.types.get(name, "String")))
+            for name, values in saved.columns.items()
+        ]
+    )

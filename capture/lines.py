@@ -126,12 +126,19 @@ class Flat(Sealed, kw_only=True):
     rank: Whole | None = None
 
 
-class TableLine(Sealed, kw_only=True):
-    """A frame that is kept whole, or the next rows of one."""
+class SavedTable(Struct, kw_only=True):
+    """A frame that is kept whole, as JSON columns."""
 
     name: str
     types: dict[str, str]
     columns: dict[str, list[Any]]
+
+
+class TableLine(SavedTable, kw_only=True, forbid_unknown_fields=True):
+    """Such a frame, or the next rows of one."""
+
+    kind: str
+    crc: str = ""
 
 
 class SavedNotice(Struct):
@@ -172,7 +179,7 @@ class EndLine(Sealed, kw_only=True):
 
 Line = RunLine | PlanLine | ColumnsLine | RowsLine | Flat | TableLine | LogLine | EndLine
 
-_TYPES: Final[Mapping[str, type[Sealed]]] = {
+_TYPES: Final[Mapping[str, type[Struct]]] = {
     "run": RunLine,
     "plan": PlanLine,
     "columns": ColumnsLine,
@@ -201,9 +208,8 @@ class BadLineError(Exception):
         super().__init__(why)
 
 
-def _lenient(line: type[Sealed]) -> type[Sealed]:
-    loose = defstruct(line.__name__, [], bases=(line,), forbid_unknown_fields=False)
-    return cast(type[Sealed], loose)
+def _lenient(line: type[Struct]) -> type[Struct]:
+    return defstruct(line.__name__, [], bases=(line,), forbid_unknown_fields=False)
 
 
 _exact: Final = {kind: Decoder(type) for kind, type in _TYPES.items()}

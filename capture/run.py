@@ -131,6 +131,4 @@ def _drop_impossible(frame: pl.DataFrame, log: Log) -> pl.DataFrame:
 def tidy(frame: pl.DataFrame) -> pl.DataFrame:
     """Columns in the schema's order; one that the source lacks is absent, not stored as nulls."""
     known = [c for c in DTYPES if c in frame.columns]
-    if frame.is_empty():
-        return frame.select(known)
     return frame.select(c for c in known if c in ("kind", "name") or frame[c].null_count() < frame.height)
