@@ -1,1 +1,343 @@
-"""The screen."""
+"""The explorer: what each key does to the desk, and how the screen is opened and left."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from textual.app import SystemCommand
+from textual.screen import Screen
+
+from capture.errors import CaptureError, UsageError
+from capture.run import Run
+from capture.text import clean
+from tracetui.look import Look
+from tracetui.report import report
+from tracetui.ui import copying, keys, saving, terminal
+from tracetui.ui.commands import COMMANDS, pan, sort_by
+from tracetui.ui.desk import Desk
+from tracetui.ui.driver import Driver
+from tracetui.ui.messages import Entered, SortAsked, Told
+from tracetui.ui.options import Options
+from tracetui.ui.reading import Reading
+from tracetui.ui.screens.main import cursor_line
+from tracetui.ui.theme import PALETTES
+from tracetui.views import Focus, View, entered
+
+__all__ = ["Explorer", "Options", "run"]
+
+FARTHEST: Final = 1 << 20
+
+
+class Explorer(Desk):
+    """The desk with its keys."""
+
+    _pattern = ""  # the last filter, for n and N
+    _purpose = ""  # what the input line is open for
+
+    def action_do(self, name: str) -> None:
+        """A key of the table: a change of the session, or something done here."""
+        self._remember_row()
+        if name in COMMANDS and not (name == "back" and self._leave()):
+            if self.page == "view":
+                self.become(COMMANDS[name](self.session))
+        elif name not in COMMANDS:
+            getattr(self, f"do_{name}")()
+
+    def action_tab(self, number: int) -> None:
+        if number <= len(self.tabs):
+            self._remember_row()
+            self.become(self.session.at(self.tabs[number - 1].name))
+
+    def _remember_row(self) -> None:
+        """The look carries the cursor, so that coming back finds it."""
+        if self.page == "view" and self.main.shows_table:
+            self.session = self.session.looking(cursor=(self.main.table.cursor, 0))
+
+    def _leave(self) -> bool:
+        """Out of the input line, help or the list of runs; when none is open, there is more to do."""
+        if self._purpose:
+            self._close_prompt()
+        elif self.page in ("help", "runs") and self.views:
+            self.page = "view"
+            self._show_answer()
+        elif self.page in ("loading", "refused"):
+            self.do_quit()
+        else:
+            return False
+        return True
+
+    def do_quit(self) -> None:
+        self.exit(return_code=130 if self.page == "loading" else self.failed)
+
+    def do_suspend(self) -> None:
+        self.action_suspend_process()
+
+    def do_palette(self) -> None:
+        self.action_command_palette()
+
+    def do_help(self) -> None:
+        if self.page == "help":
+            self._leave()
+        elif self.views:
+            self.show_help()
+
+    def do_runs(self) -> None:
+        if self.page == "runs":
+            self._leave()
+        elif self.views:
+            self.show_runs()
+
+    # moving
+
+    def do_move_down(self) -> None:
+        self._move(1, 0)
+
+    def do_move_up(self) -> None:
+        self._move(-1, 0)
+
+    def do_move_right(self) -> None:
+        self._move(0, 1)
+
+    def do_move_left(self) -> None:
+        self._move(0, -1)
+
+    def do_page_down(self) -> None:
+        self._turn(1)
+
+    def do_page_up(self) -> None:
+        self._turn(-1)
+
+    def do_half_down(self) -> None:
+        self._turn(0.5)
+
+    def do_half_up(self) -> None:
+        self._turn(-0.5)
+
+    def do_first(self) -> None:
+        self._move(-FARTHEST, 0)
+
+    def do_last(self) -> None:
+        self._move(FARTHEST, 0)
+
+    def _move(self, rows: int, columns: int) -> None:
+        if self.main.shows_table:
+            if columns:
+                self.main.table.shift(columns)
+            else:
+                self.main.table.move(rows)
+        elif self.page == "view" and self._has_cursor():
+            self._move_cell(rows, columns)
+        elif self.page == "view" and columns:
+            self.become(pan(self.session, columns))
+        else:
+            self.main.scroll_drawing(rows)
+
+    def _turn(self, pages: float) -> None:
+        if self.main.shows_table:
+            self.main.table.turn(pages)
+        else:
+            self._move(round(pages * self.main.pane.height), 0)
+
+    def _has_cursor(self) -> bool:
+        return self._lines is not None and cursor_line(self._lines) is not None
+
+    def _move_cell(self, rows: int, columns: int) -> None:
+        row, column = self.session.look.cursor
+        last = max(0, self._answer.rows.height - 1)
+        cursor = (max(0, min(last, row + rows)), max(0, column + columns))
+        self.become(self.session.looking(cursor=cursor))
+
+    def do_next_match(self) -> None:
+        self._match(1)
+
+    def do_previous_match(self) -> None:
+        self._match(-1)
+
+    def _match(self, direction: int) -> None:
+        if not self.main.table.match(self._pattern, direction):
+            self.tell("nothing fits" if self._pattern else "/ takes an expression first")
+
+    # in and out
+
+    def do_enter(self) -> None:
+        if self.page == "runs":
+            self.page = "view"
+            self.become(self.session.on(self.main.table.cursor))
+            self.ask()
+        elif self.page == "view":
+            focus = entered(self.view, self._answer, self.session.look)
+            target = self._deeper(focus)
+            if target is None:
+                self.tell("there is nothing further in")
+            else:
+                self.become(self.session.into(target, focus))
+
+    def _deeper(self, focus: Focus) -> str | None:
+        """A kernel opens in detail; anything else as the kernels inside it."""
+        asked = dict(focus)
+        if not asked or self.view.name == "detail":
+            return None
+        names = [v.name for v in self.views]
+        target = "detail" if "name" in asked else "kernels"
+        return target if target in names else None
+
+    def on_entered(self, message: Entered) -> None:
+        self.action_do("enter")
+
+    def on_sort_asked(self, message: SortAsked) -> None:
+        if self.page == "view":
+            self.become(sort_by(self.session, message.column))
+
+    def do_next_view(self) -> None:
+        self._beside(1)
+
+    def do_previous_view(self) -> None:
+        self._beside(-1)
+
+    def _beside(self, by: int) -> None:
+        if self.views:
+            self.action_tab((self._tab() + by) % len(self.tabs) + 1)
+
+    def do_diff(self) -> None:
+        names = [v.name for v in self.views]
+        if "diff" in names:
+            self.become(self.session.at("diff"))
+        else:
+            self.tell("on the command line: tracetui diff A B")
+
+    def do_pause(self) -> None:
+        self.paused = not self.paused
+        self.tell("held; Space goes on" if self.paused else "going on")
+        self.catch_up()
+
+    def do_mark(self) -> None:
+        """The row joins those that a chart shows, or leaves them."""
+        row = self.main.table.sheet.identity(self.main.table.cursor) if self.main.shows_table else ()
+        row = row or tuple(v for _, v in entered(self.view, self._answer, self.session.look))
+        if self.page == "view" and row:
+            chosen = self.session.look.chosen
+            chosen = tuple(c for c in chosen if c != row) if row in chosen else (*chosen, row)
+            self.become(self.session.looking(chosen=chosen))
+
+    # the input line
+
+    def do_filter(self) -> None:
+        if self.page == "view":
+            self._open_prompt(
+                "filter", self.session.look.filter, "regular expression; Enter keeps it, Esc clears it"
+            )
+
+    def do_export(self) -> None:
+        if self.page == "view":
+            self._open_prompt(
+                "export", f"{self.session.view}.csv", "file name, ending in .csv .json .md .txt or .svg"
+            )
+
+    def _open_prompt(self, purpose: str, value: str, hint: str) -> None:
+        from tracetui.ui.screens.prompt import Prompt
+
+        self._purpose = purpose
+        self.main.set_class(True, "prompting")
+        prompt = Prompt(value, hint)
+        self.main.mount(prompt)
+        prompt.focus()
+        self.tell(hint)
+
+    def _close_prompt(self) -> None:
+        purpose, self._purpose = self._purpose, ""
+        self.main.query("Prompt").remove()
+        self.main.set_class(False, "prompting")
+        self.main.table.focus()
+        if purpose == "filter":
+            self._filter("")
+
+    def on_input_changed(self, event: Any) -> None:
+        if self._purpose == "filter":
+            self._filter(event.value)
+
+    def on_input_submitted(self, event: Any) -> None:
+        purpose, self._purpose = self._purpose, "done"
+        self._close_prompt()
+        if purpose == "filter":
+            self._filter(event.value)
+        elif purpose == "export":
+            self._export(event.value.strip())
+
+    def _filter(self, pattern: str) -> None:
+        self._pattern = pattern or self._pattern
+        if pattern != self.session.look.filter:
+            self.become(self.session.looking(filter=pattern, cursor=(0, 0)))
+
+    def _export(self, name: str) -> None:
+        """Written by the background thread, from the same question that is in sight."""
+        view, runs, look = self.view, self.session.asked(self.view), self.session.look
+        picture = self.export_screenshot(title="tracetui") if name.lower().endswith(".svg") else None
+        self._latest.start(lambda: self.post_message(Told(exported(name, picture, view, runs, look))))
+
+    # copying
+
+    def do_copy_row(self) -> None:
+        self._copy(copying.plain)
+
+    def do_copy_markdown(self) -> None:
+        self._copy(copying.markdown)
+
+    def _copy(self, written: Any) -> None:
+        """Handed to the terminal; whether it arrives in a clipboard, only the terminal knows."""
+        if not self.options.clipboard:
+            self.tell("the clipboard is off (--no-clipboard)")
+            return
+        shows_rows = self.main.shows_table
+        text = written(self.main.table.row) if shows_rows else copying.drawing(self._lines or ())
+        sequence = terminal.clipboard(text)
+        if sequence is None:
+            self.tell(f"{len(text):,} characters are too many for a clipboard; x writes a file")
+        elif self._driver is not None:
+            self._driver.write(sequence)
+            self.tell(f"{len(text.encode()):,} bytes sent to the terminal's clipboard")
+
+    # the palette, and the end
+
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        """The palette is the key table again, with the views and the themes."""
+        for key in keys.possible(keys.KEYS, rows=True, live=self.options.follow):
+            yield SystemCommand(key.text, keys.written(key), lambda do=key.do: self.action_do(do))
+        for number, view in enumerate(self.tabs, 1):
+            yield SystemCommand(view.title, "view", lambda n=number: self.action_tab(n))
+        for name in PALETTES:
+            yield SystemCommand(f"theme {name}", "colours", lambda n=name: setattr(self, "theme", n))
+
+    def _fatal_error(self) -> None:
+        """The command line tells of it in one sentence, once the terminal is itself again."""
+        self._close_messages_no_wait()
+
+    @property
+    def crash(self) -> Exception | None:
+        return self._exception
+
+
+def exported(name: str, picture: str | None, view: View, runs: Sequence[Run], look: Look) -> str:
+    """What became of an export, in a sentence."""
+    try:
+        format = saving.format_of(name)
+        text = picture if picture is not None else report(view, runs, look, format)
+        return f"wrote {clean(str(saving.save(name, text)), 500)}"
+    except CaptureError as e:
+        return str(e)
+
+
+def run(paths: Sequence[str | Path], options: Options) -> int:
+    """The screen, until it is left; its exit code."""
+    reason = terminal.unusable()
+    if reason is not None:
+        raise UsageError("no screen can be shown", why=reason, todo="tracetui report prints any view")
+    options = replace(options, ascii=options.ascii or not terminal.speaks_unicode())
+    app = Explorer(Reading([str(p) for p in paths], options.cache), options, Driver)
+    with terminal.Guard(lambda number: app.call_from_thread(app.exit, return_code=128 + number)) as guard:
+        app.run()
+    if guard.received is not None:
+        return 128 + guard.received
+    if app.crash is not None:
+        raise app.crash
+    return app.return_code or 0

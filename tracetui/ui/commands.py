@@ -1,0 +1,158 @@
+"""What a key does to the session: each a pure function from session to session."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from tracetui.look import GROUPS, PERS
+from tracetui.ui.session import Session
+
+Command = Callable[[Session], Session]
+ZOOM: Final = 2
+
+
+def group(session: Session) -> Session:
+    """The next grouping that the run can tell apart."""
+    run = session.run
+    known = [g for g in GROUPS if run is None or run.has(g)]
+    return session.looking(group=_after(known, session.look.group or "name"), sort=None, cursor=(0, 0))
+
+
+def lens(session: Session) -> Session:
+    known = session.fact.lenses
+    current = session.look.lens or (known[0] if known else None)
+    return session.looking(lens=_after(known, current)) if len(known) > 1 else session
+
+
+def phase(session: Session) -> Session:
+    """All phases, then each by itself."""
+    known = [None, *session.fact.phases]
+    return session.looking(phase=_after(known, session.look.phase))
+
+
+def per(session: Session) -> Session:
+    return session.looking(per=_after(PERS, session.look.per))
+
+
+def sort(session: Session) -> Session:
+    """The next column decides the order."""
+    if not session.columns:
+        return session
+    return session.looking(sort=_after(session.columns, session.look.sort), descending=True, cursor=(0, 0))
+
+
+def sort_by(session: Session, column: str) -> Session:
+    """A column decides the order; the same one again turns it round."""
+    if session.look.sort == column:
+        return reverse(session)
+    return session.looking(sort=column, descending=True, cursor=(0, 0))
+
+
+def reverse(session: Session) -> Session:
+    look = session.look
+    column = look.sort or (session.columns[0] if session.columns else None)
+    down = not look.descending if look.sort else False
+    return session.looking(sort=column, descending=down, cursor=(0, 0))
+
+
+def clear_filter(session: Session) -> Session:
+    return session.looking(filter="", cursor=(0, 0))
+
+
+def back(session: Session) -> Session:
+    """Esc: first the filter goes, then one level out."""
+    return clear_filter(session) if session.look.filter else session.out()
+
+
+def full_names(session: Session) -> Session:
+    return session.looking(full_names=not session.look.full_names)
+
+
+def baseline(session: Session) -> Session:
+    """The current run is what the others are measured against; again: no longer."""
+    return replace(session, baseline=None if session.baseline == session.current else session.current)
+
+
+def next_part(session: Session) -> Session:
+    return _step(session, 1)
+
+
+def previous_part(session: Session) -> Session:
+    return _step(session, -1)
+
+
+def zoom_in(session: Session) -> Session:
+    return _zoom(session, 1 / ZOOM)
+
+
+def zoom_out(session: Session) -> Session:
+    return _zoom(session, ZOOM)
+
+
+def zoom_all(session: Session) -> Session:
+    return session.looking(zoom=None, window=None)
+
+
+def pan(session: Session, direction: int) -> Session:
+    """A quarter of what is in sight to one side."""
+    span, extent = session.look.zoom, session.fact.extent
+    if span is None or extent is None:
+        return session
+    shift = direction * (span[1] - span[0]) // 4
+    shift = max(extent[0] - span[0], min(extent[1] - span[1], shift))
+    return session.looking(zoom=(span[0] + shift, span[1] + shift))
+
+
+def _step(session: Session, direction: int) -> Session:
+    """The next layer where a layer is in focus, else the next step."""
+    focused = session.look.focused
+    if "layer" in focused and session.fact.layers:
+        layer = _beside(session.fact.layers, focused["layer"], direction)
+        focus = tuple((k, layer if k == "layer" else v) for k, v in session.look.focus)
+        return session.looking(focus=focus)
+    if not session.fact.steps:
+        return session
+    window = session.look.window
+    step = _beside(session.fact.steps, window[0] if window and window[0] == window[1] else None, direction)
+    return session.looking(window=(step, step))
+
+
+def _zoom(session: Session, factor: float) -> Session:
+    """On a timeline the moment, elsewhere the range of steps."""
+    if session.view == "timeline":
+        extent, old, field = session.fact.extent, session.look.zoom, "zoom"
+    else:
+        steps = session.fact.steps
+        extent, old, field = ((steps[0], steps[-1]) if steps else None), session.look.window, "window"
+    if extent is None:
+        return session
+    zoomed = scaled(old or extent, extent, factor)
+    return session.looking(**{field: None if zoomed == extent else zoomed})
+
+
+def scaled(span: tuple[int, int], extent: tuple[int, int], factor: float) -> tuple[int, int]:
+    """A span made wider or narrower around its middle, inside the extent."""
+    middle, half = (span[0] + span[1]) / 2, max(0.5, (span[1] - span[0]) * factor / 2)
+    low, high = max(extent[0], round(middle - half)), min(extent[1], round(middle + half))
+    return (low, high) if low <= high else span
+
+
+def _beside(values: Sequence[int], current: Any, direction: int) -> int:
+    if current not in values:
+        return values[0 if direction > 0 else -1]
+    place = values.index(current) + direction
+    return values[max(0, min(len(values) - 1, place))]
+
+
+def _after(values: Sequence[Any], current: Any) -> Any:
+    """The value after the current one, round and round."""
+    return values[(values.index(current) + 1) % len(values)] if current in values else values[0]
+
+
+COMMANDS: Final[Mapping[str, Command]] = {
+    f.__name__: f
+    for f in (
+        group, lens, phase, per, sort, reverse, back, full_names, baseline,
+        next_part, previous_part, zoom_in, zoom_out, zoom_all,
+    )
+}  # fmt: skip

@@ -1,0 +1,272 @@
+"""The desk under the keys: what is open, the question being asked, the answer in sight."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from textual import events
+from textual.app import App
+
+from tracetui.ui import footer, header, theme
+from tracetui.ui.asking import Question, reply
+from tracetui.ui.background import Latest
+from tracetui.ui.driver import Driver
+from tracetui.ui.messages import Answered, LoadFailed, Moved, Refused, RunsChanged, Told
+from tracetui.ui.options import Options
+from tracetui.ui.paint import Painter
+from tracetui.ui.panes.sheet import Sheet, measure
+from tracetui.ui.panes.table import EMPTY
+from tracetui.ui.reading import Reading
+from tracetui.ui.screens import help as help_page
+from tracetui.ui.screens import loading, runs
+from tracetui.ui.screens.main import Main
+from tracetui.ui.session import Session, same_question
+from tracetui.ui.start import opened
+from tracetui.views import Answer, View, missing
+from tracetui.views.ink import Line, Size
+
+REFRESH: Final = 0.25  # seconds between two pictures, of loading and of runs that grow
+TOLD_FOR: Final = 6.0
+SLOW: Final = 1.5
+NOTHING: Final = Answer(EMPTY.rows)
+
+
+class Desk(App[None]):
+    """Composition, messages and the worker; no key is named here."""
+
+    TITLE = "tracetui"
+    CSS_PATH = "app.tcss"
+    ALLOW_SELECT = False
+
+    def __init__(self, reading: Reading | None, options: Options, driver: type[Driver] | None = None) -> None:
+        super().__init__(driver_class=driver)
+        self.options = options
+        self.animation_level = "none"
+        for each in theme.THEMES:
+            self.register_theme(each)
+        self.theme = theme.chosen(options.theme, self.no_color)
+        self.session = Session(start=replace(options.look, full_names=False))
+        self.views: list[View] = []
+        self.page = "loading"  # view · runs · help · loading · refused
+        self.failed = 0  # the exit code of what went wrong
+        self.paused = False
+        self._reading = reading
+        self._latest = Latest("answers")
+        self._ticket = 0
+        self._keep_row = False
+        self._answer, self._sheet = NOTHING, EMPTY
+        self._lines: Sequence[Line] | None = None
+        self._told = ""
+        self._waiting: RunsChanged | None = None
+        self._quiet_until = 0.0
+
+    def get_default_screen(self) -> Main:
+        self._main = Main(self._painter())
+        return self._main
+
+    @property
+    def main(self) -> Main:
+        return self._main
+
+    @property
+    def view(self) -> View:
+        return next(v for v in self.views if v.name == self.session.view)
+
+    def _painter(self) -> Painter:
+        return Painter(theme.palette(self.theme), self.options.ascii)
+
+    def watch_theme(self, name: str) -> None:
+        if self.is_running:
+            self.main.paint_with(self._painter())
+
+    # reading
+
+    def on_mount(self) -> None:
+        self.call_after_refresh(self.show_bands)
+        if self._reading is not None:
+            self._reading.start(self.post_message)
+            self.set_interval(REFRESH, self._progress, name="progress")
+
+    def _progress(self) -> None:
+        if self.page == "loading" and self._reading is not None:
+            self.show_lines(loading.lines(self._reading, self.size.width, self.options.ascii))
+
+    def on_load_failed(self, message: LoadFailed) -> None:
+        self.page, self.failed = "refused", message.error.exit_code
+        self.show_lines(loading.refused(str(message.error), self.size.width))
+        self.show_bands()
+
+    def on_runs_changed(self, message: RunsChanged) -> None:
+        """The first runs open the first view; newer ones are shown at most four times a second."""
+        if not self.session.runs:
+            self._open(message)
+            return
+        first = self._waiting is None
+        self._waiting = message
+        if first and not self.paused:
+            self.set_timer(REFRESH, self.catch_up)
+
+    def catch_up(self) -> None:
+        """The newest snapshot comes into sight; cursor, order and looks stay."""
+        if self._waiting is None or self.paused:
+            return
+        message, self._waiting = self._waiting, None
+        self._keep_row = True
+        self.become(self.session.with_runs(message.runs, message.facts))
+
+    def _open(self, message: RunsChanged) -> None:
+        start = opened(self.session.with_runs(message.runs, message.facts), message.views, self.options)
+        self.views = list(message.views)
+        self.page = "view"
+        self.session = start.session
+        self.ask()
+        if start.told:
+            self.tell(start.told)
+
+    # asking
+
+    def become(self, session: Session) -> None:
+        """Another moment of the session: asked anew, or only drawn anew."""
+        old, self.session = self.session, session
+        if not self.views:
+            return
+        if self.page != "view" or not same_question(old, session):
+            self.page = "view"
+            self.ask()
+        elif old.look != session.look:
+            self.show_again()
+
+    def ask(self) -> None:
+        """The question of this moment goes to the background; older ones no longer matter."""
+        self._start(None)
+        self.show_bands()
+        ticket = self._ticket
+        self.set_timer(SLOW, lambda: self._still(ticket))
+
+    def show_again(self) -> None:
+        """The same answer, looked at differently."""
+        if self._lines is None:
+            self.main.table.show(self._sheet, self.session.look, self.session.look.cursor[0])
+            self.show_bands()
+        else:
+            self._start((self._answer, self._sheet))
+
+    def _start(self, known: tuple[Answer, Sheet] | None) -> None:
+        self._ticket += 1
+        question = Question(
+            self._ticket, self.view, self.session.asked(self.view), self.session.look, self._pane(), known
+        )
+        self._latest.start(lambda: self.post_message(reply(question)))
+
+    def _pane(self) -> Size:
+        size = self.main.pane
+        return Size(max(1, size.width), max(1, size.height), self.options.ascii)
+
+    def _still(self, ticket: int) -> None:
+        if ticket == self._ticket and self._answer_of != ticket:
+            self.tell("still at it …")
+
+    _answer_of = 0  # the ticket that the answer in sight was given to
+
+    def on_answered(self, message: Answered) -> None:
+        if message.ticket != self._ticket:
+            return
+        self._answer_of = message.ticket
+        self._answer, self._sheet, self._lines = message.answer, message.sheet, message.lines
+        self.session = replace(self.session, columns=message.sheet.sortable)
+        if self.page == "view":
+            self._show_answer()
+
+    def _show_answer(self) -> None:
+        if self._lines is None:
+            row = None if self._keep_row else self.session.look.cursor[0]
+            self.main.show_table(self._sheet, self.session.look, row)
+        else:
+            self.main.show_drawing(self._lines)
+        self._keep_row = False
+        self.show_bands()
+
+    def on_refused(self, message: Refused) -> None:
+        if message.ticket == self._ticket:
+            self._answer_of = message.ticket
+            self.failed = self.failed or (70 if message.fault else 0)
+            self.tell(message.why)
+
+    # showing
+
+    def tell(self, text: str) -> None:
+        """A sentence in the status line, for a while."""
+        self._told = text
+        self.show_bands()
+        self.set_timer(TOLD_FOR, lambda: self._forget(text))
+
+    def _forget(self, text: str) -> None:
+        if self._told == text:
+            self._told = ""
+            self.show_bands()
+
+    def on_told(self, message: Told) -> None:
+        self.tell(message.text)
+
+    def on_moved(self, message: Moved) -> None:
+        self._show_status()
+
+    def show_lines(self, lines: Sequence[Line]) -> None:
+        """Lines that are no view's drawing: help, loading, a refusal."""
+        self.main.show_drawing(lines, keep_top=self.page == "help")
+
+    def show_runs(self) -> None:
+        self.page = "runs"
+        answer = runs.answer(self.session)
+        sheet = measure(answer.rows, ("run",), runs.COLUMNS)
+        self.main.show_table(sheet, replace(self.session.look, sort=None, chosen=()), self.session.current)
+        self.show_bands()
+
+    def show_help(self) -> None:
+        self.page = "help"
+        self.show_lines(help_page.lines(self.views, self.size.width))
+        self.show_bands()
+
+    def show_bands(self) -> None:
+        """Head and foot for this moment."""
+        width, session = self.size.width, self.session
+        several = len(session.runs) > 1
+        place = f"run {session.current + 1} of {len(session.runs)}" if several else ""
+        head = header.header(session.run, session.fact, session.look.lens, width, place)
+        tabs, self.tab_places = header.tabs(self._titles(), self._tab(), width)
+        keys = footer.footer(width, rows=self.page in ("view", "runs"), live=self.options.follow)
+        self.main.show_bands(head, tabs, keys)
+        self._show_status()
+
+    def _show_status(self) -> None:
+        table = self.main.table
+        notes = self._answer.notes if self.page == "view" else ()
+        row = f"{table.cursor + 1:,}/{table.sheet.rows.height:,}" if self.main.shows_table else ""
+        if self.main.shows_table and not table.sheet.rows.height:
+            row = "no rows" if self.page == "view" else ""
+        look = self.session.look if self.page == "view" else replace(self.session.start, filter="")
+        self.main.show_status(footer.status(look, row, self._told, notes, self.size.width))
+
+    def _titles(self) -> list[tuple[str, bool]]:
+        asked = self.session.runs[self.session.current :]
+        return [(v.title, not missing(v, asked[:1])) for v in self.tabs]
+
+    @property
+    def tabs(self) -> list[View]:
+        """The views that have a tab: a drill has none."""
+        return [v for v in self.views if v.name != "detail"]
+
+    def _tab(self) -> int:
+        shown = self.session.trail[0].view if self.session.trail else self.session.view
+        return next((i for i, v in enumerate(self.tabs) if v.name == shown), 0) if self.page == "view" else -1
+
+    def on_resize(self, event: events.Resize) -> None:
+        self.call_after_refresh(self._resized)
+
+    def _resized(self) -> None:
+        self.main.fit_to(self.size)
+        if self.page == "view" and self._lines is not None:
+            self._start((self._answer, self._sheet))
+        elif self.page == "help":
+            self.show_lines(help_page.lines(self.views, self.size.width))
+        self.show_bands()

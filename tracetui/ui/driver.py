@@ -1,0 +1,29 @@
+"""Textual's Linux driver with three manners more: its stream, its size, and no mode left behind."""
+
+import os
+from typing import Any
+
+from textual.drivers.linux_driver import LinuxDriver
+
+from tracetui.ui.terminal import screen_file
+
+
+class Driver(LinuxDriver):
+    """Draws on whichever of stderr and stdout is the terminal, and asks that terminal for its size."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._file = screen_file()
+
+    def _get_terminal_size(self) -> tuple[int, int]:
+        """The size of the terminal itself: COLUMNS and LINES may be stale."""
+        try:
+            width, height = os.get_terminal_size(self.fileno)
+        except OSError:
+            return 80, 24
+        return (width, height) if width and height else (80, 24)
+
+    def _disable_mouse_support(self) -> None:
+        super()._disable_mouse_support()
+        if self._mouse_pixels:
+            self.write("\x1b[?1016l")

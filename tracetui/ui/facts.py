@@ -1,0 +1,58 @@
+"""What the screen wants to know of a run once: its lenses, phases, extent and speed."""
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from capture.run import Run
+from tracetui.analysis import select
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Found in the background when a run arrives, so that no key has to look through the events."""
+
+    lenses: tuple[str, ...] = ()
+    phases: tuple[str, ...] = ()
+    steps: tuple[int, ...] = ()
+    layers: tuple[int, ...] = ()
+    extent: tuple[int, int] | None = None  # first and last ns on the timeline
+    tokens_per_s: float | None = None
+
+
+def facts(run: Run) -> Facts:
+    return Facts(
+        lenses=tuple(select.lenses(run)),
+        phases=tuple(select.phases(run)),
+        steps=_distinct(run, "step"),
+        layers=_distinct(run, "layer"),
+        extent=_extent(run),
+        tokens_per_s=_tokens_per_s(run),
+    )
+
+
+def _distinct(run: Run, column: str) -> tuple[int, ...]:
+    if not run.has(column):
+        return ()
+    return tuple(run.events[column].drop_nulls().unique().sort().to_list())
+
+
+def _extent(run: Run) -> tuple[int, int] | None:
+    if not run.has("t"):
+        return None
+    end = pl.col("t") + (pl.col("dur").fill_null(0) if run.has("dur") else 0)
+    first, last = run.events.select(pl.col("t").min(), end.max().alias("end")).row(0)
+    return (first, last) if first is not None and last > first else None
+
+
+def _tokens_per_s(run: Run) -> float | None:
+    """Decode tokens over decode wall time, where steps tell both."""
+    if not (run.has("tokens") and run.has("dur")):
+        return None
+    steps = run.events.filter(
+        (pl.col("kind") == "step") & pl.col("tokens").is_not_null() & (pl.col("dur") > 0)
+    )
+    if run.has("phase"):
+        steps = steps.filter(pl.col("phase").cast(pl.String).fill_null("decode") == "decode")
+    tokens, time = steps.select(pl.col("tokens").sum(), pl.col("dur").sum()).row(0)
+    return 1e9 * tokens / time if time else None

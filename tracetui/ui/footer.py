@@ -1,0 +1,52 @@
+"""The foot of the screen as lines of ink: how it is looked at, what was told, the keys of the moment."""
+
+from collections.abc import Sequence
+
+from tracetui.look import Look
+from tracetui.ui.keys import footer as keys_of_the_moment
+from tracetui.ui.paint import width_of
+from tracetui.views.ink import Line, Span
+
+
+def status(look: Look, row: str, told: str, notes: Sequence[str], width: int) -> Line:
+    """Where the cursor is and what is in force; then what was told last, else the first note."""
+    state = [p for p in (row, *_in_force(look)) if p]
+    spans = [Span(" " + " · ".join(state))]
+    rest = told or (f"{notes[0]} (+{len(notes) - 1})" if len(notes) > 1 else notes[0] if notes else "")
+    if rest:
+        gap = "   " if state else ""
+        spans.append(Span(gap + rest, "bar_warn" if told else "dim"))
+    return tuple(spans)
+
+
+def _in_force(look: Look) -> list[str]:
+    """Every choice that changes what the numbers mean."""
+    window, focus = look.window, look.focus
+    span = (
+        ""
+        if window is None
+        else f"step {window[0]}"
+        if window[0] == window[1]
+        else "steps {}–{}".format(*window)
+    )
+    return [
+        *(f"{k} {v}" for k, v in focus),
+        f"/{look.filter}/" if look.filter else "",
+        f"by {look.group}" if look.group and look.group != "name" else "",
+        f"{look.phase} only" if look.phase else "",
+        f"per {look.per}" if look.per != "total" else "",
+        span,
+    ]
+
+
+def footer(width: int, *, rows: bool, live: bool) -> Line:
+    """As many keys as fit."""
+    spans: list[Span] = [Span(" ")]
+    room = width - 1
+    for key, text in keys_of_the_moment(rows=rows, live=live):
+        need = width_of(key) + width_of(text) + 3
+        if need > room:
+            break
+        room -= need
+        spans += [Span(key, "title"), Span(f" {text}  ")]
+    return tuple(spans)

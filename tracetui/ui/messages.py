@@ -1,0 +1,70 @@
+"""What the parts of the screen tell each other."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from textual.message import Message
+
+from capture.errors import CaptureError
+from capture.run import Run
+from tracetui.ui.facts import Facts
+from tracetui.ui.panes.sheet import Sheet
+from tracetui.views import Answer, View
+from tracetui.views.ink import Line
+
+
+class Moved(Message):
+    """The cursor stands on another row."""
+
+
+class Entered(Message):
+    """A row was clicked that had the cursor already."""
+
+
+@dataclass(eq=False)
+class SortAsked(Message):
+    """A heading was clicked."""
+
+    column: str
+
+
+@dataclass(eq=False)
+class RunsChanged(Message):
+    """Runs have been read, or have grown."""
+
+    runs: Sequence[Run]
+    facts: Sequence[Facts]
+    views: Sequence[View]  # loaded where the runs were, so that no key waits for them
+
+
+@dataclass(eq=False)
+class LoadFailed(Message):
+    """Nothing could be read."""
+
+    error: CaptureError
+
+
+@dataclass(eq=False)
+class Answered(Message):
+    """A view has an answer: rows measured for a table, or a drawing."""
+
+    ticket: int
+    answer: Answer
+    sheet: Sheet
+    lines: Sequence[Line] | None
+
+
+@dataclass(eq=False)
+class Refused(Message):
+    """A question has no answer, and this is why."""
+
+    ticket: int
+    why: str
+    fault: bool = False  # ours, not the person's
+
+
+@dataclass(eq=False)
+class Told(Message):
+    """A sentence for the status line."""
+
+    text: str

@@ -1,0 +1,19 @@
+"""What the command line asks of the screen."""
+
+from dataclasses import dataclass, field
+
+from tracetui.look import Look
+
+
+@dataclass(frozen=True)
+class Options:
+    """How the screen starts; every field of the look has a key that changes it later."""
+
+    view: str = "summary"
+    run: str | None = None  # a number from 1, or a part of a run's name
+    look: Look = field(default_factory=Look)
+    follow: bool = False
+    theme: str | None = None  # dark, light or ansi
+    ascii: bool = False
+    clipboard: bool = True
+    cache: bool = True

@@ -1,0 +1,52 @@
+"""A pane that shows lines of ink and sends only those that changed."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from textual.geometry import Region
+from textual.strip import Strip
+from textual.widget import Widget
+
+from tracetui.ui.paint import Painter
+from tracetui.views.ink import Line
+
+
+class Lines(Widget):
+    """Lines from the top; what is longer than the pane is scrolled."""
+
+    ALLOW_SELECT = False
+
+    def __init__(self, painter: Painter, base: str = "", **options: Any) -> None:
+        super().__init__(**options)
+        self._painter, self._base = painter, base
+        self._lines: Sequence[Line] = ()
+        self._top = 0
+
+    @property
+    def top(self) -> int:
+        return self._top
+
+    def paint_with(self, painter: Painter) -> None:
+        self._painter = painter
+        self.refresh()
+
+    def show(self, lines: Sequence[Line], top: int = 0) -> None:
+        """Other lines; only rows that look different are painted again."""
+        old, old_top = self._lines, self._top
+        self._lines, self._top = lines, self._bounded(top)
+        changed = [y for y in range(self.size.height) if _at(old, old_top + y) != _at(lines, self._top + y)]
+        if changed:
+            self.refresh(*(Region(0, y, self.size.width, 1) for y in changed))
+
+    def scroll_lines(self, by: int) -> None:
+        self.show(self._lines, self._top + by)
+
+    def _bounded(self, top: int) -> int:
+        return max(0, min(top, len(self._lines) - self.size.height))
+
+    def render_line(self, y: int) -> Strip:
+        return self._painter.strip(_at(self._lines, self._top + y) or (), self.size.width, self._base)
+
+
+def _at(lines: Sequence[Line], y: int) -> Line | None:
+    return lines[y] if 0 <= y < len(lines) else None

@@ -1,0 +1,156 @@
+"""An answer as a sheet: which columns fit, how wide they are, and the cells of the rows in sight."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import polars as pl
+
+from tracetui import units
+from tracetui.ui.paint import fit, width_of
+from tracetui.ui.panes.names import shortened
+from tracetui.views import ink
+
+SAMPLE: Final = 200
+TEXT_WIDEST: Final = 28
+NAME_LEAST: Final = 14
+TREND: Final = 16
+FLOAT: Final = 9  # four digits in their longest form
+GAP: Final = 2
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column at its place on the screen."""
+
+    name: str
+    heading: str
+    width: int
+    kind: str  # name · text · number · trend
+
+
+@dataclass(frozen=True, eq=False)
+class Sheet:
+    """Rows with the width that each column wants; measured once, in the background."""
+
+    rows: pl.DataFrame
+    key: tuple[str, ...]
+    columns: tuple[Column, ...]  # as they come; the naming column first
+    rank: tuple[str, ...]  # by falling importance
+
+    @property
+    def sortable(self) -> tuple[str, ...]:
+        return tuple(c.name for c in self.columns if c.kind != "trend")
+
+    def layout(self, width: int, first: int = 0, full_names: bool = False) -> tuple[Column, ...]:
+        """The columns for a width: the name, then the most important that fit; `first` skips some of them."""
+        if not self.columns:
+            return ()
+        name, *others = self.columns
+        if full_names:
+            name = _wide(name, min(name.width, width))
+            least = name.width
+        else:
+            least = min(name.width, max(NAME_LEAST, width * 2 // 5))
+        shown = _fitting(self._order(others, width - least)[first:], width - least)
+        room = width - sum(c.width + GAP for c in shown)
+        return (_wide(name, max(1, min(name.width, room, width))), *shown)
+
+    def _order(self, others: list[Column], room: int) -> list[Column]:
+        """What fits, in its own order, then the rest: reached by scrolling to the right."""
+        ranked = sorted(others, key=lambda c: self.rank.index(c.name))
+        best = {c.name for c in _fitting(ranked, room)}
+        return [c for c in others if c.name in best] + [c for c in others if c.name not in best]
+
+    def cells(
+        self, start: int, count: int, columns: Sequence[Column], ascii: bool = False
+    ) -> list[list[str]]:
+        """The text of some rows, each cell as wide as its column."""
+        if not columns:
+            return []
+        block = self.rows.slice(start, count).select([c.name for c in columns])
+        return [list(row) for row in zip(*(_written(block[c.name], c, ascii) for c in columns), strict=True)]
+
+    def find(self, wanted: Sequence[Any], near: int) -> int:
+        """The row of a key, wherever it stands now; else the place where the cursor was."""
+        last = max(0, self.rows.height - 1)
+        if not self.key or not wanted or self.rows.is_empty():
+            return min(near, last)
+        if near <= last and self.identity(near) == tuple(wanted):
+            return near
+        same = pl.all_horizontal(
+            pl.col(k).eq_missing(pl.lit(v)) for k, v in zip(self.key, wanted, strict=True)
+        )
+        found = self.rows.lazy().select(same.arg_true()).collect().to_series()
+        return int(found[0]) if found.len() else min(near, last)
+
+    def identity(self, row: int) -> tuple[Any, ...]:
+        """What names a row."""
+        if not 0 <= row < self.rows.height:
+            return ()
+        return tuple(self.rows[row, k] for k in self.key)
+
+
+def measure(rows: pl.DataFrame, key: Sequence[str], importance: Sequence[str]) -> Sheet:
+    """The sheet of an answer: the naming column first, columns without any value last."""
+    names = rows.columns
+    naming = next((c for c in (*key, *names) if c in names), None)
+    order = [naming, *(c for c in names if c != naming)] if naming else []
+    columns = tuple(_measured(rows[c], c == naming) for c in order)
+    empty = {c for c in order if rows.height and rows[c].null_count() == rows.height}
+    rank = sorted(
+        order, key=lambda c: (c in empty, importance.index(c) if c in importance else len(importance))
+    )
+    return Sheet(rows, tuple(k for k in key if k in names), columns, tuple(rank))
+
+
+def _measured(values: pl.Series, naming: bool) -> Column:
+    heading = units.heading(values.name)
+    kind = "name" if naming else _kind(values.dtype)
+    if isinstance(values.dtype, pl.List):
+        return Column(values.name, heading, max(TREND, len(heading)), kind)
+    width = max(len(heading) + 1, _number(values) if values.dtype.is_numeric() else _text(values))
+    return Column(values.name, heading, width if naming else min(width, TEXT_WIDEST), kind)
+
+
+def _kind(dtype: pl.DataType) -> str:
+    return "trend" if isinstance(dtype, pl.List) else "number" if dtype.is_numeric() else "text"
+
+
+def _number(values: pl.Series) -> int:
+    """No number is ever cut: the extremes and a sample say how wide they get."""
+    seen = [values.min(), values.max(), *values.head(SAMPLE).to_list()]
+    floor = FLOAT if values.dtype.is_float() and units.writer(values.name) is units.writer("x") else 0
+    return max(floor, max(len(units.cell(values.name, v)) for v in seen))
+
+
+def _text(values: pl.Series) -> int:
+    text = values.cast(pl.String, strict=False) if not isinstance(values.dtype, pl.Object) else values
+    longest = int(text.str.len_chars().max() or 0)  # type: ignore[arg-type]
+    return max([longest, *(width_of(v) for v in text.head(SAMPLE).drop_nulls() if not v.isascii())])
+
+
+def _wide(column: Column, width: int) -> Column:
+    return Column(column.name, column.heading, width, column.kind)
+
+
+def _fitting(columns: Sequence[Column], room: int) -> list[Column]:
+    """Columns from the first on, as long as they fit whole."""
+    out: list[Column] = []
+    for column in columns:
+        room -= column.width + GAP
+        if room < 0:
+            break
+        out.append(column)
+    return out
+
+
+def _written(values: pl.Series, column: Column, ascii: bool) -> list[str]:
+    if column.kind == "trend":
+        return [fit(ink.sparkline(v, column.width, ascii) if v is not None else "", column.width)
+                for v in values.to_list()]  # fmt: skip
+    texts = [units.cell(column.name, v) for v in values.to_list()]
+    if column.kind == "name":
+        cut = shortened(texts, column.width)
+        return [fit(cut[t], column.width) for t in texts]
+    return [fit(t, column.width, right=column.kind == "number") for t in texts]

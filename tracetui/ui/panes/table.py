@@ -1,0 +1,204 @@
+"""The table: a million rows at the cost of those in sight."""
+
+from typing import Any, Final
+
+import polars as pl
+from textual import events
+from textual.geometry import Region
+from textual.strip import Strip
+from textual.widget import Widget
+
+from tracetui.look import Look
+from tracetui.ui.messages import Entered, Moved, SortAsked
+from tracetui.ui.paint import Painter, fit
+from tracetui.ui.panes.sheet import GAP, Column, Sheet
+from tracetui.views.ink import Line, Span
+
+BLOCK: Final = 64
+BLOCKS_KEPT: Final = 16
+GUTTER: Final = 1
+STYLE: Final = {"name": "", "number": "", "text": "dim", "trend": "accent"}
+EMPTY: Final = Sheet(pl.DataFrame(), (), (), ())
+
+
+class Table(Widget, can_focus=True):
+    """A heading that stays and the rows below it; what moves is the cursor."""
+
+    ALLOW_SELECT = False
+
+    def __init__(self, painter: Painter, **options: Any) -> None:
+        super().__init__(**options)
+        self._painter = painter
+        self._sheet, self._look = EMPTY, Look()
+        self._cursor = self._top = self._first = 0
+        self._columns: tuple[Column, ...] = ()
+        self._blocks: dict[int, list[list[str]]] = {}
+
+    @property
+    def sheet(self) -> Sheet:
+        return self._sheet
+
+    @property
+    def cursor(self) -> int:
+        return self._cursor
+
+    @property
+    def page(self) -> int:
+        """Rows in sight."""
+        return max(1, self.size.height - 1)
+
+    def paint_with(self, painter: Painter) -> None:
+        self._painter = painter
+        self._blocks.clear()
+        self.refresh()
+
+    def show(self, sheet: Sheet, look: Look, cursor: int | None = None) -> None:
+        """Another answer: the cursor goes to a row, or stays on the row that it is on."""
+        if cursor is None:
+            cursor = sheet.find(self._sheet.identity(self._cursor), self._cursor)
+            self._top += cursor - self._cursor
+        if sheet.rows.columns != self._sheet.rows.columns:
+            self._first = 0
+        self._sheet, self._look, self._cursor = sheet, look, cursor
+        self._arrange()
+
+    def _arrange(self) -> None:
+        """The columns for the size, and the cursor in sight; all of it is painted again."""
+        self._blocks.clear()
+        self._columns = self._sheet.layout(self.size.width - GUTTER, self._first, self._look.full_names)
+        self._cursor = max(0, min(self._cursor, self._sheet.rows.height - 1))
+        self._top = self._clamped(self._top)
+        if not self._top <= self._cursor < self._top + self.page:
+            self._top = self._clamped(self._cursor - self.page // 2)
+        self.refresh()
+
+    def on_resize(self) -> None:
+        self._arrange()
+
+    # moving
+
+    def move(self, by: int) -> None:
+        self.go(self._cursor + by)
+
+    def go(self, row: int) -> None:
+        """The cursor to a row; past an edge the page turns by half, which spares the line most repaints."""
+        row = max(0, min(row, self._sheet.rows.height - 1))
+        old, self._cursor = self._cursor, row
+        if row == old:
+            return
+        if self._top <= row < self._top + self.page:
+            self.refresh(self._line_of(old), self._line_of(row))
+        else:
+            near = abs(row - old) == 1
+            margin = self.page // 2 if near or row > old else self.page - 1 - self.page // 2
+            self._top = self._clamped(row - margin)
+            self.refresh()
+        self.post_message(Moved())
+
+    def turn(self, pages: float) -> None:
+        """A page, or a part of one, up or down."""
+        by = round(pages * self.page) or (1 if pages > 0 else -1)
+        self._top = self._clamped(self._top + by)
+        old, self._cursor = self._cursor, max(0, min(self._cursor + by, self._sheet.rows.height - 1))
+        if old != self._cursor:
+            self.refresh()
+            self.post_message(Moved())
+
+    def shift(self, columns: int) -> None:
+        """Other columns come into sight."""
+        last = max(0, len(self._sheet.columns) - 2)
+        first = max(0, min(self._first + columns, last))
+        hidden = len(self._columns) < len(self._sheet.columns)
+        if first != self._first and (hidden or first < self._first):
+            self._first = first
+            self._arrange()
+
+    def match(self, pattern: str, direction: int) -> bool:
+        """To the next row whose name fits, round and round."""
+        if not pattern or not self._sheet.columns:
+            return False
+        names = self._sheet.rows[self._sheet.columns[0].name].cast(pl.String)
+        flag = "" if pattern != pattern.lower() else "(?i)"
+        found = names.str.contains(flag + pattern).fill_null(False).arg_true().to_list()
+        if not found:
+            return False
+        ahead = [r for r in found if (r - self._cursor) * direction > 0]
+        self.go((ahead or found)[0 if direction > 0 else -1])
+        return True
+
+    # what the cursor stands on
+
+    @property
+    def row(self) -> dict[str, Any]:
+        rows = self._sheet.rows
+        return rows.row(self._cursor, named=True) if self._cursor < rows.height else {}
+
+    # painting
+
+    def render_line(self, y: int) -> Strip:
+        if y == 0:
+            return self._painter.strip(self._heading(), self.size.width, "head")
+        row = self._top + y - 1
+        if row >= self._sheet.rows.height:
+            return self._painter.strip((), self.size.width)
+        here = row == self._cursor
+        return self._painter.strip(self._line(row, plain=here), self.size.width, "cursor" if here else "")
+
+    def _heading(self) -> Line:
+        spans = [Span(" " * GUTTER)]
+        for column in self._columns:
+            mark = "" if self._look.sort != column.name else "▼" if self._look.descending else "▲"
+            text = fit(column.heading, column.width - len(mark)).rstrip() + mark
+            spans.append(Span(fit(text, column.width, right=column.kind == "number") + " " * GAP))
+        return tuple(spans)
+
+    def _line(self, row: int, plain: bool) -> Line:
+        marked = self._sheet.identity(row) in self._look.chosen
+        spans = [Span("•" if marked else " " * GUTTER, "" if plain else "warn")]
+        for column, text in zip(self._columns, self._cells(row), strict=False):
+            spans.append(Span(text + " " * GAP, "" if plain else STYLE[column.kind]))
+        return tuple(spans)
+
+    def _cells(self, row: int) -> list[str]:
+        number, inside = divmod(row, BLOCK)
+        block = self._blocks.get(number)
+        if block is None:
+            if len(self._blocks) >= BLOCKS_KEPT:
+                self._blocks.clear()
+            block = self._sheet.cells(number * BLOCK, BLOCK, self._columns, self._painter.ascii)
+            self._blocks[number] = block
+        return block[inside]
+
+    def _line_of(self, row: int) -> Region:
+        return Region(0, row - self._top + 1, self.size.width, 1)
+
+    def _clamped(self, top: int) -> int:
+        return max(0, min(top, self._sheet.rows.height - self.page))
+
+    # the mouse, where there is one
+
+    def on_click(self, event: events.Click) -> None:
+        if event.y == 0:
+            column = self._column_at(event.x)
+            if column is not None and column.name in self._sheet.sortable:
+                self.post_message(SortAsked(column.name))
+            return
+        row = self._top + event.y - 1
+        if row == self._cursor:
+            self.post_message(Entered())
+        elif row < self._sheet.rows.height:
+            self.go(row)
+
+    def on_mouse_scroll_down(self) -> None:
+        self.move(3)
+
+    def on_mouse_scroll_up(self) -> None:
+        self.move(-3)
+
+    def _column_at(self, x: int) -> Column | None:
+        right = GUTTER
+        for column in self._columns:
+            right += column.width + GAP
+            if x < right:
+                return column
+        return None

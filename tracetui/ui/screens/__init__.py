@@ -1,0 +1,1 @@
+"""What fills the screen besides the views: help, the runs, loading, and the input line."""

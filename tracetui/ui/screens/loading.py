@@ -1,0 +1,33 @@
+"""What is seen while files are read, and when one cannot be."""
+
+import textwrap
+
+from capture.text import middle
+from tracetui import units
+from tracetui.ui.reading import Reading
+from tracetui.views import ink
+from tracetui.views.ink import Line, Span
+
+
+def lines(reading: Reading, width: int, ascii: bool) -> list[Line]:
+    """A bar for the bytes that were read, with what it means in numbers."""
+    paths, read, size = reading.paths, reading.read(), reading.size
+    share = min(1.0, read / size) if size else 0.0
+    bar = ink.bar(share, max(4, min(40, width - 20)), ascii)
+    told = f" {units.share(share)} of {units.size(size)}" if read else f" {units.size(size)}"
+    names = ", ".join(middle(p, 80) for p in paths[:3]) + (
+        f" and {len(paths) - 3} more" if len(paths) > 3 else ""
+    )
+    return [
+        (),
+        (Span("  reading "), Span(names, "title")),
+        (),
+        (Span("  "), Span(bar, "accent"), Span(told)),
+        (Span(f"  {reading.seconds:.0f} s", "dim"), Span("    Esc cancels", "dim")),
+    ]
+
+
+def refused(sentence: str, width: int) -> list[Line]:
+    """Why nothing is shown."""
+    wrapped = textwrap.wrap(sentence, max(10, width - 4), break_on_hyphens=False)
+    return [(), *((Span("  " + line, "warn"),) for line in wrapped), (), (Span("  q leaves", "dim"),)]

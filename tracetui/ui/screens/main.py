@@ -1,0 +1,95 @@
+"""The one screen: a head, a pane, a foot."""
+
+from collections.abc import Sequence
+from typing import ClassVar, Final
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.geometry import Size
+from textual.screen import Screen
+
+from tracetui.look import Look
+from tracetui.ui.keys import bindings
+from tracetui.ui.paint import Painter
+from tracetui.ui.panes.lines import Lines
+from tracetui.ui.panes.sheet import Sheet
+from tracetui.ui.panes.table import Table
+from tracetui.views.ink import Line, Span
+
+LEAST: Final = (20, 5)
+LOW: Final = 9  # below this height the tabs make room for rows
+
+
+class Main(Screen[None]):
+    """Composition only; what happens is decided in the app."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings()]
+    AUTO_FOCUS = "#table"
+
+    def __init__(self, painter: Painter) -> None:
+        super().__init__()
+        self.table = Table(painter, id="table")
+        self._drawing = Lines(painter, id="drawing")
+        self._full = Lines(painter, id="full")
+        self._head, self._tabs = Lines(painter, "bar", id="header"), Lines(painter, "bar", id="tabs")
+        self._status, self._foot = Lines(painter, "bar", id="status"), Lines(painter, "bar", id="footer")
+        self._small = Lines(painter, id="small")
+
+    def compose(self) -> ComposeResult:
+        yield from (self._head, self._tabs, self.table, self._drawing, self._full)
+        yield from (self._status, self._foot, self._small)
+
+    @property
+    def shows_table(self) -> bool:
+        return not self.has_class("drawing")
+
+    @property
+    def pane(self) -> Size:
+        """What a drawing may fill."""
+        return (self.table if self.shows_table else self._drawing).size
+
+    def paint_with(self, painter: Painter) -> None:
+        for lines in self.query(Lines):
+            lines.paint_with(painter)
+        self.table.paint_with(painter)
+
+    def show_table(self, sheet: Sheet, look: Look, row: int | None) -> None:
+        self.set_class(False, "drawing")
+        self.table.show(sheet, look, row)
+
+    def show_drawing(self, lines: Sequence[Line], keep_top: bool = False) -> None:
+        """Lines, with the one that has the cursor in sight."""
+        self.set_class(True, "drawing")
+        self._drawing.show(lines, self._top(lines, keep_top))
+
+    def scroll_drawing(self, by: int) -> None:
+        self._drawing.scroll_lines(by)
+
+    def _top(self, lines: Sequence[Line], keep: bool) -> int:
+        top, height = self._drawing.top, max(1, self._drawing.size.height)
+        place = cursor_line(lines)
+        if place is None:
+            return top if keep else 0
+        return top if top <= place < top + height else max(0, place - height // 2)
+
+    def show_bands(self, head: Line, tabs: Line, keys: Line) -> None:
+        self._head.show([head])
+        self._tabs.show([tabs])
+        self._foot.show([keys])
+
+    def show_status(self, line: Line) -> None:
+        self._status.show([line])
+
+    def fit_to(self, size: Size) -> None:
+        """Fewer bands on a low screen; on one too small for anything, a word."""
+        tiny = size.width < LEAST[0] or size.height < LEAST[1]
+        self.set_class(tiny, "tiny")
+        self.set_class(size.height < LOW, "short")
+        self._small.show(
+            [(Span(f"terminal too small ({size.width}x{size.height})", "warn"),)] if tiny else []
+        )
+
+
+def cursor_line(lines: Sequence[Line]) -> int | None:
+    """The first line with a cursor in it."""
+    return next((i for i, line in enumerate(lines) if any(s.style == "cursor" for s in line)), None)

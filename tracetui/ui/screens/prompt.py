@@ -1,0 +1,10 @@
+"""One line of input in place of the footer."""
+
+from textual.widgets import Input
+
+
+class Prompt(Input):
+    """A line for a filter or a file name; Enter takes it, Esc leaves."""
+
+    def __init__(self, value: str, hint: str) -> None:
+        super().__init__(value=value, placeholder=hint, compact=True, select_on_focus=False)
