@@ -46,8 +46,12 @@ def _scaled(value: float, scale: Sequence[tuple[float, str]], gap: str) -> str:
 
 _BY_SUFFIX: Final[tuple[tuple[str, Callable[[Any], str]], ...]] = (
     ("_ns", duration),
+    ("_ns_per_1k", duration),
     ("_bytes", size),
     ("share", share),
+    ("share_first", share),
+    ("share_last", share),
+    ("r2", lambda v: f"{v:.4f}"),
     ("_pct", lambda v: f"{v:.1f}%"),
     ("_per_s", rate),
 )
@@ -64,7 +68,7 @@ def cell(column: str, value: Any) -> str:
 
 def heading(column: str) -> str:
     """A column's name as a person reads it: total_ns → total."""
-    for suffix in ("_ns", "_bytes", "_pct"):
+    for suffix in ("_ns", "_bytes", "_pct", "_ns_per_1k"):
         column = column.removesuffix(suffix)
     return column.replace("_per_s", "/s").replace("_", " ")
 

@@ -73,7 +73,7 @@ def _cells(run: Run, numbers: pl.Series, width: int) -> pl.DataFrame:
 
 
 def _sums(run: Run, rows: pl.LazyFrame, group: str) -> pl.DataFrame:
-    """Labels, totals and extremes. The many rows are first added up under all labels, which is one fast pass."""
+    """Labels, totals, extremes. The rows are first added up under all labels, in one fast pass."""
     labels = [c for c in LABELS if run.has(c) and c != group]
     count = pl.col("count").fill_null(1).sum() if run.has("count") else pl.len()
     low, high = _extremes(run)

@@ -102,14 +102,21 @@ def instance_dur(run: Run) -> pl.Expr:
 
 def step_sums(run: Run) -> bool:
     """Whether the source states one sum for each name and step, without times or launches."""
-    if run.has("t") or run.has("count") or not run.has("step"):
+    if run.has("count") or not run.has("step") or on_timeline(run):
         return False
     key = [c for c in ("name", "step", "lens", "track", "path") if run.has(c)]
     rows = run.events.lazy().filter((pl.col("kind") == "kernel") & pl.col("step").is_not_null())
-    most, steps = (
-        rows.group_by(key).len().select(pl.col("len").max(), pl.col("step").n_unique()).collect().row(0)
-    )
+    sizes = rows.group_by(key).len()
+    most, steps = sizes.select(pl.col("len").max(), pl.col("step").n_unique()).collect().row(0)
     return bool(most == 1 and steps > 1)
+
+
+def on_timeline(run: Run, kinds: Sequence[str] = ("kernel",)) -> bool:
+    """Whether any row of these kinds has a start."""
+    if not run.has("t"):
+        return False
+    rows = run.events.lazy().filter(pl.col("kind").is_in(list(kinds)))
+    return bool(rows.select(pl.col("t").is_not_null().any()).collect().item())
 
 
 def matching(rows: pl.LazyFrame, events: pl.DataFrame, pattern: str, column: str = "name") -> pl.LazyFrame:

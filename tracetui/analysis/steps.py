@@ -15,7 +15,7 @@ _EMPTY: Final = {
 
 
 def marks(run: Run) -> pl.DataFrame:
-    """One row a step, in order: phase, tokens, context, batch, start and wall time, each null where unknown."""
+    """One row a step, in order: phase, tokens, context, batch, start, wall time; null where unknown."""
     if not run.has("step"):
         return pl.DataFrame(schema=_EMPTY)
     rows = run.events.lazy().filter(pl.col("step").is_not_null())
@@ -64,6 +64,14 @@ def step_table(run: Run, look: Look) -> pl.DataFrame:
         "step", "phase", "tokens", "context", "batch", "total_ns", *(f"{x}_total_ns" for x in others),
         "per_token_ns", "wall_ns", "gap_ns", "gap_share", "tokens_per_s",
     )  # fmt: skip
+
+
+def stated(run: Run, phase: object) -> str | None:
+    """What the source itself says of a phase: its GPU total and its wall time."""
+    gpu, wall = run.meta.get(f"{phase}_gpu_ns"), run.meta.get(f"{phase}_ms")
+    if not isinstance(gpu, int) or not isinstance(wall, int | float) or wall <= 0:
+        return None
+    return f"the source prints {gpu / 1e6:,.2f} ms of {phase}, {gpu / wall / 1e4:.1f}% of {wall:,.1f} ms wall"
 
 
 def _totals(run: Run, look: Look, lens: str | None, name: str) -> pl.DataFrame:

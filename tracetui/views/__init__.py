@@ -13,7 +13,7 @@ from tracetui.look import Look
 from tracetui.views.ink import Line, Size
 
 # A view is one module here and one line in this tuple; the order is the order of the tabs.
-VIEWS: Final = ("kernels", "steps")
+VIEWS: Final = ("kernels", "growth", "steps")
 
 
 Focus = tuple[tuple[str, Any], ...]

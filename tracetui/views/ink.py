@@ -1,9 +1,16 @@
-"""What a drawing is made of: lines of styled text, sparklines, bars, heat cells, plotext charts."""
+"""What a drawing is made of: lines of styled text, tables, sparklines, bars, heat cells, plotext charts."""
 
 import math
-from collections.abc import Sequence
+import re
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from threading import Lock
+from typing import Any, Final, NamedTuple
+
+import polars as pl
+
+from tracetui import units
 
 # Style names are roles; the screen maps them to a theme, a report to plain text or SGR codes.
 STYLES: Final = (
@@ -13,6 +20,15 @@ STYLES: Final = (
 
 BLOCKS: Final = "▁▂▃▄▅▆▇█"
 ASCII_BLOCKS: Final = "_.-~=+*#"
+SHADES: Final = " ·░░▒▒▓█"  # beside the eight heat styles, so that colour is never alone
+ASCII_SHADES: Final = " .:-=+*#"
+
+Point = tuple[float, float]
+
+_BRAILLE, _LETTERS = "braille", "*+ox#@"  # markers of a chart's series
+_FRAME: Final = str.maketrans("┌┐└┘├┤┬┴┼─│", "+++++++++-|")
+_SGR: Final = re.compile(r"\x1b\[([0-9;]*)m")
+_DRAWING: Final = Lock()  # plotext has one figure for the whole process
 
 
 class Span(NamedTuple):
@@ -69,6 +85,44 @@ def heat(value: float | None, low: float, high: float) -> str:
     return f"heat{_level(value - low, high - low, 8)}"
 
 
+def shade(value: float | None, low: float, high: float, ascii: bool = False) -> str:
+    """The character of a heat cell."""
+    if value is None:
+        return " "
+    marks = ASCII_SHADES if ascii else SHADES
+    return marks[_level(value - low, high - low, 8)]
+
+
+def wide(text: str) -> int:
+    """The cells a text fills."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text
+    )
+
+
+def fit(text: str, width: int, right: bool = False, ascii: bool = False) -> str:
+    """The text in exactly `width` cells; a long one loses its middle, where names differ least."""
+    if width <= 0:
+        return ""
+    if wide(text) > width:
+        tail = (width - 1) // 2
+        text = _cut(text, width - 1 - tail) + ("~" if ascii else "…") + _cut(text[::-1], tail)[::-1]
+    gap = " " * (width - wide(text))
+    return gap + text if right else text + gap
+
+
+def _cut(text: str, width: int) -> str:
+    """The longest beginning that fits into `width` cells."""
+    used = 0
+    for i, c in enumerate(text):
+        used += wide(c)
+        if used > width:
+            return text[:i]
+    return text
+
+
 def squeeze(values: Sequence[float | None], width: int) -> list[float | None]:
     """At most `width` values: each the mean of its share of the series."""
     n = len(values)
@@ -85,3 +139,141 @@ def _level(value: float, top: float, steps: int) -> int:
     if top <= 0 or not math.isfinite(value):
         return 0
     return max(0, min(steps - 1, int(value / top * steps)))
+
+
+def table(
+    rows: pl.DataFrame, size: Size, columns: Sequence[str] = (), cursor: int | None = None
+) -> list[Line]:
+    """A heading and the rows around the cursor, in the columns that fit; the most important come first."""
+    top = _top(rows.height, size.height - 1, cursor)
+    shown = rows.slice(top, max(0, size.height - 1))
+    ranked = [c for c in columns or rows.columns if c in rows.columns and rows[c].null_count() < rows.height]
+    cells = {c: [_text(c, v, size.ascii) for v in shown[c].to_list()] for c in ranked}
+    widths = _widths(cells, size.width)
+    order = [c for c in rows.columns if c in widths]
+    right = {c: rows.schema[c].is_numeric() for c in order}
+
+    def row(texts: Sequence[str], style: str) -> Line:
+        parts = [fit(t, widths[c], right[c], size.ascii) for t, c in zip(texts, order, strict=True)]
+        return line(("  ".join(parts), style))
+
+    head = row([units.heading(c) for c in order], "title")
+    body = [
+        row([cells[c][i] for c in order], "cursor" if cursor == top + i else "") for i in range(shown.height)
+    ]
+    return [head, *body]
+
+
+def _top(count: int, height: int, cursor: int | None) -> int:
+    """The first row in sight, so that the cursor is in sight too."""
+    return max(0, min((cursor or 0) - height // 2, count - height))
+
+
+def _text(column: str, value: Any, ascii: bool) -> str:
+    return sparkline(value, 16, ascii) if isinstance(value, list) else units.cell(column, value)
+
+
+def _widths(cells: Mapping[str, Sequence[str]], room: int) -> dict[str, int]:
+    """Column → its width, for the columns that find room; the first gets what the others leave."""
+    natural = {c: max(wide(units.heading(c)), *map(wide, texts), 1) for c, texts in cells.items()}
+    if not natural:
+        return {}
+    first, *others = natural
+    chosen = {first: min(natural[first], max(12, room // 3))}
+    left = room - chosen[first]
+    for c in others:
+        if natural[c] + 2 <= left:
+            chosen[c] = natural[c]
+            left -= natural[c] + 2
+    chosen[first] = min(natural[first], chosen[first] + left)
+    return chosen
+
+
+def bars(
+    values: Sequence[float], labels: Sequence[str], size: Size, text: Callable[[float], str] = units.number
+) -> list[Line]:
+    """One bar a line: label, bar, number, and its part of all."""
+    most, total = max(values, default=0), math.fsum(values)
+    width = min(max((wide(x) for x in labels), default=0), size.width // 3)
+    room = max(1, size.width - width - 20)
+    return [
+        line(
+            fit(label, width, ascii=size.ascii),
+            " ",
+            (bar(v / most if most > 0 else 0, room, size.ascii), "series0"),
+            f" {text(v):>10}",
+            (f" {units.share(v / total):>6}" if total > 0 else "", "dim"),
+        )
+        for v, label in list(zip(values, labels, strict=True))[: size.height]
+    ]
+
+
+def chart(
+    series: Mapping[str, Sequence[Point]],
+    size: Size,
+    *,
+    x_label: str = "",
+    y_text: Callable[[float], str] = units.number,
+) -> list[Line]:
+    """Lines over a common x axis; the first line names the series, each with its style and marker."""
+    drawn = {name: thin(points, 2 * size.width) for name, points in series.items() if points}
+    drawn = dict(list(drawn.items())[: len(_LETTERS)])
+    if not drawn or size.height < 6 or size.width < 20:
+        return []
+    legend = [
+        Span(f"{_LETTERS[i] if size.ascii else '━━'} {name}  ", f"series{i}") for i, name in enumerate(drawn)
+    ]
+    picture = _plotext(list(drawn.values()), Size(size.width, size.height - 1, size.ascii), x_label, y_text)
+    if size.ascii:
+        picture = picture.translate(_FRAME)
+    return [tuple(legend), *(_styled(row) for row in picture.splitlines())]
+
+
+def thin(points: Sequence[Point], most: int) -> list[Point]:
+    """At most `most` points: of each stretch the lowest and the highest, so that no spike is lost."""
+    if len(points) <= most:
+        return list(points)
+    out: list[Point] = []
+    stretches = max(1, most // 2)
+    for i in range(stretches):
+        part = points[i * len(points) // stretches : (i + 1) * len(points) // stretches]
+        out += sorted({min(part, key=lambda p: p[1]), max(part, key=lambda p: p[1])})
+    return out
+
+
+def _plotext(
+    series: Sequence[Sequence[Point]], size: Size, x_label: str, y_text: Callable[[float], str]
+) -> str:
+    import plotext
+
+    plot: Any = plotext  # it has no types
+    values = [y for points in series for _, y in points]
+    low, top = min(0.0, *values), max(*values, 0.0) or 1.0
+    marks = [low + (top - low) * i / 4 for i in range(5)]
+    with _DRAWING:
+        plot.terminal.limit(False, False)
+        figure = plot.figure
+        figure.clear()
+        figure.theme("colorless")
+        figure.plot_size(size.width, size.height)
+        for i, points in enumerate(series):
+            marker = plot.marker(_LETTERS[i] if size.ascii else _BRAILLE, pixel=i + 1)
+            figure.draw(figure.signal([x for x, _ in points], [y for _, y in points], marker=marker).lines())
+        figure.ruler("y").lim(low, top).ticks(marks, [y_text(m) for m in marks])
+        figure.ruler("x").frequency(max(2, size.width // 16))
+        if x_label:
+            figure.label(x_label)
+        return str(figure.build().string())
+
+
+def _styled(row: str) -> Line:
+    """A row of plotext's output: its colour codes become the styles of the series."""
+    spans, style, at = [], "", 0
+    for code in _SGR.finditer(row):
+        if text := row[at : code.start()]:
+            spans.append(Span(text, style))
+        style = f"series{int(code[1].rpartition(';')[2]) - 1}" if code[1].startswith("38;5;") else ""
+        at = code.end()
+    if rest := row[at:]:
+        spans.append(Span(rest, style))
+    return tuple(spans)

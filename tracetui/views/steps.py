@@ -7,7 +7,7 @@ import polars as pl
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis import select
-from tracetui.analysis.steps import step_table
+from tracetui.analysis.steps import stated, step_table
 from tracetui.look import Look
 from tracetui.views import Answer, View
 
@@ -17,22 +17,28 @@ def steps(runs: Sequence[Run], look: Look) -> Answer:
     table = step_table(run, look)
     if table.is_empty():
         return Answer(table, (select.NOTHING, *select.notes(run, look)), key=("step",))
-    return Answer(table, (*_totals(table), *select.notes(run, look), *_notes(table)), key=("step",))
+    said = (stated(run, phase) for phase in table["phase"].unique(maintain_order=True))
+    notes = (*_totals(table), *(s for s in said if s), *select.notes(run, look), *_notes(table))
+    return Answer(table, notes, key=("step",))
 
 
 def _totals(table: pl.DataFrame) -> list[str]:
     """One sentence a phase: steps, tokens, time measured, and its part of the wall time."""
-    said = []
-    for (phase,), part in table.group_by("phase", maintain_order=True):
-        tokens, total = part["tokens"].sum(), part["total_ns"].sum()
-        words = [f"{part.height} {phase or ''} step".replace("  ", " ") + "s" * (part.height != 1)]
-        words += [f"{tokens:,} tokens"] * bool(tokens)
-        words += [f"{units.duration(total)} measured"] * bool(total)
-        both = part.filter(pl.col("wall_ns").is_not_null() & pl.col("total_ns").is_not_null())
-        if both.height and (wall := both["wall_ns"].sum()):
-            words.append(f"{units.share(both['total_ns'].sum() / wall)} of {units.duration(wall)} wall")
-        said.append(", ".join(words))
-    return said
+    return [_total(phase, part) for (phase,), part in table.group_by("phase", maintain_order=True)]
+
+
+def _total(phase: object, part: pl.DataFrame) -> str:
+    tokens, total = int(part["tokens"].sum()), int(part["total_ns"].sum())
+    both = part.filter(pl.col("wall_ns").is_not_null() & pl.col("total_ns").is_not_null())
+    seen, wall = int(both["total_ns"].sum()), int(both["wall_ns"].sum())
+    words = [f"{part.height} {f'{phase} ' if phase else ''}step{'s' * (part.height != 1)}"]
+    if tokens:
+        words.append(f"{tokens:,} tokens")
+    if total:
+        words.append(f"{units.duration(total)} measured")
+    if wall:
+        words.append(f"{units.share(seen / wall)} of {units.duration(wall)} wall")
+    return ", ".join(words)
 
 
 def _notes(table: pl.DataFrame) -> list[str]:

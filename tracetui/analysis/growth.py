@@ -1,0 +1,153 @@
+"""Growth: each op across decode steps, per token, against the context length."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import polars as pl
+
+from capture.run import Run
+from tracetui.analysis import laws, select, steps
+from tracetui.look import Look
+
+HALF: Final = 0.5
+TREND_CELLS: Final = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Growth:
+    """Rows with their laws, and what they come from."""
+
+    rows: pl.DataFrame  # one row an op
+    series: pl.DataFrame  # one row an op and step: row, step, x, tokens, dur, y (ns per token), share
+    steps: pl.DataFrame  # one row a step: step, x, tokens, dur, y, expected, outlier
+    slow: pl.DataFrame  # what was slow in outlier steps: step, row, y, expected, ratio
+    axis: str  # what x is: context, tokens or step
+
+
+def growth(run: Run, look: Look, group: str) -> Growth:
+    """The fitted growth of every group over the chosen steps."""
+    axis, known = _axis(_chosen_steps(run, look))
+    series = _series(_sums(run, look, group, known), known)
+    lines = laws.fit(series)
+    judged = laws.judge(series, lines).with_columns(series["step"])
+    whole = _whole(series)
+    table = _table(series, lines, judged, axis).join(
+        _names(run, look, group), on="row", how="left", nulls_equal=True
+    )
+    return Growth(
+        rows=table.rename({"row": group}),
+        series=series,
+        steps=whole,
+        slow=_slow(judged, whole),
+        axis=axis,
+    )
+
+
+def _chosen_steps(run: Run, look: Look) -> pl.DataFrame:
+    """The decode steps; where the source knows no decode, all steps of the phase asked for."""
+    known = steps.marks(run)
+    if look.window is not None:
+        known = known.filter(pl.col("step").is_between(*look.window))
+    phase = look.phase or ("decode" if (known["phase"] == "decode").any() else None)
+    return known.filter(pl.col("phase") == phase) if phase else known
+
+
+def _axis(known: pl.DataFrame) -> tuple[str, pl.DataFrame]:
+    """What the series are fitted against, and step → x, tokens."""
+    complete = [c for c in ("context", "tokens") if known.height and known[c].null_count() == 0]
+    tokens = pl.col("tokens").clip(lower_bound=1) if "tokens" in complete else pl.lit(1, pl.Int64)
+    axis = complete[0] if complete else "step"
+    x = tokens.cum_sum() if axis == "tokens" else pl.col(axis)
+    return axis, known.select("step", x=x.cast(pl.Float64), tokens=tokens)
+
+
+def _sums(run: Run, look: Look, group: str, known: pl.DataFrame) -> pl.DataFrame:
+    rows = select.with_group(run, select.timed(run, look), group)
+    rows = rows.filter(pl.col("step").is_in(known["step"].implode()))
+    return (
+        rows.group_by(pl.col(group).alias("row"), pl.col("step").alias("n"))
+        .agg(pl.col("dur").sum())
+        .collect()
+    )
+
+
+def _names(run: Run, look: Look, group: str) -> pl.DataFrame:
+    """row → the one name that stands behind it, where it is one."""
+    if group == "name":
+        return pl.DataFrame(schema={"row": pl.Categorical})
+    rows = select.with_group(run, select.timed(run, look), group).select(pl.col(group).alias("row"), "name")
+    one = pl.when(pl.col("name").len() == 1).then(pl.col("name").first())
+    return rows.unique().group_by("row").agg(one).collect()
+
+
+def _series(sums: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
+    """row, step → its time per token and its share of all that was measured in the step."""
+    total = pl.col("dur").sum().over("n")
+    share = pl.when(total > 0).then(pl.col("dur") / total)
+    return (
+        sums.join(known, left_on="n", right_on="step")
+        .select("row", "x", "tokens", "dur", y=pl.col("dur") / pl.col("tokens"), share=share, step="n")
+        .sort("row", "step", nulls_last=True)
+    )
+
+
+def _whole(series: pl.DataFrame) -> pl.DataFrame:
+    """All that was measured, step by step, judged by its own line."""
+    sums = series.group_by("step").agg(pl.col("x", "tokens").first(), pl.col("dur").sum()).sort("step")
+    points = sums.with_columns(row=pl.lit("total"), y=pl.col("dur") / pl.col("tokens"))
+    judged = laws.judge(points, laws.fit(points)).select("expected", "outlier")
+    return points.drop("row").hstack(judged)
+
+
+def _table(series: pl.DataFrame, lines: pl.DataFrame, judged: pl.DataFrame, axis: str) -> pl.DataFrame:
+    """One row a group, largest total first."""
+    off = judged.filter("outlier").group_by("row").agg(pl.col("step").sort())
+    off = off.select("row", outliers=pl.col("step").map_elements(stretches, return_dtype=pl.String))
+    slope, error = (pl.col(c).cast(pl.Float64) * 1000 for c in ("slope", "slope_se"))
+    table = series.group_by("row").agg(_ends()).join(lines, on="row", nulls_equal=True)
+    return (
+        table.join(off, on="row", how="left", nulls_equal=True)
+        .with_columns(axis=pl.lit(axis), slope_ns_per_1k=slope, slope_se_ns_per_1k=error)
+        .sort("total_ns", "row", descending=[True, False], nulls_last=True)
+        .select(
+            "row", "trend", "steps", "tokens", "total_ns", "first_ns", "last_ns", "law", "axis",
+            "slope_ns_per_1k", "slope_se_ns_per_1k", "r2", "share_first", "share_last", "half_step",
+            "outliers",
+        )
+    )  # fmt: skip
+
+
+def _ends() -> list[pl.Expr]:
+    share, y = pl.col("share"), pl.col("y")
+    crossed = (share >= HALF) & (share.first() < HALF)
+    return [
+        y.alias("trend"),
+        pl.len().cast(pl.Int64).alias("steps"),
+        pl.col("tokens").sum(),
+        pl.col("dur").sum().alias("total_ns"),
+        y.first().round().cast(pl.Int64).alias("first_ns"),
+        y.last().round().cast(pl.Int64).alias("last_ns"),
+        share.first().alias("share_first"),
+        share.last().alias("share_last"),
+        pl.col("step").filter(crossed).first().alias("half_step"),
+    ]
+
+
+def _slow(judged: pl.DataFrame, whole: pl.DataFrame) -> pl.DataFrame:
+    """Of each step whose total leaves its line: every row, against what its own line expects."""
+    off = whole.filter("outlier")["step"]
+    ratio = pl.when(pl.col("expected") > 0).then(pl.col("y") / pl.col("expected"))
+    return judged.filter(pl.col("step").is_in(off.implode())).select(
+        "step", "row", "y", "expected", ratio=ratio
+    )
+
+
+def stretches(numbers: pl.Series) -> str:
+    """27, 28, 39 → '27–28, 39'."""
+    found: list[list[int]] = []
+    for n in numbers:
+        if found and n == found[-1][1] + 1:
+            found[-1][1] = n
+        else:
+            found.append([n, n])
+    return ", ".join(f"{a}–{b}" if a < b else str(a) for a, b in found)
