@@ -12,7 +12,7 @@ from capture.strangers import FORMATS_HINT, explain
 from capture.text import clean
 
 # A format is one module here and one line in this tuple; the order decides nothing.
-LOADERS: Final[tuple[str, ...]] = ("doppler", "doppler_json", "latencyprism", "latencyprism_csv", "mlc", "native", "parquet")
+LOADERS: Final[tuple[str, ...]] = ("doppler", "doppler_json", "latencyprism", "latencyprism_csv", "mlc", "native", "nsys_sqlite", "parquet")
 
 
 MOST_FILES: Final = 2000

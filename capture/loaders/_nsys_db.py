@@ -1,0 +1,252 @@
+"""An SQLite file that came from outside, opened so that it can neither run code, hang, swell nor change."""
+
+import sqlite3
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+from capture.errors import UnreadableError
+from capture.importlog import Log
+from capture.source import Source
+from capture.text import clean
+
+MAGIC: Final = b"SQLite format 3\0"
+
+_CHUNK_ROWS: Final = 20_000
+_LONGEST_CELL: Final = 10_000_000
+_LONGEST_QUERY: Final = 100_000
+_PATIENCE_S: Final = 60
+_SLOWEST_BYTES_PER_S: Final = 5_000_000
+_TICK_OPCODES: Final = 100_000
+_READS: Final = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ}
+_PRAGMAS: Final = {"table_info", "quick_check"}
+_EXPORT_AGAIN: Final = "copy it again, or export it again: nsys export --type sqlite FILE.nsys-rep"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A table, and each column to read: `name`, or `name=there|or there`, best first."""
+
+    table: str
+    columns: tuple[str, ...]
+    texts: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ("start", "end")
+    where: tuple[str, str] | None = None  # a column, and the condition that follows its name
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the columns are called in the frame."""
+        return tuple(c.split("=")[0] for c in self.columns)
+
+
+@dataclass
+class Database:
+    """The tables of one file, read column by column; texts that stand where an id should are given ids."""
+
+    connection: sqlite3.Connection
+    label: str
+    log: Log
+    tables: dict[str, list[str]]
+    rows: dict[str, int] = field(default_factory=dict)
+    strays: dict[str, int] = field(default_factory=dict)
+
+    def read(self, wanted: Wanted) -> pl.DataFrame:
+        """The rows of a table; a column that it lacks is null, a table that is missing has no rows."""
+        there = self.tables.get(wanted.table, [])
+        found = {n: _first(c, there) for n, c in zip(wanted.names, wanted.columns, strict=True)}
+        present = [(name, column) for name, column in found.items() if column]
+        chunks = list(self._chunks(wanted, present)) if present else []
+        frame = pl.concat(chunks) if chunks else _no_rows(wanted, [name for name, _ in present])
+        absent = [name for name, column in found.items() if not column]
+        return frame.with_columns(_nulls(wanted, name) for name in absent).select(wanted.names)
+
+    def _chunks(self, wanted: Wanted, present: Sequence[tuple[str, str]]) -> Iterator[pl.DataFrame]:
+        names = [name for name, _ in present]
+        seen = 0
+        try:
+            cursor = self.connection.execute(_query(wanted, present, self.tables[wanted.table]))
+            while rows := cursor.fetchmany(_CHUNK_ROWS):
+                seen += len(rows)
+                columns = zip(names, zip(*rows, strict=True), strict=True)
+                yield pl.DataFrame([self._column(wanted, name, values) for name, values in columns])
+        except sqlite3.Error as e:
+            why = _plain(e)
+            self.log.note("broken_table", f"{wanted.table} breaks off: {why}", severity="data_loss")
+        self.rows[wanted.table] = seen
+
+    def _column(self, wanted: Wanted, name: str, values: tuple[Any, ...]) -> pl.Series:
+        if name in wanted.texts:
+            return pl.Series(name, [v if isinstance(v, str) else None for v in values], dtype=pl.String)
+        try:
+            return pl.Series(name, values, dtype=pl.Int64)
+        except TypeError:
+            return pl.Series(name, [self._whole(name, v) for v in values], dtype=pl.Int64)
+
+    def _whole(self, name: str, value: object) -> int | None:
+        """What SQLite let stand in a column of whole numbers: a name may be there without its id."""
+        if isinstance(value, int):
+            return value
+        if name == "name" and isinstance(value, str):
+            return self.strays.setdefault(value, -1 - len(self.strays))
+        return None
+
+    def strings(self) -> pl.DataFrame:
+        """Every name by its id."""
+        known = self.read(Wanted("StringIds", ("id", "value"), texts=("value",), needs=()))
+        strays = pl.DataFrame(
+            {"id": list(self.strays.values()), "value": list(self.strays)},
+            schema={"id": pl.Int64, "value": pl.String},
+        )
+        both = pl.concat([known, strays]).drop_nulls().unique("id", keep="first")
+        return both.with_columns(pl.col("value").cast(pl.Categorical()))
+
+    def pairs(self, table: str, key: str, value: str) -> list[tuple[str, str]]:
+        """A small table of names and values, as text."""
+        columns = self.tables.get(table, [])
+        if key not in columns or value not in columns:
+            return []
+        try:
+            rows = self.connection.execute(f'SELECT "{key}", "{value}" FROM "{table}" LIMIT 10000')  # noqa: S608
+            return [(str(k), str(v)) for k, v in rows]
+        except sqlite3.Error:
+            return []
+
+
+@contextmanager
+def opened(source: Source, ours: frozenset[str]) -> Iterator[Database]:
+    """The database behind a source; a table of `ours` that is really a view or a trigger is refused."""
+    with _on_disk(source) as path:
+        _check_length(path, source)
+        connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
+        try:
+            connection.text_factory = lambda raw: _decoded(raw, source.log)
+            _restrain(connection, path.stat().st_size)
+            yield Database(connection, source.label, source.log, _tables(connection, source.label, ours))
+        finally:
+            connection.close()
+
+
+@contextmanager
+def _on_disk(source: Source) -> Iterator[Path]:
+    """The file itself, or an unpacked private copy of it."""
+    if not source.gzipped:
+        yield source.path
+        return
+    with tempfile.NamedTemporaryFile(prefix="tracetui-", suffix=".sqlite") as copy:
+        for chunk in source.chunks():
+            copy.write(chunk)
+        copy.flush()
+        yield Path(copy.name)
+
+
+def _check_length(path: Path, source: Source) -> None:
+    """The header states the file's length; a shorter one was cut."""
+    size = path.stat().st_size
+    with path.open("rb") as f:
+        header = f.read(100)
+    page = int.from_bytes(header[16:18], "big")
+    stated = (65536 if page == 1 else page) * int.from_bytes(header[28:32], "big")
+    trusted = header[24:28] == header[92:96]
+    if len(header) < 100 or (trusted and size < stated):
+        raise UnreadableError(
+            "is a SQLite file that was cut short",
+            where=source.label,
+            why=f"{size:,} of {max(stated, 100):,} bytes are there",
+            todo=_EXPORT_AGAIN,
+        )
+    if header[18] == 2 and _filled(path.with_name(path.name + "-wal")):
+        source.log.note("wal_unread", "a write-ahead log lies beside the file; what it holds is not read")
+
+
+def _decoded(raw: bytes, log: Log) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        log.repair("bad_utf8", "texts that are no UTF-8: the bad bytes were replaced")
+        return raw.decode("utf-8", "replace")
+
+
+def _filled(path: Path) -> bool:
+    return path.exists() and path.stat().st_size > 0
+
+
+def _restrain(connection: sqlite3.Connection, size: int) -> None:
+    """What SQLite's own page on untrusted files asks for."""
+    for setting in ("trusted_schema=OFF", "cell_size_check=ON", "mmap_size=0", "query_only=ON"):
+        connection.execute(f"PRAGMA {setting}").close()
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_CELL)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, _LONGEST_QUERY)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+    until = time.monotonic() + _PATIENCE_S + size / _SLOWEST_BYTES_PER_S
+    connection.set_progress_handler(lambda: int(time.monotonic() > until), _TICK_OPCODES)
+    connection.set_authorizer(_authorise)
+
+
+def _authorise(action: int, one: str | None, two: str | None, _: str | None, inner: str | None) -> int:
+    """Plain reading of tables, and the two pragmas that are asked here; nothing inside a view."""
+    if inner is None and action in _READS:
+        return sqlite3.SQLITE_OK
+    if action == sqlite3.SQLITE_PRAGMA and one in _PRAGMAS:
+        return sqlite3.SQLITE_OK
+    return sqlite3.SQLITE_DENY
+
+
+def _tables(connection: sqlite3.Connection, label: str, ours: frozenset[str]) -> dict[str, list[str]]:
+    """Every real table and its columns, once the file is known to be sound."""
+    try:
+        listed = connection.execute("SELECT type, name, tbl_name, rootpage FROM sqlite_master").fetchall()
+        _refuse_impostors(listed, label, ours)
+        verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if verdict != "ok":
+            raise sqlite3.DatabaseError(verdict)
+        tables = [name for type, name, _, root in listed if type == "table" and root and '"' not in name]
+        return {name: _columns(connection, name) for name in tables}
+    except sqlite3.Error as e:
+        raise UnreadableError(
+            "is a damaged SQLite file", where=label, why=_plain(e), todo=_EXPORT_AGAIN
+        ) from None
+
+
+def _refuse_impostors(listed: Sequence[tuple[Any, ...]], label: str, ours: frozenset[str]) -> None:
+    """A view, a trigger or a virtual table in the place of a table would run what its author wrote."""
+    for type, name, table, root in listed:
+        what = "virtual table" if type == "table" and not root else type
+        if what not in ("table", "index") and {name, table} & ours:
+            why = f"{clean(str(name), 80)} is a {what}, not a table"
+            raise UnreadableError("is no export of Nsight Systems", where=label, why=why)
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
+    return [row[1] for row in connection.execute(f'PRAGMA table_info("{table}")')]
+
+
+def _query(wanted: Wanted, present: Sequence[tuple[str, str]], there: Sequence[str]) -> str:
+    columns = ", ".join(f'"{column}"' for _, column in present)
+    where = ""
+    if wanted.where and wanted.where[0] in there:
+        where = f' WHERE "{wanted.where[0]}" {wanted.where[1]}'
+    return f'SELECT {columns} FROM "{wanted.table}"{where}'  # noqa: S608
+
+
+def _first(column: str, there: Sequence[str]) -> str | None:
+    return next((name for name in column.split("=")[-1].split("|") if name in there), None)
+
+
+def _nulls(wanted: Wanted, name: str) -> pl.Expr:
+    return pl.lit(None, dtype=pl.String if name in wanted.texts else pl.Int64).alias(name)
+
+
+def _no_rows(wanted: Wanted, names: Sequence[str]) -> pl.DataFrame:
+    return pl.DataFrame(schema={n: pl.String if n in wanted.texts else pl.Int64 for n in names})
+
+
+def _plain(error: sqlite3.Error) -> str:
+    if "interrupt" in str(error):
+        return "reading it took too long"
+    return clean(" ".join(str(error).split()), 300)
