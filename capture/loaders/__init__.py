@@ -5,6 +5,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final, Protocol, cast
 
+from capture.cache import entry, fetch, store
 from capture.errors import UnreadableError
 from capture.run import Run
 from capture.source import Head, Source
@@ -12,7 +13,16 @@ from capture.strangers import FORMATS_HINT, explain
 from capture.text import clean
 
 # A format is one module here and one line in this tuple; the order decides nothing.
-LOADERS: Final[tuple[str, ...]] = ("doppler", "doppler_json", "latencyprism", "latencyprism_csv", "mlc", "native", "nsys_sqlite", "parquet")
+LOADERS: Final[tuple[str, ...]] = (
+    "doppler",
+    "doppler_json",
+    "latencyprism",
+    "latencyprism_csv",
+    "mlc",
+    "native",
+    "nsys_sqlite",
+    "parquet",
+)
 
 
 MOST_FILES: Final = 2000
@@ -40,8 +50,19 @@ def recognise(head: Head) -> list[Loader]:
 
 
 def load(path: str | Path, *, cache: bool = True) -> list[Run]:
-    """All runs of one file."""
+    """All runs of one file, from the cache where its parsed form is known."""
     source = Source.of(path)
+    place = entry(source) if cache else None
+    known = fetch(place, source) if place else None
+    if known:
+        return known
+    runs = _parsed(source)
+    if place:
+        store(place, runs, source)
+    return runs
+
+
+def _parsed(source: Source) -> list[Run]:
     claims = recognise(source.head)
     if not claims:
         raise explain(source)

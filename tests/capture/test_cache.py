@@ -1,0 +1,139 @@
+"""The cache: the same runs again, and never a stale or a damaged one."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+import capture.loaders
+from capture import cache
+from capture.events import seal
+from capture.loaders import load
+from capture.source import Source
+from tests.capture.test_export import same
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv(cache.OFF, raising=False)
+    monkeypatch.setattr(cache, "WORTH_IT", 1)
+    return tmp_path / "home" / "tracetui"
+
+
+@pytest.fixture
+def sample(tmp_path: Path) -> Path:
+    path = tmp_path / "sample.jsonl"
+    table = {"kind": "table", "name": "notes", "types": {"n": "Int64"}, "columns": {"n": [1, None]}}
+    kernels = [{"kind": "kernel", "name": f"k{i % 3}", "t": i, "dur": i + 1} for i in range(50)]
+    run = {"kind": "run", "schema": 1, "id": "a", "name": "one", "meta": {"deep": {"x": [1, 2.5, None]}}}
+    lines = [run, table, *kernels, {**run, "id": "b", "name": "two"}, *kernels]
+    path.write_bytes(b"".join(map(seal, lines)) + b"torn")
+    return path
+
+
+def parses(monkeypatch: pytest.MonkeyPatch) -> list[Source]:
+    """Every source that is really parsed from here on."""
+    seen: list[Source] = []
+    parsed = capture.loaders._parsed
+    monkeypatch.setattr(capture.loaders, "_parsed", lambda source: (seen.append(source), parsed(source))[1])
+    return seen
+
+
+def entries(home: Path) -> list[Path]:
+    return sorted(home.iterdir()) if home.exists() else []
+
+
+def test_the_second_opening_parses_nothing(sample: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = load(sample)
+    seen = parses(monkeypatch)
+    again = load(sample)
+    assert seen == [] and len(again) == len(first) == 2
+    for one, other in zip(first, again, strict=True):
+        same(one, other)
+    (entry,) = entries(home)
+    assert stat.S_IMODE(entry.stat().st_mode) == 0o600 and stat.S_IMODE(home.stat().st_mode) == 0o700
+
+
+def test_any_change_of_the_file_is_seen(sample: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    load(sample)
+    seen = parses(monkeypatch)
+    about = sample.stat()
+    sample.write_bytes(sample.read_bytes().replace(b"torn", b"teen"))
+    os.utime(sample, ns=(about.st_atime_ns, about.st_mtime_ns))
+    load(sample)
+    assert len(seen) == 1
+
+
+def test_another_version_of_the_code_parses_anew(sample: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    load(sample)
+    seen = parses(monkeypatch)
+    monkeypatch.setattr(cache, "_code", lambda: b"another")
+    load(sample)
+    assert len(seen) == 1
+
+
+def test_a_damaged_entry_is_written_anew(sample: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = load(sample)
+    (entry,) = entries(home)
+    whole = entry.read_bytes()
+    seen = parses(monkeypatch)
+    wounds = [whole[:cut] for cut in range(0, len(whole), 97)]
+    wounds += [whole[:i] + bytes([whole[i] ^ 4]) + whole[i + 1 :] for i in range(0, len(whole), 89)]
+    for wound in wounds:
+        entry.write_bytes(wound)
+        for one, other in zip(first, load(sample), strict=True):
+            same(one, other)
+    assert len(seen) == len(wounds)
+    assert entry.read_bytes() == whole
+
+
+def test_off_by_flag_and_by_environment(sample: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    load(sample, cache=False)
+    monkeypatch.setenv(cache.OFF, "1")
+    load(sample)
+    assert entries(home) == []
+
+
+@pytest.mark.parametrize("broken", ["file", "readonly", "relative", "link"])
+def test_without_a_folder_everything_still_opens(
+    sample: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    place = tmp_path / "place"
+    if broken == "file":
+        place.write_text("in the way")
+    elif broken == "readonly":
+        monkeypatch.setattr(os, "access", lambda *_: False)
+    elif broken == "link":
+        place.mkdir()
+        (place / "tracetui").symlink_to(tmp_path / "elsewhere")
+    monkeypatch.setenv("XDG_CACHE_HOME", "place" if broken == "relative" else str(place))
+    monkeypatch.setenv("HOME", str(tmp_path / "nobody" / "file"))
+    assert len(load(sample)) == 2
+    assert not (tmp_path / "elsewhere").exists() and not Path("place").exists()
+
+
+def test_the_oldest_entries_make_room(
+    sample: Path, home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    load(sample)
+    (oldest,) = entries(home)
+    os.utime(oldest, (1, 1))
+    monkeypatch.setattr(cache, "LIMIT", oldest.stat().st_size + 10)
+    other = tmp_path / "other.jsonl"
+    other.write_bytes(sample.read_bytes())
+    load(other)
+    (kept,) = entries(home)
+    assert kept != oldest
+
+
+def test_small_inputs_and_pipes_are_not_kept(
+    sample: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "WORTH_IT", 1 << 30)
+    load(sample)
+    monkeypatch.setattr(cache, "WORTH_IT", 1)
+    with sample.open("rb") as stream:
+        assert cache.entry(Source.spooled(stream, "stdin")) is None
+    assert entries(home) == []

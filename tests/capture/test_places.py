@@ -1,0 +1,64 @@
+"""Where files lie: the XDG rules, private, and nothing where nothing can be had."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from capture import places
+from capture.errors import CaptureError
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state" / "tracetui" / "runs"
+
+
+def test_recordings_lie_in_a_private_folder_newest_first(state: Path) -> None:
+    first = places.new_recording("gemma-3-1b")
+    assert first.parent == state and first.name.endswith("-gemma-3-1b.jsonl")
+    assert stat.S_IMODE(state.stat().st_mode) == 0o700
+    first.write_text("{}")
+    second = places.new_recording("gemma-3-1b")
+    assert second != first
+    second.write_text("{}")
+    os.utime(first, (1, 1))
+    assert places.recordings() == [second, first]
+
+
+def test_a_title_cannot_leave_the_folder(state: Path) -> None:
+    assert places.new_recording("../../etc/pass wd\n\x1b[0m").parent == state
+    assert places.new_recording("").name.endswith("-run.jsonl")
+
+
+def test_old_recordings_make_room(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "RECORDINGS_LIMIT", 250)
+    for n in range(4):
+        path = places.new_recording(f"run {n}")
+        path.write_bytes(bytes(100))
+        os.utime(path, (n + 1, n + 1))
+    places.new_recording("next")
+    assert [p.name.rpartition("-")[2] for p in places.recordings()] == ["3.jsonl", "2.jsonl"]
+
+
+def test_no_folder_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file" / "below"))
+    assert places.recordings() == []
+    with pytest.raises(CaptureError, match=r"no private folder for recordings.*-o FILE"):
+        places.new_recording("x")
+
+
+def test_the_home_folder_stands_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative/does/not/count")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert places.cache_folder() == tmp_path / "home" / ".cache" / "tracetui"
+    assert places.config_folder() is not None
+
+
+def test_an_open_folder_is_closed_to_others(tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir(mode=0o755)
+    assert places.made_private(tmp_path / "open")
+    assert stat.S_IMODE((tmp_path / "open").stat().st_mode) == 0o700
