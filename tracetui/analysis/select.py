@@ -119,6 +119,11 @@ def on_timeline(run: Run, kinds: Sequence[str] = ("kernel",)) -> bool:
     return bool(rows.select(pl.col("t").is_not_null().any()).collect().item())
 
 
+def has_kind(run: Run, kind: str) -> bool:
+    """Whether the run has rows of a kind."""
+    return kind in set(run.events["kind"].unique().cast(pl.String))
+
+
 def matching(rows: pl.LazyFrame, events: pl.DataFrame, pattern: str, column: str = "name") -> pl.LazyFrame:
     """Rows whose name fits the regular expression; each distinct name is looked at once."""
     if not pattern:

@@ -9,11 +9,12 @@ import polars as pl
 
 from capture.errors import UsageError
 from capture.run import Run
+from tracetui.analysis import select
 from tracetui.look import Look
 from tracetui.views.ink import Line, Size
 
 # A view is one module here and one line in this tuple; the order is the order of the tabs.
-VIEWS: Final = ("kernels", "growth", "steps")
+VIEWS: Final = ("summary", "kernels", "growth", "steps")
 
 
 Focus = tuple[tuple[str, Any], ...]
@@ -38,7 +39,7 @@ class View:
     title: str
     answer: Callable[[Sequence[Run], Look], Answer]
     draw: Callable[[Answer, Look, Size], list[Line]] | None = None  # None: the rows are a table
-    needs: frozenset[str] = frozenset()  # event columns, or `table:NAME`
+    needs: frozenset[str] = frozenset()  # event columns, `kind:NAME`, `table:NAME` or `table:any`
     runs: int = 1
     key: str = ""  # the key that opens it, when it is no numbered tab
     columns: tuple[str, ...] = ()  # columns by falling importance, for narrow screens; empty: as they come
@@ -59,15 +60,21 @@ def view(name: str) -> View:
 
 
 def missing(view: View, runs: Sequence[Run]) -> tuple[str, ...]:
-    """What the view needs and a run does not have, by name."""
-    return tuple(
-        sorted({need for need in view.needs for run in runs[: max(1, view.runs)] if not _has(run, need)})
-    )
+    """What the view needs and a run does not have, in words."""
+    asked = runs[: max(1, view.runs)]
+    return tuple(sorted({_word(need) for need in view.needs for run in asked if not _has(run, need)}))
 
 
 def _has(run: Run, need: str) -> bool:
-    table = need.removeprefix("table:")
-    return table in run.tables if table != need else run.has(need)
+    sort, _, what = need.rpartition(":")
+    if sort == "table":
+        return bool(run.tables) if what == "any" else what in run.tables
+    return select.has_kind(run, what) if sort == "kind" else run.has(what)
+
+
+def _word(need: str) -> str:
+    sort, _, what = need.rpartition(":")
+    return {"table": f"a table of its own ({what})", "kind": f"{what} rows"}.get(sort, what)
 
 
 def ask(view: View, runs: Sequence[Run], look: Look) -> Answer:

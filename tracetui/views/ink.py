@@ -190,21 +190,26 @@ def _widths(cells: Mapping[str, Sequence[str]], room: int) -> dict[str, int]:
 
 
 def bars(
-    values: Sequence[float], labels: Sequence[str], size: Size, text: Callable[[float], str] = units.number
+    values: Sequence[float],
+    labels: Sequence[str],
+    size: Size,
+    text: Callable[[float], str] = units.number,
+    shares: Sequence[float | None] = (),
 ) -> list[Line]:
-    """One bar a line: label, bar, number, and its part of all."""
+    """One bar a line: label, bar, value, and its part of all."""
     most, total = max(values, default=0), math.fsum(values)
+    shares = shares or [v / total if total > 0 else None for v in values]
     width = min(max((wide(x) for x in labels), default=0), size.width // 3)
     room = max(1, size.width - width - 20)
     return [
         line(
             fit(label, width, ascii=size.ascii),
             " ",
-            (bar(v / most if most > 0 else 0, room, size.ascii), "series0"),
-            f" {text(v):>10}",
-            (f" {units.share(v / total):>6}" if total > 0 else "", "dim"),
+            (bar(value / most if most > 0 else 0, room, size.ascii), "series0"),
+            f" {text(value):>10}",
+            (f" {units.cell('share', share):>6}", "dim"),
         )
-        for v, label in list(zip(values, labels, strict=True))[: size.height]
+        for value, label, share in list(zip(values, labels, shares, strict=True))[: size.height]
     ]
 
 

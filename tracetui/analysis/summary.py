@@ -1,0 +1,90 @@
+"""What a person asks first: what ran, how fast, and where the time went."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import polars as pl
+
+from capture.run import Run
+from tracetui import units
+from tracetui.analysis import select, steps
+from tracetui.analysis.kernels import kernel_table
+from tracetui.look import Look
+
+ASKED_FIRST: Final = (
+    "model", "device", "dtype", "quant", "weights", "batch", "prompt_tokens", "tokens", "context", "ttft_ms",
+    "prefill_ms", "decode_ms", "total_ms", "decode_tokens_per_s", "prefill_tokens_per_s", "tokens_per_s",
+    "driver", "producer", "argv", "profiled", "truncated",
+)  # fmt: skip
+BY: Final = ("phase", "category", "op", "name")
+SCHEMA: Final = {
+    "part": pl.String(), "name": pl.String(), "text": pl.String(), "count": pl.Int64(),
+    "total_ns": pl.Int64(), "share": pl.Float64(),
+}  # fmt: skip
+
+
+def summary_table(run: Run, look: Look, top: int = 10) -> pl.DataFrame:
+    """part `run` holds facts as text; parts phase, category, op and name hold where the time went."""
+    parts = [facts(run)]
+    if run.has("dur"):
+        parts += [_where(run, look, by, top) for by in BY if run.has(by)]
+    return pl.concat([pl.DataFrame(schema=SCHEMA), *parts], how="diagonal")
+
+
+def facts(run: Run) -> pl.DataFrame:
+    """What is known of the run as a whole: what it says itself, then what its steps add up to."""
+    known = {k: run.meta[k] for k in ASKED_FIRST if run.meta.get(k) not in (None, "", [], {})}
+    told = {**{_named(k): _written(k, v) for k, v in known.items()}, **_of_steps(run, known)}
+    return _rows("run", list(told), list(told.values()))
+
+
+def _of_steps(run: Run, known: Mapping[str, Any]) -> dict[str, str]:
+    """How many steps of each phase, and the decode rate where the source does not state it."""
+    table = steps.marks(run)
+    said = {}
+    for (phase,), part in table.group_by("phase", maintain_order=True):
+        said[f"{phase or 'other'} steps" if phase else "steps"] = f"{part.height:,}"
+    decode = table.filter(pl.col("phase") == "decode").drop_nulls(["tokens", "wall_ns"])
+    wall = int(decode["wall_ns"].sum())
+    if wall and "decode_tokens_per_s" not in known:
+        said["decode tokens/s"] = units.rate(int(decode["tokens"].sum()) * 1e9 / wall)
+    return said
+
+
+def _named(key: str) -> str:
+    return units.heading(key).removesuffix(" ms")
+
+
+def _written(key: str, value: Any) -> str:
+    if key.endswith("_ms") and isinstance(value, int | float):
+        return units.duration(value * 1e6)
+    if isinstance(value, list | tuple):
+        return " ".join(map(str, value))
+    return units.cell(key, value)
+
+
+def _where(run: Run, look: Look, by: str, top: int) -> pl.DataFrame:
+    table = kernel_table(run, replace(look, group=by, per="total")).head(top)
+    return table.select(
+        pl.lit(by).alias("part"),
+        pl.col(by).cast(pl.String).fill_null("other").alias("name"),
+        pl.col("count").cast(pl.Int64),
+        "total_ns",
+        "share",
+    )
+
+
+def _rows(part: str, names: list[str], texts: list[str]) -> pl.DataFrame:
+    frame = pl.DataFrame({"name": names, "text": texts}, schema={"name": pl.String, "text": pl.String})
+    return frame.with_columns(part=pl.lit(part))
+
+
+def scope(run: Run, look: Look) -> list[str]:
+    """What the numbers of the summary must not be read without."""
+    said = select.notes(run, look)
+    if run.meta.get("profiled"):
+        said.append("numbers were taken while profiling: the unprofiled run is faster")
+    if run.meta.get("truncated"):
+        said.append("the source was cut short")
+    return said + [f"a guess: {text}" for text in run.meta.get("guess", [])]

@@ -1,0 +1,80 @@
+"""Summary: what ran, how fast, where the time went, and what this source cannot tell."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import polars as pl
+
+from capture.run import Run
+from tracetui import units
+from tracetui.analysis.summary import SCHEMA, scope, summary_table
+from tracetui.look import Look
+from tracetui.views import Answer, View, ink, missing, views
+from tracetui.views.ink import Line, Size
+
+_TITLES: Final = {
+    "phase": "time by phase", "category": "time by category", "op": "time by op", "name": "top kernels",
+    "unknown": "what this source cannot tell",
+}  # fmt: skip
+
+
+def summary(runs: Sequence[Run], look: Look) -> Answer:
+    run = runs[0]
+    rows = pl.concat([summary_table(run, look), _unknown(run)])
+    return Answer(rows, tuple(scope(run, look)), key=("name",))
+
+
+def _unknown(run: Run) -> pl.DataFrame:
+    """Views that the source cannot feed, each with what is missing."""
+    lacking = {v.name: gone for v in views() if v.runs == 1 and (gone := missing(v, [run]))}
+    rows = [
+        {"part": "unknown", "name": name, "text": f"needs {' and '.join(gone)}"}
+        for name, gone in lacking.items()
+    ]
+    return pl.DataFrame(rows, schema=SCHEMA)
+
+
+def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
+    """Facts first, then bars, each part with its title; a small screen gets fewer bars."""
+    parts = {str(p): f for (p,), f in answer.rows.group_by("part", maintain_order=True)}
+    lines = _facts(parts.pop("run", answer.rows.head(0)), size)
+    for part, rows in parts.items():
+        lines += [ink.line(), ink.line((_TITLES[part], "title"))]
+        lines += _bars(rows, size) if rows["total_ns"].null_count() == 0 else _texts(rows)
+    return lines
+
+
+def _facts(rows: pl.DataFrame, size: Size) -> list[Line]:
+    """Name and value, in two columns where there is room."""
+    cells = list(zip(rows["name"].to_list(), rows["text"].to_list(), strict=True))
+    across = 2 if size.width >= 80 and len(cells) > 4 else 1
+    width, deep = size.width // across, -(-len(cells) // across)
+    label = max((ink.wide(name) for name, _ in cells), default=0)
+    lines = []
+    for i in range(deep):
+        spans = []
+        for name, text in cells[i::deep]:
+            spans += [
+                (ink.fit(name, label), "dim"),
+                (" " + ink.fit(text, width - label - 2, ascii=size.ascii) + " ", ""),
+            ]
+        lines.append(ink.line(*spans))
+    return lines
+
+
+def _bars(rows: pl.DataFrame, size: Size) -> list[Line]:
+    room = Size(size.width, 10 if size.height >= 40 else 5, size.ascii)
+    return ink.bars(
+        rows["total_ns"].to_list(), rows["name"].to_list(), room, units.duration, rows["share"].to_list()
+    )
+
+
+def _texts(rows: pl.DataFrame) -> list[Line]:
+    width = max(ink.wide(n) for n in rows["name"])
+    return [
+        ink.line((ink.fit(n, width), "dim"), f"  {t}")
+        for n, t in zip(rows["name"], rows["text"], strict=True)
+    ]
+
+
+VIEW = View("summary", "Summary", summary, draw)
