@@ -39,7 +39,8 @@ _METRICS: Final = {
     "load": "load_ms", "ttft": "ttft_ms", "first": "ttft_ms", "prefill": "prefill_ms", "decode": "decode_ms",
     "total": "total_ms", "prefilltokens": "prompt_tokens", "decodetokens": "tokens",
     "maxtokens": "max_tokens", "prompt": "prompt", "runs": "runs", "tok/s": "tokens_per_s",
-    "tok/s total": "tokens_per_s", "tok/s prefill": "prefill_tokens_per_s", "tok/s decode": "decode_tokens_per_s",
+    "tok/s total": "tokens_per_s", "tok/s prefill": "prefill_tokens_per_s",
+    "tok/s decode": "decode_tokens_per_s",
 }  # fmt: skip
 _MARKED: Final = {"KernelSelect": "selection", "Perf": "metric", "Benchmark": "metric", "metrics": "metric"}
 _MARKED_TYPES: Final = ("warning", "error")
