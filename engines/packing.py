@@ -1,0 +1,157 @@
+"""How a matrix is stored and multiplied, and which way is fastest on this processor."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import torch
+from torch.nn import functional
+
+from engines.spec import Spec
+
+WIDE: Final = 4  # rows from which a product is arithmetic, not reading
+SAMPLE_BYTES: Final = 128 << 20  # more than the caches hold
+FP16_MAX: Final = 65504.0
+
+
+class Matrix(Protocol):
+    """A weight that multiplies: rows of the residual stream's dtype in, the same dtype out."""
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor: ...
+
+
+class Plain:
+    """A weight in its own dtype, one row at a time at the memory's speed where the dtype allows it."""
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        self._weight = weight
+        self._dtype = weight.dtype
+        slow = weight.device.type == "cpu" and weight.dtype == torch.float16
+        self._wide = _wide_dtype() if slow else weight.dtype
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        if self._wide is not self._dtype and x.shape[0] > WIDE:
+            return functional.linear(x.to(self._wide), self._weight.to(self._wide)).to(x.dtype)
+        return functional.linear(x.to(self._dtype), self._weight).to(x.dtype)
+
+
+class Prepacked:
+    """A bf16 weight in oneDNN's own order."""
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, 1)
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        half = x.to(torch.bfloat16)
+        product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(half, self._weight, None, "none", [], "")
+        return product.to(x.dtype)
+
+
+@dataclass(frozen=True)
+class Packing:
+    """A storage format: the dtype, and how a tensor of that dtype becomes a Matrix."""
+
+    name: str
+    dtype: torch.dtype
+    make: Callable[[torch.Tensor], Matrix]
+
+    def matrix(self, weight: torch.Tensor, device: torch.device) -> Matrix:
+        return self.make(to_dtype(weight, self.dtype).to(device))
+
+
+def to_dtype(weight: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The weight in another dtype; values beyond fp16 are refused by raising, never made infinite."""
+    if dtype == torch.float16 and weight.dtype != dtype and weight.abs().max() > FP16_MAX:
+        raise OverflowError("a weight is beyond fp16; choose --dtype bf16")
+    return weight.to(dtype)
+
+
+def _wide_dtype() -> torch.dtype:
+    """The dtype in which this processor multiplies many rows fastest."""
+    return torch.bfloat16 if fast_bf16() else torch.float32
+
+
+def fast_bf16() -> bool:
+    return bool(torch._C._has_mkldnn and torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+FP32: Final = Packing("fp32", torch.float32, Plain)
+FP16: Final = Packing("fp16", torch.float16, Plain)
+BF16: Final = Packing("bf16", torch.bfloat16, Plain)
+BF16_PREPACKED: Final = Packing("bf16 prepacked", torch.bfloat16, Prepacked)
+
+DTYPES: Final = ("auto", "fp32", "fp16", "bf16")
+
+
+def candidates(dtype: str, device: str) -> tuple[Packing, ...]:
+    """The ways worth measuring for what `--dtype` asks."""
+    bf16 = (BF16_PREPACKED, BF16) if device == "cpu" and fast_bf16() else (BF16,)
+    if dtype != "auto":
+        return {"fp32": (FP32,), "fp16": (FP16,), "bf16": bf16}[dtype]
+    if device != "cpu":
+        return (FP16,) if device == "mps" else (BF16,)
+    return (FP16, *bf16)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A packing, and at how many bytes a second it was seen to stream weights; 0: not measured."""
+
+    packing: Packing
+    rate: float
+
+
+def fastest(spec: Spec, dtype: str, device: torch.device) -> tuple[Measured, tuple[Measured, ...]]:
+    """The fastest way, and all that were measured, best first. A single candidate is not measured."""
+    ways = candidates(dtype, device.type)
+    if len(ways) == 1:
+        return Measured(ways[0], 0.0), ()
+    found = tuple(sorted((Measured(w, _rate(w, spec)) for w in ways), key=lambda m: -m.rate))
+    return found[0], found
+
+
+def _rate(packing: Packing, spec: Spec) -> float:
+    """Bytes a second over one row through the matrices of enough layers to miss every cache."""
+    shapes = layer_shapes(spec)
+    layer = sum(n * k for n, k in shapes) * packing.dtype.itemsize
+    layers = min(spec.layers, -(-SAMPLE_BYTES // layer))
+    matrices = [(packing.make(_filled(n, k, packing.dtype)), k) for _ in range(layers) for n, k in shapes]
+    rows = {k: torch.ones(1, k) for _, k in shapes}
+    with torch.inference_mode():
+        best = min(_pass(matrices, rows) for _ in range(4))
+    return layer * layers / best
+
+
+def _pass(matrices: Sequence[tuple[Matrix, int]], rows: dict[int, torch.Tensor]) -> float:
+    start = time.perf_counter()
+    for matrix, k in matrices:
+        matrix(rows[k])
+    return time.perf_counter() - start
+
+
+def _filled(n: int, k: int, dtype: torch.dtype) -> torch.Tensor:
+    return torch.full((n, k), 0.02, dtype=dtype)
+
+
+def layer_shapes(spec: Spec) -> tuple[tuple[int, int], ...]:
+    """Rows and columns of one layer's fused matrices."""
+    return (
+        (spec.query_width + 2 * spec.kv_width, spec.hidden),
+        (spec.hidden, spec.query_width),
+        (2 * spec.ffn, spec.hidden),
+        (spec.hidden, spec.ffn),
+    )
+
+
+def read_rate() -> float:
+    """Bytes a second at which this machine reads memory: the roof of every decode."""
+    field = torch.ones(1 << 26)
+    best = min(_timed(field.sum) for _ in range(5))
+    return field.numel() * 4 / best
+
+
+def _timed(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start

@@ -1,0 +1,163 @@
+"""Every op of a step: its layer, role, shape, flops and bytes as a + b·context.
+
+Bytes follow the minimal-traffic convention: each input is read once, each output written once.
+A row's name is the name of the method that does it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from engines.spec import Spec
+
+Linear = tuple[float, float]  # a + b · min(context, window)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One op of a step."""
+
+    name: str
+    op: str
+    category: str
+    layer: int | None = None
+    shape: str = ""
+    flops: Linear = (0.0, 0.0)
+    bytes: Linear = (0.0, 0.0)
+    window: int | None = None
+    lens: str = "wall"
+
+    @property
+    def scope(self) -> str:
+        """What a profiler annotation calls it: `L3.attn.qkv`."""
+        return self.op if self.layer is None else f"L{self.layer}.{self.op}"
+
+    def as_op(self, number: int) -> dict[str, Any]:
+        """The entry of a `plan` line."""
+        known = {"layer": self.layer, "shape": self.shape or None, "window": self.window}
+        entry: dict[str, Any] = {
+            "id": number, "name": self.name, "kind": "kernel", "op": self.op, "category": self.category,
+            "lens": self.lens, **{k: v for k, v in known.items() if v is not None},
+        }  # fmt: skip
+        if any(self.flops) or any(self.bytes):
+            entry |= {"flops": list(self.flops), "bytes": list(self.bytes)}
+        return entry
+
+
+@dataclass(frozen=True)
+class Load:
+    """What one step carries: how many rows, of what widths in memory."""
+
+    batch: int = 1
+    tokens: int = 1  # positions of each sequence; 1 in a decode step
+    start: int = 0  # positions already seen, where tokens > 1
+    fused: bool = True
+    weight_bytes: float = 2.0
+    stream_bytes: int = 4
+    cache_bytes: int = 4
+
+    @property
+    def rows(self) -> int:
+        return self.batch * self.tokens
+
+
+def device_rows(spec: Spec, load: Load, sampling: tuple[str, ...]) -> tuple[Row, ...]:
+    """All ops that compute, in the order in which a step does them."""
+    rows = [_embed(spec, load)]
+    for layer in range(spec.layers):
+        rows += _attention_block(spec, load, layer)
+        rows += _ffn_block(spec, load, layer)
+    last = Load(load.batch, 1, 0, load.fused, load.weight_bytes, load.stream_bytes, load.cache_bytes)
+    rows.append(_norm("final_norm", spec.hidden, last, None))
+    rows.append(_matmul("lm_head", "lm_head", spec.vocab, spec.hidden, last, None))
+    size = load.batch * spec.vocab
+    rows += [
+        Row(name, "sample", "other", shape=f"m={load.batch} n={spec.vocab}", flops=(size, 0),
+            bytes=(size * load.stream_bytes, 0))
+        for name in sampling
+    ]  # fmt: skip
+    return tuple(rows)
+
+
+def host_row(name: str) -> Row:
+    """Work of the processor between kernels."""
+    return Row(name, f"host.{name}", "host", lens="host")
+
+
+WAIT = Row("next_token_wait", "wait", "wait", lens="wait")
+
+
+def _attention_block(spec: Spec, load: Load, layer: int) -> Iterator[Row]:
+    q, kv, d = spec.query_width, spec.kv_width, spec.hidden
+    yield _norm("attn_norm", d, load, layer)
+    if load.fused:
+        yield _matmul("qkv_proj", "attn.qkv", q + 2 * kv, d, load, layer)
+    else:
+        yield _matmul("q_proj", "attn.q", q, d, load, layer)
+        yield _matmul("k_proj", "attn.k", kv, d, load, layer)
+        yield _matmul("v_proj", "attn.v", kv, d, load, layer)
+    if spec.qk_norm:
+        yield _elementwise("qk_norm", "norm", q + kv, load, layer, flops=4, passes=2, category="norm")
+    yield _elementwise("rope", "attn.rope", q + kv, load, layer, flops=6, passes=2)
+    yield _elementwise("kv_append", "attn.kv", 2 * kv, load, layer, flops=0, passes=2, category="copy")
+    yield _attention(spec, load, layer)
+    yield _matmul("o_proj", "attn.out", d, q, load, layer)
+    if spec.sandwich:
+        yield _norm("post_attn_norm", d, load, layer)
+    yield _elementwise("attn_residual", "residual", d, load, layer, flops=1, passes=3)
+
+
+def _ffn_block(spec: Spec, load: Load, layer: int) -> Iterator[Row]:
+    d, ffn = spec.hidden, spec.ffn
+    yield _norm("ffn_norm", d, load, layer)
+    if load.fused:
+        yield _matmul("ffn_gate_up", "mlp.gate_up", 2 * ffn, d, load, layer)
+    else:
+        yield _matmul("ffn_gate", "mlp.gate", ffn, d, load, layer)
+        yield _matmul("ffn_up", "mlp.up", ffn, d, load, layer)
+    yield _elementwise("ffn_act", "mlp.act", ffn, load, layer, flops=8, passes=3)
+    yield _matmul("ffn_down", "mlp.down", d, ffn, load, layer)
+    if spec.sandwich:
+        yield _norm("post_ffn_norm", d, load, layer)
+    yield _elementwise("ffn_residual", "residual", d, load, layer, flops=1, passes=3)
+
+
+def _embed(spec: Spec, load: Load) -> Row:
+    moved = load.rows * spec.hidden * (load.weight_bytes + load.stream_bytes)
+    return Row("embed", "embed", "copy", shape=f"m={load.rows} n={spec.hidden}", bytes=(moved, 0))
+
+
+def _matmul(name: str, op: str, n: int, k: int, load: Load, layer: int | None) -> Row:
+    m = load.rows
+    moved = n * k * load.weight_bytes + m * (n + k) * load.stream_bytes
+    return Row(name, op, "matmul", layer, f"m={m} n={n} k={k}", (2 * m * n * k, 0), (moved, 0))
+
+
+def _norm(name: str, width: int, load: Load, layer: int | None) -> Row:
+    return _elementwise(name, "norm", width, load, layer, flops=4, passes=2, category="norm")
+
+
+def _elementwise(
+    name: str, op: str, width: int, load: Load, layer: int | None, *,
+    flops: int, passes: int, category: str = "elementwise",
+) -> Row:  # fmt: skip
+    size = load.rows * width
+    shape = f"m={load.rows} n={width}"
+    return Row(name, op, category, layer, shape, (flops * size, 0), (passes * size * load.stream_bytes, 0))
+
+
+def _attention(spec: Spec, load: Load, layer: int) -> Row:
+    """A decode step grows with the context; a prefill knows how many pairs it looks at."""
+    window = spec.window_of(layer)
+    per_key = 4 * load.batch * spec.query_width
+    key_bytes = 2 * load.batch * spec.kv_width * load.cache_bytes
+    ends = 2 * load.rows * spec.query_width * load.stream_bytes
+    shape = f"b={load.batch} q={load.tokens} heads={spec.heads} kv={spec.kv_heads} d={spec.head_dim}"
+    if load.tokens == 1:
+        flops: Linear = (0, per_key)
+        moved: Linear = (ends, key_bytes)
+    else:
+        pairs = sum(min(load.start + i + 1, window or 1 << 62) for i in range(load.tokens))
+        seen = load.tokens + min(load.start, window or load.start)
+        flops, moved = (per_key * pairs, 0), (ends + key_bytes * seen, 0)
+    return Row("attention", "attn.core", "attention", layer, shape, flops, moved, window)

@@ -1,0 +1,185 @@
+"""Where a model's weights come from: a folder, the Hugging Face cache, or chance. Never the network."""
+
+import os
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, Protocol
+
+import torch
+
+from capture.errors import EngineError, UsageError
+from engines.shards import Shards
+from engines.spec import PRESETS, Spec, preset, read_config, tensors
+
+BLOCK: Final = 1 << 22
+STD: Final = 0.02
+
+Progress = Callable[[float], None]
+
+
+class Source(Protocol):
+    """Gives tensors by the names that checkpoints use."""
+
+    label: str
+
+    def read(self, name: str) -> torch.Tensor: ...
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A model and the folder its weights lie in, None when they are drawn by chance."""
+
+    spec: Spec
+    folder: Path | None
+
+
+def choose(model: str, weights: str) -> Choice:
+    """What `--model` and `--weights` mean on this machine."""
+    if weights == "random":
+        return Choice(preset(model), None)
+    if weights == "auto":
+        return _automatic(model)
+    folder = Path(weights).expanduser()
+    if not folder.is_dir():
+        raise UsageError(f"--weights {weights} is no folder", todo="auto and random are the other choices")
+    return Choice(_described(folder, model), folder)
+
+
+def _automatic(model: str) -> Choice:
+    if Path(model).expanduser().is_dir():
+        folder = Path(model).expanduser()
+        return Choice(_described(folder, folder.name), folder)
+    spec = preset(model)
+    for folder in cached(spec):
+        if (folder / "config.json").is_file() and list(folder.glob("*.safetensors")):
+            return Choice(_described(folder, spec.name), folder)
+    return Choice(spec, None)
+
+
+def _described(folder: Path, name: str) -> Spec:
+    """The config decides what the model is; a preset only lends what a config does not say."""
+    config = folder / "config.json"
+    if not config.is_file():
+        raise EngineError("has no config.json", where=str(folder))
+    spec = read_config(config, name)
+    known = PRESETS.get(name.lower())
+    return replace(spec, eos=tuple({*spec.eos, *known.eos})) if known else spec
+
+
+def cached(spec: Spec) -> list[Path]:
+    """The folders in which a Hugging Face cache would keep this model."""
+    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
+    hub = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
+    return [folder for name in spec.hub for folder in _snapshots(hub / f"models--{name.replace('/', '--')}")]
+
+
+def _snapshots(model: Path) -> list[Path]:
+    """The snapshot that `main` points to first, then the others."""
+    try:
+        main = (model / "refs" / "main").read_text()[:100].strip()
+    except (OSError, ValueError):
+        main = ""
+    there = sorted(p for p in (model / "snapshots").glob("*") if p.is_dir())
+    return sorted(there, key=lambda p: p.name != main)
+
+
+class Checkpoint:
+    """Weights from a folder of safetensors."""
+
+    def __init__(self, folder: Path, spec: Spec) -> None:
+        self.label = "real"
+        self._shards = Shards(folder)
+        self._shards.check(tensors(spec))
+
+    def read(self, name: str) -> torch.Tensor:
+        return self._shards.read(name)
+
+
+class Chance:
+    """Weights of the real shapes drawn from one normal block, each tensor at an offset of its own.
+
+    One block tiled takes a third of the time of drawing every value, and unlike zeros it is as slow
+    to multiply as real weights.
+    """
+
+    def __init__(self, spec: Spec, seed: int, dtype: torch.dtype = torch.bfloat16) -> None:
+        self.label = "random"
+        self._shapes = tensors(spec)
+        self._norm = 0.0 if spec.unit_offset else 1.0
+        generator = torch.Generator().manual_seed(seed)
+        block = torch.empty(BLOCK).normal_(0.0, STD, generator=generator).to(dtype)
+        self._block = torch.cat((block, block))
+
+    def read(self, name: str) -> torch.Tensor:
+        shape = self._shapes[name]
+        if name.endswith("norm.weight"):
+            return torch.full(shape, self._norm, dtype=self._block.dtype)
+        out = torch.empty(shape, dtype=self._block.dtype)
+        flat = out.view(-1)
+        start = zlib.crc32(name.encode()) % BLOCK
+        for at in range(0, flat.numel(), BLOCK):
+            piece = flat[at : at + BLOCK]
+            piece.copy_(self._block[start : start + piece.numel()])
+        return out
+
+
+def open_source(choice: Choice, seed: int) -> Source:
+    return Checkpoint(choice.folder, choice.spec) if choice.folder else Chance(choice.spec, seed)
+
+
+class Counted:
+    """A source that tells how far the reading has come."""
+
+    def __init__(self, source: Source, spec: Spec, progress: Progress) -> None:
+        self.label = source.label
+        self._source, self._progress = source, progress
+        self._shapes = tensors(spec)
+        self._left = self._total = sum(_size(s) for s in self._shapes.values())
+
+    def read(self, name: str) -> torch.Tensor:
+        tensor = self._source.read(name)
+        self._left -= tensor.numel()
+        self._progress(1 - max(self._left, 0) / self._total)
+        return tensor
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    return int(torch.Size(shape).numel())
+
+
+def free_memory() -> int:
+    """Bytes that may be taken: what the system calls available, less where a control group allows less."""
+    free = _meminfo("MemAvailable")
+    group = Path("/sys/fs/cgroup")
+    try:
+        limit = int((group / "memory.max").read_text())
+        free = min(free, limit - int((group / "memory.current").read_text()))
+    except (OSError, ValueError):
+        pass
+    return max(free, 0)
+
+
+def _meminfo(field: str) -> int:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith(field))
+    except (OSError, StopIteration, ValueError):
+        return 1 << 62
+
+
+def check_memory(spec: Spec, needed: int, free: int, needs: Callable[[Spec], int]) -> None:
+    """Refuses before memory is taken, and names models that would fit."""
+    if needed <= free:
+        return
+    smaller = sorted((s for s in PRESETS.values() if needs(s) <= free), key=needs, reverse=True)
+    fits = ", ".join(f"{s.name} ({_gb(needs(s))})" for s in smaller[:3])
+    raise EngineError(
+        f"{spec.name} needs {_gb(needed)} and {_gb(free)} are free",
+        todo=f"these fit: {fits}" if fits else "no known model fits",
+    )
+
+
+def _gb(n: int) -> str:
+    return f"{n / 1e9:.1f} GB"

@@ -1,0 +1,149 @@
+"""The decoder against a plain one in fp64 and against transformers, past the window and through the cache."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from engines import packing
+from engines.sample import Taste
+from tests.engines import plain, tiny
+
+FAMILIES = tuple(tiny.SPECS)
+
+
+def relative(found: torch.Tensor, wanted: torch.Tensor) -> float:
+    return float((found - wanted).double().norm() / wanted.double().norm())
+
+
+@pytest.mark.parametrize("fused", [True, False], ids=["fused", "granular"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_equals_the_plain_decoder(family: str, fused: bool) -> None:
+    spec = tiny.SPECS[family]
+    table = tiny.weights(spec)
+    ids = torch.randint(0, spec.vocab, (2, 26), generator=torch.Generator().manual_seed(1))
+    found = tiny.logits(tiny.decoder(spec, table, batch=2, fused=fused), ids, prefill=17)
+    wanted = torch.stack([plain.forward(spec, table, row.tolist())[16:] for row in ids])
+    assert relative(found, wanted) < 1e-5
+    assert torch.equal(found.argmax(-1), wanted.argmax(-1))
+
+
+@pytest.mark.parametrize("prefill", [1, 7, 8, 9, 25])
+def test_where_the_prefill_ends_does_not_matter(prefill: int) -> None:
+    spec = tiny.SPECS["gemma3"]
+    table = tiny.weights(spec)
+    ids = torch.randint(0, spec.vocab, (1, 26), generator=torch.Generator().manual_seed(2))
+    found = tiny.logits(tiny.decoder(spec, table), ids, prefill)[:, -1]
+    assert relative(found, plain.forward(spec, table, ids[0].tolist())[-1:]) < 1e-5
+
+
+def test_a_prompt_taken_in_pieces_is_the_same_prompt() -> None:
+    spec = tiny.SPECS["gemma3"]
+    table = tiny.weights(spec)
+    model = tiny.decoder(spec, table)
+    ids = torch.randint(0, spec.vocab, (1, 30), generator=torch.Generator().manual_seed(3))
+    with torch.inference_mode():
+        for start, end in ((0, 11), (11, 13), (13, 30)):
+            model.place(ids[:, start:end], start)
+            for op in model.ops:
+                op()
+    assert relative(model.sampler.logits, plain.forward(spec, table, ids[0].tolist())[-1:]) < 1e-5
+
+
+@pytest.mark.parametrize("way", [packing.FP16, packing.BF16, packing.BF16_PREPACKED], ids=lambda p: p.name)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_sixteen_bits_stay_near(family: str, way: packing.Packing) -> None:
+    """The weights are rounded beforehand, so that only the arithmetic differs."""
+    if way is packing.BF16_PREPACKED and not packing.fast_bf16():
+        pytest.skip("this processor has no bf16 products")
+    spec = tiny.SPECS[family]
+    table = {k: v.to(way.dtype).float() for k, v in tiny.weights(spec).items()}
+    ids = torch.randint(0, spec.vocab, (1, 20), generator=torch.Generator().manual_seed(4))
+    found = tiny.logits(tiny.decoder(spec, table, packing=way), ids, prefill=12)
+    wanted = plain.forward(spec, table, ids[0].tolist())[11:]
+    assert relative(found[0], wanted) < (0.02 if way.dtype == torch.float16 else 0.05)
+
+
+def test_a_residual_beyond_fp16_stays_finite() -> None:
+    """Gemma's residual stream passes 65,504; fp16 weights must not make it infinite."""
+    spec = tiny.SPECS["gemma3"]
+    table = tiny.weights(spec)
+    table["model.layers.0.post_feedforward_layernorm.weight"] += 2e5
+    ids = torch.arange(12)[None]
+    found = tiny.logits(tiny.decoder(spec, table, packing=packing.FP16), ids, prefill=6)
+    wanted = plain.forward(spec, table, ids[0].tolist())[5:]
+    assert torch.isfinite(found).all()
+    assert relative(found[0], wanted) < 0.02
+
+
+def test_windowed_layers_keep_only_their_window() -> None:
+    model = tiny.decoder(tiny.SPECS["gemma3"], tiny.weights(tiny.SPECS["gemma3"]), capacity=64)
+    position = 2 * 16 * 4  # key and value, head_dim, fp32
+    assert [c.size for c in model.caches] == [8 * position] * 5 + [64 * position, 8 * position]
+
+
+def test_the_plan_is_what_runs() -> None:
+    model = tiny.decoder(tiny.SPECS["gemma3"], tiny.weights(tiny.SPECS["gemma3"]))
+    assert [op.__name__ for op in model.ops] == [row.name for row in model.rows()]
+
+
+def test_greedy_takes_the_likeliest_and_a_seed_repeats_a_draw() -> None:
+    spec = tiny.SPECS["qwen2"]
+    table = tiny.weights(spec)
+    ids = torch.arange(9)[None]
+
+    def tokens(taste: Taste) -> list[int]:
+        model = tiny.decoder(spec, table, taste=taste)
+        tiny.logits(model, ids, prefill=8)
+        return model.sampler.token.tolist()
+
+    best = int(plain.forward(spec, table, list(range(9)))[-1].argmax())
+    assert tokens(Taste()) == [best]
+    assert tokens(Taste(temperature=5.0, top_k=1, seed=3)) == [best]
+    assert tokens(Taste(temperature=5.0, top_p=1e-6, seed=3)) == [best]
+    drawn = {seed: tokens(Taste(temperature=3.0, seed=seed)) for seed in range(8)}
+    assert {seed: tokens(Taste(temperature=3.0, seed=seed)) for seed in range(8)} == drawn
+    assert len({t[0] for t in drawn.values()}) > 1
+
+
+COMMON = {"vocab_size": 301, "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 7,
+          "num_attention_heads": 4, "max_position_embeddings": 512}  # fmt: skip
+PLAIN_ROPE = {"rope_type": "default", "rope_theta": 1e6}
+CONFIGS = {
+    "gemma3": ("Gemma3TextConfig", "Gemma3ForCausalLM", {
+        "head_dim": 16, "num_key_value_heads": 1, "sliding_window": 8, "query_pre_attn_scalar": 16,
+    }),
+    "llama": ("LlamaConfig", "LlamaForCausalLM", {
+        "head_dim": 16, "num_key_value_heads": 2, "rms_norm_eps": 1e-5, "tie_word_embeddings": True,
+        "rope_parameters": {**tiny.LLAMA3, "rope_theta": 5e5},
+    }),
+    "qwen2": ("Qwen2Config", "Qwen2ForCausalLM", {
+        "num_key_value_heads": 2, "rope_parameters": PLAIN_ROPE, "tie_word_embeddings": True,
+    }),
+    "qwen3": ("Qwen3Config", "Qwen3ForCausalLM", {
+        "head_dim": 16, "num_key_value_heads": 2, "rope_parameters": PLAIN_ROPE, "tie_word_embeddings": False,
+    }),
+}  # fmt: skip
+
+
+def transformers_model(family: str) -> Any:
+    """The same tiny model as transformers builds it."""
+    transformers = pytest.importorskip("transformers")
+    config, model, fields = CONFIGS[family]
+    return getattr(transformers, model)(getattr(transformers, config)(**COMMON, **fields)).eval()
+
+
+@pytest.mark.parametrize("family", CONFIGS)
+def test_equals_transformers(family: str) -> None:
+    spec = tiny.SPECS[family]
+    model = transformers_model(family)
+    table = tiny.weights(spec, seed=5)
+    missing, extra = model.load_state_dict(table, strict=False)
+    assert not extra and set(missing) <= {"lm_head.weight"}
+    model.tie_weights()
+    ids = torch.randint(0, 301, (2, 40), generator=torch.Generator().manual_seed(6))
+    with torch.inference_mode():
+        wanted = model(ids).logits[:, 28:]
+    found = tiny.logits(tiny.decoder(spec, table, batch=2), ids, prefill=29)
+    assert relative(found, wanted) < 1e-5
+    assert torch.equal(found.argmax(-1), wanted.argmax(-1))
