@@ -14,7 +14,26 @@ from tracetui.look import Look
 from tracetui.views.ink import Line, Size
 
 # A view is one module here and one line in this tuple; the order is the order of the tabs.
-VIEWS: Final = ("summary", "kernels", "growth", "steps")
+VIEWS: Final = (
+    "summary",
+    "kernels",
+    "growth",
+    "layers",
+    "steps",
+    "tree",
+    "timeline",
+    "shapes",
+    "memory",
+    "counters",
+    "log",
+    "tables",
+    "imported",
+    "diff",
+    "waterfall",
+    "findings",
+    "cycles",
+    "compare",
+)
 
 
 Focus = tuple[tuple[str, Any], ...]

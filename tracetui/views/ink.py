@@ -20,8 +20,8 @@ STYLES: Final = (
 
 BLOCKS: Final = "▁▂▃▄▅▆▇█"
 ASCII_BLOCKS: Final = "_.-~=+*#"
-SHADES: Final = " ·░░▒▒▓█"  # beside the eight heat styles, so that colour is never alone
-ASCII_SHADES: Final = " .:-=+*#"
+SHADES: Final = "··░░▒▒▓█"  # beside the eight heat styles, so that colour is never alone
+ASCII_SHADES: Final = "..:-=+*#"
 
 Point = tuple[float, float]
 

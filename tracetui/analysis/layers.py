@@ -1,0 +1,58 @@
+"""Layers beside each other: time per layer and op (or step), and the layer that is not like the others."""
+
+import polars as pl
+
+from capture.run import Run
+from tracetui.analysis import laws, select, steps
+from tracetui.look import Look
+
+_DEVIATION = 1.4826  # of a normal distribution, in median absolute deviations
+
+
+def layer_table(run: Run, look: Look, column: str) -> pl.DataFrame:
+    """One row a layer and op: its time, per token where tokens are known, and how far it is from the rest."""
+    rows = select.with_group(run, select.timed(run, look), column).filter(pl.col("layer").is_not_null())
+    count = pl.col("count").fill_null(1).sum() if run.has("count") else pl.len()
+    sums = rows.group_by("layer", column).agg(
+        count.cast(pl.Int64).alias("count"), pl.col("dur").sum().alias("total_ns")
+    )
+    table = sums.collect()
+    tokens = _tokens(run, rows, column)
+    if tokens is None:
+        table = table.with_columns(per_token_ns=pl.lit(None, pl.Int64))
+    else:
+        table = table.join(tokens, on=column, how="left", nulls_equal=True).with_columns(
+            per_token_ns=(pl.col("total_ns") / pl.col("tokens")).round().cast(pl.Int64)
+        )
+    table = table.with_columns(_oddness(column)).sort("layer", column, nulls_last=True)
+    return table.select("layer", column, "count", "total_ns", "per_token_ns", "deviation", "odd")
+
+
+def _tokens(run: Run, rows: pl.LazyFrame, column: str) -> pl.DataFrame | None:
+    """column → the tokens of the steps in which its rows stand; none where a step does not tell them."""
+    if not run.has("step") or not run.has("tokens"):
+        return None
+    known = steps.marks(run).select(pl.col("step").alias("_n"), "tokens").lazy()
+    pairs = rows.select(pl.col(column), pl.col("step").alias("_n")).unique().join(known, on="_n", how="left")
+    found = (
+        pairs.group_by(column)
+        .agg(pl.col("tokens").sum(), pl.col("tokens").null_count().alias("unknown"))
+        .collect()
+    )
+    if found.is_empty() or found["unknown"].sum() or not found["tokens"].min():
+        return None
+    return found.drop("unknown")
+
+
+def _oddness(column: str) -> list[pl.Expr]:
+    """Distance from the median of all layers in robust deviations; odd beyond the bounds of an outlier."""
+    value = pl.col("total_ns")
+    middle = value.median().over(column)
+    off = value - middle
+    spread = off.abs().median().over(column) * _DEVIATION
+    far = (off.abs() > laws.FAR * spread) & (off.abs() > laws.NEAR * middle)
+    enough = pl.len().over(column) >= laws.FEWEST
+    return [
+        pl.when(enough & (spread > 0)).then(off / spread).alias("deviation"),
+        (far & enough).alias("odd"),
+    ]

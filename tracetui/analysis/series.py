@@ -1,0 +1,52 @@
+"""Things sampled over time: counters, and memory by name."""
+
+import polars as pl
+
+from capture.run import Run
+from tracetui.analysis import select
+from tracetui.look import Look
+
+TREND_CELLS = 64
+
+
+def counter_table(run: Run, look: Look) -> pl.DataFrame:
+    """One row a counter: how many samples, their range, the last, and how they moved."""
+    return _sampled(run, look, "counter", "value", ["name", *select.have(run, ("unit", "track"))])
+
+
+def memory_table(run: Run, look: Look) -> pl.DataFrame:
+    """One row a name: smallest, largest and last size, and how it moved."""
+    table = _sampled(run, look, "memory", "bytes", ["name", *select.have(run, ("track",))])
+    sizes = {c: f"{c}_bytes" for c in ("first", "mean", "min", "max", "last")}
+    whole = (pl.col(c).round().cast(pl.Int64) for c in sizes)
+    return table.with_columns(whole).rename(sizes)
+
+
+def samples(run: Run, look: Look, kind: str, value: str) -> pl.LazyFrame:
+    """Samples in the order of time; where the source tells none, in its own order."""
+    rows = run.events.lazy().filter((pl.col("kind") == kind) & pl.col(value).is_not_null())
+    rows = select.narrowed(rows, run, look)
+    return rows.sort("t", maintain_order=True, nulls_last=True) if run.has("t") else rows
+
+
+def _sampled(run: Run, look: Look, kind: str, value: str, keys: list[str]) -> pl.DataFrame:
+    v = pl.col(value)
+    place = pl.int_range(pl.len()) * TREND_CELLS // pl.len().clip(lower_bound=TREND_CELLS)
+    rows = samples(run, look, kind, value)
+    trend = (
+        rows.with_columns(_cell=place.over(keys))
+        .group_by(*keys, "_cell")
+        .agg(v.mean())
+        .group_by(keys)
+        .agg(v.sort_by("_cell").alias("trend"))
+    )
+    table = rows.group_by(keys).agg(
+        pl.len().cast(pl.Int64).alias("count"),
+        v.first().alias("first"),
+        v.mean().alias("mean"),
+        v.min().alias("min"),
+        v.max().alias("max"),
+        v.last().alias("last"),
+    )
+    joined = table.join(trend, on=keys, nulls_equal=True)
+    return joined.sort(keys, nulls_last=True).collect()

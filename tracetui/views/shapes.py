@@ -1,0 +1,43 @@
+"""Shapes: which operand shapes the time went into, and how fast they ran."""
+
+from collections.abc import Sequence
+
+from capture.run import Run
+from tracetui.analysis import select
+from tracetui.analysis.shapes import shape_table
+from tracetui.look import Look
+from tracetui.views import Answer, View
+
+
+def shapes(runs: Sequence[Run], look: Look) -> Answer:
+    run = runs[0]
+    table = shape_table(run, look)
+    notes = select.notes(run, look)
+    if table.is_empty():
+        return Answer(table, (select.NOTHING, *notes), ("shape",))
+    for column, rate in (("flops", "flop/s"), ("bytes", "byte/s")):
+        if table[column].null_count() == table.height:
+            notes.append(f"this source does not tell {column}: no {rate}")
+    return Answer(table, tuple(notes), key=("shape", *(c for c in ("op",) if run.has(c))))
+
+
+VIEW = View(
+    "shapes",
+    "Shapes",
+    shapes,
+    needs=frozenset({"dur", "shape"}),
+    columns=(
+        "shape",
+        "total_ns",
+        "share",
+        "count",
+        "op",
+        "mean_ns",
+        "flop_per_s",
+        "byte_per_s",
+        "flops",
+        "bytes",
+        "category",
+    ),
+    group="shape",
+)

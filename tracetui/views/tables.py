@@ -1,0 +1,34 @@
+"""Tables: what the source itself tabulated, kept whole."""
+
+from collections.abc import Mapping, Sequence
+
+import polars as pl
+
+from capture.run import Run
+from tracetui.look import Look
+from tracetui.views import Answer, View
+
+
+def tables(runs: Sequence[Run], look: Look) -> Answer:
+    """The table in focus; without one the list of all, or the only one."""
+    known = runs[0].tables
+    name = look.focused.get("table")
+    if name is None and len(known) == 1:
+        name = next(iter(known))
+    if isinstance(name, str) and name in known:
+        return Answer(known[name], (f"the table {name!r}, as the source states it",))
+    return Answer(_contents(known), ("Enter shows a table",), key=("table",))
+
+
+def _contents(known: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    return pl.DataFrame(
+        {
+            "table": list(known),
+            "rows": [t.height for t in known.values()],
+            "columns": [", ".join(t.columns) for t in known.values()],
+        },
+        schema={"table": pl.String, "rows": pl.Int64, "columns": pl.String},
+    )
+
+
+VIEW = View("tables", "Tables", tables, needs=frozenset({"table:any"}))
