@@ -10,6 +10,8 @@ _LAYER: Final = re.compile(
     r"(?:\bL|\blayers?[._/ \[]?|\bblocks?[._/ ]|\bblk\.|\bh\.|\btransformer[._]h[._])(\d{1,4})(?!\d)"
 )
 
+_TELLING: Final = 1 << 12  # characters of a name that are looked at
+
 # name pattern → (op, category); the first that fits decides. An empty op leaves the role open.
 _RULES: Final = tuple(
     (re.compile(pattern, re.IGNORECASE), op, category)
@@ -65,20 +67,20 @@ _PHASES: Final = tuple(
 
 
 def layer_of(name: str) -> int | None:
-    found = _LAYER.search(name)
+    found = _LAYER.search(name[:_TELLING])
     return int(found[1]) if found else None
 
 
 def role_of(name: str) -> tuple[str | None, str]:
     """The op and the category that a name speaks of."""
     for pattern, op, category in _RULES:
-        if pattern.search(name):
+        if pattern.search(name[:_TELLING]):
             return op or None, category
     return None, "other"
 
 
 def phase_of(text: str) -> str | None:
-    return next((phase for pattern, phase in _PHASES if pattern.search(text)), None)
+    return next((phase for pattern, phase in _PHASES if pattern.search(text[:_TELLING])), None)
 
 
 def enrich(events: pl.DataFrame) -> pl.DataFrame:

@@ -36,6 +36,8 @@ class Clock:
     decode: int | None = None
 
 
+NO_LAUNCHES: Final = "every row is the sum of one label over one report: launches are not counted"
+
 SCHEMA: Final = {
     "kind": pl.String, "lens": pl.String, "name": pl.String, "step": pl.Int64, "phase": pl.String,
     "t": pl.Int64, "dur": pl.Int64, "tokens": pl.Int64, "context": pl.Int64, "bytes": pl.Float64,
@@ -56,6 +58,12 @@ def events(blocks: Sequence[Block], clock: Clock) -> tuple[list[dict[str, Any]],
 def is_whole(blocks: Sequence[Block], clock: Clock) -> bool:
     """Whether the decode blocks account for every decoded token, as far as the source tells."""
     return clock.decoded is None or clock.decoded == sum(b.tokens or 0 for b in blocks if b.phase == "decode")
+
+
+def totals(blocks: Sequence[Block]) -> dict[str, int]:
+    """The printed totals by phase: rows are rounded, so their sum is a little off."""
+    phases = {b.phase for b in blocks if b.phase and b.total is not None}
+    return {f"{p}_gpu_ns": sum(b.total or 0 for b in blocks if b.phase == p) for p in sorted(phases)}
 
 
 def _numbers(blocks: Sequence[Block]) -> list[int | None]:

@@ -9,7 +9,7 @@ import polars as pl
 
 from capture.importlog import Log
 from capture.loaders._doppler_lines import Line, facts, memory, parse, selection
-from capture.loaders._doppler_profile import SCHEMA, Block, Clock, events, is_whole
+from capture.loaders._doppler_profile import NO_LAUNCHES, SCHEMA, Block, Clock, events, is_whole, totals
 from capture.loaders._numbers import MILLISECOND, exact, nanoseconds, number
 from capture.run import Run, build, with_log
 from capture.source import Head, Source
@@ -152,7 +152,7 @@ def _run(session: Session, index: int, log: Log) -> Run:
     clock = _clock(session.meta)
     rows, guesses = events(session.blocks, clock)
     _check(session, clock, log)
-    meta: dict[str, Any] = {**session.meta, **_totals(session.blocks), "profiled": bool(session.blocks)}
+    meta: dict[str, Any] = {**session.meta, **totals(session.blocks), "profiled": bool(session.blocks)}
     if any(r["kind"] == "memory" for r in session.rows):
         guesses.append("sizes: printed with few digits, 1 GB taken as 2^30 bytes")
     if guesses:
@@ -177,6 +177,7 @@ def _check(session: Session, clock: Clock, log: Log) -> None:
     """Says what the reports themselves show to be missing."""
     if not session.blocks:
         return
+    log.note("no_launches", NO_LAUNCHES)
     if not is_whole(session.blocks, clock):
         message = "decoded tokens without a report: the log is cut or the profiler skips steps"
         log.note("steps_missing", message, severity="data_loss")
@@ -189,12 +190,6 @@ def _check(session: Session, clock: Clock, log: Log) -> None:
     if not session.closed:
         session.meta["truncated"] = True
         log.note("no_end", "the log ends before the run's closing figures", severity="data_loss")
-
-
-def _totals(blocks: list[Block]) -> dict[str, int]:
-    """The printed totals by phase: rows are rounded, so their sum is a little off."""
-    phases = {b.phase for b in blocks if b.phase and b.total is not None}
-    return {f"{p}_gpu_ns": sum(b.total or 0 for b in blocks if b.phase == p) for p in sorted(phases)}
 
 
 def _tables(session: Session) -> dict[str, pl.DataFrame]:

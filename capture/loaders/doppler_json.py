@@ -10,7 +10,7 @@ import polars as pl
 
 from capture.errors import UnreadableError
 from capture.importlog import Log
-from capture.loaders._doppler_profile import SCHEMA, Block, Clock, events, is_whole
+from capture.loaders._doppler_profile import SCHEMA, Block, Clock, events, is_whole, totals
 from capture.loaders._numbers import MILLISECOND, exact
 from capture.run import Run, build, with_log
 from capture.source import Head, Source
@@ -74,7 +74,7 @@ def _run(report: dict[str, Any], log: Log) -> Run:
         )
     elif not is_whole(blocks, clock):
         log.note("steps_missing", "decoded tokens without a profile step", severity="data_loss")
-    meta["profiled"] = bool(blocks)
+    meta |= {**totals(blocks), "profiled": bool(blocks)}
     if guesses:
         meta["guess"] = guesses
     sizes = list(_sizes(report.get("memory")))

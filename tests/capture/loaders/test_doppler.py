@@ -171,6 +171,22 @@ def test_rows_that_are_no_rows_are_counted(tmp_path: Path) -> None:
     assert {"bad_row", "rows_missing"} <= {n.id for n in first.log.notices}
 
 
+def test_other_lines_inside_a_report_cost_nothing(tmp_path: Path) -> None:
+    mixed = tmp_path / "mixed.log"
+    text = (DOPPLER / "browser.log").read_text()
+    mixed.write_text(
+        text.replace("matmul:lm_head", "[browser:log] [111.0ms][Loader] late news\nmatmul:lm_head")
+    )
+    for a, b in zip(load(mixed), load(DOPPLER / "browser.log"), strict=True):
+        assert a.events.equals(b.events) and a.log.dropped == b.log.dropped == 0
+
+
+def test_a_log_that_a_windows_shell_saved(tmp_path: Path) -> None:
+    wide = tmp_path / "wide.log"
+    wide.write_bytes((DOPPLER / "browser.log").read_text().replace("\n", "\r\n").encode("utf-16"))
+    assert same(load(wide), load(DOPPLER / "browser.log"))
+
+
 @pytest.mark.parametrize("name", ["browser.log", "node.log"])
 def test_recognised_by_content(name: str, tmp_path: Path) -> None:
     assert one_claim(DOPPLER / name).FORMAT == "doppler"

@@ -26,6 +26,7 @@ def test_profile_steps() -> None:
         ("attention", 2, 1_500_000, None),
         ("attention", 3, 2_200_000, None),
     ]
+    assert (run.meta["prefill_gpu_ns"], run.meta["decode_gpu_ns"]) == (2_750_001, 11_800_000)
     assert rows["layer"].to_list() == [None, 0, None, 1, None, None]
     decode = run.events.filter((pl.col("kind") == "step") & (pl.col("phase") == "decode"))
     assert decode.select("tokens", "context").rows() == [(4, 10), (1, 11), (2, 13)]

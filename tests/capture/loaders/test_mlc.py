@@ -66,6 +66,13 @@ def test_roles_are_guessed_and_labelled() -> None:
         assert roles["14"] == ("lm_head", None)
 
 
+def test_the_embedding_is_known_in_every_quantisation() -> None:
+    takes = [
+        r.events.filter(pl.col("name").cast(pl.String).str.contains("take1"))["op"][0] for r in load(seed(0))
+    ]
+    assert takes == ["embed"] * 3
+
+
 def test_the_markdown_layout() -> None:
     (run,) = load(MLC / "table.md")
     assert run.name == "Toy 1B q0f16"
