@@ -40,7 +40,7 @@ _RULES: Final = tuple(
         (r"(rms|layer|batch|group)_?norm|add_norm|attn_norm|mlp_norm|final_norm|\bnorm\b", "norm", "norm"),
         (r"sample|argmax|top_?k|top_?p|multinomial|gumbel", "sample", "other"),
         (r"softmax", "", "softmax"),
-        (r"embed|\bgather|\btake\d*_kernel|index_select", "embed", "copy"),
+        (r"embed|\bgather|(\b|_)take\d*_kernel|index_select", "embed", "copy"),
         (r"gemm|gemv|matmul|cutlass|cublas|nvjet|\bmm\b|addmm|bmm|linear|Cijk_|_xmma_|s\d+gemm|dot_kernel", "", "matmul"),
         (r"silu|gelu|relu|sigmoid|swiglu|activation|act_and_mul", "mlp.act", "elementwise"),
         (r"reduce|\bsum\b|\bmean\b|argmin|cumsum|scan_kernel", "", "reduce"),
