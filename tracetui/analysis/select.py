@@ -24,13 +24,14 @@ def lenses(run: Run) -> list[str]:
 
 
 def lens_of(run: Run, look: Look) -> str | None:
-    """The stopwatch in use: the one asked for, else that of the most kernel rows' time."""
+    """The stopwatch in use: the one asked for, else the one that the source is best seen through."""
     known = lenses(run)
     if look.lens is not None:
         if look.lens not in LENSES:
             raise UsageError(f"no lens is called {look.lens!r}", todo=f"choose one of: {', '.join(LENSES)}")
         return look.lens
-    return known[0] if known else None
+    preferred = run.meta.get("lens")
+    return str(preferred) if preferred in known else known[0] if known else None
 
 
 def total(run: Run) -> int | None:
@@ -117,6 +118,11 @@ def on_timeline(run: Run, kinds: Sequence[str] = ("kernel",)) -> bool:
         return False
     rows = run.events.lazy().filter(pl.col("kind").is_in(list(kinds)))
     return bool(rows.select(pl.col("t").is_not_null().any()).collect().item())
+
+
+def start(run: Run) -> int:
+    """Where the run's own clock stands at its first event."""
+    return int(run.events.select(pl.col("t").min()).item() or 0) if run.has("t") else 0
 
 
 def has_kind(run: Run, kind: str) -> bool:

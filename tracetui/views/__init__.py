@@ -27,14 +27,16 @@ VIEWS: Final = (
     "counters",
     "log",
     "tables",
+    "sections",
     "imported",
+    "detail",
     "diff",
     "waterfall",
     "findings",
     "cycles",
     "compare",
 )
-
+_RENAMED: Final = {"imported": "import"}  # which Python keeps for itself
 
 Focus = tuple[tuple[str, Any], ...]
 
@@ -67,15 +69,19 @@ class View:
 
 
 def views() -> list[View]:
-    return [cast(View, import_module(f"tracetui.views.{name}").VIEW) for name in VIEWS]
+    return [_load(module) for module in VIEWS]
+
+
+def _load(module: str) -> View:
+    return cast(View, import_module(f"tracetui.views.{module}").VIEW)
 
 
 def view(name: str) -> View:
     """The view of a name."""
-    found = {v.name: v for v in views()}
-    if name not in found:
-        raise UsageError(f"no view is called {name!r}", todo=f"choose one of: {', '.join(found)}")
-    return found[name]
+    names = {_RENAMED.get(module, module): module for module in VIEWS}
+    if name not in names:
+        raise UsageError(f"no view is called {name!r}", todo=f"choose one of: {', '.join(names)}")
+    return _load(names[name])
 
 
 def missing(view: View, runs: Sequence[Run]) -> tuple[str, ...]:

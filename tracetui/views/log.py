@@ -1,6 +1,7 @@
 """Log: the lines of value in the source that are no timings."""
 
 from collections.abc import Sequence
+from typing import Final
 
 import polars as pl
 
@@ -8,6 +9,8 @@ from capture.run import Run
 from tracetui.analysis import select
 from tracetui.look import Look
 from tracetui.views import Answer, View
+
+COLUMNS: Final = {"t": "at_ns", "step": "step", "path": "class", "name": "text"}
 
 
 def log(runs: Sequence[Run], look: Look) -> Answer:

@@ -1,0 +1,101 @@
+"""Detail: one row of another view, entered: distribution, course over steps, layers, launches."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import polars as pl
+
+from capture.run import Run
+from tracetui import units
+from tracetui.analysis import detail as analysis
+from tracetui.analysis import select
+from tracetui.look import Look
+from tracetui.views import Answer, View, ink
+from tracetui.views.ink import Line, Size
+
+_TOLD: Final = ("count", "total_ns", "mean_ns", "p50_ns", "p95_ns", "p99_ns", "min_ns", "max_ns")
+
+
+def detail(runs: Sequence[Run], look: Look) -> Answer:
+    run = runs[0]
+    rows = analysis.launches(run, look)
+    about = " and ".join(f"{k} {v if v is not None else 'unknown'}" for k, v in look.focus) or "all rows"
+    notes = (about, *select.notes(run, look))
+    if rows.is_empty():
+        return Answer(rows, (select.NOTHING, *notes))
+    parts = {
+        "statistics": analysis.statistics(run, look),
+        "histogram": analysis.histogram(rows["dur_ns"]),
+        "steps": analysis.by_step(run, look),
+        "layers": analysis.by_layer(run, look),
+    }
+    return Answer(rows, (*notes, *_notes(run)), parts=parts)
+
+
+def _notes(run: Run) -> list[str]:
+    if select.step_sums(run):
+        return ["each row is the sum of one step: the distribution is of steps, not of launches"]
+    if select.aggregates(run):
+        return ["some rows stand for many launches: the distribution is of rows"]
+    return []
+
+
+def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
+    """As many of the four parts as there is room for, the distribution first."""
+    if answer.rows.is_empty():
+        return []
+    lines = [_statistics(answer), ink.line(), ink.line(("distribution", "title"))]
+    lines += _histogram(answer, Size(size.width, max(5, min(10, size.height // 4)), size.ascii))
+    left = size.height - len(lines)
+    if left >= 11:
+        lines += _over_steps(answer, Size(size.width, min(14, max(8, left // 2)), size.ascii))
+    left = size.height - len(lines)
+    layers = answer.parts["layers"]
+    if layers.height > 1 and left >= 8:
+        lines += _layers(answer, Size(size.width, min(layers.height, left // 2 - 1), size.ascii))
+    left = size.height - len(lines)
+    if left >= 4:
+        lines += [ink.line(), *ink.table(answer.rows, Size(size.width, left - 1, size.ascii))]
+    return lines
+
+
+def _statistics(answer: Answer) -> Line:
+    row = answer.parts["statistics"].row(0, named=True)
+    return ink.line(
+        *(
+            part
+            for c in _TOLD
+            if row[c] is not None
+            for part in ((units.heading(c) + " ", "dim"), units.cell(c, row[c]) + "  ")
+        )
+    )
+
+
+def _histogram(answer: Answer, size: Size) -> list[Line]:
+    bins = answer.parts["histogram"]
+    labels = [f"{units.duration(low)} – {units.duration(high)}" for low, high, _ in bins.iter_rows()]
+    return ink.bars(bins["count"].to_list(), labels, Size(size.width, bins.height, size.ascii))
+
+
+def _over_steps(answer: Answer, size: Size) -> list[Line]:
+    steps = answer.parts["steps"]
+    decode = steps.filter(pl.col("phase") == "decode")
+    steps = decode if decode.height else steps
+    if steps.height < 2:
+        return []
+    per_token = steps["per_token_ns"].null_count() == 0
+    points = steps.select("step", "per_token_ns" if per_token else "total_ns").rows()
+    name = "per token" if per_token else "per step"
+    return ink.chart({name: points}, size, x_label="step", y_text=units.duration)
+
+
+def _layers(answer: Answer, size: Size) -> list[Line]:
+    layers = answer.parts["layers"]
+    labels = [f"layer {n}" for n in layers["layer"]]
+    return [
+        ink.line(("layers", "title")),
+        *ink.bars(layers["total_ns"].to_list(), labels, size, units.duration),
+    ]
+
+
+VIEW = View("detail", "Detail", detail, draw, needs=frozenset({"dur"}))
