@@ -1,0 +1,55 @@
+"""Forks writers and kills them at random moments; run by test_emit in a process without threads."""
+
+import os
+import random
+import signal
+import struct
+import sys
+import time
+from pathlib import Path
+
+from capture.emit import Emitter, now
+
+OPS = 20
+ACK = struct.Struct("qq")
+
+
+def starts(step: int) -> list[int]:
+    return [step * 1_000_000 + 700 * i for i in range(OPS)]
+
+
+def durations(step: int) -> list[int]:
+    return [step * 1000 + i for i in range(OPS)]
+
+
+def write_for_ever(path: Path) -> None:
+    """A step a millisecond; each is acknowledged, with its time, once the emitter has it."""
+    acks = os.open(f"{path}.acks", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    emitter = Emitter(path)
+    emitter.run("storm", {"model": "tiny"})
+    emitter.plan({"id": i, "name": f"op {i}", "layer": i} for i in range(OPS))
+    step = 0
+    while True:
+        emitter.columns(range(OPS), starts(step), durations(step), step=step)
+        os.write(acks, ACK.pack(step, now()))
+        step += 1
+        time.sleep(0.001)
+
+
+def main(folder: Path, storms: int) -> None:
+    rng = random.Random(5)
+    for first in range(0, storms, 25):
+        doomed = {}
+        for n in range(first, first + 25):
+            pid = os.fork()
+            if pid == 0:
+                write_for_ever(folder / f"{n}.jsonl")
+            doomed[pid] = time.monotonic() + rng.uniform(0.02, 0.6)
+        for pid, when in sorted(doomed.items(), key=lambda item: item[1]):
+            time.sleep(max(0, when - time.monotonic()))
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))
