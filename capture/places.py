@@ -9,8 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from capture.errors import CaptureError
+from capture.errors import CaptureError, UsageError
 
+BASELINE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 RECORDINGS_LIMIT: Final = 10 << 30  # bytes of recordings that are kept
 
 
@@ -66,6 +67,29 @@ def crash_file(report: str) -> Path | None:
     except OSError:
         return None
     return place
+
+
+def baselines_folder() -> Path | None:
+    """Runs that a person keeps under a name."""
+    state = state_folder()
+    return made_private(state / "baselines") if state else None
+
+
+def baseline(name: str) -> Path:
+    """Where the run kept under a name lies, or would lie."""
+    folder = baselines_folder()
+    if folder is None:
+        raise CaptureError("there is no private folder for baselines", todo="set XDG_STATE_HOME")
+    if not BASELINE_NAME.fullmatch(name):
+        raise UsageError(
+            f"{name!r} is no name for a baseline", todo="use letters, digits, dot, dash, underscore"
+        )
+    return folder / f"{name}.jsonl"
+
+
+def baselines() -> list[Path]:
+    folder = baselines_folder()
+    return sorted(folder.glob("*.jsonl")) if folder else []
 
 
 def newest_first(paths: Iterable[Path]) -> list[Path]:

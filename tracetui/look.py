@@ -10,6 +10,22 @@ PERS: Final[tuple[Per, ...]] = ("total", "step", "token")
 
 
 @dataclass(frozen=True)
+class Terms:
+    """On what terms two runs are compared."""
+
+    align: Literal["context", "step"] = "context"
+    threshold: float = 0.01  # the smallest change that matters, as a share of the row
+    noise: float = 0.0  # this machine's own, as a share, from repeated identical runs
+    links: tuple[tuple[str, str], ...] = ()  # rows that a person linked by hand
+    ranking: str = "suspicion"  # of cycle statistics
+    baseline: int | None = None  # of a comparison of many runs: the one that all are divided by
+
+    @property
+    def floor(self) -> float:
+        return max(self.threshold, self.noise)
+
+
+@dataclass(frozen=True)
 class Look:
     """Everything a view may be asked, beside the runs themselves."""
 
@@ -27,6 +43,7 @@ class Look:
     cursor: tuple[int, int] = (0, 0)  # row, column in a drawing that has cells
     full_names: bool = False
     limit: int | None = None
+    terms: Terms = Terms()
 
     @property
     def focused(self) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final, Protocol, cast
 
+from capture import places
 from capture.cache import entry, fetch, store
 from capture.errors import UnreadableError
 from capture.run import Run
@@ -14,13 +15,18 @@ from capture.text import clean
 
 # A format is one module here and one line in this tuple; the order decides nothing.
 LOADERS: Final[tuple[str, ...]] = (
+    "chrome_jsonl",
+    "chrome_trace",
     "doppler",
     "doppler_json",
     "latencyprism",
     "latencyprism_csv",
+    "metallic",
+    "metallic_report",
     "mlc",
     "native",
     "nsys_sqlite",
+    "nsys_stats",
     "parquet",
 )
 
@@ -89,7 +95,14 @@ def load_all(paths: Sequence[str | Path], *, cache: bool = True) -> list[Run]:
 
 def gather(paths: Sequence[str | Path]) -> list[str | Path]:
     """The files that are meant: a folder gives those of its files that a loader claims."""
-    return [file for path in paths for file in (_profiles(Path(path)) if Path(path).is_dir() else [path])]
+    named = [_baseline(path) for path in paths]
+    return [file for path in named for file in (_profiles(Path(path)) if Path(path).is_dir() else [path])]
+
+
+def _baseline(path: str | Path) -> str | Path:
+    """`baseline:NAME` stands for the run that is kept under this name."""
+    name = str(path).removeprefix("baseline:")
+    return path if name == str(path) else places.baseline(name)
 
 
 def _profiles(folder: Path) -> list[Path]:

@@ -7,6 +7,9 @@ from typing import Final, Protocol, cast
 # A command is one module here and one line in this table.
 VERBS: Final = {
     "open": "open saved profiles on the screen",
+    "diff": "what changed between two runs, with evidence; a gate for CI",
+    "compare": "many runs in one matrix",
+    "baseline": "keep a run under a name: baseline:NAME",
     "report": "print a view: table, json, csv or md",
     "export": "write a run as .jsonl .parquet .csv .json (Chrome trace) or a view as .svg",
     "formats": "what is read, and how each is produced",

@@ -34,7 +34,9 @@ def run(args: Namespace) -> int:
     chosen = _shared.choose(runs, args.which)
     look = _shared.look(args)
     if look.sort:
-        look = _sorted(look, ask(asked, [runs[chosen]] if asked.runs == 1 else runs, look).rows, args.reverse)
+        look = sorted_look(
+            look, ask(asked, [runs[chosen]] if asked.runs == 1 else runs, look).rows, args.reverse
+        )
     width = args.width or shutil.get_terminal_size((120, 40)).columns
     sys.stdout.write(report(asked, runs, look, args.format, chosen=chosen, width=width))
     return 0
@@ -48,7 +50,7 @@ def _list() -> int:
     return 0
 
 
-def _sorted(look: Look, rows: pl.DataFrame, reverse: bool) -> Look:
+def sorted_look(look: Look, rows: pl.DataFrame, reverse: bool) -> Look:
     """The sort column as the answer calls it, numbers from the largest, text from A."""
     named = {c: c for c in rows.columns} | {units.heading(c): c for c in rows.columns}
     column = named.get(look.sort or "")

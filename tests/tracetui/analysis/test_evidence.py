@@ -1,0 +1,111 @@
+"""The statistics against scipy, and their error rates on series that are made to be alike or not."""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from tracetui.analysis import evidence
+
+ROWS, STEPS = 40, 128
+
+
+def series(
+    rng: np.random.Generator, rows: int, steps: int, memory: float, spread: float
+) -> NDArray[np.float64]:
+    """AR(1) noise around one."""
+    noise = rng.normal(size=(rows, steps))
+    for i in range(1, steps):
+        noise[:, i] = memory * noise[:, i - 1] + np.sqrt(1 - memory**2) * noise[:, i]
+    return 1 + spread * noise
+
+
+def test_mann_whitney_is_scipys() -> None:
+    rng = np.random.default_rng(1)
+    a, b = rng.integers(0, 20, (10, 50)).astype(float), rng.integers(3, 23, (10, 40)).astype(float)
+    ours = evidence.mann_whitney(a, b, np.ones(10))
+    theirs = [stats.mannwhitneyu(x, y, method="asymptotic").pvalue for x, y in zip(a, b, strict=True)]
+    np.testing.assert_allclose(ours, theirs, rtol=1e-9)
+
+
+def test_signed_rank_is_scipys() -> None:
+    rng = np.random.default_rng(2)
+    d = rng.normal(0.1, 1, (10, 60))
+    theirs = [stats.wilcoxon(x, method="asymptotic", correction=False).pvalue for x in d]
+    np.testing.assert_allclose(evidence.signed_rank(d, np.ones(10)), theirs, rtol=1e-9)
+
+
+def test_benjamini_hochberg_is_scipys() -> None:
+    p = np.random.default_rng(3).uniform(0, 0.2, 50)
+    np.testing.assert_allclose(evidence.benjamini_hochberg(p), stats.false_discovery_control(p))
+    with_gap = np.append(p, np.nan)
+    assert np.isnan(evidence.benjamini_hochberg(with_gap)[-1])
+
+
+def test_cliffs_delta_by_counting() -> None:
+    a, b = np.array([[1.0, 2, 3]]), np.array([[2.0, 3, 4, 5]])
+    wins = sum(int(y > x) - int(y < x) for x in a[0] for y in b[0]) / 12
+    assert evidence.cliffs_delta(a, b)[0] == pytest.approx(wins)
+
+
+def test_welch_between_runs_is_scipys() -> None:
+    a, b = [1.0, 1.2, 0.9, 1.1], [1.5, 1.4, 1.7]
+    theirs = stats.ttest_ind(b, a, equal_var=False).confidence_interval(0.95)
+    assert evidence.between_runs(a, b) == pytest.approx((np.mean(b) - np.mean(a), theirs.low, theirs.high))
+
+
+@pytest.mark.parametrize("memory", [0.0, 0.5, 0.8])
+def test_autocorrelation_time_of_a_known_process(memory: float) -> None:
+    rows = series(np.random.default_rng(4), 200, 512, memory, 1.0)
+    expected = (1 + memory) / (1 - memory)
+    assert np.median(evidence.autocorrelation_time(rows)) == pytest.approx(expected, rel=0.2)
+
+
+@pytest.mark.parametrize("memory", [0.0, 0.5, 0.8])
+def test_identical_runs_are_rarely_called_different(memory: float) -> None:
+    """1,000 pairs of the same process: in at most 5 % of them any of the rows is flagged."""
+    rng = np.random.default_rng(5)
+    flagged = 0
+    for _ in range(1000 if memory == 0.5 else 200):
+        d = series(rng, ROWS, STEPS, memory, 0.05) - series(rng, ROWS, STEPS, memory, 0.05)
+        p = evidence.signed_rank(d, evidence.autocorrelation_time(d))
+        flagged += bool((evidence.benjamini_hochberg(p) < evidence.ALPHA).any())
+    assert flagged <= 0.05 * (1000 if memory == 0.5 else 200)
+
+
+def test_a_planted_slowdown_is_found() -> None:
+    """3 % in one of 300 rows, 5 % noise, 256 steps."""
+    rng = np.random.default_rng(6)
+    found = 0
+    for _ in range(20):
+        a, b = (series(rng, 300, 256, 0.0, 0.05) for _ in "ab")
+        b[7] *= 1.03
+        words = evidence.verdicts(evidence.paired(a, b), np.full(300, 0.01))
+        found += words[7] == "slower"
+        assert sum(w in ("slower", "faster") for w in words) <= 3
+    assert found >= 18
+
+
+def test_the_interval_covers() -> None:
+    rng = np.random.default_rng(7)
+    d = series(rng, 300, 128, 0.5, 0.05) - 1 + 0.01
+    low, high = evidence.block_interval(d, evidence.autocorrelation_time(d))
+    assert np.mean((low <= 0.01) & (high >= 0.01)) >= 0.9
+
+
+def test_swapping_sides_swaps_signs() -> None:
+    rng = np.random.default_rng(8)
+    a, b = series(rng, 10, 64, 0.3, 0.1), series(rng, 10, 64, 0.3, 0.2)
+    for kind in (evidence.paired, evidence.unpaired):
+        one, other = kind(a, b), kind(b, a)
+        np.testing.assert_allclose(one.delta, -other.delta)
+        np.testing.assert_allclose(one.p, other.p)
+        np.testing.assert_allclose(one.cliff, -other.cliff)
+    one, other = evidence.paired(a, b), evidence.paired(b, a)
+    np.testing.assert_allclose(one.low, -other.high)
+
+
+def test_too_few_samples_decide_nothing() -> None:
+    few = np.array([[1.0, 2, 3]])
+    assert evidence.verdicts(evidence.paired(few, few * 9), np.zeros(1)) == ["~"]
+    assert evidence.verdicts(evidence.ragged([few[0]], [few[0] * 9]), np.zeros(1)) == ["~"]

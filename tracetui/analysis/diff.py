@@ -1,0 +1,146 @@
+"""Two runs side by side: rows matched, totals split, and the evidence of their steps."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import polars as pl
+
+from capture.run import Run
+from tracetui.analysis.comparable import Comparable, comparable
+from tracetui.analysis.kernels import kernel_table
+from tracetui.analysis.match import Match, fusions, match
+from tracetui.analysis.proof import Names, of_phase, phase_look, prove
+from tracetui.analysis.select import timed
+from tracetui.analysis.waterfall import parts
+from tracetui.look import Look
+
+
+@dataclass(frozen=True, eq=False)
+class Diff:
+    """The comparison: its rows, whether it may be made, and how it was made."""
+
+    rows: pl.DataFrame
+    comparable: Comparable
+    matches: tuple[Match, ...]
+    gap_ns: int | None  # change of the time between measured kernels, where both runs know their wall time
+    how: tuple[str, ...]
+
+
+def diff(a: Run, b: Run, look: Look) -> Diff:
+    """Every row of both runs, exactly once."""
+    left, right = _side(a, look), _side(b, look)
+    matches = match(left.to_dicts(), right.to_dicts(), dict(look.terms.links))
+    totals = left["total_ns"].to_list(), right["total_ns"].to_list()
+    rows = parts(_joined(left, right, matches))
+    proof, how = prove(a, b, look, rows, _names(left, right, matches))
+    rows = rows.hstack(proof).sort(
+        pl.col("delta_ns").abs(), "name", descending=[True, False], maintain_order=True
+    )
+    return Diff(rows, comparable(a, b, matches, totals), tuple(matches), _gap(a, b, look), how)
+
+
+def _side(run: Run, look: Look) -> pl.DataFrame:
+    """One row a group and phase: prefill and decode never share one."""
+    if not run.has("dur"):
+        return _NOTHING
+    group = look.group or "name"
+    tables = []
+    for phase in _phases(run, look):
+        table = kernel_table(of_phase(run, phase), phase_look(look, phase))
+        label = pl.col(group).cast(pl.String) if group in table.columns else pl.lit(None, pl.String)
+        tables.append(
+            table.select(
+                label.fill_null("–").alias("name"),
+                *(_label(table, c) for c in ("op", "layer", "category")),
+                pl.lit(phase, pl.String).alias("phase"),
+                pl.col("count").cast(pl.Int64),
+                "total_ns",
+            )
+        )
+    return pl.concat(tables) if tables else _NOTHING
+
+
+_NOTHING: Final = pl.DataFrame(
+    schema={
+        "name": pl.String, "op": pl.String, "layer": pl.Int32, "category": pl.String, "phase": pl.String,
+        "count": pl.Int64, "total_ns": pl.Int64,
+    }
+)  # fmt: skip
+
+
+def _label(table: pl.DataFrame, column: str) -> pl.Expr:
+    dtype = pl.Int32() if column == "layer" else pl.String()
+    known = pl.col(column).cast(dtype) if column in table.columns else pl.lit(None, dtype)
+    return known.alias(column)
+
+
+def _phases(run: Run, look: Look) -> list[str | None]:
+    rows = timed(run, look)
+    if not run.has("phase"):
+        return [None]
+    return (
+        rows.select(pl.col("phase").unique(maintain_order=True).cast(pl.String)).collect()["phase"].to_list()
+    )
+
+
+def _names(left: pl.DataFrame, right: pl.DataFrame, matches: Sequence[Match]) -> list[Names]:
+    """Of each match, the names of its rows on either side."""
+    return [([left["name"][i] for i in m.a], [right["name"][j] for j in m.b]) for m in matches]
+
+
+def _joined(left: pl.DataFrame, right: pl.DataFrame, matches: Sequence[Match]) -> pl.DataFrame:
+    """One row a match; several rows of one role are added up and counted."""
+    out = [_one(_pick(left, m.a), _pick(right, m.b), m.how) for m in matches]
+    return pl.DataFrame(out, schema=_JOINED, orient="row")
+
+
+_JOINED: Final = {
+    "name": pl.String, "name_b": pl.String, "match": pl.String, "fused": pl.String, "op": pl.String,
+    "layer": pl.Int32, "category": pl.String, "phase": pl.String, "count_a": pl.Int64, "count_b": pl.Int64,
+    "total_a_ns": pl.Int64, "total_b_ns": pl.Int64,
+}  # fmt: skip
+
+
+def _pick(side: pl.DataFrame, places: Sequence[int]) -> list[dict[str, Any]]:
+    return [side.row(i, named=True) for i in places]
+
+
+def _one(a: list[dict[str, Any]], b: list[dict[str, Any]], how: str) -> dict[str, Any]:
+    first = (a or b)[0]
+    fused = sorted({f for r in b for f in fusions(r["name"])} ^ {f for r in a for f in fusions(r["name"])})
+    return {
+        "name": _title(a) if a else _title(b),
+        "name_b": _title(b) if b else None,
+        "match": how,
+        "fused": ", ".join(fused) if a and b and fused else None,
+        **{c: first[c] for c in ("op", "layer", "category", "phase")},
+        "count_a": sum(r["count"] for r in a),
+        "count_b": sum(r["count"] for r in b),
+        "total_a_ns": sum(r["total_ns"] for r in a),
+        "total_b_ns": sum(r["total_ns"] for r in b),
+    }
+
+
+def _title(rows: list[dict[str, Any]]) -> str:
+    if len(rows) == 1:
+        return str(rows[0]["name"])
+    return f"{rows[0]['op'] or rows[0]['category']} ({len(rows)} kernels)"
+
+
+def _gap(a: Run, b: Run, look: Look) -> int | None:
+    """Change of (wall time of the steps − measured kernels), where both sides know it."""
+    gaps = [_unmeasured(run, look) for run in (a, b)]
+    return None if gaps[0] is None or gaps[1] is None else gaps[1] - gaps[0]
+
+
+def _unmeasured(run: Run, look: Look) -> int | None:
+    if not (run.has("step") and run.has("dur")):
+        return None
+    marks = run.events.filter((pl.col("kind") == "step") & pl.col("dur").is_not_null())
+    if look.phase is not None:
+        marks = marks.filter(pl.col("phase") == look.phase)
+    if marks.is_empty():
+        return None
+    inside = timed(run, look).filter(pl.col("step").is_in(marks["step"].implode()))
+    return int(marks["dur"].sum()) - int(inside.select(pl.col("dur").sum()).collect().item())

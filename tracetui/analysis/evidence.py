@@ -1,0 +1,276 @@
+"""Whether two series differ: medians, intervals, tests and effect sizes that know about autocorrelation.
+
+Steps of one run follow each other, so a slow moment slows several of them. The interval resamples whole
+blocks of steps, and the variance of the rank tests is widened by the series' autocorrelation time.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+FEWEST: Final = 6  # samples on each side below which nothing is concluded
+RESAMPLES: Final = 400
+LEVEL: Final = 0.95
+SEED: Final = 20_251
+ALPHA: Final = 0.05
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """What the samples of many rows say; one array element a row, NaN where there is too little."""
+
+    median_a: Floats
+    median_b: Floats
+    delta: Floats  # median difference b − a
+    low: Floats  # 95 % interval of delta
+    high: Floats
+    p: Floats  # rank test, variance widened by the autocorrelation time
+    p_adjusted: Floats  # Benjamini–Hochberg across the rows
+    cliff: Floats  # P(b > a) − P(b < a)
+    n_a: NDArray[np.int64]
+    n_b: NDArray[np.int64]
+
+
+def paired(a: Floats, b: Floats) -> Evidence:
+    """Rows × steps on both sides, step i of one aligned with step i of the other."""
+    difference = b - a
+    tau = autocorrelation_time(difference)
+    low, high = block_interval(difference, tau)
+    p = signed_rank(difference, tau)
+    delta = np.median(difference, axis=1)
+    n = np.full(len(a), a.shape[1])
+    return _evidence(a, b, delta, low, high, p, n, n)
+
+
+def unpaired(a: Floats, b: Floats) -> Evidence:
+    """Rows × steps on both sides, where the steps of one side have no partner on the other."""
+    tau = np.maximum(autocorrelation_time(a), autocorrelation_time(b))
+    low, high = two_sample_interval(a, b, tau)
+    delta = np.median(b, axis=1) - np.median(a, axis=1)
+    p = mann_whitney(a, b, tau)
+    return _evidence(a, b, delta, low, high, p, np.full(len(a), a.shape[1]), np.full(len(b), b.shape[1]))
+
+
+def ragged(a: Sequence[Floats], b: Sequence[Floats]) -> Evidence:
+    """Rows whose number of samples differs from row to row, without any order among the samples."""
+    one = [_alone(x, y) for x, y in zip(a, b, strict=True)]
+    columns = [np.concatenate([getattr(e, f.name) for e in one]) for f in fields(Evidence)]
+    whole = Evidence(*columns)
+    return replace(whole, p_adjusted=benjamini_hochberg(whole.p))
+
+
+def _alone(a: Floats, b: Floats) -> Evidence:
+    """One row; sorted samples know no autocorrelation."""
+    if min(len(a), len(b)) < FEWEST:
+        return _undecided(a, b)
+    x, y, once = a[None, :], b[None, :], np.ones(1)
+    low, high = two_sample_interval(x, y, once / 2)
+    delta = np.median(y, axis=1) - np.median(x, axis=1)
+    return _evidence(x, y, delta, low, high, mann_whitney(x, y, once), once * len(a), once * len(b))
+
+
+def _undecided(a: Floats, b: Floats) -> Evidence:
+    """Too few samples: their medians, and nothing that would judge them."""
+    x, y = (np.array([np.median(side) if len(side) else np.nan]) for side in (a, b))
+    unknown = np.full(1, np.nan)
+    return Evidence(
+        x, y, y - x, unknown, unknown, unknown, unknown, unknown, np.array([len(a)]), np.array([len(b)])
+    )
+
+
+def _evidence(
+    a: Floats, b: Floats, delta: Floats, low: Floats, high: Floats, p: Floats, n_a: Floats, n_b: Floats
+) -> Evidence:
+    few = (n_a < FEWEST) | (n_b < FEWEST)
+    low, high, p = (np.where(few, np.nan, x) for x in (low, high, p))
+    return Evidence(
+        np.median(a, axis=1), np.median(b, axis=1), delta, low, high, p, benjamini_hochberg(p),
+        cliffs_delta(a, b), n_a.astype(np.int64), n_b.astype(np.int64),
+    )  # fmt: skip
+
+
+def autocorrelation_time(rows: Floats) -> Floats:
+    """How many following steps carry the information of one independent step, at least 1.
+
+    Rows of one run live through the same moments, so no row's time is taken below that of their common
+    autocorrelation: one row alone is too short a witness, and the luckiest of many rows would be believed.
+    """
+    n = rows.shape[1]
+    if n < 8:
+        return np.ones(len(rows))
+    own = _autocorrelations(rows)
+    common = own.mean(axis=0)
+    floor = max(1.0, float(_first_order(common[1], n)), _windowed(common, n))
+    return np.clip(_first_order(own[:, 1], n), floor, n / 2)
+
+
+def _autocorrelations(rows: Floats) -> Floats:
+    """Rows × lags, with a linear trend taken out; a constant row has none."""
+    n = rows.shape[1]
+    x = np.arange(n) - (n - 1) / 2
+    flat = rows - rows.mean(axis=1, keepdims=True)
+    flat = flat - np.outer(flat @ x / (x @ x), x)
+    spectrum = np.fft.rfft(flat, 2 * n, axis=1)
+    sums = np.fft.irfft(spectrum * spectrum.conj(), axis=1)[:, :n]
+    return np.divide(sums, sums[:, :1], out=np.zeros_like(sums), where=sums[:, :1] > 0)
+
+
+def _first_order(correlation: Floats, n: int) -> Floats:
+    """The time of an AR(1) series, its first autocorrelation freed of the bias that detrending brings."""
+    freed = np.clip(correlation + (2 + 4 * correlation) / n, 0.0, 0.98)
+    return np.asarray((1 + freed) / (1 - freed))
+
+
+def _windowed(correlation: Floats, n: int) -> float:
+    """Sokal's time: the sum of autocorrelations stops at the first lag of five times itself."""
+    lags = min(n // 4, 200)
+    times = 1 + 2 * np.cumsum(correlation[1 : lags + 1])
+    far = np.flatnonzero(np.arange(1, lags + 1) >= 5 * times)
+    tau = float(times[far[0] if len(far) else lags - 1])
+    return tau * (1 + 4 * tau / n)
+
+
+def block_starts(n: int, block: int, resamples: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Resamples × n step indices, drawn as circular blocks."""
+    blocks = -(-n // block)
+    starts = rng.integers(0, n, (resamples, blocks))
+    return ((starts[:, :, None] + np.arange(block)).reshape(resamples, -1)[:, :n]) % n
+
+
+def block_interval(rows: Floats, tau: Floats, resamples: int = RESAMPLES) -> tuple[Floats, Floats]:
+    """The 95 % interval of each row's median under a block bootstrap, seeded and so repeatable."""
+    medians = np.empty((resamples, len(rows)))
+    for block, members in _by_block(tau, rows.shape[1]):
+        index = block_starts(rows.shape[1], block, resamples, np.random.default_rng(SEED))
+        for i, steps in enumerate(index):
+            medians[i, members] = np.median(rows[members][:, steps], axis=1)
+    return _quantiles(medians)
+
+
+def two_sample_interval(
+    a: Floats, b: Floats, tau: Floats, resamples: int = RESAMPLES
+) -> tuple[Floats, Floats]:
+    """The same for the difference of two medians whose steps are not paired."""
+    medians = np.empty((resamples, len(a)))
+    for block, members in _by_block(tau, min(a.shape[1], b.shape[1])):
+        rng = np.random.default_rng(SEED)
+        left = block_starts(a.shape[1], min(block, a.shape[1]), resamples, rng)
+        right = block_starts(b.shape[1], min(block, b.shape[1]), resamples, rng)
+        for i in range(resamples):
+            medians[i, members] = np.median(b[members][:, right[i]], axis=1) - np.median(
+                a[members][:, left[i]], axis=1
+            )
+    return _quantiles(medians)
+
+
+def _by_block(tau: Floats, n: int) -> list[tuple[int, NDArray[np.int64]]]:
+    """Rows that share a block length: a power of two not below twice their autocorrelation time."""
+    wanted = np.clip(2 ** np.ceil(np.log2(2 * tau)), 1, max(1, n // 4)).astype(np.int64)
+    return [(int(size), np.flatnonzero(wanted == size)) for size in np.unique(wanted)]
+
+
+def _quantiles(medians: Floats) -> tuple[Floats, Floats]:
+    tail = (1 - LEVEL) / 2
+    low, high = np.quantile(medians, [tail, 1 - tail], axis=0)
+    return low, high
+
+
+def signed_rank(difference: Floats, tau: Floats) -> Floats:
+    """Wilcoxon's signed-rank test, normal approximation, its variance widened by the autocorrelation time."""
+    from scipy.special import ndtr
+    from scipy.stats import rankdata
+
+    ranks = rankdata(np.abs(difference), axis=1)
+    ranks = np.where(difference == 0, 0.0, ranks)
+    statistic = (np.sign(difference) * ranks).sum(axis=1)
+    spread = np.sqrt((ranks**2).sum(axis=1) * tau)
+    z = np.divide(np.abs(statistic), spread, out=np.zeros_like(statistic), where=spread > 0)
+    return np.asarray(2 * ndtr(-z))
+
+
+def mann_whitney(a: Floats, b: Floats, tau: Floats) -> Floats:
+    """Mann–Whitney's U, two-sided, normal approximation with ties, variance widened likewise."""
+    from scipy.special import ndtr
+    from scipy.stats import rankdata
+
+    n, m = a.shape[1], b.shape[1]
+    both = rankdata(np.concatenate([a, b], axis=1), axis=1)
+    u = both[:, :n].sum(axis=1) - n * (n + 1) / 2
+    total = n + m
+    ties = np.array([_tie_term(row) for row in both]) / (total * (total - 1)) if total > 1 else 0.0
+    spread = np.sqrt(n * m / 12 * (total + 1 - ties) * tau)
+    distance = np.maximum(np.abs(u - n * m / 2) - 0.5, 0.0)
+    z = np.divide(distance, spread, out=np.zeros_like(distance), where=spread > 0)
+    return np.asarray(np.minimum(1.0, 2 * ndtr(-z)))
+
+
+def _tie_term(ranks: Floats) -> float:
+    _, counts = np.unique(ranks, return_counts=True)
+    return float((counts**3 - counts).sum())
+
+
+def cliffs_delta(a: Floats, b: Floats) -> Floats:
+    """How much oftener a step of b is slower than a step of a than the other way round, −1 to 1."""
+    from scipy.stats import rankdata
+
+    n, m = a.shape[1], b.shape[1]
+    if not n or not m:
+        return np.full(len(a), np.nan)
+    both = rankdata(np.concatenate([a, b], axis=1), axis=1)
+    u = both[:, n:].sum(axis=1) - m * (m + 1) / 2
+    return np.asarray(2 * u / (n * m) - 1)
+
+
+def benjamini_hochberg(p: Floats) -> Floats:
+    """p-values corrected for being many; NaN stays NaN."""
+    out = np.full_like(p, np.nan)
+    known = np.flatnonzero(~np.isnan(p))
+    order = known[np.argsort(p[known], kind="stable")]
+    scaled = p[order] * len(order) / np.arange(1, len(order) + 1)
+    out[order] = np.minimum(1.0, np.minimum.accumulate(scaled[::-1])[::-1])
+    return out
+
+
+def verdicts(found: Evidence, floor: Floats, *, alpha: float = ALPHA) -> list[str]:
+    """slower, faster, same or ~ for each row.
+
+    `floor` is the difference that matters, in ns: a row is slower or faster when its interval excludes zero,
+    its corrected p is below alpha and its median difference reaches the floor; it is the same when the whole
+    interval lies within the floor; anything else is not decided.
+    """
+    return [
+        _verdict(*row, alpha)
+        for row in zip(found.delta, found.low, found.high, found.p_adjusted, floor, strict=True)
+    ]
+
+
+def _verdict(delta: float, low: float, high: float, p: float, floor: float, alpha: float) -> str:
+    if np.isnan(low) or np.isnan(p):
+        return "~"
+    if low == high == delta == 0:
+        return "same"
+    certain = (low > 0 or high < 0) and p < alpha
+    if certain and abs(delta) >= floor:
+        return "slower" if delta > 0 else "faster"
+    return "same" if max(abs(low), abs(high)) < floor else "~"
+
+
+def between_runs(a: Sequence[float], b: Sequence[float]) -> tuple[float, float, float]:
+    """Several runs a side, one figure each: Welch's difference of means with its 95 % interval."""
+    from scipy.special import stdtrit
+
+    x, y = np.asarray(a, float), np.asarray(b, float)
+    if len(x) < 2 or len(y) < 2:
+        return float(y.mean() - x.mean()), float("nan"), float("nan")
+    vx, vy = x.var(ddof=1) / len(x), y.var(ddof=1) / len(y)
+    delta, spread = float(y.mean() - x.mean()), float(np.sqrt(vx + vy))
+    if spread == 0:
+        return delta, delta, delta
+    freedom = (vx + vy) ** 2 / (vx**2 / (len(x) - 1) + vy**2 / (len(y) - 1))
+    half = float(stdtrit(freedom, (1 + LEVEL) / 2)) * spread
+    return delta, delta - half, delta + half

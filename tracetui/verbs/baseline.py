@@ -1,0 +1,59 @@
+"""`tracetui baseline [NAME [FILE]]`: runs kept under a name, written `baseline:NAME` wherever a file is."""
+
+import sys
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from capture import places
+from capture.errors import UsageError
+from tracetui.verbs import _shared
+
+
+def options(parser: ArgumentParser) -> None:
+    parser.add_argument("name", nargs="?", help="of the baseline; without one all are listed")
+    parser.add_argument("files", nargs="*", metavar="FILE", help="the profile to keep under this name")
+    parser.add_argument("--run", dest="which", metavar="N|NAME", help="which run of the file")
+    parser.add_argument("--remove", action="store_true", help="forget the baseline")
+    parser.add_argument("--no-cache", action="store_true", help="parse anew, write no cache")
+    parser.add_argument("--strict", action="store_true", help="exit 4 when a part could not be read")
+
+
+def run(args: Namespace) -> int:
+    if args.name is None:
+        return _list()
+    place = places.baseline(args.name)
+    if args.remove:
+        return _remove(place, args.name)
+    if args.files:
+        return _keep(args, place)
+    if not place.exists():
+        raise UsageError(
+            f"no baseline is called {args.name!r}", todo=f"tracetui baseline {args.name} FILE makes it"
+        )
+    sys.stdout.write(f"{place}\n")
+    return 0
+
+
+def _list() -> int:
+    for place in places.baselines():
+        sys.stdout.write(f"{place.stem}\t{place}\n")
+    return 0
+
+
+def _remove(place: Path, name: str) -> int:
+    if not place.exists():
+        raise UsageError(f"no baseline is called {name!r}")
+    place.unlink()
+    return 0
+
+
+def _keep(args: Namespace, place: Path) -> int:
+    from capture.export import export
+
+    runs = _shared.load(args)
+    if len(runs) > 1 and args.which is None:
+        names = ", ".join(f"{i}: {r.name}" for i, r in enumerate(runs, 1))
+        raise UsageError(f"{args.files[0]} holds {len(runs)} runs", todo=f"choose one with --run: {names}")
+    export([runs[_shared.choose(runs, args.which)]], place, overwrite=True)
+    _shared.say(f"kept as baseline:{args.name}")
+    return 0

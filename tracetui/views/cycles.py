@@ -1,0 +1,50 @@
+"""Cycle statistics: of every function and metric the shift between two runs, with tests and suspicion."""
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from capture.run import Run
+from tracetui.analysis.cycles import cycle_statistics, published
+from tracetui.look import Look
+from tracetui.views import Answer, View
+
+COLUMNS = (
+    "function", "metric", "device", "suspicion", "beta_a", "beta_b", "d_beta", "z_beta", "p_beta", "u_beta",
+    "mu_a", "mu_b", "d_mu", "z_mu", "z_log_mu", "p_mu", "u_mu", "p_adjusted", "n_a", "n_b",
+    "constant", "moved",
+)  # fmt: skip
+
+
+def answer(runs: Sequence[Run], look: Look) -> Answer:
+    stated = published(runs)
+    table = stated if stated is not None else cycle_statistics(runs[0], runs[1])
+    if table is None:
+        return Answer(
+            pl.DataFrame(), ("neither cycles with metrics nor sampled counters stand in both runs",)
+        )
+    note = "as the report states them" if stated is not None else "recomputed from the cycles of both runs"
+    rows = table.select([c for c in COLUMNS if c in table.columns])
+    notes = [
+        f"{rows.height} rows, {note}; β is a share of the cycle in %, μ the metric while the function ran"
+    ]
+    notes += [r for run in runs[:1] for r in run.meta.get("comparable", {}).get("reasons", ())]
+    return Answer(_ranked(rows, look.terms.ranking), tuple(notes), ("function", "metric", "device"))
+
+
+def _ranked(rows: pl.DataFrame, by: str) -> pl.DataFrame:
+    """Largest first by magnitude; p-values from the smallest."""
+    rising = by.startswith(("p_", "u_"))
+    order = pl.col(by).fill_nan(None)
+    return rows.sort(
+        order if rising else order.abs(), descending=not rising, nulls_last=True, maintain_order=True
+    )
+
+
+VIEW = View(
+    "cycles",
+    "Cycle statistics",
+    answer,
+    runs=2,
+    columns=("function", "metric", "suspicion", "d_beta", "d_mu"),
+)

@@ -1,0 +1,38 @@
+"""Findings: what a comparison comes to, in sentences."""
+
+import textwrap
+from collections.abc import Sequence
+
+from capture.run import Run
+from tracetui.analysis.diff import diff
+from tracetui.analysis.findings import findings
+from tracetui.look import Look
+from tracetui.views import Answer, View, ink
+from tracetui.views.diff import notes
+from tracetui.views.ink import Line, Size
+
+_STYLES = {
+    "slower": "bad",
+    "faster": "good",
+    "not comparable": "warn",
+    "cause": "accent",
+    "new": "warn",
+    "gone": "warn",
+}
+
+
+def answer(runs: Sequence[Run], look: Look) -> Answer:
+    found = diff(runs[0], runs[1], look)
+    return Answer(findings(runs[0], runs[1], found, look), notes(runs[0], runs[1], found), ("row",))
+
+
+def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
+    lines: list[Line] = []
+    for kind, sentence, _ in answer.rows.iter_rows():
+        first, *rest = textwrap.wrap(sentence, max(20, size.width - 17)) or [""]
+        lines.append(ink.line((f"{kind:<15} ", _STYLES.get(kind, "title")), first))
+        lines += [ink.line(" " * 16, part) for part in rest]
+    return lines
+
+
+VIEW = View("findings", "Findings", answer, draw, runs=2)
