@@ -1,0 +1,164 @@
+"""The patient way into a metallic file: line by line, any key order, any prefix, other output between."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+import polars as pl
+
+from capture.importlog import Log
+
+OP: Final = "GpuOpCompleted"
+INTERNAL: Final = "InternalKernelCompleted"
+TIMED: Final = (OP, INTERNAL)
+
+RAW: Final = {
+    "type": pl.Categorical(),
+    "first": pl.Categorical(),  # op name, or the parent of an internal kernel
+    "second": pl.Categorical(),  # name of an internal kernel
+    "shape": pl.Categorical(),  # of a matmul, as the analyzer writes it, with its backend
+    "us": pl.Int64(),
+    "stamp": pl.Int64(),  # ns since 1970
+    "rest": pl.String(),  # all data of an event that has no duration
+}
+
+PREFIX: Final = b"METRIC: "
+LONGEST_US: Final = (1 << 62) // 1000
+_DIMENSIONS: Final = ("op", "batch", "m", "n", "k", "tA", "tB")
+_STAMP: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z?")
+
+
+class _Event(msgspec.Struct):
+    type: str
+    data: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class _Line(msgspec.Struct):
+    event: _Event
+    timestamp: Any = None
+
+
+_decode: Final = msgspec.json.Decoder(_Line).decode
+
+
+@dataclass
+class Rows:
+    """Raw rows by column, as lines are read."""
+
+    columns: dict[str, list[Any]] = field(default_factory=lambda: {c: [] for c in RAW})
+
+    def add(self, row: Iterable[Any]) -> None:
+        for values, value in zip(self.columns.values(), row, strict=True):
+            values.append(value)
+
+    def frame(self) -> pl.DataFrame:
+        return pl.DataFrame(
+            {c: pl.Series(v, dtype=_plain(RAW[c])).cast(RAW[c]) for c, v in self.columns.items()}
+        )
+
+
+def _plain(dtype: pl.DataType) -> pl.DataType:
+    return pl.String() if dtype == pl.Categorical else dtype
+
+
+def read(lines: Iterable[tuple[int, bytes]], log: Log) -> pl.DataFrame:
+    """Every line that is an event as a raw row; the others are counted."""
+    rows = Rows()
+    for at, line, last in _marked_last(lines):
+        row = row_of(line, at, log, last=last)
+        if row is not None:
+            rows.add(row)
+    return rows.frame()
+
+
+def row_of(line: bytes, at: int, log: Log, *, last: bool = False) -> tuple[Any, ...] | None:
+    """One line as a raw row; none for what is no event, which the log then knows."""
+    body = line.strip(b" \t\r\n\0").removeprefix(b"\xef\xbb\xbf").removeprefix(PREFIX)
+    if not body:
+        return None
+    if not body.startswith(b"{"):
+        log.note("other_lines", "lines between the events that are none", at=at)
+        return None
+    log.read += 1
+    try:
+        record = _parsed(body, at, log)
+        return _row(record)
+    except _BadDurationError:
+        log.drop("bad_duration", "durations that are no number of microseconds", at=at)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        if last and not body.endswith(b"}"):
+            log.drop("cut_line", "the last line is cut off", at=at)
+        else:
+            log.drop("bad_line", "lines that are no metallic event", at=at)
+    return None
+
+
+def _parsed(body: bytes, at: int, log: Log) -> _Line:
+    try:
+        return _decode(body)
+    except UnicodeDecodeError:
+        mended = _decode(body.decode("utf-8", "replace").encode())
+        log.repair("bad_utf8", "bytes that are no UTF-8 stand as �", at=at)
+        return mended
+
+
+def _marked_last(lines: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytes, bool]]:
+    before: tuple[int, bytes] | None = None
+    for line in lines:
+        if before is not None:
+            yield *before, False
+        before = line
+    if before is not None:
+        yield *before, True
+
+
+class _BadDurationError(ValueError):
+    """A duration that is no number."""
+
+
+def _row(line: _Line) -> tuple[Any, ...]:
+    type_, data, stamp = line.event.type, line.event.data, stamp_of(line.timestamp)
+    if type_ == OP and isinstance(name := data.get("op_name"), str):
+        return type_, name, None, shape_of(data.get("data")), _us(data), stamp, None
+    if type_ == INTERNAL and isinstance(name := data.get("internal_kernel_name"), str):
+        return type_, str(data.get("parent_op_name", "")), name, None, _us(data), stamp, None
+    if type_ in TIMED:
+        raise ValueError("has no name")
+    return type_, None, None, None, None, stamp, json.dumps(data, separators=(",", ":"), sort_keys=True)
+
+
+def _us(data: dict[str, Any]) -> int:
+    us = data.get("duration_us")
+    if isinstance(us, bool) or not isinstance(us, int) or abs(us) > LONGEST_US:
+        raise _BadDurationError
+    return us
+
+
+def shape_of(data: Any) -> str | None:
+    """A matmul's operands as the analyzer names them, then its backend; none for what is no matmul."""
+    if not isinstance(data, dict) or "op" not in data:
+        return None
+    extras = sorted(k for k in data if k not in (*_DIMENSIONS, "backend"))
+    parts = [f"{k}={data.get(k, '?')}" for k in (*_DIMENSIONS, *extras)]
+    return " | ".join([*parts, f"backend={data.get('backend', 'unknown')}"])
+
+
+def stamp_of(text: Any) -> int | None:
+    """An RFC 3339 time in UTC as ns since 1970."""
+    found = _STAMP.fullmatch(text) if isinstance(text, str) else None
+    seconds = seconds_of(found[1]) if found else None
+    return None if found is None or seconds is None else seconds + int((found[2] or "0").ljust(9, "0"))
+
+
+@lru_cache(maxsize=1024)
+def seconds_of(text: str) -> int | None:
+    try:
+        moment = datetime.fromisoformat(text).replace(tzinfo=UTC)
+    except ValueError:
+        return None
+    return int(moment.timestamp()) * 1_000_000_000

@@ -1,0 +1,110 @@
+"""The sections of metallic's own report, from its recording or as they were printed."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import polars as pl
+
+from capture.run import Run
+from tracetui.analysis import sections as analysis
+from tracetui.analysis.sections import Section
+from tracetui.analysis.select import regex
+from tracetui.look import Look
+from tracetui.views import Answer, View
+from tracetui.views.ink import Line, Size, line
+
+_STATISTICS: Final = ("total", "mean", "min", "max", "p95", "p99")
+_SCHEMA: Final = {
+    "section": pl.String, "label": pl.String, "under": pl.String, "count": pl.Int64,
+    **{f"{c}_ns": pl.Int64 for c in _STATISTICS},
+}  # fmt: skip
+
+
+def answer(runs: Sequence[Run], look: Look) -> Answer:
+    run = runs[0]
+    found = _sections(run, look)
+    if not found:
+        note = "this source has neither metallic's event types nor the sections of its printed report"
+        return Answer(pl.DataFrame(), (note,), missing=("event_types",))
+    lines = [*_head(run), *(ln for section in found for ln in _lines(section))]
+    return Answer(
+        pl.concat([_rows(section) for section in found]),
+        key=("section", "label"),
+        parts={"text": pl.DataFrame({"line": lines})},
+    )
+
+
+def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
+    """The report as the analyzer prints it."""
+    return [line((text, "title" if text[:1].strip() else "")) for text in answer.parts["text"]["line"]]
+
+
+def _sections(run: Run, look: Look) -> list[Section]:
+    if "names" in run.tables and "event_types" in run.tables:
+        found = analysis.sections(run)
+    else:
+        found = analysis.printed(run.tables)
+    if not look.filter:
+        return found
+    kept = [Section(s.title, _matching(s.rows, look.filter)) for s in found]
+    return [s for s in kept if s.rows.height]
+
+
+def _matching(rows: pl.DataFrame, pattern: str) -> pl.DataFrame:
+    fits = regex(pattern)
+    return rows.filter(
+        pl.Series([fits.search(label) is not None for label in rows["label"]], dtype=pl.Boolean)
+    )
+
+
+def _rows(section: Section) -> pl.DataFrame:
+    """A section in the columns of the answer: whole nanoseconds."""
+    rows = section.rows
+    have = [c for c in _STATISTICS if c in rows.columns]
+    rows = rows.select(
+        *(c for c in ("label", "under", "count") if c in rows.columns),
+        *((pl.col(c) * 1000).round().cast(pl.Int64).alias(f"{c}_ns") for c in have),
+        section=pl.lit(section.title),
+    )
+    lacking = {c: pl.lit(None, t).alias(c) for c, t in _SCHEMA.items() if c not in rows.columns}
+    return rows.with_columns(lacking.values()).select(*_SCHEMA)
+
+
+def _head(run: Run) -> Iterator[str]:
+    types = run.tables.get("event_types")
+    events = types["count"].sum() if types is not None else run.meta.get("event_count")
+    yield f"=== Analyzing {run.meta.get('recording', run.log.source)} ==="
+    yield f"Total events: {events}"
+
+
+def _lines(section: Section) -> Iterator[str]:
+    yield ""
+    yield f"{section.title}:"
+    under = None
+    for row in section.rows.iter_rows(named=True):
+        if row.get("under") != under:
+            under = row["under"]
+            yield f"  {under}:"
+        yield f"  {'  ' if under else ''}{row['label']}: {_figures(row)}"
+
+
+def _figures(row: dict[str, Any]) -> str:
+    """A row's statistics as the analyzer writes them: milliseconds, the total with two decimals."""
+    if row.get("count") is None:
+        return "no samples"
+    if row.get("total") is None:
+        return f"count={row['count']}"
+    ms = {c: row[c] / 1000 for c in _STATISTICS}
+    return (
+        f"count={row['count']} | total={ms['total']:.2f}ms | avg={ms['mean']:.3f}ms | "
+        f"min={ms['min']:.3f}ms | max={ms['max']:.3f}ms | p95_ms={ms['p95']:.3f}ms, p99_ms={ms['p99']:.3f}ms"
+    )
+
+
+VIEW: Final = View(
+    name="sections",
+    title="Sections",
+    answer=answer,
+    draw=draw,
+    columns=("label", "count", "total_ns", "mean_ns", "p95_ns", "section"),
+)
