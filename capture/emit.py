@@ -173,7 +173,7 @@ class Emitter:
 
     def _keep_vital(self, done: int) -> None:
         """After a failed write: lines that are whole in the file go, the others wait while there is room."""
-        while self._lines and done >= len(self._lines[0][0]):
+        while self._lines and done >= len(self._lines[0][0]) - 1:  # the next write supplies the newline
             done -= len(self._lines.pop(0)[0])
         if sum(len(line) for line, _ in self._lines) > KEPT:
             self.lost += sum(events or 0 for _, events in self._lines)
