@@ -113,8 +113,7 @@ def _cuts(rows: pl.DataFrame) -> list[int]:
     step = pl.col("stamp").diff()
     marks = (
         rows.lazy()
-        .select("type", jump=(step < -_BACK_NS) | (step > _GAP_NS)) == "iteration_total",
-        )
+        .select("type", jump=(step < -_BACK_NS) | (step > _GAP_NS))
         .with_row_index("row")
         .filter(pl.col("jump").fill_null(False) | pl.col("type").is_in(list(_HEADERS)))
         .collect()
