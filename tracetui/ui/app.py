@@ -17,7 +17,7 @@ from tracetui.ui import copying, keys, saving, terminal
 from tracetui.ui.commands import COMMANDS, pan, sort_by
 from tracetui.ui.desk import Desk
 from tracetui.ui.driver import Driver
-from tracetui.ui.messages import Entered, SortAsked, Told
+from tracetui.ui.messages import Entered, LeaveAsked, SortAsked, Told
 from tracetui.ui.options import Options
 from tracetui.ui.reading import Reading
 from tracetui.ui.screens.main import cursor_line
@@ -27,6 +27,7 @@ from tracetui.views import Focus, View, entered
 __all__ = ["Explorer", "Options", "run"]
 
 FARTHEST: Final = 1 << 20
+LEAVES: Final = ("detail", "counters", "memory", "log", "import")
 
 
 class Explorer(Desk):
@@ -35,16 +36,24 @@ class Explorer(Desk):
     _pattern = ""  # the last filter, for n and N
     _purpose = ""  # what the input line is open for
 
-    def action_do(self, name: str) -> None:
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """While the input line is open, its keys are its own."""
+        return not (action == "do" and self._purpose)
+
+    async def action_do(self, name: str) -> None:
         """A key of the table: a change of the session, or something done here."""
         self._remember_row()
-        if name in COMMANDS and not (name == "back" and self._leave()):
+        if name.startswith("tab_"):
+            self.open_tab(int(name.removeprefix("tab_")))
+        elif name in COMMANDS and not (name == "back" and self._leave()):
             if self.page == "view":
                 self.become(COMMANDS[name](self.session))
         elif name not in COMMANDS:
-            getattr(self, f"do_{name}")()
+            done = getattr(self, f"do_{name}")()
+            if done is not None:
+                await done  # keys that are typed ahead belong to what is being opened
 
-    def action_tab(self, number: int) -> None:
+    def open_tab(self, number: int) -> None:
         if number <= len(self.tabs):
             self._remember_row()
             self.become(self.session.at(self.tabs[number - 1].name))
@@ -56,9 +65,7 @@ class Explorer(Desk):
 
     def _leave(self) -> bool:
         """Out of the input line, help or the list of runs; when none is open, there is more to do."""
-        if self._purpose:
-            self._close_prompt()
-        elif self.page in ("help", "runs") and self.views:
+        if self.page in ("help", "runs") and self.views:
             self.page = "view"
             self._show_answer()
         elif self.page in ("loading", "refused"):
@@ -143,6 +150,7 @@ class Explorer(Desk):
         return self._lines is not None and cursor_line(self._lines) is not None
 
     def _move_cell(self, rows: int, columns: int) -> None:
+        """To another cell; where the drawing ends, it comes out the same and the cursor goes back."""
         row, column = self.session.look.cursor
         last = max(0, self._answer.rows.height - 1)
         cursor = (max(0, min(last, row + rows)), max(0, column + columns))
@@ -174,16 +182,18 @@ class Explorer(Desk):
                 self.become(self.session.into(target, focus))
 
     def _deeper(self, focus: Focus) -> str | None:
-        """A kernel opens in detail; anything else as the kernels inside it."""
-        asked = dict(focus)
-        if not asked or self.view.name == "detail":
+        """A table of tables opens one; a kernel opens in detail; else come the kernels inside."""
+        asked, here = dict(focus), self.view.name
+        if "table" in asked and not self.session.look.focus:
+            return here
+        if not asked or here in LEAVES or "table" in asked:
             return None
-        names = [v.name for v in self.views]
         target = "detail" if "name" in asked else "kernels"
-        return target if target in names else None
+        return target if target in [v.name for v in self.views] else None
 
     def on_entered(self, message: Entered) -> None:
-        self.action_do("enter")
+        self._remember_row()
+        self.do_enter()
 
     def on_sort_asked(self, message: SortAsked) -> None:
         if self.page == "view":
@@ -196,15 +206,19 @@ class Explorer(Desk):
         self._beside(-1)
 
     def _beside(self, by: int) -> None:
-        if self.views:
-            self.action_tab((self._tab() + by) % len(self.tabs) + 1)
+        """The next view that the run can feed."""
+        fed = [i for i, (_, can) in enumerate(self.titles()) if can]
+        here = self._tab()
+        if fed:
+            ahead = [i for i in fed if (i - here) * by > 0]
+            self.open_tab((ahead or fed)[0 if by > 0 else -1] + 1)
 
     def do_diff(self) -> None:
-        names = [v.name for v in self.views]
-        if "diff" in names:
+        """Against the baseline, or against the first other run."""
+        if "diff" in [v.name for v in self.views] and len(self.session.runs) > 1:
             self.become(self.session.at("diff"))
         else:
-            self.tell("on the command line: tracetui diff A B")
+            self.tell("a diff needs two runs: tracetui diff A B opens both")
 
     def do_pause(self) -> None:
         self.paused = not self.paused
@@ -222,33 +236,34 @@ class Explorer(Desk):
 
     # the input line
 
-    def do_filter(self) -> None:
+    async def do_filter(self) -> None:
         if self.page == "view":
-            self._open_prompt(
+            await self._open_prompt(
                 "filter", self.session.look.filter, "regular expression; Enter keeps it, Esc clears it"
             )
 
-    def do_export(self) -> None:
+    async def do_export(self) -> None:
         if self.page == "view":
-            self._open_prompt(
+            await self._open_prompt(
                 "export", f"{self.session.view}.csv", "file name, ending in .csv .json .md .txt or .svg"
             )
 
-    def _open_prompt(self, purpose: str, value: str, hint: str) -> None:
+    async def _open_prompt(self, purpose: str, value: str, hint: str) -> None:
         from tracetui.ui.screens.prompt import Prompt
 
         self._purpose = purpose
         self.main.set_class(True, "prompting")
         prompt = Prompt(value, hint)
-        self.main.mount(prompt)
-        prompt.focus()
+        await self.main.mount(prompt)
+        self.main.set_focus(prompt)
         self.tell(hint)
 
-    def _close_prompt(self) -> None:
+    def action_close_prompt(self) -> None:
+        """Esc in the input line: a filter goes with it."""
         purpose, self._purpose = self._purpose, ""
         self.main.query("Prompt").remove()
         self.main.set_class(False, "prompting")
-        self.main.table.focus()
+        self.main.set_focus(self.main.table)
         if purpose == "filter":
             self._filter("")
 
@@ -258,7 +273,7 @@ class Explorer(Desk):
 
     def on_input_submitted(self, event: Any) -> None:
         purpose, self._purpose = self._purpose, "done"
-        self._close_prompt()
+        self.action_close_prompt()
         if purpose == "filter":
             self._filter(event.value)
         elif purpose == "export":
@@ -304,7 +319,7 @@ class Explorer(Desk):
         for key in keys.possible(keys.KEYS, rows=True, live=self.options.follow):
             yield SystemCommand(key.text, keys.written(key), lambda do=key.do: self.action_do(do))
         for number, view in enumerate(self.tabs, 1):
-            yield SystemCommand(view.title, "view", lambda n=number: self.action_tab(n))
+            yield SystemCommand(view.title, "view", lambda n=number: self.open_tab(n))
         for name in PALETTES:
             yield SystemCommand(f"theme {name}", "colours", lambda n=name: setattr(self, "theme", n))
 
@@ -324,7 +339,9 @@ def exported(name: str, picture: str | None, view: View, runs: Sequence[Run], lo
         text = picture if picture is not None else report(view, runs, look, format)
         return f"wrote {clean(str(saving.save(name, text)), 500)}"
     except CaptureError as e:
-        return str(e)
+        return f"{e.where or name}: {e.what}" + (
+            f" ({e.why})" if e.why else f"; {e.todo}" if not e.where else ""
+        )
 
 
 def run(paths: Sequence[str | Path], options: Options) -> int:
@@ -334,7 +351,7 @@ def run(paths: Sequence[str | Path], options: Options) -> int:
         raise UsageError("no screen can be shown", why=reason, todo="tracetui report prints any view")
     options = replace(options, ascii=options.ascii or not terminal.speaks_unicode())
     app = Explorer(Reading([str(p) for p in paths], options.cache), options, Driver)
-    with terminal.Guard(lambda number: app.call_from_thread(app.exit, return_code=128 + number)) as guard:
+    with terminal.Guard(lambda number: app.post_message(LeaveAsked(128 + number))) as guard:
         app.run()
     if guard.received is not None:
         return 128 + guard.received

@@ -1,5 +1,6 @@
 """The desk under the keys: what is open, the question being asked, the answer in sight."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -11,7 +12,7 @@ from tracetui.ui import footer, header, theme
 from tracetui.ui.asking import Question, reply
 from tracetui.ui.background import Latest
 from tracetui.ui.driver import Driver
-from tracetui.ui.messages import Answered, LoadFailed, Moved, Refused, RunsChanged, Told
+from tracetui.ui.messages import Answered, LeaveAsked, LoadFailed, Moved, Refused, RunsChanged, Told
 from tracetui.ui.options import Options
 from tracetui.ui.paint import Painter
 from tracetui.ui.panes.sheet import Sheet, measure
@@ -39,7 +40,8 @@ class Desk(App[None]):
     ALLOW_SELECT = False
 
     def __init__(self, reading: Reading | None, options: Options, driver: type[Driver] | None = None) -> None:
-        super().__init__(driver_class=driver)
+        # Known from the start, or Textual would turn colours into greys instead of leaving them out.
+        super().__init__(driver_class=driver, ansi_color=True if "NO_COLOR" in os.environ else None)
         self.options = options
         self.animation_level = "none"
         for each in theme.THEMES:
@@ -53,9 +55,11 @@ class Desk(App[None]):
         self._reading = reading
         self._latest = Latest("answers")
         self._ticket = 0
+        self._answer_of = 0  # the ticket of the answer in sight
         self._keep_row = False
         self._answer, self._sheet = NOTHING, EMPTY
         self._lines: Sequence[Line] | None = None
+        self._cell = (0, 0)  # where the cursor of the drawing in sight is
         self._told = ""
         self._waiting: RunsChanged | None = None
         self._quiet_until = 0.0
@@ -90,6 +94,9 @@ class Desk(App[None]):
     def _progress(self) -> None:
         if self.page == "loading" and self._reading is not None:
             self.show_lines(loading.lines(self._reading, self.size.width, self.options.ascii))
+
+    def on_leave_asked(self, message: LeaveAsked) -> None:
+        self.exit(return_code=message.code)
 
     def on_load_failed(self, message: LoadFailed) -> None:
         self.page, self.failed = "refused", message.error.exit_code
@@ -162,20 +169,40 @@ class Desk(App[None]):
         size = self.main.pane
         return Size(max(1, size.width), max(1, size.height), self.options.ascii)
 
-    def _still(self, ticket: int) -> None:
-        if ticket == self._ticket and self._answer_of != ticket:
-            self.tell("still at it …")
+    @property
+    def ticket(self) -> int:
+        """The number of the last question."""
+        return self._ticket
 
-    _answer_of = 0  # the ticket that the answer in sight was given to
+    @property
+    def answered(self) -> bool:
+        """Whether the answer in sight is that of the last question."""
+        return self._answer_of == self._ticket
+
+    @property
+    def answer(self) -> Answer:
+        return self._answer
+
+    def _still(self, ticket: int) -> None:
+        if ticket == self._ticket and not self.answered:
+            self.tell("still at it …")
 
     def on_answered(self, message: Answered) -> None:
         if message.ticket != self._ticket:
             return
         self._answer_of = message.ticket
+        if message.answer is self._answer and message.lines == self._lines:
+            self._cell_back()
+            return
         self._answer, self._sheet, self._lines = message.answer, message.sheet, message.lines
+        self._cell = self.session.look.cursor
         self.session = replace(self.session, columns=message.sheet.sortable)
         if self.page == "view":
             self._show_answer()
+
+    def _cell_back(self) -> None:
+        """The drawing did not change: the cursor had left its cells."""
+        self.session = self.session.looking(cursor=self._cell)
 
     def _show_answer(self) -> None:
         if self._lines is None:
@@ -233,7 +260,7 @@ class Desk(App[None]):
         several = len(session.runs) > 1
         place = f"run {session.current + 1} of {len(session.runs)}" if several else ""
         head = header.header(session.run, session.fact, session.look.lens, width, place)
-        tabs, self.tab_places = header.tabs(self._titles(), self._tab(), width)
+        tabs, self.tab_places = header.tabs(self.titles(), self._tab(), width)
         keys = footer.footer(width, rows=self.page in ("view", "runs"), live=self.options.follow)
         self.main.show_bands(head, tabs, keys)
         self._show_status()
@@ -247,14 +274,15 @@ class Desk(App[None]):
         look = self.session.look if self.page == "view" else replace(self.session.start, filter="")
         self.main.show_status(footer.status(look, row, self._told, notes, self.size.width))
 
-    def _titles(self) -> list[tuple[str, bool]]:
-        asked = self.session.runs[self.session.current :]
-        return [(v.title, not missing(v, asked[:1])) for v in self.tabs]
+    def titles(self) -> list[tuple[str, bool]]:
+        """The tabs, and whether the run can feed each."""
+        return [(v.title, not missing(v, self.session.asked(v))) for v in self.tabs]
 
     @property
     def tabs(self) -> list[View]:
-        """The views that have a tab: a drill has none."""
-        return [v for v in self.views if v.name != "detail"]
+        """The views that have a tab: a drill has none, and what compares needs runs to compare."""
+        several = len(self.session.runs) > 1
+        return [v for v in self.views if v.name != "detail" and (several or v.runs < 2)]
 
     def _tab(self) -> int:
         shown = self.session.trail[0].view if self.session.trail else self.session.view

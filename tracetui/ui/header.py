@@ -34,12 +34,16 @@ def header(run: Run | None, facts: Facts, lens: str | None, width: int, place: s
 def _parts(run: Run, facts: Facts, lens: str | None, place: str) -> list[str]:
     """What is known of the run, by falling importance."""
     shown = lens or (facts.lenses[0] if facts.lenses else None)
-    speed = f"{units.rate(facts.tokens_per_s)} tok/s" if facts.tokens_per_s else ""
+    speed = _speed(facts.tokens_per_s) if facts.tokens_per_s else ""
     steps = f"{len(facts.steps):,} steps" if facts.steps else ""
     known = [str(run.meta[k]) for k in KNOWN if run.meta.get(k)]
     times = f"{shown} times" if shown else ""
     parts = [run.name, place, *known[:1], speed, times, steps, *known[1:]]
     return [parts[0], *(p for p in dict.fromkeys(parts[1:]) if p and p != run.name)]
+
+
+def _speed(tokens_per_s: float) -> str:
+    return f"{tokens_per_s:,.0f} tok/s" if tokens_per_s >= 1000 else f"{tokens_per_s:.4g} tok/s"
 
 
 def _badges(run: Run) -> list[str]:

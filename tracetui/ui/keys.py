@@ -64,9 +64,13 @@ DIGITS: Final = 9
 
 
 def bindings() -> list[Binding]:
-    """The table as Textual wants it, with a digit for each of the first views."""
-    made = [Binding(key.keys, f"app.do('{key.do}')", key.text, show=False) for key in KEYS]
-    return made + [Binding(str(n), f"app.tab({n})", f"view {n}", show=False) for n in range(1, DIGITS + 1)]
+    """The table as Textual wants it, with a digit for each of the first views.
+
+    They have priority, so that keys typed ahead are taken in their order: what opens the input line opens it
+    before the next key is looked at.
+    """
+    digits = [Key(str(n), f"tab_{n}", f"view {n}") for n in range(1, DIGITS + 1)]
+    return [Binding(k.keys, f"app.do('{k.do}')", k.text, show=False, priority=True) for k in (*KEYS, *digits)]
 
 
 def written(key: Key) -> str:

@@ -38,6 +38,13 @@ class RunsChanged(Message):
 
 
 @dataclass(eq=False)
+class LeaveAsked(Message):
+    """A signal wants the screen closed."""
+
+    code: int
+
+
+@dataclass(eq=False)
 class LoadFailed(Message):
     """Nothing could be read."""
 

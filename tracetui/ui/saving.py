@@ -1,13 +1,10 @@
-"""A view in a file: whole or not at all, and never over another file."""
+"""A view in a file, in the format that the file's name ends in."""
 
-import contextlib
-import os
 from pathlib import Path
 from typing import Final
 
+from capture.atomic import whole_file
 from capture.errors import UsageError
-from capture.source import reason
-from capture.text import clean
 
 FORMATS: Final = {".csv": "csv", ".json": "json", ".md": "md", ".txt": "table", ".svg": "svg"}
 
@@ -21,20 +18,11 @@ def format_of(name: str) -> str:
 
 
 def save(name: str, text: str) -> Path:
-    """Writes beside the target, then links it into place: that fails where a file stands already."""
-    path = Path(name).expanduser()
-    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
+    """Whole or not at all, and never over another file."""
     try:
-        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
-        with os.fdopen(fd, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.link(draft, path)
-    except (OSError, ValueError) as e:
-        why = "a file of that name is there already" if isinstance(e, FileExistsError) else reason(e)
-        raise UsageError(f"{clean(str(path), 500)} was not written", why=why) from None
-    finally:
-        with contextlib.suppress(OSError, ValueError):
-            draft.unlink()
+        path = Path(name).expanduser()
+    except RuntimeError:
+        path = Path(name)
+    with whole_file(path) as file:
+        file.write(text.encode("utf-8", "backslashreplace"))
     return path

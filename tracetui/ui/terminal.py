@@ -59,7 +59,7 @@ class Guard:
     stuck on a stalled terminal cannot keep the process alive.
     """
 
-    def __init__(self, close: Callable[[int], None]) -> None:
+    def __init__(self, close: Callable[[int], object]) -> None:
         self.received: int | None = None
         self._close = close
         self._done = threading.Event()

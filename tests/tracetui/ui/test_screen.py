@@ -1,0 +1,267 @@
+"""Key flows on the screen, without a terminal."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+from tests.tracetui.ui.hand import decode, play, press, screen, settle
+from tracetui.look import Look
+from tracetui.ui.app import Explorer
+from tracetui.ui.facts import facts
+from tracetui.ui.messages import RunsChanged
+from tracetui.ui.options import Options
+from tracetui.views import views
+
+Pilots = Pilot[Any]
+
+
+def first_words(app: Explorer) -> list[str]:
+    """The first word of each row below the heading."""
+    heading = next(i for i, line in enumerate(screen(app)) if "total" in line)
+    rows = (line.split() for line in screen(app)[heading + 1 : -2])
+    return [words[0] for words in rows if words]
+
+
+def test_the_largest_kernel_comes_first_and_the_head_says_what_is_open() -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        assert first_words(app)[:2] == ["sampler", "gemm_qkv"]
+        head = screen(app)[0]
+        assert "hand-1b" in head and "abacus" in head and "4 steps" in head
+        assert "2,000 tok/s" in head  # 4 tokens in 4 × 0.5 ms
+
+    play(script, [decode()])
+
+
+def test_sort_by_key_and_by_heading_both_ways() -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        await press(pilot, "S")
+        assert app.session.look.sort is not None
+        app.main.table.post_message(_sort("total_ns"))
+        await settle(pilot)
+        assert first_words(app)[0] == "sampler" and "total▼" in "".join(screen(app))
+        await press(pilot, "S")
+        assert first_words(app)[0] == "gemm_down" and "total▲" in "".join(screen(app))
+
+    play(script, [decode()])
+
+
+def _sort(column: str) -> Any:
+    from tracetui.ui.messages import SortAsked
+
+    return SortAsked(column)
+
+
+def test_filter_is_live_kept_by_enter_and_cleared_by_escape() -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        await press(pilot, "slash", "g", "e", "m", "m")
+        assert sorted(first_words(app)) == ["gemm_down", "gemm_qkv"]
+        await press(pilot, "enter")
+        assert app.session.look.filter == "gemm" and "/gemm/" in screen(app)[-2]
+        await press(pilot, "escape")
+        assert len(first_words(app)) == 5
+        await press(pilot, "n")
+        assert app.main.table.row["name"] == "gemm_qkv"
+        await press(pilot, "n")
+        assert app.main.table.row["name"] == "gemm_down"
+
+    play(script, [decode()])
+
+
+def test_a_pattern_that_is_no_expression_is_told_and_nothing_is_lost() -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        await press(pilot, "slash", "left_parenthesis")
+        assert "regular expression" in screen(app)[-2]
+        assert len(first_words(app)) == 5
+
+    play(script, [decode()])
+
+
+def test_letters_in_the_input_line_are_letters() -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        await press(pilot, "slash", "q", "o", "L")
+        assert app.session.look.filter == "qoL" and app.session.look.group is None
+
+    play(script, [decode()])
+
+
+def test_group_phase_and_per_change_the_look_and_the_status_says_so() -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        await press(pilot, "o")
+        assert app.session.look.group == "layer" or app.session.look.group == "op"
+        await press(pilot, "p", "u")
+        assert app.session.look.phase == "decode" and app.session.look.per == "step"
+        assert "decode only" in screen(app)[-2] and "per step" in screen(app)[-2]
+
+    play(script, [decode()])
+
+
+def test_the_runs_panel_opens_another_run() -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        await press(pilot, "r")
+        assert any("second" in line for line in screen(app))
+        await press(pilot, "j", "enter")
+        assert app.session.current == 1 and "second" in screen(app)[0]
+        assert "run 2 of 2" in screen(app)[0]
+
+    play(script, [decode("first"), decode("second")])
+
+
+def test_help_is_the_key_table_and_escape_leaves_it() -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        await press(pilot, "question_mark")
+        text = "\n".join(screen(app))
+        assert "Ctrl+P" in text and "regular expression" in text
+        await press(pilot, "escape")
+        assert first_words(app)[0] == "sampler"
+
+    play(script, [decode()], size=(100, 50))
+
+
+def test_newer_runs_keep_the_cursor_on_its_row_and_the_order() -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        await press(pilot, "j", "j")
+        held = app.main.table.row["name"]
+        grown = decode(
+            steps=9, names=("x1", "x2", "gemm_down", "flash_attn", "rms_norm", "gemm_qkv", "sampler")
+        )
+        app.post_message(RunsChanged([grown], [facts(grown)], views()))
+        await pilot.pause(0.3)
+        await settle(pilot)
+        assert app.main.table.row["name"] == held
+        assert "9 steps" in screen(app)[0]
+
+    play(script, [decode()])
+
+
+def test_space_holds_the_picture_while_runs_go_on() -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        await press(pilot, "space")
+        grown = decode(steps=9)
+        app.post_message(RunsChanged([grown], [facts(grown)], views()))
+        await pilot.pause(0.4)
+        assert "4 steps" in screen(app)[0]
+        await press(pilot, "space")
+        assert "9 steps" in screen(app)[0]
+
+    play(script, [decode()], Options(view="kernels", follow=True))
+
+
+def test_a_late_answer_is_dropped() -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        from tracetui.ui.messages import Answered
+        from tracetui.ui.panes.table import EMPTY
+
+        stale = Answered(app.ticket - 1, app.answer, EMPTY, None)
+        app.post_message(stale)
+        await pilot.pause()
+        assert first_words(app)[0] == "sampler"
+
+    play(script, [decode()])
+
+
+@pytest.mark.parametrize(("name", "marker"), [("out.json", '"schema"'), ("out.md", "|"), ("out.svg", "<svg")])
+def test_export_writes_the_view_and_never_over_a_file(tmp_path: Path, name: str, marker: str) -> None:
+    target = tmp_path / name
+
+    async def export(app: Explorer, pilot: Pilots) -> None:
+        await press(pilot, "x")
+        app.main.query_one("Prompt").value = str(target)  # type: ignore[attr-defined]
+        await press(pilot, "enter")
+        await pilot.pause(0.2)
+
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        await export(app, pilot)
+        assert marker in target.read_text() and "wrote" in screen(app)[-2]
+        before = target.read_bytes()
+        await export(app, pilot)
+        assert "is there already" in screen(app)[-2] and target.read_bytes() == before
+        assert [p.name for p in tmp_path.iterdir()] == [name]
+
+    play(script, [decode()], size=(140, 30))
+
+
+def test_an_exported_json_is_the_report(tmp_path: Path) -> None:
+    from tracetui.report import report
+    from tracetui.ui.app import exported
+    from tracetui.views import view
+
+    run = decode()
+    assert "wrote" in exported(str(tmp_path / "a.json"), None, view("kernels"), [run], Look())
+    told = json.loads((tmp_path / "a.json").read_text())
+    assert told == json.loads(report(view("kernels"), [run], Look(), "json"))
+    assert "ends" not in exported(str(tmp_path / "a.exe"), None, view("kernels"), [run], Look())
+    assert not (tmp_path / "a.exe").exists()
+
+
+@pytest.mark.parametrize("size", [(80, 24), (40, 10), (20, 5), (200, 60)])
+def test_every_size_has_the_first_row_and_no_line_is_longer_than_the_screen(size: tuple[int, int]) -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        assert any("sampler" in line for line in screen(app))
+        assert all(len(line) == size[0] for line in screen(app))
+
+    play(script, [decode()], size=size)
+
+
+def test_too_small_a_terminal_is_told_and_recovers() -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        await pilot.resize_terminal(19, 6)
+        await settle(pilot)
+        assert screen(app)[0].startswith("terminal too small")
+        await pilot.resize_terminal(60, 20)
+        await settle(pilot)
+        assert any("sampler" in line for line in screen(app))
+
+    play(script, [decode()])
+
+
+def test_names_are_shown_as_they_are_never_as_markup() -> None:
+    names = ("mm[splitk]", "k[/]", "[link=x]y", "a[i]", "f[bool=true](int)")
+
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        text = "\n".join(screen(app))
+        assert all(name in text for name in names)
+
+    play(script, [decode("[b]run[/]", names=names)])
+
+
+def test_full_names_show_what_was_cut() -> None:
+    long = "prefix_" + "x" * 120 + "_suffix"
+
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        assert not any(long in line for line in screen(app))
+        await press(pilot, "e")
+        assert any(long in line for line in screen(app))
+
+    play(script, [decode(names=(long, "short"))], size=(160, 20))
+
+
+def test_ascii_means_ascii() -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        await press(pilot, "S")
+        assert all(line.isascii() for line in screen(app))
+
+    play(script, [decode(names=("größe", "核心"))], Options(view="kernels", ascii=True))
+
+
+def test_a_view_that_fails_is_told_in_a_sentence_and_the_exit_is_not_zero(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        from dataclasses import replace
+
+        def broken(*_: Any) -> Any:
+            raise ZeroDivisionError("a view's own fault")
+
+        app.views = [replace(v, answer=broken) if v.name == "kernels" else v for v in app.views]
+        await press(pilot, "o")
+        assert "ZeroDivisionError" in screen(app)[-2]
+        await app.action_do("quit")
+
+    assert play(script, [decode()]).return_code == 70
+    (crash,) = (tmp_path / "tracetui").iterdir()
+    assert "a view's own fault" in crash.read_text()
