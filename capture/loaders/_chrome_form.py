@@ -1,0 +1,146 @@
+"""What every reader of Chrome trace events gives: complete events as a frame, the rest as records."""
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Final
+
+import msgspec
+import polars as pl
+
+from capture.importlog import Log
+
+# Categories whose `args` name the launch by a correlation number.
+LINKED: Final = (
+    "kernel", "gpu_memcpy", "gpu_memset", "cuda_runtime", "cuda_driver",
+    "Kernel", "Memcpy", "Memset", "Runtime",
+)  # fmt: skip
+FLOWS: Final = ("s", "t", "f")
+UNNAMED: Final = "unnamed"
+PLACE: Final = "\n"  # between pid and tid; neither can hold it unescaped
+
+_NOTHING: Final = msgspec.Raw(b"")
+_CORRELATION: Final = re.compile(rb'"correlation"\s*:\s*([0-9]{1,18})(?![0-9])')
+_NUMBER: Final = r"^-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?$"
+
+
+class Event(msgspec.Struct, gc=False):
+    """One trace event; what is not a plain word stays raw text, so that no number loses a digit."""
+
+    ph: str = ""
+    cat: str | None = None
+    name: str | int | float | bool | None = None
+    pid: msgspec.Raw = _NOTHING
+    tid: msgspec.Raw = _NOTHING
+    ts: msgspec.Raw = _NOTHING
+    dur: msgspec.Raw = _NOTHING
+    args: msgspec.Raw = _NOTHING
+    id: msgspec.Raw = _NOTHING
+
+    @property
+    def place(self) -> str:
+        return f"{raw_text(bytes(self.pid))}{PLACE}{raw_text(bytes(self.tid))}"
+
+    @property
+    def title(self) -> str:
+        return UNNAMED if self.name is None else str(self.name)
+
+
+@dataclass
+class Trace:
+    """A trace as it was read, before anything is made of it."""
+
+    complete: pl.DataFrame  # cat, name, place (Categorical), t, dur, correlation
+    others: list[Event]
+    header: dict[str, Any] = field(default_factory=dict)
+    truncated: bool = False
+
+
+@cache
+def raw_text(raw: bytes) -> str:
+    """A raw JSON value as text: a string without its quotes, a number as it stands."""
+    text = raw.decode("utf-8", "replace").strip()
+    return json_text(text) or "" if text.startswith('"') else text
+
+
+def json_text(quoted: str) -> str | None:
+    """What a JSON string literal says; none where it is broken."""
+    try:
+        value = json.loads(quoted, strict=False)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, str):
+        return None
+    return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def ns(text: pl.Expr) -> pl.Expr:
+    """Decimal microseconds as whole nanoseconds, exact for epoch times; null for what is no number."""
+    return text.cast(pl.Decimal(38, 3), strict=False).to_physical().cast(pl.Int64, strict=False)
+
+
+def relabel(column: pl.Series, to: Callable[[str], Any], dtype: pl.DataType | None = None) -> pl.Series:
+    """A Categorical column with each distinct word replaced; the work is per word, not per row."""
+    words = column.unique().drop_nulls()
+    dtype = dtype or pl.Categorical()
+    new = [to(word) for word in words.cast(pl.String)]
+    told = pl.Series(new, dtype=pl.String if dtype == pl.Categorical else dtype, strict=False).cast(dtype)
+    codes = words.to_physical()
+    size = int(codes.max() or 0) + 1  # type: ignore[arg-type]
+    table = (
+        pl.select(code=pl.int_range(size, dtype=pl.UInt32))
+        .join(pl.DataFrame({"code": codes, "to": told}), on="code", how="left", maintain_order="left")
+    )["to"]  # fmt: skip
+    return table.gather(column.to_physical()).alias(column.name)
+
+
+def complete_events(events: Sequence[Event], log: Log) -> pl.DataFrame:
+    """Events of phase X as the common frame; those whose times mean nothing are dropped and counted."""
+    frame = pl.DataFrame(
+        {
+            "cat": [e.cat for e in events],
+            "name": [e.title for e in events],
+            "place": [e.place for e in events],
+            "ts": [_ascii(e.ts) for e in events],
+            "dur": [_ascii(e.dur) for e in events],
+            "correlation": [_correlation(e) for e in events],
+        },
+        schema={
+            "cat": pl.Categorical, "name": pl.Categorical, "place": pl.Categorical,
+            "ts": pl.String, "dur": pl.String, "correlation": pl.Int64,
+        },
+    )  # fmt: skip
+    return _timed(frame, log)
+
+
+def _ascii(raw: msgspec.Raw) -> str | None:
+    return bytes(raw).decode("ascii", "replace") or None
+
+
+def _correlation(event: Event) -> int | None:
+    if event.cat not in LINKED:
+        return None
+    found = _CORRELATION.search(bytes(event.args))
+    return int(found[1]) if found else None
+
+
+def _timed(frame: pl.DataFrame, log: Log) -> pl.DataFrame:
+    """The frame with its times as integers; the account says what could not be one."""
+    text = {c: pl.col(c).str.strip_chars(' "') for c in ("ts", "dur")}
+    fine = {
+        c: t.str.contains(_NUMBER) & t.cast(pl.Float64, strict=False).is_finite() for c, t in text.items()
+    }
+    kept = frame.filter(fine["ts"].fill_null(False))
+    log.drop("bad_time", "events whose start is no number", count=frame.height - kept.height)
+    timed = kept.filter(fine["dur"].fill_null(True))
+    log.drop("bad_duration", "events whose duration is no number", count=kept.height - timed.height)
+    lacking = timed["dur"].null_count()
+    if lacking:
+        log.note("no_duration", "complete events without a duration; kept, but in no sum", count=lacking)
+    timed = timed.with_columns(t=ns(text["ts"]), dur=ns(text["dur"]))
+    beyond = timed["t"].null_count() + timed["dur"].null_count() - lacking
+    if beyond:
+        log.note("time_out_of_range", "times beyond 292 years; kept, but in no sum", count=beyond)
+    return timed.select("cat", "name", "place", "t", "dur", "correlation")

@@ -1,0 +1,346 @@
+"""Chrome traces: figures against a plain reading of the JSON, both readers against each other, cuts."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from capture.errors import UnreadableError
+from capture.loaders import _chrome_json, _chrome_lines, chrome_jsonl, chrome_trace, recognise
+from capture.loaders._chrome_form import Trace
+from capture.run import Run
+from capture.source import Source
+from tests.bench._chrome_maker import write
+from tests.conftest import shared
+
+SAMPLES = (
+    "backward_thread.json",
+    "bert-small-h100.json.gz",
+    "bert-small-mi300.json.gz",
+    "mi250_minitoy_train_ROCm6_2_kineto.json.gz",
+    "rank-0.Apr_03_18_51_38.1102.pt.trace.json.gz",
+    "rank-34.Jul_15_10_52_41.1074.pt.trace.json.gz",
+    "sglang_Qwen3-8B_decode.json.gz",
+    "triton_example.json.gz",
+)
+TORCH_LAYOUT = ("mi250_minitoy", "rank-0", "rank-34", "triton_example")
+DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
+
+
+def opened(path: Path) -> Run:
+    """The run of a file, by the one loader that claims it."""
+    source = Source.of(path)
+    (loader,) = recognise(source.head)
+    (run,) = loader.load(source)
+    return run
+
+
+def plain(path: Path) -> dict[str, Any]:
+    raw = path.read_bytes()
+    return json.loads(gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw, parse_float=str)
+
+
+def whole_ns(microseconds: str | int) -> int:
+    """Decimal microseconds as nanoseconds, by hand."""
+    whole, _, part = str(microseconds).partition(".")
+    return int(whole) * 1000 + int((part + "000")[:3]) * (-1 if whole.startswith("-") else 1)
+
+
+def kernels(run: Run) -> pl.DataFrame:
+    return run.events.filter((pl.col("kind") == "kernel") & (pl.col("lens") == "gpu"))
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trace as torch prints it: two steps of a decode loop."""
+    path = tmp_path_factory.mktemp("chrome") / "trace.json"
+    write(path, 0.5)
+    return path
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_sample_equals_a_plain_reading(name: str) -> None:
+    path = shared(f"samples/chrome_trace/{name}")
+    document, run = plain(path), opened(path)
+    complete = [e for e in document["traceEvents"] if e["ph"] == "X"]
+    device = [e for e in complete if e["cat"] in DEVICE]
+    base = document.get("baseTimeNanoseconds", 0)
+    assert run.log.read == sum(e["ph"] not in "stf" for e in document["traceEvents"])
+    assert run.log.dropped == 0
+    timed = run.events.filter(pl.col("dur").is_not_null())
+    assert timed.height == len(complete)
+    assert timed["dur"].sum() == sum(whole_ns(e["dur"]) for e in complete)
+    found = kernels(run)
+    assert sorted(found["dur"]) == sorted(whole_ns(e["dur"]) for e in device)
+    assert sorted(timed["t"]) == sorted(whole_ns(e["ts"]) + base for e in complete)
+    names = found.group_by("name").agg(pl.col("dur").sum())
+    expected: dict[str, int] = {}
+    for e in device:
+        expected[e["name"]] = expected.get(e["name"], 0) + whole_ns(e["dur"])
+    assert dict(names.with_columns(pl.col("name").cast(pl.String)).iter_rows()) == expected
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_steps_are_the_profilers_and_not_counted_twice(name: str) -> None:
+    path = shared(f"samples/chrome_trace/{name}")
+    stated = {
+        int(e["name"].split("#")[1]): whole_ns(e["dur"])
+        for e in plain(path)["traceEvents"]
+        if e["name"].startswith("ProfilerStep#") and e["cat"] == "user_annotation"
+    }
+    steps = opened(path).events.filter(pl.col("kind") == "step")
+    found = dict(steps.select("step", "dur").iter_rows()) if "step" in steps.columns else {}
+    assert found == stated
+
+
+def test_a_kernel_belongs_to_the_step_that_launched_it() -> None:
+    """Recomputed by hand: kernel → its launch by correlation → the step around the launch."""
+    path = shared("samples/chrome_trace/rank-0.Apr_03_18_51_38.1102.pt.trace.json.gz")
+    events = [e for e in plain(path)["traceEvents"] if e["ph"] == "X"]
+    launch = {e["args"]["correlation"]: whole_ns(e["ts"]) for e in events if e["cat"] == "cuda_runtime"}
+    steps = [
+        (whole_ns(e["ts"]), whole_ns(e["ts"]) + whole_ns(e["dur"]), int(e["name"][13:]))
+        for e in events
+        if e["name"].startswith("ProfilerStep#") and e["cat"] == "user_annotation"
+    ]
+    expected: dict[int | None, int] = {}
+    for e in events:
+        if e["cat"] in DEVICE:
+            at = launch.get(e["args"]["correlation"], whole_ns(e["ts"]))
+            step = next((number for start, end, number in steps if start <= at < end), None)
+            expected[step] = expected.get(step, 0) + 1
+    found = kernels(opened(path)).group_by("step").agg(pl.len())
+    assert dict(found.iter_rows()) == expected
+
+
+def test_layers_come_from_the_modules_around_the_launch() -> None:
+    """BERT-small has four layers of twelve kernels each."""
+    run = opened(shared("samples/chrome_trace/bert-small-h100.json.gz"))
+    layers = kernels(run).group_by("layer").agg(pl.len()).drop_nulls()
+    assert dict(layers.iter_rows()) == {0: 12, 1: 12, 2: 12, 3: 12}
+    assert run.meta["device"] == "NVIDIA H100 80GB HBM3"
+    memory = run.events.filter(pl.col("kind") == "memory")
+    document = plain(shared("samples/chrome_trace/bert-small-h100.json.gz"))
+    stated = [e["args"]["Bytes"] for e in document["traceEvents"] if e["name"] == "[memory]"]
+    assert memory["bytes"].to_list() == stated
+
+
+def test_backward_kernels_and_ranks() -> None:
+    run = opened(shared("samples/chrome_trace/rank-0.Apr_03_18_51_38.1102.pt.trace.json.gz"))
+    assert (run.meta["rank"], run.meta["world_size"]) == (0, 1)
+    phases = set(kernels(run)["phase"].cast(pl.String).drop_nulls())
+    assert {"backward", "optimizer"} <= phases
+    tracks = set(kernels(run)["track"].cast(pl.String))
+    assert "gpu0/stream7" in tracks
+
+
+def comparable(trace: Trace) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]], dict[str, Any], bool]:
+    complete = trace.complete.with_columns(pl.col(pl.Categorical).cast(pl.String))
+    others = [
+        (e.ph, e.cat, e.title, e.place, bytes(e.ts), bytes(e.args).replace(b" ", b"").replace(b"\n", b""))
+        for e in trace.others
+    ]
+    return sorted(complete.iter_rows(), key=str), sorted(others, key=str), trace.header, trace.truncated
+
+
+def both(path: Path) -> tuple[Any, Any]:
+    return comparable(_chrome_lines.read(Source.of(path))), comparable(_chrome_json.read(Source.of(path)))
+
+
+@pytest.mark.parametrize("name", [s for s in SAMPLES if s.startswith(TORCH_LAYOUT)])
+def test_both_readers_agree_on_samples(name: str) -> None:
+    lines, parsed = both(shared(f"samples/chrome_trace/{name}"))
+    assert lines == parsed
+
+
+def test_both_readers_agree_on_the_new_layout(printed: Path, tmp_path: Path) -> None:
+    lines, parsed = both(printed)
+    assert lines == parsed
+    zipped = tmp_path / "trace.json.gz"
+    zipped.write_bytes(gzip.compress(printed.read_bytes()))
+    assert comparable(_chrome_lines.read(Source.of(zipped))) == parsed
+
+
+HARM = {
+    "N/A": ('"dur": ', '"dur": N/A, "x": '),
+    "a name with bare quotes": ('"name": "aten::mm"', '"name": "{"a": 1}"'),
+    "a bad escape": ('"name": "aten::mm"', r'"name": "a\q"'),
+    "a control character": ('"name": "aten::mm"', '"name": "a\x02b"'),
+    "an escape": ('"name": "aten::mm"', r'"name": "\u00e9\n\ud800"'),
+    "other key order": ('"ph": "X",\n    "cat": "cpu_op",', '"cat": "cpu_op",\n    "ph": "X",'),
+    "a duration as text": ('"dur": ', '"dur": "7.5", "x": '),
+    "no duration": ('"dur": ', '"nodur": '),
+    "a null duration": ('"dur": ', '"dur": null, "x": '),
+    "a text pid": ('"pid": 1234', '"pid": "Spans"'),
+    "a huge start": ('"ts": ', '"ts": 1669329643132548123, "x": '),
+}
+
+
+@pytest.mark.parametrize("harm", HARM)
+def test_both_readers_agree_on_a_damaged_event(printed: Path, tmp_path: Path, harm: str) -> None:
+    """One event in the middle is spoilt as producers spoil them; the rest must not notice."""
+    text = printed.read_text()
+    where = text.index(HARM[harm][0], len(text) // 2)
+    spoilt = tmp_path / "spoilt.json"
+    spoilt.write_text(text[:where] + text[where:].replace(*HARM[harm], 1))
+    lines, parsed = both(spoilt)
+    assert lines == parsed
+    whole = _chrome_json.read(Source.of(printed)).complete.height
+    assert len(parsed[0]) in (whole, whole - 1)
+
+
+def test_epoch_microseconds_lose_no_nanosecond(tmp_path: Path) -> None:
+    event = '{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": %s, "dur": 0.001}'
+    path = tmp_path / "epoch.json"
+    starts = ["1669329643132548.123", "1669329643132548.124", '"1669329643132548.125"']
+    path.write_text('{"traceEvents": [' + ",".join(event % ts for ts in starts) + "]}")
+    run = opened(path)
+    first = 1669329643132548123
+    assert run.events["t"].to_list() == [first, first + 1, first + 2]
+    assert run.events["dur"].to_list() == [1, 1, 1]
+
+
+def test_steps_layers_and_phases_of_a_decode_loop(printed: Path) -> None:
+    """The maker prints 26 layers, each with the same launches; a step holds all of them."""
+    run = opened(printed)
+    table = kernels(run).group_by("step", "layer").agg(pl.len())
+    assert set(table["layer"]) == set(range(26))
+    assert table["len"].n_unique() == 1
+    assert table["step"].null_count() == 0
+    assert run.tables["devices"]["name"].to_list() == ["Synthetic GPU"]
+
+
+def lines_of(events: list[dict[str, Any]]) -> str:
+    return "".join(json.dumps(e) + "\n" for e in events)
+
+
+def event(**keys: Any) -> dict[str, Any]:
+    return {"ph": "X", "cat": "cpu_op", "name": "op", "pid": 1, "tid": 1, "ts": 0, "dur": 1} | keys
+
+
+def test_leaf_operations_stand_for_kernels_without_a_device(tmp_path: Path) -> None:
+    path = tmp_path / "cpu.jsonl"
+    path.write_text(
+        lines_of(
+            [
+                event(cat="user_annotation", name="ProfilerStep#3", ts=0, dur=100),
+                event(name="aten::linear", ts=1, dur=20),
+                event(name="aten::addmm", ts=2, dur=10),
+                event(name="aten::relu", ts=30, dur=5),
+                event(name="aten::relu", tid=2, ts=3, dur=5),
+            ]
+        )
+    )
+    run = opened(path)
+    leaves = run.events.filter(pl.col("kind") == "kernel")
+    assert sorted(leaves["name"].cast(pl.String)) == ["aten::addmm", "aten::relu", "aten::relu"]
+    assert set(leaves["lens"].cast(pl.String)) == {"host"} and set(leaves["step"]) == {3}
+    assert [n.id for n in run.log.notices] == ["leaf_ops"]
+
+
+def test_begin_and_end_counters_and_instants(tmp_path: Path) -> None:
+    path = tmp_path / "mixed.jsonl"
+    path.write_text(
+        lines_of(
+            [
+                {"ph": "B", "cat": "kernel", "name": "outer", "pid": 0, "tid": 7, "ts": 10},
+                {"ph": "B", "cat": "kernel", "name": "inner", "pid": 0, "tid": 7, "ts": 12.5},
+                {"ph": "E", "pid": 0, "tid": 7, "ts": 13},
+                {"ph": "E", "pid": 0, "tid": 7, "ts": 20},
+                {"ph": "E", "pid": 0, "tid": 7, "ts": 21},
+                {"ph": "b", "cat": "io", "id": 5, "name": "read", "pid": 0, "tid": 7, "ts": 1},
+                {"ph": "e", "cat": "io", "id": 5, "name": "read", "pid": 0, "tid": 9, "ts": 4},
+                {"ph": "C", "name": "queue", "pid": 0, "ts": 5, "args": {"depth": 3}},
+                {"ph": "i", "name": "note this", "pid": 0, "tid": 1, "ts": 6},
+            ]
+        )
+    )
+    run = opened(path)
+    timed = run.events.filter(pl.col("dur").is_not_null())
+    assert dict(timed.select(pl.col("name").cast(pl.String), "dur").iter_rows()) == {
+        "outer": 10_000, "inner": 500, "read": 3_000,
+    }  # fmt: skip
+    assert run.log.dropped == 1 and run.log.kept == run.events.height
+    counter = run.events.filter(pl.col("kind") == "counter")
+    assert counter.select("name", "value").row(0) == ("queue", 3.0)
+    assert run.events.filter(pl.col("kind") == "mark")["name"].to_list() == ["note this"]
+
+
+def test_jax_devices_are_known_by_their_names(tmp_path: Path) -> None:
+    def meta(kind: str, told: str, tid: int = 0) -> dict[str, Any]:
+        return {"ph": "M", "name": kind, "pid": 1, "tid": tid, "args": {"name": told}}
+
+    def on(tid: int, name: str, pid: int = 1) -> dict[str, Any]:
+        return {"ph": "X", "pid": pid, "tid": tid, "ts": 1.5, "dur": 2.25, "name": name}
+
+    events = [
+        meta("process_name", "/device:GPU:0"), meta("thread_name", "Stream #20(Kernel)", 20),
+        meta("thread_name", "XLA Ops", 21), on(20, "fusion_3"), on(21, "fusion"),
+        on(5, "PjitFunction", 9), {},
+    ]  # fmt: skip
+    path = tmp_path / "jax.json"
+    path.write_text(json.dumps({"displayTimeUnit": "ns", "metadata": {}, "traceEvents": events}))
+    run = opened(path)
+    assert run.meta["producer"] == "JAX profiler"
+    assert kernels(run).select("name", "dur", "track").row(0) == ("fusion_3", 2250, "gpu0/Stream #20(Kernel)")
+    assert kernels(run).height == 1
+
+
+@pytest.mark.parametrize("indent", [None, 4])
+def test_a_copy_called_unknown_gives_the_same(printed: Path, tmp_path: Path, indent: int | None) -> None:
+    document = json.loads(printed.read_text())
+    path = tmp_path / "unknown"
+    path.write_text(json.dumps(document, indent=indent))
+    again, run = opened(path), opened(printed)
+    order = ["t", "dur", "name"]
+    assert again.events.sort(order).equals(run.events.sort(order))
+
+
+def test_each_input_has_one_loader(printed: Path, tmp_path: Path) -> None:
+    lines = tmp_path / "events.jsonl"
+    lines.write_text(lines_of([event(), event()]))
+    bare = tmp_path / "bare.json"
+    bare.write_text(json.dumps([event(args={"a": [1]}), event()]))
+    claims = {path.name: recognise(Source.of(path).head) for path in (printed, lines, bare)}
+    assert claims == {
+        printed.name: [chrome_trace], "events.jsonl": [chrome_jsonl], "bare.json": [chrome_trace],
+    }  # fmt: skip
+
+
+def test_a_cut_at_any_byte_keeps_every_whole_event(tmp_path: Path) -> None:
+    whole = tmp_path / "whole.json"
+    write(whole, 0.0)
+    raw = whole.read_bytes()[:12_000]
+    path = tmp_path / "cut.json"
+    for size in range(1_000, len(raw), 257):
+        path.write_bytes(raw[:size])
+        source = Source.of(path)
+        closed = raw[:size].count(b"\n  }") - raw[:size].count(b'"ph": "s"') - raw[:size].count(b'"ph": "f"')
+        try:
+            trace = chrome_trace._read(source)
+            run = chrome_trace.load(Source.of(path))[0]
+        except UnreadableError:
+            assert closed < 2
+            continue
+        assert trace.truncated and run.log.lost_data
+        assert abs(trace.complete.height - closed) <= 1, size
+
+
+def test_cut_lines_and_cut_gzip(tmp_path: Path) -> None:
+    raw = lines_of([event(ts=i) for i in range(50)]).encode()
+    path = tmp_path / "cut.jsonl"
+    for size in range(5, len(raw), 397):
+        path.write_bytes(raw[:size])
+        try:
+            run = chrome_jsonl.load(Source.of(path))[0]
+        except UnreadableError:
+            assert b"\n" not in raw[:size]
+            continue
+        assert run.events.height - raw[:size].count(b"\n") in (0, 1)
+    zipped = gzip.compress(raw)
+    path.write_bytes(zipped[: len(zipped) // 2])
+    run = chrome_jsonl.load(Source.of(path))[0]
+    assert 0 < run.events.height < 50 and run.log.lost_data
