@@ -1,5 +1,6 @@
 """One input file: its bytes with gzip undone, its head, and the account of what is lost on the way."""
 
+import contextlib
 import gzip
 import os
 import stat
@@ -163,15 +164,41 @@ class Source:
     def _inflated(self, raw: IO[bytes]) -> Iterator[bytes]:
         out = 0
         unpacked = gzip.GzipFile(fileobj=raw)
-        while chunk := unpacked.read1(CHUNK):
-            out += len(chunk)
-            if out > max(BOMB_FLOOR, BOMB_RATIO * self.size):
-                raise UnreadableError(
-                    f"unpacks to more than {BOMB_RATIO} times its size",
-                    where=self.label,
-                    todo="unpack it by hand if it is genuine",
-                )
-            yield chunk
+        try:
+            while chunk := unpacked.read1(CHUNK):
+                out += len(chunk)
+                if out > max(BOMB_FLOOR, BOMB_RATIO * self.size):
+                    raise UnreadableError(
+                        f"unpacks to more than {BOMB_RATIO} times its size",
+                        where=self.label,
+                        todo="unpack it by hand if it is genuine",
+                    )
+                yield chunk
+        except zlib.error:
+            raw.seek(0)
+            yield _up_to_damage(raw, out)
+            raise
+
+
+def _up_to_damage(raw: IO[bytes], done: int) -> bytes:
+    """What a damaged gzip stream holds beyond its first `done` bytes, down to the last readable one."""
+    inflate, seen = zlib.decompressobj(31), 0
+    while piece := inflate.unused_data or raw.read(CHUNK >> 4):
+        inflate = zlib.decompressobj(31) if inflate.eof else inflate
+        before = inflate.copy()
+        try:
+            seen += len(inflate.decompress(piece))
+        except zlib.error:
+            return _byte_by_byte(before, piece)[max(0, done - seen) :]
+    return b""
+
+
+def _byte_by_byte(inflate: "zlib._Decompress", piece: bytes) -> bytes:
+    out = bytearray()
+    with contextlib.suppress(zlib.error):
+        for byte in piece:
+            out += inflate.decompress(bytes([byte]))
+    return bytes(out)
 
 
 def reason(error: Exception) -> str:
