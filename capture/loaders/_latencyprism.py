@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Iterator
+from sys import intern
 from typing import Final
 
 import polars as pl
@@ -81,8 +82,9 @@ def csv_rows(text: str, log: Log) -> Iterator[tuple[int, list[str]]]:
 
 
 def _cells(line: str) -> list[str]:
+    """The cells of a line; long names repeat in most lines and are kept once."""
     try:
-        return next(csv.reader([line]))
+        return [intern(cell) for cell in next(csv.reader([line]))]
     except csv.Error:
         return []
 

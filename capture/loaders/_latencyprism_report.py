@@ -65,21 +65,21 @@ def markdown_pairs(text: str, log: Log) -> tuple[list[Pair], list[Table]]:
     for part in _parts(text, log):
         if isinstance(part, str):
             pairs[-1].findings.append(part)
-        elif part.cells[0] == "Metric" and len(part.cells) > 2:
+            continue
+        log.read += len(part.rows)
+        if part.cells[0] == "Metric" and len(part.cells) > 2:
             pairs.append(_summary(part, log))
         elif part.cells[0] == "Time Rank":
             _durations(pairs[-1], part, log)
         elif "suspicion score" in [c.lower() for c in part.cells]:
             _compare(pairs[-1], part.cells, part.rows, log)
         else:
-            log.read += len(part.rows)
             others.append(part)
     return [p for p in pairs if p.rows or p.ranks or p.cycles != (None, None)], others
 
 
 def csv_pairs(text: str, log: Log) -> list[Pair]:
     rows = list(csv_rows(text, log))
-    log.read -= len(rows) - 1
     pair = Pair()
     _compare(pair, rows[0][1] if rows else [], rows[1:], log)
     return [pair] if pair.rows else []
@@ -116,7 +116,6 @@ def _cells(line: str) -> list[str]:
 
 def _summary(table: Table, log: Log) -> Pair:
     pair = Pair((table.cells[1], table.cells[2]))
-    log.read += len(table.rows)
     for _, cells in table.rows:
         if len(cells) < 3:
             log.drop("bad_row", "table rows with too few cells")
@@ -134,7 +133,6 @@ def _count(cell: str) -> int | None:
 
 def _durations(pair: Pair, table: Table, log: Log) -> None:
     for at, cells in table.rows:
-        log.read += 1
         rank = _count(cells[0])
         if rank is None or len(cells) < 3:
             log.drop("bad_row", "table rows with too few cells", at=at)
@@ -149,7 +147,6 @@ def _compare(pair: Pair, cells: list[str], rows: list[tuple[int, list[str]]], lo
     if len(names) == 2:
         pair.names = (names[0], names[1])
     for at, row in rows:
-        log.read += 1
         if len(row) > len(cells):
             extra = len(row) - len(cells)
             row = ["|".join(row[: extra + 1]), *row[extra + 1 :]]

@@ -30,7 +30,7 @@ def renamed(path: Path, folder: Path) -> list[Run]:
     """The runs of a copy whose name tells nothing."""
     copy = folder / "unknown"
     copy.write_bytes(path.read_bytes())
-    return load(copy)
+    return load(copy, cache=False)
 
 
 def survives_cuts(path: Path, folder: Path, cuts: int) -> int:
@@ -40,7 +40,7 @@ def survives_cuts(path: Path, folder: Path, cuts: int) -> int:
         cut = folder / "cut"
         cut.write_bytes(whole[:at])
         try:
-            runs = load(cut)
+            runs = load(cut, cache=False)
         except UnreadableError:
             continue
         assert runs

@@ -122,6 +122,7 @@ def test_raw_counters() -> None:
     assert (run.log.read, run.log.dropped) == (5, 1)
 
 
+@pytest.mark.filterwarnings("ignore:Precision loss:RuntimeWarning")
 def test_the_kept_tables_suffice_for_every_figure_of_the_comparison() -> None:
     """All columns of the published comparison come back from the two `cycles` tables."""
     groups = [_groups(load(sample(side))[0].tables["cycles"]) for side in ("normal", "abnormal")]
@@ -180,4 +181,4 @@ def test_recognised_by_content(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["perf_data.csv", "counters_data.csv"])
 def test_any_cut_opens_or_is_refused(name: str, tmp_path: Path) -> None:
-    assert survives_cuts(PRISM / name, tmp_path, 150) > 50
+    assert survives_cuts(PRISM / name, tmp_path, 60) > 20

@@ -1,0 +1,55 @@
+"""Text formats under damage: whatever is done to a file, it gives runs or one clear error."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from capture.errors import UnreadableError
+from capture.loaders import load
+from tests.conftest import FIXTURES
+
+FILES = (
+    "mlc/console.txt", "mlc/table.md", "mlc/table.txt", "doppler/browser.log", "doppler/report.json",
+    "latencyprism/strict.md", "latencyprism/exploratory.md", "latencyprism/strict.csv",
+    "latencyprism/perf_data.csv", "latencyprism/counters_data.csv",
+)  # fmt: skip
+JUNK = (
+    b"\x00", b"|", b'"', b"\n", b",", b"1e999", b"-", b"nan", b"inf", b"9" * 70, b"\xff\xfe", b"{", b"}",
+    b"[", b"1_0", "β_x(%)".encode(), "─".encode(), b"\x1b[2J", b"true", b"null", b" ",
+)  # fmt: skip
+
+
+def damaged(whole: bytes, dice: random.Random) -> bytes:
+    """A few bytes overwritten, put in, taken out or repeated."""
+    out = bytearray(whole)
+    for _ in range(dice.randint(1, 6)):
+        at = dice.randrange(len(out))
+        kind = dice.choice(("flip", "insert", "delete", "repeat"))
+        if kind == "flip":
+            out[at] = dice.randrange(256)
+        elif kind == "insert":
+            out[at:at] = dice.choice(JUNK)
+        elif kind == "delete":
+            del out[at : at + dice.randint(1, 40)]
+        else:
+            out[at:at] = out[max(0, at - 200) : at]
+    return bytes(out)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_damage_gives_runs_or_one_error(name: str, tmp_path: Path) -> None:
+    dice, whole, opened = random.Random(name), (FIXTURES / name).read_bytes(), 0
+    for _ in range(20):
+        file = tmp_path / "damaged"
+        file.write_bytes(damaged(whole, dice))
+        try:
+            runs = load(file, cache=False)
+        except UnreadableError:
+            continue
+        opened += 1
+        for run in runs:
+            assert run.log.read >= run.log.dropped >= 0
+            if run.has("dur"):
+                assert run.events["dur"].drop_nulls().ge(0).all()
+    assert opened > 0
