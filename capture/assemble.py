@@ -95,6 +95,10 @@ class Assembler:
             if line and not line.isspace():
                 self._take(line.removeprefix(_BOM) if at == 0 else line, at)
 
+    def knows(self, run_id: str | int) -> bool:
+        """Whether the run of this id has begun."""
+        return any(part.id == run_id for part in self._parts)
+
     @property
     def ended(self) -> bool:
         """Whether every writer of the last run has said its last word."""

@@ -6,7 +6,7 @@ from typing import Final
 from capture.assemble import Assembler
 from capture.errors import UnreadableError
 from capture.events import KINDS
-from capture.lines import BadLineError, decode
+from capture.lines import BadLineError, RunLine, decode
 from capture.run import Run
 from capture.source import Head, Source
 
@@ -29,6 +29,24 @@ def _ours(line: bytes) -> bool:
     except BadLineError:
         return False
     return record.kind in _OURS
+
+
+def foreign(line: bytes) -> bool:
+    """Whether a line is whole and none of ours."""
+    try:
+        decode(line)
+    except BadLineError as e:
+        return e.id == "unknown_kind"
+    return False
+
+
+def run_id(line: bytes) -> str | int | None:
+    """The id of the run that a line starts, none if it starts no run."""
+    try:
+        record, _ = decode(line)
+    except BadLineError:
+        return None
+    return record.id if isinstance(record, RunLine) else None
 
 
 def load(source: Source) -> list[Run]:

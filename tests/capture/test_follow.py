@@ -1,0 +1,238 @@
+"""Following a file: what is seen in the end is what the file holds, whatever befell it."""
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import capture.follow
+from capture.errors import UnreadableError
+from capture.events import seal
+from capture.follow import Follow
+from capture.loaders import native
+from capture.run import Run
+from capture.source import Source
+from tests.capture.test_export import same
+
+
+def lines(run: str, steps: Sequence[int], *, end: bool = True, rank: int | None = None) -> list[bytes]:
+    who: dict[str, Any] = {} if rank is None else {"rank": rank}
+    plan = [{"id": i, "name": f"op {i}", "layer": i, "flops": [i, 2]} for i in range(5)]
+    records: list[dict[str, Any]] = [
+        {"kind": "run", "schema": 1, "id": run, "name": run, "meta": {"a": 1}, "clock": [0, 10], **who},
+        {"kind": "plan", "ops": plan, **who},
+    ]
+    for step in steps:
+        records.append({"kind": "columns", "step": step, "phase": "decode", "context": step, "t": 1000 * step,
+                        "op": [0, 1, 2, 3, 4], "dt": [1] * 5, "dur": [step] * 5, **who})  # fmt: skip
+        records.append({"kind": "step", "name": "decode", "step": step, "t": 1000 * step, "dur": 9, **who})
+        if step % 3 == 0:
+            records.append({"kind": "counter", "name": "power", "value": 1.0 * step, "unit": "W", **who})
+    return [seal(r) for r in (*records, *([{"kind": "end", "events": 6 * len(steps), **who}] if end else []))]
+
+
+def append(path: Path, data: bytes) -> None:
+    with path.open("ab") as file:
+        file.write(data)
+
+
+def same_as_file(follow: Follow, path: Path) -> None:
+    found, truth = follow.runs(final=True), native.load(Source.of(path))
+    assert len(found) == len(truth)
+    for one, other in zip(found, truth, strict=True):
+        log = other.log.as_dict() | {"format": "native"}
+        assert one.log.as_dict() | {"source": ""} == log | {"source": ""}
+        same(Run(one.name, one.meta, one.events, other.log, one.tables), other)
+
+
+def kernels(follow: Follow) -> int:
+    return sum(run.events.filter(kind="kernel").height for run in follow.runs())
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_bytes_in_any_portions_give_the_file(tmp_path: Path, seed: int) -> None:
+    path, rng = tmp_path / "live.jsonl", random.Random(seed)
+    whole = b"".join([*lines("a", range(30)), b"torn {\n", *lines("b", range(20), end=seed % 2 == 0)])
+    whole += b'{"kind":"kern' * (seed % 3)
+    follow, at = Follow(path), 0
+    assert follow.state == "waiting" and not follow.poll() and follow.runs() == []
+    while at < len(whole):
+        size = rng.choice([1, 7, 300, 5000])
+        append(path, whole[at : at + size])
+        at += size
+        follow.poll()
+        if rng.random() < 0.5:
+            follow.runs()
+    follow.poll()
+    same_as_file(follow, path)
+
+
+def test_a_step_is_seen_as_soon_as_its_line_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "live.jsonl"
+    all_lines = lines("a", range(4))
+    follow, seen = Follow(path), []
+    for line in all_lines:
+        append(path, line[:20])
+        assert follow.poll()
+        append(path, line[20:])
+        assert follow.poll()
+        seen.append(kernels(follow))
+    assert seen == [0, 0, 5, 5, 5, 10, 10, 15, 15, 20, 20, 20, 20]
+    assert follow.state == "ended" and not follow.poll()
+
+
+def test_writers_of_one_file(tmp_path: Path) -> None:
+    path, rng = tmp_path / "live.jsonl", random.Random(3)
+    queues = [lines("a", range(12), rank=rank) for rank in range(3)]
+    follow = Follow(path)
+    while any(queues):
+        append(path, rng.choice([q for q in queues if q]).pop(0))
+        follow.poll()
+        assert (
+            follow.state != "ended" or not any(queues) or len(queues[0]) + len(queues[1]) + len(queues[2]) > 0
+        )
+    same_as_file(follow, path)
+    (run,) = follow.runs()
+    assert set(run.events["track"].cast(pl.String)) == {"rank 0", "rank 1", "rank 2"}
+
+
+def test_a_file_that_is_cut_starts_anew(tmp_path: Path) -> None:
+    path = tmp_path / "live.jsonl"
+    path.write_bytes(b"".join(lines("a", range(9))))
+    follow = Follow(path)
+    follow.poll()
+    path.write_bytes(b"".join(lines("b", range(2))))
+    assert follow.poll() and "cut" in follow.notice
+    same_as_file(follow, path)
+
+
+def test_a_cut_is_seen_even_when_the_file_has_grown_past_it(tmp_path: Path) -> None:
+    path = tmp_path / "live.jsonl"
+    path.write_bytes(b"".join(lines("a", range(2))))
+    follow = Follow(path)
+    follow.poll()
+    with path.open("r+b") as file:
+        file.truncate()
+        file.write(b"".join(lines("b", range(9))))
+    follow.poll()
+    same_as_file(follow, path)
+
+
+def test_a_rotated_file_goes_on_in_its_successor(tmp_path: Path) -> None:
+    path = tmp_path / "live.jsonl"
+    all_lines = lines("a", range(9))
+    append(path, b"".join(all_lines[:6]))
+    follow = Follow(path)
+    follow.poll()
+    append(path, all_lines[6])
+    path.rename(tmp_path / "live.jsonl.1")
+    append(path, b"".join(all_lines[7:]))
+    follow.poll()
+    (run,) = follow.runs()
+    whole = tmp_path / "whole.jsonl"
+    whole.write_bytes(b"".join(all_lines))
+    (truth,) = native.load(Source.of(whole))
+    assert run.events.equals(truth.events)
+
+
+def test_a_successor_that_says_all_again_is_not_counted_twice(tmp_path: Path) -> None:
+    path, other = tmp_path / "live.jsonl", tmp_path / "other"
+    path.write_bytes(b"".join(lines("a", range(9), end=False)))
+    follow = Follow(path)
+    follow.poll()
+    other.write_bytes(b"".join(lines("a", range(12))))
+    other.rename(path)
+    follow.poll()
+    same_as_file(follow, path)
+    assert kernels(follow) == 60
+
+
+def test_a_deleted_file_is_read_to_its_end_and_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "live.jsonl"
+    path.write_bytes(b"".join(lines("a", range(3), end=False)))
+    follow = Follow(path)
+    follow.poll()
+    path.unlink()
+    follow.poll()
+    assert follow.state == "deleted" and kernels(follow) == 15 and "deleted" in follow.says
+    path.write_bytes(b"".join(lines("b", range(2))))
+    assert follow.poll()
+    assert [run.name for run in follow.runs()] == ["a", "b"] and follow.state == "ended"
+
+
+def test_silence_is_said(tmp_path: Path) -> None:
+    path, clock = tmp_path / "live.jsonl", [0.0]
+    path.write_bytes(b"".join(lines("a", range(3), end=False)))
+    follow = Follow(path, clock=lambda: clock[0])
+    follow.poll()
+    clock[0] = 29.0
+    follow.poll()
+    assert follow.state == "growing" and follow.says == ""
+    clock[0] = 31.4
+    follow.poll()
+    assert follow.state == "quiet" and follow.says == "no data for 31 s"
+    append(path, lines("a", range(3, 4), end=False)[2])
+    follow.poll()
+    assert follow.state == "growing"
+
+
+def test_any_fate_of_the_file_ends_in_what_it_holds(tmp_path: Path) -> None:
+    """A thousand random events: appends, half lines, cuts, replacements, deletions."""
+    path, rng = tmp_path / "live.jsonl", random.Random(11)
+    follow, run, pending = Follow(path), 0, lines("run 0", range(8))
+    for _ in range(1000):
+        fate = rng.random()
+        if fate < 0.9 and pending:
+            append(path, pending.pop(0))
+        elif fate < 0.93:
+            run += 1
+            path.write_bytes(b"")
+            pending = lines(f"run {run}", range(8))
+            follow.poll()
+        elif fate < 0.96 and path.exists():
+            run += 1
+            new = tmp_path / "new"
+            new.write_bytes(b"")
+            new.rename(path)
+            follow = Follow(path) if rng.random() < 0.5 else follow
+            pending = lines(f"run {run}", range(8))
+            if rng.random() < 0.5:
+                follow.poll()
+        elif not pending:
+            run += 1
+            pending = lines(f"run {run}", range(8))
+        if rng.random() < 0.3:
+            follow.poll()
+    append(path, b"".join(pending))
+    follow.poll()
+    truth = {r.name: r.events for r in native.load(Source.of(path))}
+    found = {r.name: r.events for r in follow.runs(final=True)}
+    assert truth.keys() <= found.keys()
+    assert all(found[name].equals(events) for name, events in truth.items())
+
+
+def test_what_is_not_native_cannot_be_followed(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text('{"traceEvents": []}\n')
+    with pytest.raises(UnreadableError, match="cannot be followed"):
+        Follow(path).poll()
+    with pytest.raises(UnreadableError, match="no file that can grow"):
+        Follow(tmp_path).poll()
+
+
+def test_an_endless_line_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capture.follow, "LONGEST_LINE", 2000)
+    path = tmp_path / "live.jsonl"
+    path.write_bytes(b"".join(lines("a", range(2), end=False)))
+    follow = Follow(path)
+    follow.poll()
+    for _ in range(30):
+        append(path, b"x" * 1000)
+        follow.poll()
+    append(path, b"\n" + lines("a", range(2, 3))[2])
+    follow.poll()
+    (run,) = follow.runs()
+    assert kernels(follow) == 15 and {n.id: n.count for n in run.log.notices} == {"endless_line": 1}
