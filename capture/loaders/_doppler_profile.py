@@ -95,8 +95,8 @@ def _steps(blocks: Sequence[Block], numbers: Sequence[int | None], clock: Clock)
             rows.append(_prefill(clock, begin))
         elif block.phase == "decode":
             done = block.position if block.position is not None else done + (block.tokens or 0)
-            known = clock.prompt_tokens is not None and (whole or block.position is not None)
-            context = (clock.prompt_tokens or 0) + done if known else None
+            counted = whole or block.position is not None
+            context = clock.prompt_tokens + done if clock.prompt_tokens is not None and counted else None
             wall = _between(last, block.t) if whole else None
             rows.append(
                 _step(number, "decode", last if wall is not None else None, wall, block.tokens, context)
@@ -113,8 +113,7 @@ def _decode_begins(decode: Sequence[Block], clock: Clock) -> int | None:
 
 
 def _prefill(clock: Clock, decode_begins: int | None) -> dict[str, Any]:
-    known = decode_begins is not None and clock.ttft is not None
-    start = (decode_begins or 0) - (clock.ttft or 0) if known else None
+    start = None if decode_begins is None or clock.ttft is None else decode_begins - clock.ttft
     return _step(0, "prefill", start, clock.prefill, clock.prompt_tokens, clock.prompt_tokens)
 
 

@@ -3,7 +3,7 @@
 import csv
 from collections.abc import Iterator
 from sys import intern
-from typing import Final
+from typing import Final, NamedTuple
 
 import polars as pl
 
@@ -16,15 +16,25 @@ _ABSOLUTE: Final = (
 _PERCENT: Final = ("usage", "util", "rate", "occupancy", "(%)")
 _OF_MAXIMUM: Final = ("cpu_frequency", "gpu_mem_used")
 
-# start of func_type → kind, lens, category; python and unknown types nest, so they are spans
+
+class Role(NamedTuple):
+    """Where a function's time belongs."""
+
+    kind: str
+    lens: str
+    category: str | None
+
+
+# start of func_type → role; python and unknown types nest, so they are spans
 _TYPES: Final = (
-    ("gpu_memcpy", "kernel", "gpu", "copy"),
-    ("gpu", "kernel", "gpu", None),
-    ("oncpu", "kernel", "host", "host"),
-    ("runq", "kernel", "wait", "wait"),
-    ("cpu_sync", "kernel", "wait", "wait"),
-    ("disk", "kernel", "wall", "host"),
+    ("gpu_memcpy", Role("kernel", "gpu", "copy")),
+    ("gpu", Role("kernel", "gpu", None)),
+    ("oncpu", Role("kernel", "host", "host")),
+    ("runq", Role("kernel", "wait", "wait")),
+    ("cpu_sync", Role("kernel", "wait", "wait")),
+    ("disk", Role("kernel", "wall", "host")),
 )
+_NESTED: Final = Role("span", "wall", None)
 
 
 def unit_of(metric: str) -> tuple[str | None, float]:
@@ -41,17 +51,13 @@ def sample_unit(counter: str) -> str | None:
     return next((unit for word, unit in _ABSOLUTE if word in counter), None)
 
 
-def role_of(func_type: str) -> tuple[str, str, str | None]:
-    """kind, lens and category of a function of some type."""
-    found = next((role for start, *role in _TYPES if func_type.startswith(start)), ("span", "wall", None))
-    kind, lens, category = found
-    return kind or "span", lens or "wall", category
+def role_of(func_type: str) -> Role:
+    return next((role for start, role in _TYPES if func_type.startswith(start)), _NESTED)
 
 
-def role_columns(roles: list[tuple[str, str, str | None]]) -> list[pl.Series]:
+def role_columns(roles: list[Role]) -> list[pl.Series]:
     """Roles as columns of the event frame."""
-    names = ("kind", "lens", "category")
-    return [pl.Series(name, [r[i] for r in roles], dtype=pl.String) for i, name in enumerate(names)]
+    return [pl.Series(name, [getattr(r, name) for r in roles], dtype=pl.String) for name in Role._fields]
 
 
 def type_of(function: str, device: str) -> str:

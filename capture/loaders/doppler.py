@@ -25,7 +25,7 @@ _TITLE: Final = re.compile(
 )
 _REPORT: Final = "GPU Profile Report"
 _FRAME: Final = ("─", "Kernel ")
-_NEW_SESSION: Final = re.compile(r"^\[progress\].*\blaunching\b")
+_NEW_LAUNCH: Final = re.compile(r"^\[progress\].*\blaunching\b")
 _ROUNDING_NS: Final = 5_000  # half of the last printed digit of a row
 _ENVIRONMENT: Final = (
     "model", "device", "device_memory", "dtype", "kernel_path", "vocabulary",
@@ -34,7 +34,7 @@ _ENVIRONMENT: Final = (
 
 
 @dataclass
-class Session:
+class Draft:
     """What the log tells of one run."""
 
     meta: dict[str, Any] = field(default_factory=dict)
@@ -54,60 +54,58 @@ def sniff(head: Head) -> bool:
 
 def load(source: Source) -> list[Run]:
     log = source.log
-    runs = [_run(s, i, log) for i, s in enumerate(_sessions(source.text(), log)) if not s.empty]
+    runs = [_run(d, i, log) for i, d in enumerate(_drafts(source.text(), log)) if not d.empty]
     return [with_log(run, log) for run in runs]
 
 
-def _sessions(text: str, log: Log) -> Iterator[Session]:
-    session, title, block, at = Session(), "", None, 0
+def _drafts(text: str, log: Log) -> Iterator[Draft]:
+    draft, title, block, at = Draft(), "", None, 0
     for raw in text.split("\n"):
         if block is not None and raw and not raw.startswith("["):
             block = _continue(block, raw, log, at)
         elif raw.startswith("["):
             line = parse(raw)
-            if _starts_another(session, line, raw):
-                yield session
-                session = _after(session, line)
+            if _starts_another(draft, line, raw):
+                yield draft
+                draft = _after(draft, line)
             if line.message == _REPORT:
-                block = _open(session, title, line)
+                block = _open(draft, title, line)
             elif line.module == "Profile" and _TITLE.match(line.message):
                 title, block = line.message, None
             else:
-                _note(session, line, log)
+                _note(draft, line, log)
         at += len(raw) + 1
-    yield session
+    yield draft
 
 
-def _starts_another(session: Session, line: Line, raw: str) -> bool:
+def _starts_another(draft: Draft, line: Line, raw: str) -> bool:
     """A new launch, a new load, or a prefill after decoding or after the closing figures."""
-    if not session.blocks:
+    if not draft.blocks:
         return False
     if line.module == "Profile" and line.message.startswith("Prefill"):
-        return session.closed or session.blocks[-1].phase == "decode"
-    return bool(_NEW_SESSION.match(raw)) or (line.module == "Loader" and line.message.startswith("Loading:"))
+        return draft.closed or draft.blocks[-1].phase == "decode"
+    return bool(_NEW_LAUNCH.match(raw)) or (line.module == "Loader" and line.message.startswith("Loading:"))
 
 
-def _after(session: Session, line: Line) -> Session:
+def _after(draft: Draft, line: Line) -> Draft:
     """The next run; the same page repeats neither its device nor its kernel selections."""
     if line.module != "Profile":
-        return Session()
-    return Session(
-        {k: session.meta[k] for k in _ENVIRONMENT if k in session.meta}, [], [], session.selections
-    )
+        return Draft()
+    return Draft({k: draft.meta[k] for k in _ENVIRONMENT if k in draft.meta}, [], [], draft.selections)
 
 
-def _open(session: Session, title: str, line: Line) -> Block:
+def _open(draft: Draft, title: str, line: Line) -> Block:
     found = _TITLE.match(title)
     phase, tokens, position, again = None, None, None, False
     if found and found["prefill"]:
-        phase, again = "prefill", bool(session.blocks) and session.blocks[-1].phase == "prefill"
+        phase, again = "prefill", bool(draft.blocks) and draft.blocks[-1].phase == "prefill"
     elif found and (found["batch"] or found["step"]):
         phase, tokens = "decode", int(found["batch"] or 1)
         position = int(found["step"]) if found["step"] else None
     if found and found["layers"]:
-        session.meta["layers_only"] = True
+        draft.meta["layers_only"] = True
     block = Block(title.removesuffix(":") or _REPORT, phase, tokens, position, line.t, part_of_last=again)
-    session.blocks.append(block)
+    draft.blocks.append(block)
     return block
 
 
@@ -128,38 +126,38 @@ def _continue(block: Block, raw: str, log: Log, at: int) -> Block | None:
     return block
 
 
-def _note(session: Session, line: Line, log: Log) -> None:
+def _note(draft: Draft, line: Line, log: Log) -> None:
     """Keeps what a line outside the reports tells; counts it when that is nothing."""
     told = facts(line)
-    session.meta |= told
-    session.closed |= line.module in ("Perf", "Benchmark", "ok", "metrics")
+    draft.meta |= told
+    draft.closed |= line.module in ("Perf", "Benchmark", "ok", "metrics")
     sizes = memory(line)
-    session.rows += [
+    draft.rows += [
         {"kind": "memory", "name": name, "t": line.t, "bytes": size, "path": when}
         for name, size, when in sizes
     ]
     if chosen := selection(line):
-        session.selections = [*session.selections, chosen]
+        draft.selections = [*draft.selections, chosen]
     if line.path:
-        session.rows.append({"kind": "mark", "name": line.message, "t": line.t, "path": line.path})
+        draft.rows.append({"kind": "mark", "name": line.message, "t": line.t, "path": line.path})
     if told or sizes or line.path:
         log.read += 1
     elif line.message:
         log.note("other_lines", "lines of mere progress, not kept")
 
 
-def _run(session: Session, index: int, log: Log) -> Run:
-    clock = _clock(session.meta)
-    rows, guesses = events(session.blocks, clock)
-    _check(session, clock, log)
-    meta: dict[str, Any] = {**session.meta, **totals(session.blocks), "profiled": bool(session.blocks)}
-    if any(r["kind"] == "memory" for r in session.rows):
+def _run(draft: Draft, index: int, log: Log) -> Run:
+    clock = _clock(draft.meta)
+    rows, guesses = events(draft.blocks, clock)
+    _check(draft, clock, log)
+    meta: dict[str, Any] = {**draft.meta, **totals(draft.blocks), "profiled": bool(draft.blocks)}
+    if any(r["kind"] == "memory" for r in draft.rows):
         guesses.append("sizes: printed with few digits, 1 GB taken as 2^30 bytes")
     if guesses:
         meta["guess"] = guesses
-    frame = pl.DataFrame(rows + session.rows, SCHEMA)
+    frame = pl.DataFrame(rows + draft.rows, SCHEMA)
     name = str(meta.get("model", "doppler")) + (f" #{index + 1}" if index else "")
-    return build(name, meta, frame, log, _tables(session))
+    return build(name, meta, frame, log, _tables(draft))
 
 
 def _clock(meta: dict[str, Any]) -> Clock:
@@ -173,38 +171,38 @@ def _clock(meta: dict[str, Any]) -> Clock:
     return Clock(prompt_tokens=meta.get("prompt_tokens"), decoded=decoded, **times)
 
 
-def _check(session: Session, clock: Clock, log: Log) -> None:
+def _check(draft: Draft, clock: Clock, log: Log) -> None:
     """Says what the reports themselves show to be missing."""
-    if not session.blocks:
+    if not draft.blocks:
         return
     log.note("no_launches", NO_LAUNCHES)
-    if not is_whole(session.blocks, clock):
+    if not is_whole(draft.blocks, clock):
         message = "decoded tokens without a report: the log is cut or the profiler skips steps"
         log.note("steps_missing", message, severity="data_loss")
-    for block in session.blocks:
+    for block in draft.blocks:
         if block.total is None:
-            session.meta["truncated"] = True
+            draft.meta["truncated"] = True
             log.note("report_cut", "reports without their total: they are cut", severity="data_loss")
         elif abs(sum(dur for _, dur in block.rows) - block.total) > _ROUNDING_NS * (len(block.rows) + 1):
             log.note("rows_missing", "reports whose rows do not add up to their total", severity="data_loss")
-    if not session.closed:
-        session.meta["truncated"] = True
+    if not draft.closed:
+        draft.meta["truncated"] = True
         log.note("no_end", "the log ends before the run's closing figures", severity="data_loss")
 
 
-def _tables(session: Session) -> dict[str, pl.DataFrame]:
+def _tables(draft: Draft) -> dict[str, pl.DataFrame]:
     tables = {}
-    if session.blocks:
+    if draft.blocks:
         columns = {
-            "title": [b.title for b in session.blocks],
-            "tokens": pl.Series([b.tokens for b in session.blocks], dtype=pl.Int64),
-            "printed_ns": pl.Series([b.t for b in session.blocks], dtype=pl.Int64),
-            "total_ns": pl.Series([b.total for b in session.blocks], dtype=pl.Int64),
-            "rows": [len(b.rows) for b in session.blocks],
+            "title": [b.title for b in draft.blocks],
+            "tokens": pl.Series([b.tokens for b in draft.blocks], dtype=pl.Int64),
+            "printed_ns": pl.Series([b.t for b in draft.blocks], dtype=pl.Int64),
+            "total_ns": pl.Series([b.total for b in draft.blocks], dtype=pl.Int64),
+            "rows": [len(b.rows) for b in draft.blocks],
         }
         tables["reports"] = pl.DataFrame(columns)
-    if session.selections:
+    if draft.selections:
         tables["selections"] = pl.DataFrame(
-            session.selections, dict.fromkeys(("op", "variant", "reason"), pl.String)
+            draft.selections, dict.fromkeys(("op", "variant", "reason"), pl.String)
         )
     return tables

@@ -40,9 +40,8 @@ def sniff(head: Head) -> bool:
 
 def load(source: Source) -> list[Run]:
     text = source.text().lstrip()
-    names = [*header_of(text)]
-    if len(set(names)) != len(names):
-        names = [f"{n}_{i}" if n in names[:i] else n for i, n in enumerate(names)]
+    header = header_of(text)
+    names = [f"{n}_{i}" if n in header[:i] else n for i, n in enumerate(header)]
     rows = [cells for _, cells in csv_rows(text, source.log)][1:]
     frame = strings(names, rows)
     make = _cycles if set(names) >= _CYCLES else _counters
