@@ -7,6 +7,9 @@ from typing import Final, Protocol, cast
 # A command is one module here and one line in this table.
 VERBS: Final = {
     "open": "open saved profiles on the screen",
+    "live": "watch an engine decode, kernel by kernel",
+    "record": "the same without a screen",
+    "replay": "play a recording as if it were live",
     "diff": "what changed between two runs, with evidence; a gate for CI",
     "compare": "many runs in one matrix",
     "baseline": "keep a run under a name: baseline:NAME",

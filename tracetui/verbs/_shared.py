@@ -4,10 +4,14 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from capture.errors import PartialError, UsageError
 from capture.run import Run
 from tracetui.look import GROUPS, PERS, Look
+
+if TYPE_CHECKING:
+    from tracetui.ui.options import Options
 
 
 def input_options(parser: ArgumentParser, files: str = "+") -> None:
@@ -32,6 +36,22 @@ def look_options(parser: ArgumentParser) -> None:
     parser.add_argument("--lens", metavar="LENS", help="which stopwatch: gpu, wall, wait or host")
     parser.add_argument("--per", default="total", choices=PERS)
     parser.add_argument("--steps", metavar="FIRST:LAST", help="only these steps")
+
+
+def screen_options(parser: ArgumentParser) -> None:
+    parser.add_argument("--view", default="summary", help="the view to begin with")
+    parser.add_argument("--theme", choices=("dark", "light", "ansi"), help="colours of the screen")
+    parser.add_argument("--ascii", action="store_true", help="draw with ASCII characters only")
+    parser.add_argument("--no-clipboard", action="store_true", help="never write to the terminal's clipboard")
+
+
+def screen(args: Namespace, **more: Any) -> "Options":
+    """What the command line asks of the screen."""
+    from tracetui.ui.options import Options
+
+    return Options(
+        view=args.view, theme=args.theme, ascii=args.ascii, clipboard=not args.no_clipboard, **more
+    )
 
 
 def load(args: Namespace) -> list[Run]:

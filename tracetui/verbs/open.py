@@ -10,11 +10,8 @@ from tracetui.verbs import _shared
 def options(parser: ArgumentParser) -> None:
     _shared.input_options(parser, "*")
     _shared.look_options(parser)
-    parser.add_argument("--view", default="summary", help="the view to begin with")
     parser.add_argument("--follow", action="store_true", help="keep reading a file that grows")
-    parser.add_argument("--theme", choices=("dark", "light", "ansi"), help="colours of the screen")
-    parser.add_argument("--ascii", action="store_true", help="draw with ASCII characters only")
-    parser.add_argument("--no-clipboard", action="store_true", help="never write to the terminal's clipboard")
+    _shared.screen_options(parser)
 
 
 def run(args: Namespace) -> int:
@@ -25,22 +22,10 @@ def run(args: Namespace) -> int:
         return _recordings()
     if not _shared.has_screen():
         return _summary(args)
-    from tracetui.ui.app import Options
     from tracetui.ui.app import run as show
 
-    return show(
-        args.files,
-        Options(
-            view=args.view,
-            run=args.which,
-            look=_shared.look(args),
-            follow=args.follow,
-            theme=args.theme,
-            ascii=args.ascii,
-            clipboard=not args.no_clipboard,
-            cache=not args.no_cache,
-        ),
-    )
+    look, cache = _shared.look(args), not args.no_cache
+    return show(args.files, _shared.screen(args, run=args.which, look=look, follow=args.follow, cache=cache))
 
 
 def _summary(args: Namespace) -> int:

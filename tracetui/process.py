@@ -1,0 +1,141 @@
+"""An engine as the explorer knows it: a command line that appends event lines to a file."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, Final
+
+from capture.errors import EngineError
+from capture.text import clean
+
+STDERR_KEPT: Final = 64 << 10
+PATIENCE: Final = 3.0  # seconds between asking an engine to end and ending it
+OUT: Final = "TRACETUI_OUT"
+
+
+def bundled(arguments: Sequence[str], out: Path) -> list[str]:
+    """The command line of the engine that comes with the explorer."""
+    return [sys.executable, "-m", "engines", "--out", str(out), "--die-with-parent", *arguments]
+
+
+def surroundings(out: Path) -> dict[str, str]:
+    """The environment of a foreign program: where the lines go, and what makes plain PyTorch write them."""
+    hook = str(Path(sys.modules["capture"].__path__[0]) / "record" / "site")
+    paths = [hook, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    return {**os.environ, OUT: str(out.absolute()), "PYTHONPATH": os.pathsep.join(paths)}
+
+
+class Engine:
+    """A running engine: its command channel, the end of its stderr, and the sentence when it dies."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+        self.command = list(command)
+        try:
+            self._child = subprocess.Popen(
+                self.command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env=dict(environment) if environment is not None else None,
+                start_new_session=True,
+            )
+        except OSError as e:
+            raise EngineError(
+                f"{clean(self.command[0])} cannot be started", why=os.strerror(e.errno or 0)
+            ) from None
+        self._said: deque[bytes] = deque()
+        self._kept = 0
+        self._asked_to_end = False
+        reader = threading.Thread(
+            target=self._listen, args=(self._child.stdout,), daemon=True, name="engine output"
+        )
+        reader.start()
+        self._reader = reader
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    @property
+    def running(self) -> bool:
+        return self._child.poll() is None
+
+    @property
+    def returncode(self) -> int | None:
+        return self._child.poll()
+
+    def send(self, order: Mapping[str, Any]) -> bool:
+        """One JSON line to the engine; false where it no longer listens."""
+        if self._child.stdin is None or not self.running:
+            return False
+        try:
+            self._child.stdin.write(json.dumps(order).encode() + b"\n")
+            self._child.stdin.flush()
+        except (OSError, ValueError):
+            return False
+        return True
+
+    def stop(self) -> None:
+        """Asks the engine to end, then tells it, then ends its whole group; no orphan stays."""
+        self._asked_to_end = True
+        self.send({"do": "quit"})
+        for number in (None, signal.SIGTERM, signal.SIGKILL):
+            if number is not None:
+                self._signal(number)
+            if self._wait(PATIENCE):
+                break
+        self._signal(signal.SIGKILL)
+        self._reader.join(1.0)
+
+    def last_words(self, lines: int = 20) -> list[str]:
+        """The end of what the engine printed, cleaned."""
+        text = b"".join(tuple(self._said)).decode("utf-8", "replace")
+        return [clean(line, 2000) for line in text.splitlines() if line.strip()][-lines:]
+
+    def obituary(self) -> str:
+        """Why the engine is no more, in a sentence; empty while it runs or when it ended as it should."""
+        code = self.returncode
+        if code is None or code == 0 or self._asked_to_end:
+            return ""
+        if code < 0:
+            return f"the engine was ended by {_signal_name(-code)}{_suspicion(-code)}"
+        words = self.last_words(1)
+        return f"the engine ended with exit code {code}" + (f": {words[0]}" if words else "")
+
+    def _wait(self, seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while self.running and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return not self.running
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._child.pid, number)
+
+    def _listen(self, stream: IO[bytes] | None) -> None:
+        """Keeps the last 64 KiB of what the engine prints, whatever it prints."""
+        while stream is not None and (chunk := os.read(stream.fileno(), 4096)):
+            self._said.append(chunk)
+            self._kept += len(chunk)
+            while self._kept > STDERR_KEPT:
+                self._kept -= len(self._said.popleft())
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _suspicion(number: int) -> str:
+    reasons = {signal.SIGKILL: ", probably for want of memory", signal.SIGSEGV: ", a fault in native code"}
+    return next((words for known, words in reasons.items() if known == number), "")

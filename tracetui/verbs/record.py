@@ -1,0 +1,123 @@
+"""`tracetui record`: live without a screen; progress on stderr, the summary on stdout."""
+
+import shutil
+import sys
+import time
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+import polars as pl
+
+from capture.errors import EngineError, UsageError
+from capture.follow import Follow
+from capture.run import Run
+from tracetui.process import Engine, bundled, surroundings
+from tracetui.verbs import _shared
+
+STEPS = 64
+EVERY = 0.5  # seconds between two words of progress
+
+
+def options(parser: ArgumentParser) -> None:
+    engine_options(parser)
+    parser.add_argument("--quiet", action="store_true", help="no progress, no summary")
+
+
+def engine_options(parser: ArgumentParser) -> None:
+    """What the engine is asked; a command after -- takes its place."""
+    parser.add_argument("--model", default="gemma-3-1b")
+    parser.add_argument("--weights", default="auto", help="auto, random or a folder")
+    parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda", "mps", "xpu"))
+    parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--prompt")
+    parser.add_argument("--steps", type=int, help=f"decode steps; {STEPS} without a screen")
+    parser.add_argument("--context", type=int, help="begin this deep into a context")
+    parser.add_argument("--batch", type=int, help="sequences decoded at once")
+    parser.add_argument("--tokens-per-report", type=int, help="tokens that one step row stands for")
+    parser.add_argument("--temperature", type=float)
+    parser.add_argument("--top-k", type=int)
+    parser.add_argument("--top-p", type=float)
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--capture", choices=("spans", "windows", "continuous"))
+    parser.add_argument("--slow", metavar="OP:FACTOR", help="slow one op down, to try the diff on")
+    parser.add_argument("-o", "--output", metavar="FILE", help="where the recording goes")
+    parser.add_argument(
+        "command", nargs="*", metavar="-- CMD", help="any program instead of the bundled engine"
+    )
+
+
+def engine(args: Namespace, out: Path) -> Engine:
+    """Starts what was asked for; its lines go to `out`."""
+    if args.command:
+        return Engine(args.command, surroundings(out))
+    return Engine(bundled(arguments(args), out))
+
+
+def arguments(args: Namespace) -> list[str]:
+    """The engine's options, those that were given."""
+    names = (
+        "model", "weights", "device", "dtype", "prompt", "steps", "context", "batch", "tokens_per_report",
+        "temperature", "top_k", "top_p", "seed", "threads", "capture", "slow",
+    )  # fmt: skip
+    given = ((name, getattr(args, name)) for name in names)
+    return [part for name, v in given if v is not None for part in (f"--{name.replace('_', '-')}", str(v))]
+
+
+def place(args: Namespace) -> Path:
+    """Where the recording goes: as asked, else among the recordings."""
+    from capture.places import new_recording
+
+    if args.output is None:
+        return new_recording(Path(args.command[0]).name if args.command else args.model)
+    out = Path(args.output)
+    if out.exists() and out.stat().st_size:
+        raise UsageError(f"{out} is there already", todo="choose another file with -o, or remove it")
+    return out
+
+
+def run(args: Namespace) -> int:
+    if args.steps is None and not args.command:
+        args.steps = STEPS
+        _shared.say(f"recording {STEPS} decode steps (--steps changes that)")
+    out = place(args)
+    running = engine(args, out)
+    try:
+        runs = _watch(running, out, args.quiet)
+    finally:
+        running.stop()
+    _shared.say(f"recorded {out}")
+    if died := running.obituary():
+        raise EngineError(died, todo=f"what was recorded opens: tracetui open {out}")
+    if not args.quiet and runs:
+        from tracetui.look import Look
+        from tracetui.report import report
+        from tracetui.views import view
+
+        width = shutil.get_terminal_size((120, 40)).columns
+        sys.stdout.write(report(view("summary"), runs, Look(), "table", width=width))
+    return 0
+
+
+def _watch(running: Engine, out: Path, quiet: bool) -> list[Run]:
+    """Follows the file until the engine ends, telling what it is doing."""
+    follow, told = Follow(out), ""
+    while running.running:
+        time.sleep(EVERY)
+        if follow.poll() and not quiet:
+            told = _progress(follow.runs(), told)
+    follow.poll()
+    return follow.runs(final=True)
+
+
+def _progress(runs: list[Run], told: str) -> str:
+    """The steps so far, else the last word of the engine's status; told once."""
+    if not runs:
+        return told
+    events = runs[-1].events
+    steps = events.filter(pl.col("kind") == "step").height
+    status = events.filter(pl.col("path") == "status") if runs[-1].has("path") else events.clear()
+    word = f"{steps} steps" if steps else str(status["name"][-1]) if status.height else ""
+    if word and word != told:
+        _shared.say(word)
+    return word
