@@ -1,10 +1,12 @@
 """What the tests share: where the fixtures and the larger samples lie."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 FIXTURES = Path(__file__).parent / "fixtures"
+GOLDEN = Path(__file__).parent / "tracetui" / "golden"
 SHARED = Path(__file__).parent.parent.parent / "shared"
 
 
@@ -21,3 +23,23 @@ def seed(number: int) -> Path:
     if not found:
         pytest.skip(f"seed {number} is not beside this checkout")
     return found[0]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden", action="store_true", help="write the golden texts anew, then read the diff"
+    )
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Compares a text with the golden one of that name."""
+
+    def compare(name: str, text: str) -> None:
+        path = GOLDEN / f"{name}.txt"
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        assert text == path.read_text()
+
+    return compare

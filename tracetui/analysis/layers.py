@@ -12,6 +12,8 @@ _DEVIATION = 1.4826  # of a normal distribution, in median absolute deviations
 def layer_table(run: Run, look: Look, column: str) -> pl.DataFrame:
     """One row a layer and op: its time, per token where tokens are known, and how far it is from the rest."""
     rows = select.with_group(run, select.timed(run, look), column).filter(pl.col("layer").is_not_null())
+    if column == "step":
+        rows = rows.filter(pl.col("step").is_not_null())
     count = pl.col("count").fill_null(1).sum() if run.has("count") else pl.len()
     sums = rows.group_by("layer", column).agg(
         count.cast(pl.Int64).alias("count"), pl.col("dur").sum().alias("total_ns")

@@ -44,7 +44,7 @@ def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
     """As many of the four parts as there is room for, the distribution first."""
     if answer.rows.is_empty():
         return []
-    lines = [_statistics(answer), ink.line(), ink.line(("distribution", "title"))]
+    lines = [*_statistics(answer), ink.line(), ink.line(("distribution", "title"))]
     lines += _histogram(answer, Size(size.width, max(5, min(10, size.height // 4)), size.ascii))
     left = size.height - len(lines)
     if left >= 11:
@@ -56,19 +56,19 @@ def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
     left = size.height - len(lines)
     if left >= 4:
         lines += [ink.line(), *ink.table(answer.rows, Size(size.width, left - 1, size.ascii))]
-    return lines
+    return ink.clip(lines, size)
 
 
-def _statistics(answer: Answer) -> Line:
+def _statistics(answer: Answer) -> list[Line]:
+    """Two lines: how much, and how it is spread."""
     row = answer.parts["statistics"].row(0, named=True)
-    return ink.line(
-        *(
-            part
-            for c in _TOLD
-            if row[c] is not None
-            for part in ((units.heading(c) + " ", "dim"), units.cell(c, row[c]) + "  ")
-        )
-    )
+    lines = []
+    for columns in (_TOLD[:3], _TOLD[3:]):
+        known = [c for c in columns if row[c] is not None]
+        spans = ((units.heading(c) + " ", "dim") for c in known)
+        values = (units.cell(c, row[c]) + "  " for c in known)
+        lines.append(ink.line(*(part for pair in zip(spans, values, strict=True) for part in pair)))
+    return [ln for ln in lines if ln]
 
 
 def _histogram(answer: Answer, size: Size) -> list[Line]:

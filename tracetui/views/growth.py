@@ -105,7 +105,8 @@ def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
     table = ink.table(answer.rows, room, (*answer.key, *SHOWN), look.cursor[0])
     picture = Size(size.width, size.height - len(table), size.ascii)
     axis = answer.rows["axis"][0] if "axis" in answer.rows.columns else "step"
-    return [*table, *ink.chart(_series(answer, look), picture, x_label=str(axis), y_text=units.duration)]
+    chart = ink.chart(_series(answer, look), picture, x_label=str(axis), y_text=units.duration)
+    return ink.clip([*table, *chart], size)
 
 
 def _series(answer: Answer, look: Look) -> dict[str, list[ink.Point]]:

@@ -56,6 +56,22 @@ def line(*parts: Span | str | tuple[str, str]) -> Line:
     )
 
 
+def clip(lines: Sequence[Line], size: Size) -> list[Line]:
+    """A drawing cut to its size."""
+    return [_clipped(ln, size.width) for ln in lines[: size.height]]
+
+
+def _clipped(ln: Line, room: int) -> Line:
+    if sum(wide(s.text) for s in ln) <= room:
+        return ln
+    out = []
+    for span in ln:
+        text = _cut(span.text, room)
+        out.append(Span(text, span.style))
+        room -= wide(text)
+    return tuple(s for s in out if s.text)
+
+
 def plain(lines: Sequence[Line]) -> str:
     """A drawing as text without styles."""
     return "\n".join("".join(span.text for span in ln).rstrip() for ln in lines)

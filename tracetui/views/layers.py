@@ -13,7 +13,7 @@ from tracetui.look import Look
 from tracetui.views import Answer, Focus, View, ink
 from tracetui.views.ink import Line, Size
 
-NAMED: Final = 8  # odd cells that a note names at most
+NAMED: Final = 8  # odd layers that a note names at most
 
 
 def layers(runs: Sequence[Run], look: Look) -> Answer:
@@ -34,12 +34,19 @@ def _column(run: Run, look: Look) -> str:
 def _notes(table: pl.DataFrame, column: str) -> list[str]:
     per = "token" if table["per_token_ns"].null_count() == 0 else "whole run"
     said = [f"each cell is per {per}; colours compare the layers of one {column}"]
-    odd = table.filter("odd").sort(pl.col("deviation").abs(), descending=True, nulls_last=False)
-    if odd.height:
-        cells = ", ".join(f"layer {r['layer']} {r[column]}" for r in odd.head(NAMED).iter_rows(named=True))
-        more = f" and {odd.height - NAMED} more" if odd.height > NAMED else ""
-        said.append(f"unlike the other layers: {cells}{more}")
+    odd = table.filter("odd").group_by("layer").agg(column).sort("layer").rows()
+    if odd:
+        said.append(
+            "unlike the other layers: " + ", ".join(_odd(n, where, column) for n, where in odd[:NAMED])
+        )
     return said
+
+
+def _odd(layer: int, where: list[Any], column: str) -> str:
+    """layer 3 in mlp.down, attn.out; beyond three only how many."""
+    if len(where) > 3:
+        return f"layer {layer} in {len(where)} {column}s"
+    return f"layer {layer} in {', '.join(f'step {w}' if column == 'step' else str(w) for w in sorted(where, key=str))}"
 
 
 def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
@@ -56,7 +63,7 @@ def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
     top = max(0, min(row - (size.height - 3) // 2, len(downs) - (size.height - 3)))
     cells = {(r["layer"], r[answer.key[1]]): r for r in answer.rows.iter_rows(named=True)}
     bounds = {a: _bounds(cells, downs, a) for a in shown}
-    head = ink.line(("layer ", "title"), *((_heading(a, wide, size), "title") for a in shown))
+    head = ink.line(("layer ", "title"), (_headings(shown, wide, size), "title"))
     body = [
         ink.line(
             (f"{down!s:>5} ", "dim"),
@@ -67,7 +74,8 @@ def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
         )
         for down in downs[top : top + max(1, size.height - 3)]
     ]
-    return [head, *body, ink.line(), _told(cells.get((downs[row], acrosses[place])), answer.key[1])]
+    told = _told(cells.get((downs[row], acrosses[place])), answer.key[1])
+    return ink.clip([head, *body, ink.line(), told], size)
 
 
 def _axes(answer: Answer) -> tuple[list[Any], list[Any]]:
@@ -90,8 +98,8 @@ def _bounds(
 ) -> tuple[float, float]:
     values = [float(cells[d, across]["total_ns"]) for d in downs if (d, across) in cells]
     low, high = min(values), max(values)
-    level = max(high, 1.0)
-    return (low, high) if high - low > 0.1 * level else (high - 0.1 * level, high)
+    middle, least = (low + high) / 2, 0.05 * max(high, 1.0)
+    return min(low, middle - least), max(high, middle + least)
 
 
 def _cell(
@@ -106,8 +114,13 @@ def _cell(
     return ink.Span(text + ("!" if cell["odd"] else " "), style)
 
 
-def _heading(across: Any, wide: int, size: Size) -> str:
-    return ink.fit("–" if across is None else str(across), wide - 1, ascii=size.ascii) + " "
+def _headings(shown: Sequence[Any], wide: int, size: Size) -> str:
+    """A label over each cell; numbers wider than their cell stand over every second, third … one."""
+    labels = ["–" if a is None else str(a) for a in shown]
+    every = 1
+    if all(isinstance(a, int) for a in shown):
+        every = -(-(max(map(len, labels)) + 1) // wide)
+    return "".join(ink.fit(label, every * wide - 1, ascii=size.ascii) + " " for label in labels[::every])
 
 
 def _told(cell: dict[str, Any] | None, column: str) -> Line:

@@ -1,6 +1,6 @@
 """Summary: what ran, how fast, where the time went, and what this source cannot tell."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import polars as pl
@@ -16,6 +16,8 @@ _TITLES: Final = {
     "phase": "time by phase", "category": "time by category", "op": "time by op", "name": "top kernels",
     "unknown": "what this source cannot tell",
 }  # fmt: skip
+_BY_WEIGHT: Final = ("category", "name", "phase", "unknown", "op")  # what a small screen keeps longest
+MOST_BARS: Final = 10
 
 
 def summary(runs: Sequence[Run], look: Look) -> Answer:
@@ -35,13 +37,29 @@ def _unknown(run: Run) -> pl.DataFrame:
 
 
 def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
-    """Facts first, then bars, each part with its title; a small screen gets fewer bars."""
+    """Facts first, then bars, each part with its title; a small screen gets fewer bars and parts."""
     parts = {str(p): f for (p,), f in answer.rows.group_by("part", maintain_order=True)}
     lines = _facts(parts.pop("run", answer.rows.head(0)), size)
-    for part, rows in parts.items():
+    chosen, most = _fitting(parts, size.height - len(lines))
+    for part in (p for p in parts if p in chosen):
+        rows = parts[part]
         lines += [ink.line(), ink.line((_TITLES[part], "title"))]
-        lines += _bars(rows, size) if rows["total_ns"].null_count() == 0 else _texts(rows)
-    return lines
+        lines += _texts(rows) if part == "unknown" else _bars(rows, Size(size.width, most, size.ascii))
+    return ink.clip(lines, size)
+
+
+def _fitting(parts: Mapping[str, pl.DataFrame], room: int) -> tuple[list[str], int]:
+    """The parts that fit, and how many bars each may have."""
+    chosen = [p for p in _BY_WEIGHT if p in parts]
+    while chosen:
+        for most in range(MOST_BARS, 2, -1):
+            if (
+                sum(2 + (parts[p].height if p == "unknown" else min(most, parts[p].height)) for p in chosen)
+                <= room
+            ):
+                return chosen, most
+        chosen.pop()
+    return [], 0
 
 
 def _facts(rows: pl.DataFrame, size: Size) -> list[Line]:
@@ -63,9 +81,8 @@ def _facts(rows: pl.DataFrame, size: Size) -> list[Line]:
 
 
 def _bars(rows: pl.DataFrame, size: Size) -> list[Line]:
-    room = Size(size.width, 10 if size.height >= 40 else 5, size.ascii)
     return ink.bars(
-        rows["total_ns"].to_list(), rows["name"].to_list(), room, units.duration, rows["share"].to_list()
+        rows["total_ns"].to_list(), rows["name"].to_list(), size, units.duration, rows["share"].to_list()
     )
 
 

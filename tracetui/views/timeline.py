@@ -51,7 +51,7 @@ def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
             here = i == look.cursor[0]
             lines.append(_busy(answer.parts["cells"], lane, kind, width, size, here))
             lines.append(_names(answer.parts["names"], lane, kind, (low, high), width, size))
-    return lines
+    return ink.clip(lines, size)
 
 
 def _ruler(low: int, high: int, width: int) -> Line:

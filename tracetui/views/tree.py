@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import polars as pl
+
 from capture.run import Run
 from tracetui.analysis import select
 from tracetui.analysis.tree import MOST_NESTED, lens_of_scopes, stated, tree_table
@@ -14,7 +16,7 @@ def tree(runs: Sequence[Run], look: Look) -> Answer:
     by_path = stated(run)
     if not by_path and not select.on_timeline(run, ("span", "kernel")):
         said = "this source tells neither path nor t; the tree view needs one of them"
-        return Answer(tree_table(run, look), (said,), missing=("path", "t"))
+        return Answer(pl.DataFrame(), (said,), missing=("path", "t"))
     table = tree_table(run, look)
     if table.is_empty():
         return Answer(table, (select.NOTHING,), key=("path",))

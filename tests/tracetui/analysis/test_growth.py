@@ -1,0 +1,114 @@
+"""Laws and growth against numpy's least squares and planted figures."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from capture.loaders import load_all
+from tests.conftest import seed
+from tests.tracetui.runs import decode, made
+from tracetui.analysis import laws
+from tracetui.analysis.growth import growth, stretches
+from tracetui.look import Look
+from tracetui.views import ask, view
+
+
+def fitted(y: list[float] | np.ndarray, x: list[float] | np.ndarray | None = None) -> dict[str, object]:
+    xs = np.arange(len(y), dtype=float) if x is None else np.asarray(x, dtype=float)
+    points = pl.DataFrame({"row": ["r"] * len(y), "x": xs, "y": np.asarray(y, dtype=float)})
+    (found,) = laws.fit(points).to_dicts()
+    return found
+
+
+def test_a_line_is_the_least_squares_line() -> None:
+    random = np.random.default_rng(3)
+    x = np.arange(10, 210, 4.0)
+    y = 500 + 7 * x + random.normal(0, 20, x.size)
+    found = fitted(y, x)
+    (slope, offset), cov = np.polyfit(x, y, 1, cov=True)
+    rest = y - slope * x - offset
+    assert found["slope"] == pytest.approx(slope, rel=1e-9)
+    assert found["intercept"] == pytest.approx(offset, rel=1e-9)
+    assert found["slope_se"] == pytest.approx(np.sqrt(cov[0, 0]), rel=1e-9)
+    assert found["r2"] == pytest.approx(1 - (rest**2).sum() / ((y - y.mean()) ** 2).sum(), rel=1e-9)
+    assert found["law"] == "linear"
+
+
+def test_laws_of_planted_series() -> None:
+    random = np.random.default_rng(5)
+    steps = np.arange(60)
+    assert fitted(100 + random.normal(0, 1, 60))["law"] == "flat"
+    assert fitted(np.where(steps < 40, 100, 150) + random.normal(0, 1, 60))["law"] == "step"
+    assert fitted(100 + random.normal(0, 40, 60))["law"] == "noisy"
+    assert fitted(300 - 3.0 * steps)["law"] == "linear"
+    assert fitted([5.0, 6.0, 7.0])["law"] is None
+
+
+def test_a_spike_bends_no_line_and_is_an_outlier() -> None:
+    x = np.arange(50.0)
+    y = 100 + 2 * x
+    clean = fitted(y)
+    y[[20, 21, 40]] *= 4
+    found = fitted(y)
+    assert (found["slope"], found["law"]) == (pytest.approx(clean["slope"]), "linear")
+    points = pl.DataFrame({"row": ["r"] * 50, "x": x, "y": y})
+    judged = laws.judge(points, laws.fit(points))
+    assert judged.filter("outlier")["x"].to_list() == [20, 21, 40]
+
+
+def test_growth_of_a_planted_decode() -> None:
+    run = decode(steps=40, layers=4, spike=17)
+    found = growth(run, Look(), "op")
+    by_op = {r["op"]: r for r in found.rows.to_dicts()}
+    attention, down = by_op["attn.core"], by_op["mlp.down"]
+    assert (attention["steps"], attention["tokens"], attention["name"]) == (40, 80, "attention")
+    # 4 layers · 10 µs a context token, over 2 tokens a step
+    assert attention["slope_ns_per_1k"] == pytest.approx(4 * 10_000 / 2 * 1000)
+    assert attention["law"] == "linear" and attention["r2"] == pytest.approx(1)
+    assert attention["first_ns"] == 4 * (100 + 10 * 12) * 1000 / 2
+    assert attention["last_ns"] == 4 * (100 + 10 * 90) * 1000 / 2
+    assert (down["law"], down["outliers"], attention["outliers"]) == ("flat", "17", None)
+    assert attention["share_first"] == pytest.approx(220 / 640)
+    # attention takes 200 + 20 · step µs beside 420 µs: it reaches half at step 11
+    assert attention["half_step"] == 11
+    assert found.axis == "context"
+
+
+def test_slow_steps_are_named_with_what_was_slow() -> None:
+    answer = ask(view("growth"), [decode(steps=40, spike=17)], Look())
+    (note,) = [n for n in answer.notes if n.startswith("step 17")]
+    assert "mlp.down 3.0×" in note and "norm 3.0×" in note
+    assert "attn.core on the line" in note
+
+
+def test_without_context_tokens_are_the_axis_and_without_tokens_the_step() -> None:
+    steps = [{"kind": "step", "name": "s", "step": s, "tokens": 2, "phase": "decode"} for s in range(1, 9)]
+    rows = [
+        {"kind": "kernel", "name": "a", "dur": 100 * s, "step": s, "phase": "decode"} for s in range(1, 9)
+    ]
+    by_tokens = growth(made([*steps, *rows]), Look(), "name")
+    assert by_tokens.axis == "tokens"
+    assert by_tokens.rows["slope_ns_per_1k"][0] == pytest.approx(50 / 2 * 1000)  # 50 ns a token each 2 tokens
+    by_steps = growth(made(rows), Look(), "name")
+    assert by_steps.axis == "step"
+    assert by_steps.rows["slope_ns_per_1k"][0] == pytest.approx(100 * 1000)
+
+
+def test_stretches() -> None:
+    assert stretches(pl.Series([27, 28, 39, 54, 55, 56])) == "27–28, 39, 54–56"
+
+
+def test_the_doppler_log() -> None:
+    (run,) = load_all([seed(2)])
+    answer = ask(view("growth"), [run], Look())
+    (attention,) = answer.rows.filter(pl.col("op") == "attn.core").to_dicts()
+    assert (attention["steps"], attention["tokens"], attention["half_step"]) == (64, 255, 45)
+    assert (attention["first_ns"], attention["last_ns"]) == (5_192_500, 114_823_333)
+    assert attention["law"] == "linear" and attention["r2"] > 0.999
+    assert abs(attention["slope_ns_per_1k"] / 1e6 - 439.9) <= 1
+    assert round(attention["share_first"], 3) == 0.060 and round(attention["share_last"], 3) == 0.580
+    slow = [n for n in answer.notes if n.startswith("step ")]
+    assert [n.split(":")[0] for n in slow] == ["step 27–28", "step 39", "step 54–55"]
+    assert all("attn.core" in n.split(";")[1] for n in slow)
+    assert "mlp.down 1.03–1.10×" in slow[2] and "norm 2.5–5.4×" in slow[2]
+    assert any("37,092.20 ms of decode, 91.7%" in n for n in answer.notes)

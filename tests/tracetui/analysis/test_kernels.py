@@ -1,0 +1,125 @@
+"""Kernel statistics against numpy and sums on paper."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from capture.errors import UsageError
+from tests.tracetui.runs import MS, aggregates, decode, made
+from tracetui.analysis import select
+from tracetui.analysis.kernels import kernel_table
+from tracetui.look import GROUPS, Look
+
+
+def row(table: pl.DataFrame, **key: object) -> dict[str, object]:
+    (found,) = table.filter(pl.col(k).cast(pl.String) == str(v) for k, v in key.items()).to_dicts()
+    return found
+
+
+def test_percentiles_are_those_of_numpy() -> None:
+    random = np.random.default_rng(7)
+    durs = {
+        name: random.gamma(2, 1e5, n).astype(int) for name, n in (("a", 1), ("b", 2), ("c", 101), ("d", 400))
+    }
+    run = made([{"name": n, "dur": int(d), "t": i} for n, ds in durs.items() for i, d in enumerate(ds)])
+    table = kernel_table(run, Look())
+    for name, values in durs.items():
+        got = row(table, name=name)
+        for q in (50, 95, 99):
+            expected = np.percentile(values, q, method="linear")
+            assert abs(got[f"p{q}_ns"] - expected) <= 0.5  # type: ignore[operator]
+        assert (got["min_ns"], got["max_ns"]) == (values.min(), values.max())
+        assert (got["count"], got["total_ns"]) == (values.size, values.sum())
+        assert abs(got["mean_ns"] - values.mean()) <= 0.5  # type: ignore[operator]
+
+
+def test_shares_add_up_from_the_largest() -> None:
+    table = kernel_table(made([{"name": n, "dur": d} for n, d in (("a", 1), ("b", 3), ("c", 4))]), Look())
+    assert table["name"].cast(pl.String).to_list() == ["c", "b", "a"]
+    assert table["share"].to_list() == [0.5, 0.375, 0.125]
+    assert table["cumulative_share"].to_list() == [0.5, 0.875, 1.0]
+
+
+def test_aggregates_have_no_percentiles_but_those_printed() -> None:
+    table = kernel_table(aggregates(), Look())
+    gemm, softmax = row(table, name="gemm"), row(table, name="softmax")
+    assert (gemm["count"], gemm["total_ns"], gemm["mean_ns"], gemm["max_ns"]) == (4, 1000, 250, 400)
+    assert gemm["p95_ns"] is None and gemm["p50_ns"] is None and gemm["min_ns"] is None
+    assert (softmax["count"], softmax["mean_ns"], softmax["p95_ns"]) == (5, 100, 150)
+
+
+def test_sums_of_steps_have_no_percentiles() -> None:
+    rows = [{"name": n, "dur": d, "step": s} for s in range(5) for n, d in (("a", 5), ("b", 7))]
+    run = made(rows)
+    assert select.step_sums(run)
+    assert row(kernel_table(run, Look()), name="a")["p50_ns"] is None
+    twice = made([*rows, {"name": "a", "dur": 6, "step": 0}])
+    assert not select.step_sums(twice)
+    assert row(kernel_table(twice, Look()), name="a")["max_ns"] == 6
+
+
+def test_per_step_and_per_token() -> None:
+    run = decode(steps=4)
+    decoded = Look(phase="decode", group="op")
+    down = 4 * 4 * 400_000  # steps · layers · ns
+    for per, by in (("total", 1), ("step", 4), ("token", 8)):
+        got = row(kernel_table(run, Look(phase="decode", group="op", per=per)), op="mlp.down")  # type: ignore[arg-type]
+        assert (got["total_ns"], got["count"]) == (down // by, 16 / by)
+    assert kernel_table(run, decoded).schema["count"] == pl.Int64
+
+
+def test_every_grouping_holds_all_the_time() -> None:
+    run = decode(steps=4)
+    total = run.events.filter(pl.col("kind") == "kernel")["dur"].sum()
+    for group in GROUPS:
+        assert kernel_table(run, Look(group=group))["total_ns"].sum() == total
+
+
+def test_lens_phase_window_filter_and_focus_narrow() -> None:
+    rows = [
+        {"name": n, "dur": d, "lens": x, "phase": p, "step": s}
+        for n, d, x, p, s in (
+            ("gemm", 1, "gpu", "prefill", 0), ("gemm", 2, "gpu", "decode", 1),
+            ("norm", 4, "gpu", "decode", 2),            ("gemm", 8, "wall", "decode", 1),
+        )
+    ]  # fmt: skip
+    run = made(rows)
+
+    def total(**look: object) -> int:
+        return int(kernel_table(run, Look(**look))["total_ns"].sum())  # type: ignore[arg-type]
+
+    assert total() == 7
+    assert total(lens="wall") == 8
+    assert total(phase="decode") == 6
+    assert total(window=(1, 1)) == 2
+    assert total(filter="^NORM".lower()) == 4
+    assert total(focus=(("name", "gemm"), ("phase", "decode"))) == 2
+    assert total(filter="nothing") == 0
+    with pytest.raises(UsageError):
+        total(lens="sun")
+    with pytest.raises(UsageError):
+        total(filter="(")
+
+
+def test_a_trend_is_per_token_and_leaves_the_prefill_out() -> None:
+    run = decode(steps=6, layers=1)
+    trend = row(kernel_table(run, Look(group="op")), op="attn.core")["trend"]
+    assert trend == [(100 + 10 * (10 + 2 * s)) * 1000 / 2 for s in range(1, 7)]
+
+
+def test_a_trend_keeps_gaps_where_nothing_ran() -> None:
+    run = made(
+        [{"name": n, "dur": 5, "step": s} for n, steps in (("a", (0, 1, 2)), ("b", (1,))) for s in steps]
+    )
+    assert row(kernel_table(run, Look()), name="b")["trend"] == [None, 5.0, None]
+
+
+def test_a_label_stands_only_where_the_group_agrees() -> None:
+    table = kernel_table(decode(steps=2, layers=2), Look())
+    got = row(table, name="ffn_down")
+    assert (got["op"], got["layer"], got["phase"], got["lens"]) == ("mlp.down", None, None, "gpu")
+
+
+def test_equal_totals_stand_in_the_order_of_names() -> None:
+    run = made([{"name": n, "dur": 2 * MS} for n in ("c", "a", "b")])
+    assert kernel_table(run, Look())["name"].cast(pl.String).to_list() == ["a", "b", "c"]

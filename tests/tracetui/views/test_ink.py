@@ -1,0 +1,99 @@
+"""Pieces of a drawing: widths, scales, and that nothing rests on colour or on Unicode alone."""
+
+import subprocess
+import sys
+
+import polars as pl
+import pytest
+
+from tests.conftest import FIXTURES
+from tracetui import units
+from tracetui.views import ink
+from tracetui.views.ink import Line, Size
+
+
+def widths(lines: list[Line]) -> set[int]:
+    return {ink.wide("".join(s.text for s in ln)) for ln in lines}
+
+
+@pytest.mark.parametrize("text", ["matmul", "a" * 300, "注意力内核", "ééé", "mixed 注意 text", ""])
+@pytest.mark.parametrize("width", [1, 2, 5, 12, 40])
+def test_a_fitted_text_fills_its_cells(text: str, width: int) -> None:
+    assert ink.wide(ink.fit(text, width)) == width
+    assert ink.wide(ink.fit(text, width, right=True, ascii=True)) == width
+
+
+def test_a_long_name_keeps_both_ends() -> None:
+    assert ink.fit("sm80_xmma_gemm_f32f32_cublas", 11) == "sm80_…ublas"
+    assert ink.fit("abcdef", 4, ascii=True) == "ab~f"
+
+
+def test_a_sparkline_is_scaled_to_its_largest() -> None:
+    assert ink.sparkline([0, 1, 2, 4, 8, None, 8], 7) == "▁▂▃▅█ █"  # eighths of the largest
+    assert ink.sparkline([1, 1, 3, 3], 2, ascii=True) == ink.ASCII_BLOCKS[2] + ink.ASCII_BLOCKS[7]
+
+
+def test_shades_rise_with_the_value() -> None:
+    for ascii, marks in ((False, ink.SHADES), (True, ink.ASCII_SHADES)):
+        assert "".join(ink.shade(v, 0, 7.99, ascii) for v in range(8)) == marks
+    assert ink.shade(None, 0, 1) == " "
+
+
+def test_thinning_keeps_the_spike_and_its_place() -> None:
+    points = [(float(x), 1.0) for x in range(10_000)]
+    points[7777] = (7777.0, 99.0)
+    points[123] = (123.0, -5.0)
+    thin = ink.thin(points, 160)
+    assert len(thin) <= 160 and (7777.0, 99.0) in thin and (123.0, -5.0) in thin
+    assert [x for x, _ in thin] == sorted(x for x, _ in thin)
+    assert ink.thin(points[:100], 160) == points[:100]
+
+
+@pytest.mark.parametrize("size", [Size(80, 12), Size(40, 8), Size(130, 20), Size(60, 10, ascii=True)])
+def test_a_chart_fills_its_size_and_tells_its_series_apart(size: Size) -> None:
+    series = {"rising": [(x, 2.0 * x) for x in range(50)], "flat": [(x, 30.0) for x in range(50)]}
+    lines = ink.chart(series, size, x_label="context", y_text=units.duration)
+    assert len(lines) == size.height
+    assert max(widths(lines[1:])) == size.width
+    styles = {s.style for ln in lines[1:] for s in ln}
+    assert {"series0", "series1"} <= styles and styles <= set(ink.STYLES)
+    text = ink.plain(lines)
+    assert "rising" in text and "98 ns" in text and "context" in text and "\x1b" not in text
+    assert text.isascii() == size.ascii
+
+
+def test_a_chart_of_one_value_or_of_nothing_is_no_error() -> None:
+    assert ink.chart({}, Size(80, 20)) == []
+    assert ink.chart({"a": []}, Size(80, 20)) == []
+    assert ink.chart({"a": [(0.0, 0.0)]}, Size(80, 20))
+    assert ink.chart({"a": [(0.0, 1.0)]}, Size(10, 3)) == []
+
+
+def test_charts_start_plotext_only_when_drawn() -> None:
+    profile = str(FIXTURES / "native" / "flat.jsonl")
+    code = (
+        "import sys; from tracetui.cli import main\n"
+        f"main(['report', 'kernels', {profile!r}, '--format', 'json', '--no-cache'])\n"
+        "print('plotext' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("False\n")
+
+
+def test_a_table_shows_what_fits_and_keeps_the_cursor_in_sight() -> None:
+    rows = pl.DataFrame(
+        {"name": [f"kernel {i}" for i in range(100)], "total_ns": range(100), "empty": [None] * 100}
+    )
+    lines = ink.table(rows, Size(30, 11), ("name", "total_ns", "empty"), cursor=60)
+    assert len(lines) == 11
+    assert ink.plain(lines[:1]).split() == ["name", "total"]
+    (marked,) = [ln for ln in lines if ln[0].style == "cursor"]
+    assert "kernel 60" in marked[0].text and "60 ns" in marked[0].text
+    narrow = ink.table(rows, Size(12, 5), ("name", "total_ns"))
+    assert ink.plain(narrow[:1]).split() == ["name"]
+
+
+def test_bars_are_as_long_as_their_share_of_the_largest() -> None:
+    lines = ink.bars([4, 2, 0], ["a", "b", "c"], Size(41, 9))
+    assert ["".join(s.text for s in ln).count("█") for ln in lines] == [20, 10, 0]
+    assert "66.7%" in ink.plain(lines[:1])

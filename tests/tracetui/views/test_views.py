@@ -1,0 +1,163 @@
+"""Every view: its picture at two sizes, its manners on thin sources and odd looks, its steadiness."""
+
+import json
+from collections.abc import Callable
+
+import polars as pl
+import pytest
+
+from capture.run import Run
+from tests.tracetui.runs import aggregates, decode, made, nested, scopes
+from tracetui.look import GROUPS, PERS, Look
+from tracetui.report import FORMATS, report
+from tracetui.views import VIEWS, Answer, View, ask, entered, ink, view, views
+from tracetui.views.ink import Size
+
+SINGLE = [v for v in views() if v.runs == 1 and v.name not in ("sections", "cycles", "findings", "waterfall")]
+SIZES = (Size(80, 24), Size(120, 40))
+
+TABLES = {
+    "reports": pl.DataFrame({"title": ["prefill", "decode"], "total_ns": [10, 20]}),
+    "selections": pl.DataFrame({"op": ["matmul"], "variant": ["gemv"]}),
+}
+
+
+def everything() -> Run:
+    """A run that feeds every view."""
+    whole = decode(steps=40, layers=6, spike=17, odd=2)
+    extra = pl.DataFrame(
+        {"name": ["gemm"], "dur": [7000], "shape": ["m=1 n=2 k=3"], "flops": [12e6], "bytes": [3e6]}
+    )
+    rows = [
+        *whole.events.drop("op", "category").to_dicts(),
+        *extra.with_columns(
+            kind=pl.lit("kernel"), lens=pl.lit("gpu"), path=pl.lit("forward / layer 0")
+        ).to_dicts(),
+    ]
+    return made(rows, TABLES, **whole.meta)
+
+
+def screen(shown: View, answer: Answer, look: Look, size: Size) -> str:
+    """What a pane of that size holds, with the notes below."""
+    drawn = shown.draw is not None and not answer.missing
+    lines = (
+        shown.draw(answer, look, size)
+        if drawn and shown.draw
+        else ink.table(answer.rows, size, shown.columns, 0)
+    )
+    assert max((ink.wide("".join(s.text for s in ln)) for ln in lines), default=0) <= size.width
+    assert len(lines) <= size.height
+    assert {s.style for ln in lines for s in ln} <= set(ink.STYLES)
+    return ink.plain(lines) + "\n" + "".join(f"note: {n}\n" for n in answer.notes)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=["80x24", "120x40"])
+@pytest.mark.parametrize("shown", SINGLE, ids=lambda v: v.name)
+def test_golden(shown: View, size: Size, golden: Callable[[str, str], None]) -> None:
+    look = Look(focus=(("op", "mlp.down"),)) if shown.name == "detail" else Look()
+    answer = ask(shown, [everything()], look)
+    golden(f"{shown.name}-{size.width}x{size.height}", screen(shown, answer, look, size))
+
+
+def test_golden_layers_by_step(golden: Callable[[str, str], None]) -> None:
+    look = Look(group="step", cursor=(2, 17))
+    golden(
+        "layers-by-step-80x24",
+        screen(view("layers"), ask(view("layers"), [everything()], look), look, SIZES[0]),
+    )
+
+
+@pytest.mark.parametrize("shown", SINGLE, ids=lambda v: v.name)
+def test_nothing_that_matches_is_no_error(shown: View) -> None:
+    for look in (
+        Look(filter="no such name"),
+        Look(phase="backward"),
+        Look(window=(900, 901)),
+        Look(lens="host"),
+    ):
+        answer = ask(shown, [everything()], look)
+        for size in (*SIZES, Size(40, 10), Size(20, 3)):
+            screen(shown, answer, look, size)
+
+
+@pytest.mark.parametrize("shown", SINGLE, ids=lambda v: v.name)
+@pytest.mark.parametrize(
+    "source", [aggregates, scopes, nested, lambda: made([{"kind": "mark", "name": "only a line"}])]
+)
+def test_thin_sources_are_told_what_is_missing(shown: View, source: Callable[[], Run]) -> None:
+    run = source()
+    answer = ask(shown, [run], Look())
+    screen(shown, answer, Look(), SIZES[0])
+    if answer.missing:
+        assert answer.rows.is_empty() and any(word in answer.notes[0] for word in answer.missing)
+        assert f"the {shown.title.lower()} view" in answer.notes[0]
+
+
+@pytest.mark.parametrize("shown", SINGLE, ids=lambda v: v.name)
+def test_the_same_question_has_the_same_answer(shown: View) -> None:
+    run = everything()
+    shuffled = made(
+        run.events.drop("op", "category").sample(fraction=1, shuffle=True, seed=1).to_dicts(),
+        TABLES,
+        **run.meta,
+    )
+    for group in (None, "name", "layer"):
+        answers = [ask(shown, [r], Look(group=group)) for r in (run, run, shuffled)]
+        assert answers[0].rows.equals(answers[1].rows)
+        if shown.name not in ("log", "detail", "import"):
+            assert (
+                answers[0]
+                .rows.drop("trend", strict=False)
+                .equals(answers[2].rows.drop("trend", strict=False))
+            )
+
+
+@pytest.mark.parametrize("shown", SINGLE, ids=lambda v: v.name)
+def test_every_look_and_format_is_answered(shown: View) -> None:
+    run = everything()
+    for group in (*GROUPS, None):
+        for per in PERS:
+            told = json.loads(report(shown, [run], Look(group=group, per=per, limit=5), "json"))
+            assert all(set(r) == set(told["columns"]) for r in told["rows"])
+    for name in FORMATS:
+        assert report(shown, [run], Look(), name)
+
+
+@pytest.mark.parametrize("shown", [v for v in SINGLE if v.draw], ids=lambda v: v.name)
+def test_ascii_drawings_hold_nothing_else(shown: View) -> None:
+    run = everything()
+    answer = ask(shown, [run], Look())
+    text = ink.plain(shown.draw(answer, Look(), Size(100, 40, ascii=True))) if shown.draw else ""
+    assert not set(text) & set("▁▂▃▄▅▆▇█░▒▓│┤└┬─⠉⣀…━·")
+
+
+def test_enter_names_what_the_cursor_stands_on() -> None:
+    run = everything()
+    layers = view("layers")
+    answer = ask(layers, [run], Look())
+    assert entered(layers, answer, Look(cursor=(2, 0))) == (("layer", 2), ("op", "attn.core"))
+    kernels = view("kernels")
+    answer = ask(kernels, [run], Look(group="op"))
+    assert entered(kernels, answer, Look(cursor=(1, 0))) == (("op", "mlp.down"),)
+    assert entered(kernels, answer, Look(cursor=(99, 0))) == ()
+
+
+def test_the_summary_lists_what_cannot_be_known() -> None:
+    rows = ask(view("summary"), [aggregates()], Look()).rows
+    unknown = dict(rows.filter(pl.col("part") == "unknown").select("name", "text").iter_rows())
+    assert unknown["growth"] == "needs step" and unknown["counters"] == "needs counter rows and value"
+    assert "kernels" not in unknown and "shapes" not in unknown
+
+
+def test_tables_list_and_show_what_the_source_tabulated() -> None:
+    run = everything()
+    listed = ask(view("tables"), [run], Look())
+    assert listed.rows.rows() == [("reports", 2, "title, total_ns"), ("selections", 1, "op, variant")]
+    shown = ask(view("tables"), [run], Look(focus=(("table", "reports"),)))
+    assert shown.rows.rows() == [("prefill", 10), ("decode", 20)]
+
+
+def test_every_module_is_a_view_of_its_name() -> None:
+    names = [v.name for v in views()]
+    assert len(set(names)) == len(VIEWS)
+    assert all(view(n).name == n for n in names)
