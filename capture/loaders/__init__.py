@@ -28,6 +28,11 @@ LOADERS: Final[tuple[str, ...]] = (
     "nsys_sqlite",
     "nsys_stats",
     "parquet",
+    "plain",
+    "proton",
+    "rocprof_csv",
+    "rocprof_json",
+    "vllm_layerwise",
 )
 
 

@@ -1,0 +1,100 @@
+"""Triton Proton: a JSON tree of scopes and kernels with their own times, and the devices they ran on."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+from capture.errors import UnreadableError
+from capture.events import PATH_SEPARATOR
+from capture.loaders._json_document import document, number
+from capture.run import Run, build
+from capture.source import Head, Source
+
+FORMAT: Final = "proton"
+PRODUCER: Final = "Triton Proton"
+HOWTO: Final = "proton.start('run') … proton.finalize(), which writes run.hatchet"
+
+_TIME: Final = "time (ns)"
+_NODE: Final = re.compile(r'\[\s*\{\s*"(?:children|frame|metrics)"')
+_OWN: Final = re.compile(r'"(?:time \(ns\)|device_type|device_id)"')
+_HIDDEN: Final = "__proton_launch_metadata"
+_ROOT: Final = "ROOT"
+_ROW: Final = {
+    "name": pl.String, "dur": pl.Int64, "count": pl.Int64, "path": pl.String,
+    "track": pl.String, "flops": pl.Float64, "bytes": pl.Float64,
+}  # fmt: skip
+
+
+def sniff(head: Head) -> bool:
+    return _NODE.match(head.start) is not None and _OWN.search(head.text) is not None
+
+
+def load(source: Source) -> list[Run]:
+    parts = document(source)
+    if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
+        raise UnreadableError("is no list of Proton trees", where=source.label)
+    trees = [part for part in parts if "children" in part or "metrics" in part]
+    devices = [device for part in parts if part not in trees for device in _devices(part)]
+    rows = [row for tree in trees for row in _rows(tree)]
+    source.log.read = len(rows)
+    events = pl.DataFrame(rows, schema=_ROW).with_columns(
+        kind=pl.lit("kernel"), lens=pl.lit("gpu"), t=pl.lit(None, pl.Int64)
+    )
+    meta: dict[str, Any] = {"producer": "Triton Proton", "profiled": True}
+    if devices:
+        meta["device"] = ", ".join(f"{d['type']} arch {d['arch']}" for d in devices)
+    tables = {"devices": pl.DataFrame(devices, strict=False)} if devices else {}
+    return [build(Path(source.label).name, meta, events, source.log, tables)]
+
+
+def _rows(tree: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Each node that took time of its own, with the scopes above it; depth costs no stack."""
+    waiting: list[tuple[Any, tuple[str, ...]]] = [(tree, ())]
+    while waiting:
+        node, above = waiting.pop()
+        frame, metrics = _dict(node, "frame"), _dict(node, "metrics")
+        name = str(frame.get("name", ""))
+        if name == _HIDDEN:
+            continue
+        if number(metrics.get(_TIME)):
+            yield _row(name, above, metrics)
+        below = above if name == _ROOT and not above else (*above, name)
+        children = node.get("children") if isinstance(node, dict) else None
+        waiting += [(child, below) for child in reversed(children if isinstance(children, list) else [])]
+
+
+def _row(name: str, above: tuple[str, ...], metrics: dict[str, Any]) -> dict[str, Any]:
+    flops = [number(v) or 0.0 for k, v in metrics.items() if re.fullmatch(r"flops\d*", k)]
+    device = metrics.get("device_id")
+    return {
+        "name": name,
+        "dur": round(number(metrics[_TIME]) or 0),
+        "count": round(number(metrics.get("count")) or 1),
+        "path": PATH_SEPARATOR.join(above) or None,
+        "track": None if device is None else f"gpu{device}",
+        "flops": sum(flops) if flops else None,
+        "bytes": number(metrics.get("bytes")),
+    }
+
+
+def _dict(node: Any, key: str) -> dict[str, Any]:
+    found = node.get(key) if isinstance(node, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _devices(part: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for kind, devices in part.items():
+        for id, told in devices.items() if isinstance(devices, dict) else ():
+            if isinstance(told, dict):
+                yield {
+                    "type": kind,
+                    "id": id,
+                    "arch": str(told.get("arch", "?")),
+                    "sms": told.get("num_sms"),
+                    "bus_width": told.get("bus_width"),
+                    "clock_khz": told.get("clock_rate"),
+                    "memory_clock_khz": told.get("memory_clock_rate"),
+                }

@@ -1,0 +1,133 @@
+"""vLLM's layerwise profile: a tree of modules and kernels for the prefill and for each decode step."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+from capture.errors import UnreadableError
+from capture.events import PATH_SEPARATOR
+from capture.loaders._json_document import document, number
+from capture.run import Run, build
+from capture.source import Head, Source
+
+FORMAT: Final = "vllm-layerwise"
+PRODUCER: Final = "vLLM layerwise_profile"
+HOWTO: Final = "python examples/offline_inference/profiling.py --json run.json run_num_steps -n 8"
+
+_PHASE: Final = re.compile(r"(prefill|decode)(?:_(\d+))?")
+_ROUNDING_US: Final = 0.0005
+_ROW: Final = {
+    "kind": pl.String, "name": pl.String, "dur": pl.Int64, "count": pl.Int64, "step": pl.Int64,
+    "phase": pl.String, "lens": pl.String, "path": pl.String, "tokens": pl.Int64, "batch": pl.Int64,
+}  # fmt: skip
+_SUMMARY: Final = {
+    "phase": pl.String, "name": pl.String, "cuda_time_us": pl.Float64, "pct_cuda_time": pl.Float64,
+    "invocations": pl.Int64,
+}  # fmt: skip
+
+
+def sniff(head: Head) -> bool:
+    keys = ('"context"', '"prefill"', '"summary_stats"')
+    return head.start.startswith("{") and all(key in head.text for key in keys)
+
+
+def load(source: Source) -> list[Run]:
+    found = document(source)
+    phases = {k: v for k, v in found.items() if _PHASE.fullmatch(k)} if isinstance(found, dict) else {}
+    if not phases:
+        raise UnreadableError("holds neither a prefill nor a decode step", where=source.label)
+    rows = [row for name, phase in phases.items() for row in _phase_rows(name, phase)]
+    source.log.read = len(rows)
+    events = pl.DataFrame(rows, schema=_ROW)
+    summary = [row for name, phase in phases.items() for row in _summary(name, phase)]
+    tables = {"summary": pl.DataFrame(summary, schema=_SUMMARY, strict=False)}
+    return [build(Path(source.label).name, _meta(_dict(found, "context")), events, source.log, tables)]
+
+
+def _phase_rows(key: str, phase: Any) -> Iterator[dict[str, Any]]:
+    name, step = _named(key)
+    sequences = number(_dict(phase, "metadata").get("num_running_seqs"))
+    batch = None if sequences is None else round(sequences)
+    yield {
+        "kind": "step", "name": key, "step": step, "phase": name, "batch": batch,
+        "tokens": batch if name == "decode" else None,
+    }  # fmt: skip
+    for tree in _list(phase, "model_stats"):
+        for row in _kernels(tree):
+            yield row | {"step": step, "phase": name}
+
+
+def _named(key: str) -> tuple[str, int]:
+    """Prefill is step 0; decode steps count from 1."""
+    found = _PHASE.fullmatch(key)
+    name, number_ = (found[1], found[2]) if found else (key, None)
+    return name, int(number_ or 1) if name == "decode" else 0
+
+
+def _kernels(tree: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Each node's own time: what is left of it when its children have theirs; depth costs no stack."""
+    waiting: list[tuple[dict[str, Any], tuple[str, ...]]] = [(tree, ())]
+    while waiting:
+        node, above = waiting.pop()
+        name, children = str(_dict(node, "entry").get("name", "")), _list(node, "children")
+        own = _time(node) - sum(_time(child) for child in children)
+        if own > _ROUNDING_US or not children:
+            yield {
+                "kind": "kernel", "name": name, "dur": round(own * 1000), "count": 1, "lens": "gpu",
+                "path": PATH_SEPARATOR.join(above) or None,
+            }  # fmt: skip
+        waiting += [(child, (*above, name)) for child in reversed(children)]
+
+
+def _time(node: dict[str, Any]) -> float:
+    return number(_dict(node, "entry").get("cuda_time_us")) or 0.0
+
+
+def _summary(key: str, phase: Any) -> Iterator[dict[str, Any]]:
+    """The summary as it is printed: every kernel with its invocations."""
+    waiting = _list(phase, "summary_stats")[::-1]
+    while waiting:
+        node = waiting.pop()
+        entry = _dict(node, "entry")
+        yield {
+            "phase": key,
+            "name": str(entry.get("name", "")),
+            **{k: number(entry.get(k)) for k in ("cuda_time_us", "pct_cuda_time")},
+            "invocations": round(number(entry.get("invocations")) or 0),
+        }
+        waiting += _list(node, "children")[::-1]
+
+
+def _meta(context: dict[str, Any]) -> dict[str, Any]:
+    engine = _dict(context, "engine_args")
+    devices = context.get("cuda_devices")
+    names = [_device(d) for d in devices] if isinstance(devices, list) else [str(devices)] if devices else []
+    meta = {
+        "producer": "vLLM layerwise profile",
+        "model": engine.get("model"),
+        "dtype": engine.get("dtype"),
+        "quant": engine.get("quantization"),
+        "device": ", ".join(names),
+        "prompt_tokens": context.get("prompt_len"),
+        "batch": context.get("batch_size"),
+        "torch": context.get("torch_version"),
+        "profiled": True,
+    }
+    return {k: v for k, v in meta.items() if v not in (None, "")}
+
+
+def _device(told: Any) -> str:
+    return str(told.get("name", told)) if isinstance(told, dict) else str(told)
+
+
+def _dict(holder: Any, key: str) -> dict[str, Any]:
+    found = holder.get(key) if isinstance(holder, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _list(holder: Any, key: str) -> list[dict[str, Any]]:
+    found = holder.get(key) if isinstance(holder, dict) else None
+    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
