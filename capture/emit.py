@@ -47,6 +47,7 @@ class Emitter:
         self._lines: list[tuple[bytes, int | None]] = []  # a line and its events; none for a vital line
         self._torn = os.fstat(self._fd).st_size > 0  # the file may end within a line
         self._events, self._told, self._reason = 0, 0, ""
+        self._began = False  # whether a run is this writer's own
         self._written = self._costed = now()
         self._heads: dict[tuple[int, ...], str] = {}
         _EMITTERS.add(self)
@@ -54,6 +55,7 @@ class Emitter:
     def run(self, name: str, meta: Mapping[str, Any] | None = None, *, id: str | None = None) -> None:
         """Starts a run, or joins the one that has this id."""
         about = {"id": id or secrets.token_hex(8), "name": name, "meta": meta or {}, "clock": clock_pair()}
+        self._began = True
         self._put(seal({"kind": "run", "schema": SCHEMA, **about, **self._rank}), None)
         self.flush()
 
@@ -110,6 +112,14 @@ class Emitter:
         with self._lock:
             self._write(now())
 
+    def close(self) -> None:
+        """Writes what waits and closes the file, without a last word: for one who only adds to a run."""
+        with self._lock:
+            if self._fd >= 0:
+                self._write(now())
+                os.close(self._fd)
+                self._fd = -1
+
     def end(self) -> None:
         """The last word: how many events were written, and how many could not be. Closes the file."""
         with self._lock:
@@ -118,9 +128,7 @@ class Emitter:
             self._cost(now())
             lost = {"lost": self.lost, "reason": self._reason} if self.lost else {}
             self._lines.append((seal({"kind": "end", "events": self._events, **lost, **self._rank}), None))
-            self._write(now())
-            os.close(self._fd)
-            self._fd = -1
+            self.close()
 
     def _head(self, ops: Sequence[int]) -> str:
         """The ops of a step as JSON; most steps have the ops of the one before."""
@@ -146,7 +154,7 @@ class Emitter:
 
     def _cost(self, at: int) -> None:
         """Once a second: which share of the time went into the capture itself."""
-        if at - self._costed < COST_EVERY_NS:
+        if not self._began or at - self._costed < COST_EVERY_NS:
             return
         share = 100 * self.cost_ns / (at - self._costed)
         self._costed, self.cost_ns = at, 0

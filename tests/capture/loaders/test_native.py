@@ -183,7 +183,10 @@ def test_a_cut_anywhere_gives_every_whole_line(tmp_path: Path) -> None:
     lines = [seal(x) for x in (RUN, PLAN, STEP, {**STEP, "step": 6}, END)]
     whole = b"".join(lines)
     ends = [sum(map(len, lines[: i + 1])) for i in range(len(lines))]
-    for cut in range(ends[1], len(whole)):
+    around = {end + d for end in ends for d in (-2, -1, 0, 1)}
+    for cut in sorted({*range(ends[1], len(whole), 9), *around} - {len(whole), len(whole) + 1}):
+        if cut < ends[1]:
+            continue
         (run,) = read(tmp_path, whole[:cut])
         steps = sum(cut >= end - 1 for end in ends[2:4])  # the newline itself is not missed
         assert run.events.height == 3 * steps
@@ -191,15 +194,16 @@ def test_a_cut_anywhere_gives_every_whole_line(tmp_path: Path) -> None:
 
 
 def test_no_flipped_bit_is_taken_for_truth(tmp_path: Path) -> None:
-    """Of a thousand files with one flipped bit each, every event that is kept is one that was written."""
+    """Of 250 files with four flipped bits each, every event that is kept is one that was written."""
     steps = [{**STEP, "step": i, "t": 1000 * i, "context": None} for i in range(6)]
     whole = b"".join(map(seal, (RUN, PLAN, *steps, {"kind": "end", "events": 18})))
     (run,) = read(tmp_path, whole)
     truth = set(run.events.drop("flops", "bytes").rows())
     rng = random.Random(7)
-    for _ in range(1000):
+    for _ in range(250):
         flipped = bytearray(whole)
-        flipped[rng.randrange(len(whole))] ^= 1 << rng.randrange(8)
+        for _ in range(4):
+            flipped[rng.randrange(len(whole))] ^= 1 << rng.randrange(8)
         (run,) = read(tmp_path, bytes(flipped))
         kept = run.events.drop("flops", "bytes", strict=False)
         assert set(kept.rows()) <= truth

@@ -1,0 +1,153 @@
+"""Counters of NVIDIA GPUs by NVML, in a process of its own: started by the sampler, never imported by it."""
+
+import argparse
+import ctypes
+import math
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
+
+from capture.emit import Emitter
+from capture.record.counters import Probe, Sample, Sampler, alive, rounds
+
+SLOW_EVERY_S: Final = 1.0  # PCIe counters block for 20 ms each
+_PR_SET_PDEATHSIG: Final = 1
+_IMPOSSIBLE: Final = frozenset((0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF))
+
+# bits of the reasons for which clocks are held back
+_THROTTLES: Final = {
+    0x2: "application clocks", 0x4: "power cap", 0x8: "hardware slow-down", 0x10: "sync boost",
+    0x20: "thermal (software)", 0x40: "thermal (hardware)", 0x80: "power brake", 0x100: "display clocks",
+}  # fmt: skip
+
+
+class Figure(NamedTuple):
+    """One figure of a GPU."""
+
+    name: str
+    unit: str
+    read: Callable[[Any, Any], float]  # of (pynvml, handle)
+    slow: bool = False
+
+
+FIGURES: Final = (
+    Figure("gpu_usage", "%", lambda n, h: n.nvmlDeviceGetUtilizationRates(h).gpu),
+    Figure("gpu_mem_usage", "%", lambda n, h: n.nvmlDeviceGetUtilizationRates(h).memory),
+    Figure("gpu_sm_frequency", "MHz", lambda n, h: n.nvmlDeviceGetClockInfo(h, n.NVML_CLOCK_SM)),
+    Figure("gpu_mem_frequency", "MHz", lambda n, h: n.nvmlDeviceGetClockInfo(h, n.NVML_CLOCK_MEM)),
+    Figure("gpu_power", "W", lambda n, h: n.nvmlDeviceGetPowerUsage(h) / 1e3),
+    Figure("gpu_energy", "J", lambda n, h: n.nvmlDeviceGetTotalEnergyConsumption(h) / 1e3),
+    Figure("gpu_temperature", "°C", lambda n, h: n.nvmlDeviceGetTemperature(h, n.NVML_TEMPERATURE_GPU)),
+    Figure("gpu_mem_used", "B", lambda n, h: n.nvmlDeviceGetMemoryInfo(h).used),
+    Figure(
+        "gpu_pcie_transmit", "B/s",
+        lambda n, h: 1024 * n.nvmlDeviceGetPcieThroughput(h, n.NVML_PCIE_UTIL_TX_BYTES), slow=True,
+    ),
+    Figure(
+        "gpu_pcie_receive", "B/s",
+        lambda n, h: 1024 * n.nvmlDeviceGetPcieThroughput(h, n.NVML_PCIE_UTIL_RX_BYTES), slow=True,
+    ),
+)  # fmt: skip
+
+
+def handles(nvml: Any, emitter: Emitter) -> dict[str, Any]:
+    """Every GPU that may be asked, by its track."""
+    found = {}
+    for index in range(nvml.nvmlDeviceGetCount()):
+        try:
+            found[f"gpu {index}"] = nvml.nvmlDeviceGetHandleByIndex(index)
+        except Exception as e:
+            emitter.mark(f"gpu {index} cannot be measured: {e}", "log")
+    return found
+
+
+def cheap(nvml: Any, gpus: dict[str, Any], emitter: Emitter) -> dict[str, Probe]:
+    """What may be asked at every round."""
+    reasons = {f"gpu_throttle of {t}": _throttle(nvml, h, t, emitter) for t, h in gpus.items()}
+    return _probes(nvml, gpus, slow=False) | reasons
+
+
+def dear(nvml: Any, gpus: dict[str, Any]) -> dict[str, Probe]:
+    """What takes long to answer."""
+    return _probes(nvml, gpus, slow=True)
+
+
+def _probes(nvml: Any, gpus: dict[str, Any], *, slow: bool) -> dict[str, Probe]:
+    return {
+        f"{figure.name} of {track}": _probe(figure, nvml, handle, track)
+        for track, handle in gpus.items()
+        for figure in FIGURES
+        if figure.slow == slow
+    }
+
+
+def _probe(figure: Figure, nvml: Any, handle: Any, track: str) -> Probe:
+    def probe() -> Iterator[Sample]:
+        value = figure.read(nvml, handle)
+        if value not in _IMPOSSIBLE and math.isfinite(value):
+            yield Sample(figure.name, value, figure.unit, track)
+
+    return probe
+
+
+def _throttle(nvml: Any, handle: Any, track: str, emitter: Emitter) -> Probe:
+    """The reasons as bits, and in words whenever they change."""
+    last: list[int] = []
+
+    def probe() -> Iterator[Sample]:
+        read = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
+        bits = (read or nvml.nvmlDeviceGetCurrentClocksThrottleReasons)(handle)
+        why = [text for bit, text in _THROTTLES.items() if bits & bit]
+        if last != [bits] and (why or last):
+            emitter.mark(f"{track}: clocks held back by {', '.join(why) or 'nothing'}", "note")
+        last[:] = [bits]
+        yield Sample("gpu_throttle", bits, "bits", track)
+
+    return probe
+
+
+def _die_with_parent() -> None:
+    """Also when a call into the driver never returns."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Exit code 0 when there is nothing to read, so that nobody tries again."""
+    parser = argparse.ArgumentParser(prog="python -m capture.record.gpu", description=__doc__)
+    parser.add_argument("out")
+    parser.add_argument("--pid", type=int, required=True)
+    parser.add_argument("--hz", type=float, default=5.0)
+    args = parser.parse_args(argv)
+    parent = os.getppid()
+    _die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    emitter = Emitter(args.out)
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        gpus = handles(pynvml, emitter)
+    except Exception as e:
+        emitter.mark(f"GPUs cannot be measured: {e or type(e).__name__}", "log")
+        emitter.close()
+        return 0
+    fast, slow = Sampler(emitter, cheap(pynvml, gpus, emitter)), Sampler(emitter, dear(pynvml, gpus))
+    if not gpus:
+        emitter.flush()
+        return 0
+    every = max(1, round(args.hz * SLOW_EVERY_S))
+    for number in rounds(args.hz, lambda: alive(args.pid, parent)):
+        fast.tick()
+        if number % every == 0:
+            slow.tick()
+        if not fast.has_any():
+            return 1  # every GPU is lost: a new process may find them again
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
