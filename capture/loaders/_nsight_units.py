@@ -1,0 +1,38 @@
+"""The units that Nsight's tables print in headers and cells, and the names that they cut."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+from capture.loaders._numbers import MICROSECOND, MILLISECOND, SECOND
+
+TIME_UNITS: Final = {
+    "ns": 1, "nsec": 1, "nsecond": 1,
+    "us": MICROSECOND, "µs": MICROSECOND, "usec": MICROSECOND, "usecond": MICROSECOND,
+    "ms": MILLISECOND, "msec": MILLISECOND, "msecond": MILLISECOND,
+    "s": SECOND, "sec": SECOND, "second": SECOND,
+}  # fmt: skip
+BYTE_UNITS: Final = {
+    "b": 1, "byte": 1,
+    "kb": 10**3, "kbyte": 10**3, "mb": 10**6, "mbyte": 10**6, "gb": 10**9, "gbyte": 10**9,
+    "kib": 2**10, "mib": 2**20, "gib": 2**30,
+}  # fmt: skip
+ELLIPSES: Final = ("…", "...")
+
+_CUT: Final = re.compile(r"(?:…|\.\.\.)(?: \[\d+\])?$")
+
+
+def told_apart(names: Sequence[str]) -> list[str]:
+    """Names that were cut to equal texts get a number each: they may be different kernels."""
+    met = Counter(n for n in names if n.endswith(ELLIPSES))
+    seen: Counter[str] = Counter()
+    told = []
+    for name in names:
+        seen[name] += 1
+        told.append(f"{name} [{seen[name]}]" if met[name] > 1 else name)
+    return told
+
+
+def cut_names(names: Sequence[str]) -> int:
+    return sum(_CUT.search(n) is not None for n in names)
