@@ -128,7 +128,8 @@ def _last(type_: str, *keys: str) -> Callable[[pl.DataFrame], pl.DataFrame]:
     def table(rows: pl.DataFrame) -> pl.DataFrame:
         stated = of_type(rows, type_)
         last = {tuple(str(data.get(k)) for k in keys): data for _, _, data in stated}
-        flat = [{k: v for k, v in d.items() if not isinstance(v, dict | list)} for d in last.values()]
+        order = [*keys, *sorted({k for data in last.values() for k in data} - {*keys})]
+        flat = [{k: d[k] for k in order if not isinstance(d.get(k, {}), dict | list)} for d in last.values()]
         return pl.DataFrame(flat, infer_schema_length=None, strict=False)
 
     return table

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -57,8 +56,7 @@ def load(source: Source) -> list[Run]:
     parts = _split_runs(rows)
     if len(parts) > 1:
         source.log.note("appended_runs", "the file holds several runs, one after the other", count=len(parts))
-    stem = Path(source.label).name
-    names = [stem] if len(parts) == 1 else [f"{stem} #{i}" for i in range(1, len(parts) + 1)]
+    names = ["metallic"] if len(parts) == 1 else [f"metallic #{i}" for i in range(1, len(parts) + 1)]
     runs = [_run(name, part, source.log) for name, part in zip(names, parts, strict=True)]
     return [with_log(run, source.log) for run in runs]
 

@@ -1,0 +1,94 @@
+"""Rows of a plain table: separated values with quotes that may not close, or one JSON object a line."""
+
+import csv
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from capture.importlog import Log
+
+SEPARATORS: Final = (",", ";", "\t", "|")
+_LONGEST_RECORD: Final = 1 << 20
+_LONGEST_FIELD: Final = 1 << 24
+_NEWLINE: Final = re.compile(r"\r\n|\n|\r")
+
+Cells = list[Any]
+
+
+def lines_of(text: str) -> list[str]:
+    return _NEWLINE.split(text)
+
+
+def cells(line: str, separator: str) -> list[str]:
+    """The fields of one record."""
+    csv.field_size_limit(_LONGEST_FIELD)
+    try:
+        return next(csv.reader([line], delimiter=separator, strict=False), [])
+    except csv.Error:
+        return line.split(separator)
+
+
+def records(lines: Sequence[str], separator: str, log: Log) -> Iterator[Cells]:
+    """Records of separated values; one whose quote never closes is dropped, and reading goes on behind it."""
+    number = 0
+    while number < len(lines):
+        last = _end_of_record(lines, number)
+        if last is None:
+            log.read += 1
+            log.drop("unclosed_quote", "records whose quote does not close", at=number + 1)
+            number += 1
+            continue
+        record = "\n".join(lines[number : last + 1])
+        number = last + 1
+        if record.strip():
+            log.read += 1
+            yield cells(record, separator)
+
+
+def _end_of_record(lines: Sequence[str], first: int) -> int | None:
+    """The line on which all quotes are closed, within a megabyte."""
+    quotes, size = 0, 0
+    for number in range(first, len(lines)):
+        quotes += lines[number].count('"')
+        size += len(lines[number])
+        if quotes % 2 == 0:
+            return number
+        if size > _LONGEST_RECORD:
+            return None
+    return None
+
+
+def objects(lines: Sequence[str], keys: Sequence[str], log: Log) -> Iterator[Cells]:
+    """The values behind some keys of one JSON object a line."""
+    last = max((i for i, line in enumerate(lines) if line.strip()), default=-1)
+    for number, line in enumerate(lines):
+        if not line.strip(" \t\0"):
+            continue
+        log.read += 1
+        record = object_in(line)
+        if record is not None:
+            yield [record.get(k) for k in keys]
+        elif number == last:
+            log.drop("cut_line", "the last line is cut off", at=number + 1)
+        else:
+            log.drop("bad_line", "lines that are no JSON object", at=number + 1)
+
+
+def object_in(line: str) -> dict[str, Any] | None:
+    try:
+        value = msgspec.json.decode(line.encode("utf-8", "replace"))
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def as_text(value: Any) -> str | None:
+    """A cell as text: a number in its shortest form, anything nested as JSON, a truth value as none."""
+    if value is None or isinstance(value, bool):
+        return None
+    if isinstance(value, str):
+        return value
+    return repr(value) if isinstance(value, int | float) else json.dumps(value)

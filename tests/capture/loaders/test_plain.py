@@ -1,0 +1,123 @@
+"""Any table with a name and a duration: guesses by heading, units, and what other loaders keep."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from capture.loaders import load, plain, recognise
+from capture.loaders._plain_columns import understood
+from capture.run import Run
+from capture.source import Head
+from tests.capture.loaders._common import one_claim, renamed, same, survives_cuts
+
+
+def table(tmp_path: Path, text: str) -> Run:
+    path = tmp_path / "table.csv"
+    path.write_text(text, newline="")
+    (run,) = load(path, cache=False)
+    return run
+
+
+@pytest.mark.parametrize(
+    ("heading", "ns"),
+    [
+        ("duration_ns", 2), ("dur_us", 2_000), ("Time (ms)", 2_000_000), ("Total Time [us]", 2_000),
+        ("elapsed s", 2_000_000_000), ("ms", 2_000_000), ("durationUs", 2_000), ("latency_µs", 2_000),
+    ],
+)  # fmt: skip
+def test_units_stand_in_the_heading(heading: str, ns: int, tmp_path: Path) -> None:
+    run = table(tmp_path, f"name,{heading}\nk,2\n")
+    assert run.events["dur"].to_list() == [ns]
+    assert any(heading in guess for guess in run.meta["guess"])
+    assert not any("not told" in guess for guess in run.meta["guess"])
+
+
+def test_a_unit_that_is_not_told_is_said(tmp_path: Path) -> None:
+    run = table(tmp_path, "kernel,dur\nk,2.5\n")
+    assert run.events["dur"].to_list() == [2500]
+    assert any("microseconds" in guess for guess in run.meta["guess"])
+    assert [n.id for n in run.log.notices] == ["guessed_columns"]
+
+
+def test_further_columns(tmp_path: Path) -> None:
+    run = table(
+        tmp_path,
+        "Kernel Name,start_ns,duration_ns,calls,layer,step,phase,op,bytes,flops,device,stream,colour\n"
+        '"gemm<a,b>",1000,50,3,7,2,decode,mlp.down,4096,1e9,0,7,red\n'
+        "norm,1100,20,1,,2,decode,norm,,,0,7,\n",
+    )
+    first = run.events.row(0, named=True)
+    stated = {
+        "name": "gemm<a,b>", "t": 0, "dur": 50, "count": 3, "layer": 7, "step": 2, "phase": "decode",
+        "op": "mlp.down", "bytes": 4096.0, "flops": 1e9, "track": "device 0 stream 7",
+    }  # fmt: skip
+    assert {k: first[k] for k in stated} == stated
+    assert run.events["t"].to_list() == [0, 100]
+
+
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
+def test_separators_and_decimal_commas(separator: str, tmp_path: Path) -> None:
+    run = table(tmp_path, f"name{separator}time_ms\nk{separator}1.234,5\nk{separator}0,25\n")
+    assert run.events["dur"].to_list() == [1_234_500_000, 250_000]
+
+
+def test_json_lines(tmp_path: Path) -> None:
+    lines = '{"op_name":"k","duration_us":1.5,"layer":3}\n{"op_name":"\\u001bx","duration_us":true}\nnot\n'
+    run = table(tmp_path, lines)
+    assert run.events["dur"].to_list() == [1500, None]
+    assert run.events["name"].to_list() == ["k", "�x"]
+    assert run.log.dropped == 1
+
+
+def test_durations_that_are_none_enter_no_sum(tmp_path: Path) -> None:
+    bad = ("nan", "inf", "-inf", "1_000", "٣", "1e300", "", "x", "0x10", "--1")
+    rows = "".join(f"k,{value}\n" for value in bad)
+    run = table(tmp_path, f"name,dur_ns\nk,5\n{rows}k,-3\nk,7\n")
+    assert run.events["dur"].sum() == 12
+    assert {n.id: n.count for n in run.log.notices if n.severity == "data_loss"}["bad_duration"] == len(
+        bad
+    ) + 1
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name",
+        '"Kind","Agent_Id","Queue_Id","Kernel_Id","Kernel_Name","Correlation_Id","Start_Timestamp","End_Timestamp"',
+        '"ID","Process ID","Process Name","Kernel Name","Context","Stream","Metric Name","Metric Value"',
+        "cycle,pid,hostname,beta_pct,alpha",
+        "Function Name,Metric Name,Device,Suspicion Score",
+        '{"ph":"X","cat":"kernel","name":"k","ts":1,"dur":2}',
+        '{"kind":"kernel","name":"k","t":1,"dur":2}',
+        '{"timestamp":"2025-12-23T10:15:30Z","event":{"type":"GpuOpCompleted","data":{"op_name":"x"}}}',
+        "hello world",
+        "calls,names",
+    ],
+)  # fmt: skip
+def test_what_belongs_to_others_is_left(header: str) -> None:
+    assert not plain.sniff(Head(f"{header}\n1,2,3,4,5,6,7,8,9\n".encode(), True))
+
+
+def test_words_that_end_in_s_are_no_seconds() -> None:
+    assert understood(["name", "calls"]) is None
+    found = understood(["name", "s"])
+    assert found is not None
+    assert found["dur"].unit == 1_000_000_000
+
+
+def test_recognised_by_content(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text("# made by hand\nname,dur_us\n" + "k,1\nl,2\n" * 30)
+    assert one_claim(path) is plain
+    assert same(load(path, cache=False), renamed(path, tmp_path))
+    assert survives_cuts(path, tmp_path, 60) > 50
+    assert recognise(Head(b"name;dur\nk;1,5\n", True)) == [plain]
+
+
+def test_sums_equal_those_of_the_cells(tmp_path: Path) -> None:
+    cells = [(f"k{i % 7}", i * 37 % 1000 / 8) for i in range(2000)]
+    run = table(tmp_path, "name,time_us\n" + "".join(f"{n},{us}\n" for n, us in cells))
+    totals = run.events.group_by(pl.col("name").cast(pl.String)).agg(pl.col("dur").sum())
+    expected = {n: sum(int(us * 1000) for m, us in cells if m == n) for n, _ in cells}
+    assert dict(totals.rows()) == expected
