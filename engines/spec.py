@@ -210,15 +210,15 @@ def read_config(path: Path, name: str) -> Spec:
 
 def from_config(config: Mapping[str, Any], name: str, where: str = "config.json") -> Spec:
     """A config as a Spec: `model_type` decides, and a feature that is not decoded here is refused."""
-    family = config.get("model_type")
+    family = str(config.get("model_type"))
     if family not in _FAMILIES:
         raise EngineError(
             f"describes a {family} model", where=where, todo=f"decoded are {', '.join(_FAMILIES)}"
         )
     _refuse_unknown_features(config, where)
     try:
-        spec = _spec(config, str(family), name)
-    except (KeyError, TypeError, ValueError, ZeroDivisionError, OverflowError) as e:
+        spec = _spec(config, family, name)
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as e:
         raise EngineError("lacks or garbles a field", where=where, why=repr(e)[:200]) from None
     _check_sizes(spec, where)
     return spec

@@ -1,0 +1,62 @@
+"""What the other side asks for on stdin, one JSON line each, and what the system asks for by signals."""
+
+import json
+import signal
+import sys
+import threading
+from collections import deque
+from typing import Any, Final
+
+DOES: Final = frozenset(("prompt", "mode", "pause", "resume", "quit"))
+LONGEST: Final = 1 << 20
+
+
+class StoppedError(Exception):
+    """A signal asked for the end."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        super().__init__(signal.Signals(number).name)
+
+
+class Commands:
+    """A queue that a thread fills from stdin."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[dict[str, Any]] = deque()
+        self.closed = threading.Event()
+        self.refused: deque[str] = deque(maxlen=20)
+        self._signal = 0
+
+    def listen(self) -> None:
+        """Starts to take lines and signals."""
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self._note_signal)
+        threading.Thread(target=self._read, daemon=True, name="commands").start()
+
+    def check(self) -> None:
+        """Raises where a signal has come."""
+        if self._signal:
+            raise StoppedError(self._signal)
+
+    def take(self, line: str) -> None:
+        """One line: queued when it is a command, remembered as refused when not."""
+        try:
+            command = json.loads(line)
+        except (ValueError, RecursionError):
+            command = None
+        if isinstance(command, dict) and command.get("do") in DOES:
+            self.waiting.append(command)
+        elif line.strip():
+            self.refused.append(line.strip()[:200])
+
+    def _note_signal(self, number: int, _frame: object) -> None:
+        self._signal = number
+
+    def _read(self) -> None:
+        try:
+            while line := sys.stdin.buffer.readline(LONGEST):
+                self.take(line.decode(errors="replace"))
+        except (OSError, ValueError, AttributeError):
+            pass
+        self.closed.set()

@@ -1,0 +1,180 @@
+"""From arguments to a running engine: each choice on the way is told in the run's meta."""
+
+import argparse
+import os
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from capture.emit import Emitter
+from capture.errors import EngineError, UsageError
+from engines import packing
+from engines.commands import Commands
+from engines.decoder import Decoder, Op, bytes_needed
+from engines.loop import Engine, Limits
+from engines.pulse import Pulse
+from engines.sample import Taste
+from engines.spec import Spec, parameters
+from engines.text import Text, open_text
+from engines.trace import slowed
+from engines.weights import Choice, Counted, check_memory, choose, free_memory, open_source
+
+ROOM = 4096  # positions when nobody says how many
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What was decided before anything large is built."""
+
+    choice: Choice
+    device: torch.device
+    taste: Taste
+    chosen: packing.Measured
+    measured: tuple[packing.Measured, ...]
+    capacity: int
+
+    @property
+    def spec(self) -> Spec:
+        return self.choice.spec
+
+
+def run(args: argparse.Namespace, emitter: Emitter, id: str, pulse: Pulse, commands: Commands) -> None:
+    """The whole life of an engine, after torch is there."""
+    commands.check()
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    pulse.status("choosing how to store the weights")
+    parts = decide(args)
+    read = packing.read_rate() if parts.device.type == "cpu" else None
+    text, note = open_text(parts.choice.folder, parts.spec)
+    emitter.run(args.model, about(args, parts, text, read), id=id)
+    if note:
+        emitter.mark(note, "note")
+    with torch.inference_mode():
+        decoder = build(args, parts, pulse, commands)
+        limits = Limits(args.steps, args.tokens_per_report, args.interactive)
+        engine = Engine(decoder, text, emitter, pulse, commands, limits, planted(decoder, args.slow))
+        pulse.status("warming up")
+        engine.warm_up()
+        engine.start_at(min(args.context, parts.capacity - 1))
+        engine.run(args.prompt)
+
+
+def decide(args: argparse.Namespace) -> Parts:
+    """Everything that can be refused is refused here, before memory is taken."""
+    taste = Taste(args.temperature, args.top_k, args.top_p, args.seed)
+    taste.check()
+    device = find_device(args.device)
+    choice = choose(args.model, args.weights)
+    spec = choice.spec
+    capacity = room(args, spec)
+    chosen, measured = packing.fastest(spec, args.dtype, device)
+    if device.type == "cpu":
+        check_memory(spec, needed(spec, chosen, args.batch, capacity), free_memory(),
+                     lambda s: needed(s, chosen, args.batch, min(capacity, s.max_context)))  # fmt: skip
+    return Parts(choice, device, taste, chosen, measured, capacity)
+
+
+def find_device(name: str) -> torch.device:
+    """The best there is, or the one asked for when it is there."""
+    there = ["cpu"]
+    if torch.accelerator.is_available():
+        there.insert(0, str(torch.accelerator.current_accelerator()).split(":")[0])
+    if name == "auto":
+        return torch.device(there[0])
+    if name not in there:
+        raise UsageError(f"there is no {name} device here", todo=f"there is {' and '.join(there)}")
+    return torch.device(name)
+
+
+def room(args: argparse.Namespace, spec: Spec) -> int:
+    """Positions that the cache must hold."""
+    wanted: int = args.capacity or args.context + (args.steps or ROOM // 2) + ROOM // 4
+    if args.context >= spec.max_context:
+        raise UsageError(f"{spec.name} sees {spec.max_context} positions, not {args.context}")
+    return min(wanted, spec.max_context)
+
+
+def needed(spec: Spec, chosen: packing.Measured, batch: int, capacity: int) -> int:
+    way = chosen.packing
+    apart = way is packing.BF16_PREPACKED
+    return bytes_needed(spec, way.dtype.itemsize, apart=apart, batch=batch, capacity=capacity)
+
+
+def build(args: argparse.Namespace, parts: Parts, pulse: Pulse, commands: Commands) -> Decoder:
+    """The decoder, telling how far it has come."""
+    told = -10
+
+    def progress(share: float) -> None:
+        nonlocal told
+        commands.check()
+        percent = int(100 * share)
+        if percent >= told + 3:
+            told = percent
+            pulse.status(f"building weights {percent} %")
+
+    source = Counted(open_source(parts.choice, args.seed), parts.spec, progress)
+    try:
+        return Decoder(
+            parts.spec, source, parts.chosen.packing, parts.device,
+            taste=parts.taste, fused=args.path == "fused", batch=args.batch, capacity=parts.capacity,
+        )  # fmt: skip
+    except OverflowError as e:
+        raise EngineError(str(e)) from None
+
+
+def planted(decoder: Decoder, slow: list[tuple[str, float]]) -> tuple[Op, ...]:
+    """The decoder's ops, with those slowed down that a test names."""
+    ops = list(decoder.ops)
+    for name, factor in slow:
+        hit = [i for i, row in enumerate(decoder.rows()) if name in (row.name, row.op, row.scope)]
+        if not hit:
+            raise UsageError(f"--slow: no op is called {name}")
+        for i in hit:
+            ops[i] = slowed(ops[i], factor)
+    return tuple(ops)
+
+
+def about(args: argparse.Namespace, parts: Parts, text: Text, read: float | None) -> dict[str, Any]:
+    """The run's meta: what a reader must know to judge its numbers."""
+    spec, way = parts.spec, parts.chosen.packing
+    known: dict[str, Any] = {
+        "device": device_name(parts.device), "dtype": str(way.dtype).removeprefix("torch."),
+        "packing": way.name, "packing_why": why(parts), "path": args.path,
+        "weights": str(parts.choice.folder) if parts.choice.folder else f"random({args.seed})",
+        "text": "real" if text.meaning else "token ids",
+        "batch": args.batch, "tokens_per_report": args.tokens_per_report,
+        "layers": spec.layers, "parameters": parameters(spec),
+        "bytes_per_token": parameters(spec) * way.dtype.itemsize, "read_bytes_per_s": read and round(read),
+        "capacity": parts.capacity, "made_up_context": args.context or None,
+        "sampling": "greedy" if args.temperature == 0 else
+                    f"temperature={args.temperature} top_k={args.top_k} top_p={args.top_p} seed={args.seed}",
+        "threads": torch.get_num_threads(), "capture": args.capture,
+        "producer": "tracetui engines", "torch": torch.__version__, "python": platform.python_version(),
+        "slow": [f"{name}:{factor}" for name, factor in args.slow] or None,
+    }  # fmt: skip
+    return {key: value for key, value in known.items() if value is not None}
+
+
+def why(parts: Parts) -> str:
+    """How the packing came to be chosen."""
+    if not parts.measured:
+        return "the only way for this dtype and device"
+    rates = ", ".join(f"{m.packing.name} {m.rate / 1e9:.1f}" for m in parts.measured)
+    return f"measured over a few layers, GB/s: {rates}"
+
+
+def device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return str(torch.cuda.get_device_name())
+    if device.type != "cpu":
+        return device.type
+    try:
+        with Path("/proc/cpuinfo").open(encoding="utf-8") as f:
+            name = next(line.split(":", 1)[1].strip() for line in f if line.startswith("model name"))
+    except (OSError, StopIteration, UnicodeDecodeError):
+        name = platform.processor() or platform.machine()
+    return f"{name}, {os.cpu_count()} cores"

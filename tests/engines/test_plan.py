@@ -1,0 +1,79 @@
+"""The plan's figures against torch's own count and against sums done by hand."""
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from engines.plan import Load, Row, device_rows
+from engines.spec import parameters, preset
+from tests.engines import tiny
+
+
+def matmul_flops(rows: tuple[Row, ...]) -> float:
+    return sum(r.flops[0] for r in rows if r.category == "matmul")
+
+
+@pytest.mark.parametrize("fused", [True, False], ids=["fused", "granular"])
+@pytest.mark.parametrize("family", tiny.SPECS)
+@pytest.mark.parametrize(("batch", "tokens"), [(1, 1), (3, 1), (2, 11)])
+def test_products_count_as_torch_counts_them(family: str, fused: bool, batch: int, tokens: int) -> None:
+    """torch counts no attention on the CPU, so that its total is that of the products."""
+    spec = tiny.SPECS[family]
+    model = tiny.decoder(spec, tiny.weights(spec), batch=batch, fused=fused)
+    counter = FlopCounterMode(display=False)
+    with torch.no_grad(), counter:
+        model.place(torch.zeros(batch, tokens, dtype=torch.long), 0)
+        for op in model.ops:
+            op()
+    counts = counter.get_flop_counts()["Global"]
+    products = sum(n for op, n in counts.items() if "attention" not in str(op) and "bmm" not in str(op))
+    assert matmul_flops(model.rows(tokens)) == products > 0
+
+
+def test_a_token_reads_every_weight_once() -> None:
+    """Products' bytes less what they move beside weights: all parameters but norms, 16 bits each."""
+    spec = preset("gemma-3-1b")
+    rows = device_rows(spec, Load(weight_bytes=2, stream_bytes=0), ())
+    norms = 26 * (4 * 1152 + 2 * 256) + 1152
+    assert sum(r.bytes[0] for r in rows if r.category == "matmul") == 2 * (parameters(spec) - norms)
+
+
+def test_attention_grows_with_the_context_up_to_its_window() -> None:
+    rows = device_rows(preset("gemma-3-1b"), Load(), ("sample_argmax",))
+    attention = [r for r in rows if r.name == "attention"]
+    assert len(attention) == 26
+    assert {r.flops for r in attention} == {(0, 4 * 4 * 256)}
+    assert {r.bytes[1] for r in attention} == {2 * 256 * 4}
+    assert [r.layer for r in attention if r.window is None] == [5, 11, 17, 23]
+    assert {r.window for r in attention} == {None, 512}
+
+
+def test_a_prefill_counts_the_pairs_it_looks_at() -> None:
+    spec = tiny.SPECS["gemma3"]
+    rows = device_rows(spec, Load(tokens=11, start=3), ())
+    pairs = {
+        window: sum(1 for q in range(3, 14) for k in range(q + 1) if window is None or q - k < window)
+        for window in (8, None)
+    }
+    found = {r.window: r.flops[0] for r in rows if r.name == "attention"}
+    assert found == {window: 4 * 4 * 16 * n for window, n in pairs.items()}
+
+
+def test_names_are_those_people_know() -> None:
+    """The names of a granular decode step of seedlike profiles, in order."""
+    rows = device_rows(preset("qwen2.5-0.5b"), Load(fused=False), ("sample_argmax",))
+    assert [r.name for r in rows if r.layer in (None, 0)] == [
+        "embed", "attn_norm", "q_proj", "k_proj", "v_proj", "rope", "kv_append", "attention", "o_proj",
+        "attn_residual", "ffn_norm", "ffn_gate", "ffn_up", "ffn_act", "ffn_down", "ffn_residual",
+        "final_norm", "lm_head", "sample_argmax",
+    ]  # fmt: skip
+    q = next(r for r in rows if r.name == "q_proj")
+    assert (q.shape, q.op, q.scope) == ("m=1 n=896 k=896", "attn.q", "L0.attn.q")
+
+
+def test_a_plan_entry_holds_what_is_known() -> None:
+    row = Row("attention", "attn.core", "attention", 3, "b=1", (0, 8), (4, 2), 512)
+    assert row.as_op(7) == {
+        "id": 7, "name": "attention", "kind": "kernel", "op": "attn.core", "category": "attention",
+        "lens": "wall", "layer": 3, "shape": "b=1", "window": 512, "flops": [0, 8], "bytes": [4, 2],
+    }  # fmt: skip

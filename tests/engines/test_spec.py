@@ -1,0 +1,134 @@
+"""The presets against published totals, and configs in older and newer words."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from capture.errors import CaptureError, EngineError, UsageError
+from engines.spec import PRESETS, Scaling, Spec, from_config, parameters, preset, read_config, tensors
+from tests.engines import folders
+
+# published parameter counts, and those outside the embedding
+TOTALS = {
+    "gemma-3-1b": (999_885_952, 697_896_064),
+    "gemma-3-270m": (268_098_176, 100_326_016),
+    "llama-3.2-1b": (1_235_814_400, 973_146_112),
+    "qwen2.5-0.5b": (494_032_768, 357_898_112),
+    "qwen3-0.6b": (596_049_920, 440_467_456),
+    "smollm2-135m": (134_515_008, 106_203_456),
+    "smollm2-360m": (361_821_120, 314_635_200),
+}
+
+
+def test_every_preset_has_its_published_size() -> None:
+    sizes = {n: (parameters(s), parameters(s) - s.vocab * s.hidden) for n, s in PRESETS.items()}
+    assert sizes == TOTALS
+
+
+def test_gemma_sees_everything_in_every_sixth_layer() -> None:
+    spec = preset("gemma-3-1b")
+    assert [i for i in range(spec.layers) if spec.window_of(i) is None] == [5, 11, 17, 23]
+    assert spec.window_of(0) == 512
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("gemma3-1b", "gemma-3-1b"), ("llama3.2-1b", "llama-3.2-1b")])
+def test_a_near_name_is_suggested(typed: str, meant: str) -> None:
+    with pytest.raises(UsageError, match=f"did you mean {meant}"):
+        preset(typed)
+
+
+@pytest.mark.parametrize("config", [folders.OLD_GEMMA, folders.NEW_GEMMA], ids=["old keys", "new keys"])
+def test_gemma_in_both_wordings(config: dict[str, Any]) -> None:
+    spec = from_config(config, "tiny")
+    assert (spec.theta, spec.theta_local, spec.window) == (1e6, 1e4, 8)
+    assert spec.local == (True,) * 5 + (False, True)
+    assert (spec.qk_norm, spec.sandwich, spec.unit_offset, spec.tied) == (True, True, True, True)
+    assert spec.query_scale == 0.25 and spec.eos == (1, 106) and spec.bos == 2
+
+
+def test_llama_in_both_wordings() -> None:
+    newer = {k: v for k, v in folders.OLD_LLAMA.items() if not k.startswith("rope")}
+    newer["rope_parameters"] = {**folders.OLD_LLAMA["rope_scaling"], "rope_theta": 500000.0}
+    older = from_config(folders.OLD_LLAMA, "tiny")
+    assert older == from_config(newer, "tiny")
+    assert older.scaling == Scaling("llama3", 32.0, 1.0, 4.0, 64) and older.theta == 5e5
+    assert older.eos == (128001,)
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("Gemma3TextConfig", {}),
+        ("LlamaConfig", {"rope_parameters": {**folders.tiny.LLAMA3, "rope_theta": 5e5}}),
+        ("Qwen2Config", {}),
+        ("Qwen3Config", {"head_dim": 16}),
+    ],
+)
+def test_a_config_that_transformers_writes(name: str, fields: dict[str, Any], tmp_path: Path) -> None:
+    """A round through the file: what transformers holds is what is read."""
+    transformers = pytest.importorskip("transformers")
+    config = getattr(transformers, name)(num_hidden_layers=7, sliding_window=8, **fields)
+    config.save_pretrained(tmp_path)
+    spec = read_config(tmp_path / "config.json", "tiny")
+    assert (spec.vocab, spec.hidden, spec.heads) == (
+        config.vocab_size, config.hidden_size, config.num_attention_heads,
+    )  # fmt: skip
+    assert spec.kv_heads == config.num_key_value_heads and spec.tied == config.tie_word_embeddings
+    assert [not spec.window_of(i) for i in range(7)] == [
+        t == "full_attention" for t in getattr(config, "layer_types", None) or ["full_attention"] * 7
+    ]
+    assert bool(spec.scaling) == (name == "LlamaConfig")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"model_type": "gpt2"}, "describes a gpt2 model"),
+        ({"attn_logit_softcapping": 50.0}, "attn_logit_softcapping"),
+        ({"hidden_activation": "relu"}, "activation relu"),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 2}}, "rope type yarn"),
+        ({"hidden_size": 10**12}, "sizes that no model can have: hidden|hidden"),
+        ({"num_hidden_layers": -1}, "layers"),
+        ({"num_key_value_heads": 3}, "heads"),
+        ({"layer_types": ["full_attention"]}, "disagree"),
+        ({"num_hidden_layers": [7]}, "garbles"),
+    ],
+)
+def test_what_is_not_decoded_is_refused(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(EngineError, match=said):
+        from_config({**folders.OLD_GEMMA, **change}, "tiny")
+
+
+@pytest.mark.parametrize("raw", [b"", b"[]", b"{", b"\xff", b"[" * 100_000, b'{"model_type": {}}'])
+def test_a_broken_config_is_one_sentence(raw: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_bytes(raw)
+    with pytest.raises(CaptureError, match=r"config\.json"):
+        read_config(path, "tiny")
+
+
+def test_the_names_are_those_of_published_checkpoints() -> None:
+    """The tensor names of a gemma layer, as its checkpoints print them."""
+    layer = {n.split("layers.0.")[1] for n in tensors(preset("gemma-3-1b")) if "layers.0." in n}
+    assert layer == {
+        "input_layernorm.weight", "post_attention_layernorm.weight", "pre_feedforward_layernorm.weight",
+        "post_feedforward_layernorm.weight", "self_attn.q_proj.weight", "self_attn.k_proj.weight",
+        "self_attn.v_proj.weight", "self_attn.o_proj.weight", "self_attn.q_norm.weight",
+        "self_attn.k_norm.weight", "mlp.gate_proj.weight", "mlp.up_proj.weight", "mlp.down_proj.weight",
+    }  # fmt: skip
+    assert "self_attn.q_proj.bias" in {n.split("layers.0.")[-1] for n in tensors(preset("qwen2.5-0.5b"))}
+
+
+def test_presets_equal_configs_of_the_same_model() -> None:
+    """The gemma-3-1b preset against the fields of its published config.json."""
+    published = json.loads(
+        '{"model_type":"gemma3_text","hidden_size":1152,"intermediate_size":6912,"num_hidden_layers":26,'
+        '"num_attention_heads":4,"num_key_value_heads":1,"head_dim":256,"vocab_size":262144,'
+        '"rms_norm_eps":1e-06,"rope_theta":1000000,"rope_local_base_freq":10000,"sliding_window":512,'
+        '"sliding_window_pattern":6,"query_pre_attn_scalar":256,"max_position_embeddings":32768,'
+        '"hidden_activation":"gelu_pytorch_tanh","eos_token_id":[1,106],"bos_token_id":2}'
+    )
+    found = from_config(published, "gemma-3-1b")
+    assert found == Spec(**{**vars(preset("gemma-3-1b")), "hub": ()})

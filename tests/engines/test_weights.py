@@ -1,0 +1,179 @@
+"""Weights by name from folders and caches; whatever is short, wrong or dangerous is refused."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from capture.errors import EngineError, UsageError
+from engines import weights
+from engines.shards import Shards, read_header
+from engines.spec import parameters, preset, tensors
+from tests.engines import folders, tiny
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_tensors_come_back_by_name(dtype: torch.dtype, shards: int, tmp_path: Path) -> None:
+    folder, spec = folders.gemma(tmp_path, dtype, shards)
+    source = weights.open_source(weights.choose("gemma", str(folder)), 0)
+    wanted = tiny.weights(spec)
+    assert all(torch.equal(source.read(n), wanted[n].to(dtype)) for n in tensors(spec))
+
+
+def test_the_package_safetensors_agrees(tmp_path: Path) -> None:
+    library = pytest.importorskip("safetensors.torch")
+    table = {"a": torch.randn(3, 5), "b": torch.arange(4.0).half(), "empty": torch.empty(0, 2)}
+    library.save_file(table, tmp_path / "model.safetensors")
+    shards = Shards(tmp_path)
+    assert all(torch.equal(shards.read(n), t) for n, t in table.items())
+
+
+def test_the_cache_is_searched_its_main_snapshot_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    model = tmp_path / "models--google--gemma-3-1b-it"
+    for sha in ("aaa", "bbb"):
+        folders.gemma(model / "snapshots" / sha)
+    assert weights.cached(preset("gemma-3-1b"))[0].name == "aaa"
+    (model / "refs").mkdir()
+    (model / "refs" / "main").write_text("bbb\n")
+    choice = weights.choose("gemma-3-1b", "auto")
+    assert choice.folder and choice.folder.name == "bbb"
+    assert choice.spec.hidden == 48  # the config decides, not the name
+
+
+def test_without_a_cache_the_weights_are_random(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HF_HUB_CACHE", raising=False)
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    assert weights.choose("gemma-3-1b", "auto").folder is None
+
+
+def test_random_weights_have_the_real_shapes_and_differ() -> None:
+    spec = tiny.SPECS["gemma3"]
+    source = weights.Chance(spec, seed=7)
+    again = weights.Chance(spec, seed=7)
+    read = {n: source.read(n) for n in tensors(spec)}
+    assert {n: tuple(t.shape) for n, t in read.items()} == tensors(spec)
+    assert all(torch.equal(again.read(n), t) for n, t in read.items())
+    assert not torch.equal(weights.Chance(spec, seed=8).read("model.embed_tokens.weight"),
+                           read["model.embed_tokens.weight"])  # fmt: skip
+    gate, up = (read[f"model.layers.0.mlp.{n}_proj.weight"] for n in ("gate", "up"))
+    assert not torch.equal(gate, up)
+    assert 0.018 < gate.float().std() < 0.022
+    assert not read["model.norm.weight"].any()
+    assert weights.Chance(tiny.SPECS["llama"], 0).read("model.norm.weight").eq(1).all()
+
+
+def test_a_tensor_larger_than_the_block_is_filled_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weights, "BLOCK", 1000)
+    table = weights.Chance(tiny.SPECS["gemma3"], 0).read("model.embed_tokens.weight")
+    assert table[-1].count_nonzero() > 40 and table.float().std() > 0.015
+
+
+def cut(raw: bytes) -> bytes:
+    return raw[:-1]
+
+
+def longer(raw: bytes) -> bytes:
+    return raw + b"\0"
+
+
+def headless(raw: bytes) -> bytes:
+    return raw[:4]
+
+
+def huge_header(raw: bytes) -> bytes:
+    return (1 << 62).to_bytes(8, "little") + raw[8:]
+
+
+def other_shape(raw: bytes) -> bytes:
+    return raw.replace(b'"shape": [48]', b'"shape": [47]', 1)
+
+
+def overlap(raw: bytes) -> bytes:
+    return raw.replace(b'"data_offsets": [57792, ', b'"data_offsets": [57790, ', 1)
+
+
+def twice(raw: bytes) -> bytes:
+    return raw.replace(b'"__metadata__"', b'"model.norm.weight"', 1)
+
+
+@pytest.mark.parametrize("damage", [cut, longer, headless, huge_header, other_shape, overlap, twice])
+def test_a_damaged_file_is_refused(damage: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    folder, _ = folders.gemma(tmp_path)
+    path = folder / "model.safetensors"
+    whole = path.read_bytes()
+    damaged = damage(whole)
+    assert damaged != whole
+    path.write_bytes(damaged)
+    with pytest.raises(EngineError, match="no whole safetensors file"):
+        Shards(folder)
+
+
+def test_every_cut_of_a_header_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    whole = folders.safetensors({"a": torch.ones(2), "b": torch.ones(3, 2)})
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        with pytest.raises(EngineError):
+            read_header(path)
+
+
+def test_a_wrong_shape_and_a_missing_tensor_are_named(tmp_path: Path) -> None:
+    spec = tiny.SPECS["gemma3"]
+    table = tiny.weights(spec)
+    table["model.layers.3.mlp.up_proj.weight"] = torch.ones(48, 80)
+    folders.write(tmp_path, folders.OLD_GEMMA, table)
+    with pytest.raises(EngineError, match=r"layers\.3\.mlp\.up_proj\.weight as \[48, 80\].*\[80, 48\]"):
+        weights.open_source(weights.choose("x", str(tmp_path)), 0)
+    del table["model.layers.3.mlp.up_proj.weight"]
+    folders.write(tmp_path, folders.OLD_GEMMA, table)
+    with pytest.raises(EngineError, match=r"lacks the tensor model\.layers\.3\.mlp\.up_proj\.weight"):
+        weights.open_source(weights.choose("x", str(tmp_path)), 0)
+
+
+@pytest.mark.parametrize("name", ["../model.safetensors", "/etc/passwd", "a/b.safetensors", "x.bin", 7])
+def test_an_index_stays_in_its_folder(name: object, tmp_path: Path) -> None:
+    folder, _ = folders.gemma(tmp_path / "m")
+    index = {"weight_map": {"model.norm.weight": name}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(EngineError, match=r"index\.json"):
+        Shards(folder)
+
+
+def test_pickles_are_refused_with_the_way_out(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(folders.OLD_GEMMA))
+    (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x02")
+    with pytest.raises(EngineError, match=r"can run code.*convert it"):
+        weights.open_source(weights.choose("x", str(tmp_path)), 0)
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None:
+    folder, _ = folders.gemma(tmp_path)
+    shards = Shards(folder)
+    os.truncate(folder / "model.safetensors", 5000)
+    with pytest.raises(EngineError, match="changed while it was read"):
+        shards.read("model.norm.weight")
+
+
+def test_folders_that_are_none(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is no folder"):
+        weights.choose("gemma-3-1b", str(tmp_path / "nowhere"))
+    with pytest.raises(EngineError, match=r"has no config\.json"):
+        weights.choose("gemma-3-1b", str(tmp_path))
+
+
+def test_memory_is_checked_with_figures_and_smaller_choices() -> None:
+    spec = preset("gemma-3-1b")
+    said = (
+        r"gemma-3-1b needs 2\.0 GB and 0\.8 GB are free; these fit: "
+        r"smollm2-360m \(0\.7 GB\), gemma-3-270m \(0\.5 GB\), smollm2-135m \(0\.3 GB\)"
+    )
+    with pytest.raises(EngineError, match=said):
+        weights.check_memory(spec, 2_000_000_000, 800_000_000, lambda s: 2 * parameters(s))
+    weights.check_memory(spec, 10, 10, lambda s: 1)
