@@ -49,7 +49,10 @@ def load(source: Source) -> list[Run]:
 
 
 def _header(line: str) -> list[str]:
-    return [name.strip().lower() for name in next(csv.reader([line.strip().lstrip("\ufeff")]), [])]
+    try:
+        return [name.strip().lower() for name in next(csv.reader([line.strip().lstrip("\ufeff")]), [])]
+    except csv.Error:
+        return []
 
 
 def _reader(header: list[str]) -> Callable[[Cells], dict[str, Any]] | None:
