@@ -1,0 +1,182 @@
+"""Chrome trace to kernel table: MB/s, ratios and peak memory beside other ways to the same answer.
+
+python -m tests.bench.chrome_trace [--mb 120] [--rounds 3]
+"""
+
+import argparse
+import gzip
+import importlib.util
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from tests.bench._chrome_maker import write
+
+OBJECTS_UP_TO_MB: Final = 300  # parsers into Python objects need seven times the file
+
+
+def ours(path: Path) -> int:
+    from capture.loaders import load
+    from tracetui.analysis.kernels import kernel_table
+    from tracetui.look import Look
+
+    (run,) = load(path, cache=False)
+    return int(kernel_table(run, Look())["count"].sum())
+
+
+def msgspec_into_polars(path: Path) -> int:
+    import msgspec
+    import polars as pl
+
+    class Event(msgspec.Struct, gc=False):
+        ph: str
+        ts: float
+        cat: str = ""
+        name: str = ""
+        tid: int | str = 0
+        dur: float = 0.0
+
+    class Document(msgspec.Struct):
+        traceEvents: list[Event]  # noqa: N815 - the key of the format
+
+    events = msgspec.json.decode(_bytes(path), type=Document).traceEvents
+    columns = ("cat", "name", "ts", "dur")
+    frame = pl.DataFrame({c: [getattr(e, c) for e in events] for c in columns})
+    return _table(frame.filter(pl.col("cat") == "kernel"))
+
+
+def orjson_objects(path: Path) -> int:
+    import orjson
+
+    return _tally(orjson.loads(_bytes(path)))
+
+
+def stdlib_json(path: Path) -> int:
+    return _tally(json.loads(_bytes(path)))
+
+
+def hta(path: Path) -> int:
+    from hta.common.trace import Trace  # type: ignore[import-not-found]
+
+    trace = Trace(trace_files={0: str(path)})
+    trace.parse_traces(use_multiprocessing=False)
+    frame = trace.get_trace(0)
+    kernels = frame[frame["stream"] >= 0].groupby("name")["dur"].agg(["count", "sum", "mean", "min", "max"])
+    return int(kernels["count"].sum())
+
+
+def tracelens(path: Path) -> int:
+    from TraceLens import TreePerfAnalyzer  # type: ignore[import-not-found]
+
+    return len(TreePerfAnalyzer.from_file(str(path)).get_df_gpu_timeline())
+
+
+def _bytes(path: Path) -> bytes:
+    return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+
+
+def _table(frame: Any) -> int:
+    import polars as pl
+
+    dur = pl.col("dur")
+    quantiles = [dur.quantile(q, "linear").alias(f"p{q}") for q in (0.5, 0.95, 0.99)]
+    table = frame.group_by("name").agg(pl.len(), dur.sum().alias("total"), dur.min().alias("min"), *quantiles)
+    return int(table["len"].sum())
+
+
+def _tally(document: dict[str, Any]) -> int:
+    """The kernel table with plain dictionaries."""
+    durations: dict[str, list[float]] = {}
+    for event in document["traceEvents"]:
+        if event.get("cat") == "kernel":
+            durations.setdefault(event["name"], []).append(event["dur"])
+    return sum(len(found) for found in durations.values())
+
+
+WAYS: Final[dict[str, Callable[[Path], int]]] = {
+    "ours": ours,
+    "ours, gz": ours,
+    "msgspec into polars": msgspec_into_polars,
+    "orjson into objects": orjson_objects,
+    "stdlib json": stdlib_json,
+    "HTA": hta,
+    "TraceLens": tracelens,
+}
+NEEDS: Final = {"orjson into objects": "orjson", "HTA": "hta", "TraceLens": "TraceLens"}
+INTO_OBJECTS: Final = ("orjson into objects", "stdlib json", "HTA", "TraceLens")
+
+
+def measured(way: str, path: Path) -> dict[str, Any]:
+    """Seconds and peak memory of one way in a process of its own, its imports not counted."""
+    command = [sys.executable, "-m", "tests.bench.chrome_trace", "--way", way, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def one(way: str, path: Path) -> None:
+    import polars as pl  # noqa: F401 - imported before the clock starts, for every way alike
+
+    with tempfile.TemporaryDirectory() as folder:
+        warm = Path(folder) / "warm.json"
+        write(warm, 0.01)
+        WAYS[way](warm)
+    cpu, start = time.process_time(), time.perf_counter()
+    kernels = WAYS[way](path)
+    seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(json.dumps({"seconds": seconds, "cpu": cpu, "peak_mb": peak, "kernels": kernels}))
+
+
+def ways(megabytes: float) -> list[str]:
+    there = [w for w in WAYS if w not in NEEDS or importlib.util.find_spec(NEEDS[w])]
+    return [w for w in there if megabytes <= OBJECTS_UP_TO_MB or w not in INTO_OBJECTS]
+
+
+def compare(megabytes: float, rounds: int) -> None:
+    """All ways in turn, so that a busy machine is busy for each; the best of the rounds counts."""
+    with tempfile.TemporaryDirectory(prefix="chrome-bench-") as folder:
+        path = Path(folder) / "trace.json"
+        write(path, megabytes)
+        zipped = path.with_suffix(".json.gz")
+        with gzip.open(zipped, "wb", compresslevel=3) as out, path.open("rb") as raw:
+            while chunk := raw.read(1 << 22):
+                out.write(chunk)
+        size = path.stat().st_size / 1e6
+        runs: dict[str, list[dict[str, Any]]] = {way: [] for way in ways(megabytes)}
+        for _ in range(rounds):
+            for way, found in runs.items():
+                found.append(measured(way, zipped if way.endswith("gz") else path))
+    report({way: min(found, key=lambda r: r["seconds"]) for way, found in runs.items()}, size)
+
+
+def report(best: dict[str, dict[str, Any]], size: float) -> None:
+    print(f"{size:.0f} MB, {best['ours']['kernels']:,} kernels")
+    print(f"{'':22}{'s':>8}{'MB/s':>8}{'cpu s':>8}{'ratio':>8}{'peak MB':>10}{'peak/file':>11}")
+    for way, r in best.items():
+        ratio = r["seconds"] / best["ours"]["seconds"]
+        speed, share = size / r["seconds"], r["peak_mb"] * 1.048576 / size
+        print(
+            f"{way:22}{r['seconds']:8.3f}{speed:8.0f}{r['cpu']:8.2f}{ratio:8.2f}{r['peak_mb']:10.0f}{share:11.2f}"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--mb", type=float, default=120)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--way", nargs=2, metavar=("WAY", "FILE"), help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.way:
+        one(chosen.way[0], Path(chosen.way[1]))
+    else:
+        compare(chosen.mb, chosen.rounds)
+
+
+if __name__ == "__main__":
+    main()
