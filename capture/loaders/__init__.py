@@ -17,6 +17,7 @@ from capture.text import clean
 LOADERS: Final[tuple[str, ...]] = (
     "chrome_jsonl",
     "chrome_trace",
+    "cs336",
     "doppler",
     "doppler_json",
     "latencyprism",
@@ -25,6 +26,7 @@ LOADERS: Final[tuple[str, ...]] = (
     "metallic_report",
     "mlc",
     "native",
+    "ncu",
     "nsys_sqlite",
     "nsys_stats",
     "parquet",

@@ -1,6 +1,5 @@
 """The text that `nsys stats` prints, as sections: a title, a header, and rows of cells."""
 
-import csv
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +9,7 @@ from pathlib import PurePosixPath, PureWindowsPath
 from typing import Final
 
 from capture.importlog import Log
-from capture.loaders._nsight_units import BYTE_UNITS, TIME_UNITS
+from capture.loaders._nsight_text import BYTE_UNITS, TIME_UNITS, csv_cells
 from capture.loaders._numbers import exact, number
 
 _TITLES: Final = (
@@ -132,9 +131,9 @@ class _Reader:
             return self._open(_sliced(before, spans), lambda text: _sliced(text, spans))
         delimiter = _delimiter(line)
         if delimiter:
-            cells = _cells(line, delimiter) or []
+            cells = csv_cells(line, delimiter) or []
             if is_known(cells):
-                return self._open(cells, lambda text: _cells(text, delimiter))
+                return self._open(cells, lambda text: csv_cells(text, delimiter))
         if self.section:
             self._row(self.section, line, at)
         return None
@@ -198,13 +197,3 @@ def _delimiter(line: str) -> str:
     if not ("Time" in line or "Total" in line or "Start" in line):
         return ""
     return max("\t;,", key=line.count) if any(d in line for d in "\t;,") else ""
-
-
-def _cells(line: str, delimiter: str) -> list[str] | None:
-    """The cells of a CSV line, none where its quotes do not close; C++ names hold commas."""
-    if '"' not in line:
-        return line.split(delimiter)
-    try:
-        return next(csv.reader([line], delimiter=delimiter, strict=True))
-    except (csv.Error, StopIteration):
-        return None

@@ -10,7 +10,7 @@ import polars as pl
 from capture.enrich import phase_of
 from capture.events import PATH_SEPARATOR
 from capture.importlog import Log
-from capture.loaders._nsight_units import cut_names, told_apart
+from capture.loaders._nsight_text import cut_names, told_apart
 from capture.loaders._nsys_reports import Section, sections
 from capture.loaders._numbers import number
 from capture.run import DTYPES, Run, build, with_log

@@ -1,5 +1,6 @@
-"""The units that Nsight's tables print in headers and cells, and the names that they cut."""
+"""What the printed tables of Nsight Systems and Nsight Compute share: cells, units, names that were cut."""
 
+import csv
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -36,3 +37,13 @@ def told_apart(names: Sequence[str]) -> list[str]:
 
 def cut_names(names: Sequence[str]) -> int:
     return sum(_CUT.search(n) is not None for n in names)
+
+
+def csv_cells(line: str, delimiter: str) -> list[str] | None:
+    """The cells of a CSV line, none where its quotes do not close; C++ names hold commas."""
+    if '"' not in line:
+        return line.split(delimiter)
+    try:
+        return next(csv.reader([line], delimiter=delimiter, strict=True))
+    except (csv.Error, StopIteration):
+        return None

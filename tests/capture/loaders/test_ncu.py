@@ -1,0 +1,81 @@
+"""Nsight Compute CSV pages against figures that stand in the fixtures."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from capture.loaders import load
+from tests.capture.loaders._common import one_claim, renamed, same, survives_cuts
+from tests.conftest import FIXTURES
+
+NCU = FIXTURES / "ncu"
+PAGES = [NCU / name for name in ("details.csv", "raw.csv", "summary.csv")]
+
+
+def test_details_page_gives_a_row_per_launch() -> None:
+    (run,) = load(NCU / "details.csv")
+    rows = run.events.with_columns(pl.col("name", "track").cast(pl.String))
+    assert rows.select("name", "dur", "track").rows() == [
+        ("void gemv_kernel<float, 4>(const float *, float *)", 6_850, "gpu0/stream7"),
+        ("softmax_kernel", 1_984, "gpu0/stream7"),
+        ("softmax_kernel", 1_500_000, "gpu0/stream7"),
+        ("untimed_kernel", None, "gpu0/stream13"),
+    ]
+    assert "t" not in run.events.columns
+    assert [n.id for n in run.log.notices] == ["no_duration"]
+    assert (run.log.read, run.log.dropped) == (8, 0)
+    assert run.meta["compute"] == "9.0"
+
+
+def test_every_metric_is_kept() -> None:
+    (run,) = load(NCU / "details.csv")
+    metrics = run.tables["ncu"]
+    assert metrics.columns == ["id", "kernel", "metric", "unit", "value", "text"]
+    assert metrics.filter(metric="Elapsed Cycles").row(0)[3:] == ("cycle", 12345.0, "12,345")
+    assert metrics.filter(metric="Achieved Occupancy")["value"].to_list() == [None, 3.12]
+    assert metrics.height == 7
+    assert run.tables["launches"]["Grid Size"].to_list()[0] == "(896, 1, 1)"
+
+
+def test_raw_page_has_its_units_in_the_second_row() -> None:
+    (run,) = load(NCU / "raw.csv")
+    assert run.events["dur"].to_list() == [12_500, 3_072]
+    assert run.tables["ncu"].filter(metric="dram__bytes_read.sum").rows()[0][3:5] == ("Mbyte", 1.25)
+    assert run.events["track"].cast(pl.String).to_list() == ["gpu1/stream7"] * 2
+    assert run.log.read == 2
+
+
+def test_summary_page_states_aggregates() -> None:
+    (run,) = load(NCU / "summary.csv")
+    assert run.events.select("count", "dur", "min", "max").rows() == [(4, 9_000, 1_500, 3_000)]
+
+
+def test_single_metric_captures_are_timed_too(tmp_path: Path) -> None:
+    text = (NCU / "details.csv").read_text().replace('"Duration"', '"gpu__time_duration.sum"')
+    path = tmp_path / "x.csv"
+    path.write_text(text)
+    (run,) = load(path)
+    assert run.events["dur"].drop_nulls().to_list() == [6_850, 1_984, 1_500_000]
+
+
+def test_a_page_that_a_script_wrote_again_without_quotes(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("ID,Process ID,Kernel Name,Metric Name,Metric Unit,Metric Value\n0,1,k,Duration,us,2\n\n")
+    (run,) = load(path)
+    assert run.events["dur"].to_list() == [2_000]
+    assert run.log.dropped == 0
+
+
+def test_bad_rows_are_dropped_and_counted(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text((NCU / "details.csv").read_text() + '"4","4711"\n"5","open\n')
+    (run,) = load(path)
+    assert (run.log.read, run.log.dropped) == (10, 2)
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda p: p.name)
+def test_names_and_cuts(path: Path, tmp_path: Path) -> None:
+    assert one_claim(path).FORMAT == "ncu"
+    assert same(load(path), renamed(path, tmp_path))
+    assert survives_cuts(path, tmp_path, 100) > 10
