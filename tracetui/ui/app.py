@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from textual import events
 from textual.app import SystemCommand
 from textual.screen import Screen
 
@@ -21,12 +22,15 @@ from tracetui.ui.messages import Entered, LeaveAsked, SortAsked, Told
 from tracetui.ui.options import Options
 from tracetui.ui.reading import Reading
 from tracetui.ui.screens.main import cursor_line
+from tracetui.ui.screens.prompt import Draft, edited
 from tracetui.ui.theme import PALETTES
 from tracetui.views import Focus, View, entered
 
 __all__ = ["Explorer", "Options", "run"]
 
 FARTHEST: Final = 1 << 20
+TYPING: Final = 0.12  # seconds after the last letter
+BOUND: Final = frozenset(key for each in keys.bindings() for key in each.key.split(","))
 LEAVES: Final = ("detail", "counters", "memory", "log", "import")
 
 
@@ -34,13 +38,12 @@ class Explorer(Desk):
     """The desk with its keys."""
 
     _pattern = ""  # the last filter, for n and N
-    _purpose = ""  # what the input line is open for
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """While the input line is open, its keys are its own."""
-        return not (action == "do" and self._purpose)
+        return not (action == "do" and self.draft is not None)
 
-    async def action_do(self, name: str) -> None:
+    def action_do(self, name: str) -> None:
         """A key of the table: a change of the session, or something done here."""
         self._remember_row()
         if name.startswith("tab_"):
@@ -49,9 +52,7 @@ class Explorer(Desk):
             if self.page == "view":
                 self.become(COMMANDS[name](self.session))
         elif name not in COMMANDS:
-            done = getattr(self, f"do_{name}")()
-            if done is not None:
-                await done  # keys that are typed ahead belong to what is being opened
+            getattr(self, f"do_{name}")()
 
     def open_tab(self, number: int) -> None:
         if number <= len(self.tabs):
@@ -236,48 +237,59 @@ class Explorer(Desk):
 
     # the input line
 
-    async def do_filter(self) -> None:
+    def do_filter(self) -> None:
         if self.page == "view":
-            await self._open_prompt(
-                "filter", self.session.look.filter, "regular expression; Enter keeps it, Esc clears it"
-            )
+            hint = "a regular expression; Enter keeps it, Esc clears it"
+            self.draft = Draft.of("filter", hint, self.session.look.filter)
+            self.show_bands()
 
-    async def do_export(self) -> None:
+    def do_export(self) -> None:
         if self.page == "view":
-            await self._open_prompt(
-                "export", f"{self.session.view}.csv", "file name, ending in .csv .json .md .txt or .svg"
-            )
+            hint = "a file name, ending in .csv .json .md .txt or .svg"
+            self.draft = Draft.of("export", hint, f"{self.session.view}.csv")
+            self.show_bands()
 
-    async def _open_prompt(self, purpose: str, value: str, hint: str) -> None:
-        from tracetui.ui.screens.prompt import Prompt
+    def on_key(self, event: events.Key) -> None:
+        """A key of the input line; one that was overtaken by its closing is pressed again."""
+        if self.draft is None:
+            if event.key in BOUND:
+                self.simulate_key(event.key)
+        elif event.key == "enter":
+            self._take(self.draft)
+        elif event.key == "escape":
+            self._drop(self.draft)
+        else:
+            self._edit(edited(self.draft, event.key, event.character))
 
-        self._purpose = purpose
-        self.main.set_class(True, "prompting")
-        prompt = Prompt(value, hint)
-        await self.main.mount(prompt)
-        self.main.set_focus(prompt)
-        self.tell(hint)
+    def on_paste(self, event: events.Paste) -> None:
+        if self.draft is not None:
+            self._edit(self.draft.typed(event.text))
 
-    def action_close_prompt(self) -> None:
-        """Esc in the input line: a filter goes with it."""
-        purpose, self._purpose = self._purpose, ""
-        self.main.query("Prompt").remove()
-        self.main.set_class(False, "prompting")
-        self.main.set_focus(self.main.table)
-        if purpose == "filter":
+    def _edit(self, draft: Draft) -> None:
+        changed, self.draft = draft != self.draft, draft
+        if changed:
+            self.show_bands()
+            if draft.purpose == "filter":
+                self.set_timer(TYPING, lambda: self._typed(draft))
+
+    def _typed(self, draft: Draft) -> None:
+        """The rows follow once the fingers rest."""
+        if draft is self.draft:
+            self._filter(draft.text)
+
+    def _take(self, draft: Draft) -> None:
+        self.draft = None
+        if draft.purpose == "filter":
+            self._filter(draft.text)
+        else:
+            self._export(draft.text.strip())
+        self.show_bands()
+
+    def _drop(self, draft: Draft) -> None:
+        self.draft = None
+        if draft.purpose == "filter":
             self._filter("")
-
-    def on_input_changed(self, event: Any) -> None:
-        if self._purpose == "filter":
-            self._filter(event.value)
-
-    def on_input_submitted(self, event: Any) -> None:
-        purpose, self._purpose = self._purpose, "done"
-        self.action_close_prompt()
-        if purpose == "filter":
-            self._filter(event.value)
-        elif purpose == "export":
-            self._export(event.value.strip())
+        self.show_bands()
 
     def _filter(self, pattern: str) -> None:
         self._pattern = pattern or self._pattern

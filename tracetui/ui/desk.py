@@ -19,7 +19,7 @@ from tracetui.ui.panes.sheet import Sheet, measure
 from tracetui.ui.panes.table import EMPTY
 from tracetui.ui.reading import Reading
 from tracetui.ui.screens import help as help_page
-from tracetui.ui.screens import loading, runs
+from tracetui.ui.screens import loading, prompt, runs
 from tracetui.ui.screens.main import Main
 from tracetui.ui.session import Session, same_question
 from tracetui.ui.start import opened
@@ -50,6 +50,7 @@ class Desk(App[None]):
         self.session = Session(start=replace(options.look, full_names=False))
         self.views: list[View] = []
         self.page = "loading"  # view · runs · help · loading · refused
+        self.draft: prompt.Draft | None = None  # the input line, while it is open
         self.failed = 0  # the exit code of what went wrong
         self.paused = False
         self._reading = reading
@@ -262,6 +263,8 @@ class Desk(App[None]):
         head = header.header(session.run, session.fact, session.look.lens, width, place)
         tabs, self.tab_places = header.tabs(self.titles(), self._tab(), width)
         keys = footer.footer(width, rows=self.page in ("view", "runs"), live=self.options.follow)
+        if self.draft is not None:
+            keys = prompt.line(self.draft, width)
         self.main.show_bands(head, tabs, keys)
         self._show_status()
 

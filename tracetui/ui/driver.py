@@ -1,10 +1,11 @@
-"""Textual's Linux driver with three manners more: its stream, its size, and no mode left behind."""
+"""Textual's Linux driver with more manners: its stream, its size, fewer bytes, no mode left behind."""
 
 import os
 from typing import Any
 
 from textual.drivers.linux_driver import LinuxDriver
 
+from tracetui.ui.sgr import thinned
 from tracetui.ui.terminal import screen_file
 
 
@@ -14,6 +15,9 @@ class Driver(LinuxDriver):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._file = screen_file()
+
+    def write(self, data: str) -> None:
+        super().write(thinned(data))
 
     def _get_terminal_size(self) -> tuple[int, int]:
         """The size of the terminal itself: COLUMNS and LINES may be stale."""

@@ -10,7 +10,7 @@ from textual.pilot import Pilot
 
 from capture.importlog import Log
 from capture.run import Run, build
-from tracetui.ui.app import Explorer
+from tracetui.ui.app import TYPING, Explorer
 from tracetui.ui.facts import facts
 from tracetui.ui.messages import RunsChanged
 from tracetui.ui.options import Options
@@ -79,6 +79,13 @@ async def settle(pilot: "Pilot[Any]") -> None:
 
 async def press(pilot: "Pilot[Any]", *keys: str) -> None:
     await pilot.press(*keys)
+    await settle(pilot)
+
+
+async def typed(pilot: "Pilot[Any]", *keys: str) -> None:
+    """Keys of the input line; what they lead to comes once the fingers rest."""
+    await pilot.press(*keys)
+    await pilot.pause(2 * TYPING)
     await settle(pilot)
 
 

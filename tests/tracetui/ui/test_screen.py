@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from textual import events
 from textual.pilot import Pilot
 
-from tests.tracetui.ui.hand import decode, play, press, screen, settle
+from tests.tracetui.ui.hand import decode, play, press, screen, settle, typed
 from tracetui.look import Look
 from tracetui.ui.app import Explorer
 from tracetui.ui.facts import facts
@@ -56,7 +57,7 @@ def _sort(column: str) -> Any:
 
 def test_filter_is_live_kept_by_enter_and_cleared_by_escape() -> None:
     async def script(app: Explorer, pilot: Pilots) -> None:
-        await press(pilot, "slash", "g", "e", "m", "m")
+        await typed(pilot, "slash", "g", "e", "m", "m")
         assert sorted(first_words(app)) == ["gemm_down", "gemm_qkv"]
         await press(pilot, "enter")
         assert app.session.look.filter == "gemm" and "/gemm/" in screen(app)[-2]
@@ -72,7 +73,7 @@ def test_filter_is_live_kept_by_enter_and_cleared_by_escape() -> None:
 
 def test_a_pattern_that_is_no_expression_is_told_and_nothing_is_lost() -> None:
     async def script(app: Explorer, pilot: Pilots) -> None:
-        await press(pilot, "slash", "left_parenthesis")
+        await typed(pilot, "slash", "left_parenthesis")
         assert "regular expression" in screen(app)[-2]
         assert len(first_words(app)) == 5
 
@@ -81,7 +82,7 @@ def test_a_pattern_that_is_no_expression_is_told_and_nothing_is_lost() -> None:
 
 def test_letters_in_the_input_line_are_letters() -> None:
     async def script(app: Explorer, pilot: Pilots) -> None:
-        await press(pilot, "slash", "q", "o", "L")
+        await typed(pilot, "slash", "q", "o", "L")
         assert app.session.look.filter == "qoL" and app.session.look.group is None
 
     play(script, [decode()])
@@ -168,7 +169,9 @@ def test_export_writes_the_view_and_never_over_a_file(tmp_path: Path, name: str,
 
     async def export(app: Explorer, pilot: Pilots) -> None:
         await press(pilot, "x")
-        app.main.query_one("Prompt").value = str(target)  # type: ignore[attr-defined]
+        await press(pilot, "ctrl+u")
+        app.post_message(events.Paste(str(target)))
+        await pilot.pause()
         await press(pilot, "enter")
         await pilot.pause(0.2)
 
@@ -260,7 +263,7 @@ def test_a_view_that_fails_is_told_in_a_sentence_and_the_exit_is_not_zero(
         app.views = [replace(v, answer=broken) if v.name == "kernels" else v for v in app.views]
         await press(pilot, "o")
         assert "ZeroDivisionError" in screen(app)[-2]
-        await app.action_do("quit")
+        app.action_do("quit")
 
     assert play(script, [decode()]).return_code == 70
     (crash,) = (tmp_path / "tracetui").iterdir()

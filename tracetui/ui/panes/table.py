@@ -21,7 +21,7 @@ STYLE: Final = {"name": "", "number": "", "text": "dim", "trend": "accent"}
 EMPTY: Final = Sheet(pl.DataFrame(), (), (), ())
 
 
-class Table(Widget, can_focus=True):
+class Table(Widget):
     """A heading that stays and the rows below it; what moves is the cursor."""
 
     ALLOW_SELECT = False
@@ -154,7 +154,7 @@ class Table(Widget, can_focus=True):
 
     def _line(self, row: int, plain: bool) -> Line:
         marked = self._sheet.identity(row) in self._look.chosen
-        spans = [Span("•" if marked else " " * GUTTER, "" if plain else "warn")]
+        spans = [Span("•", "" if plain else "warn") if marked else Span(" " * GUTTER)]
         for column, text in zip(self._columns, self._cells(row), strict=False):
             spans.append(Span(text + " " * GAP, "" if plain else STYLE[column.kind]))
         return tuple(spans)

@@ -24,7 +24,7 @@ class Main(Screen[None]):
     """Composition only; what happens is decided in the app."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings()]
-    AUTO_FOCUS = "#table"
+    AUTO_FOCUS = ""
 
     def __init__(self, painter: Painter) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Main(Screen[None]):
 
     @property
     def shows_table(self) -> bool:
-        return not self.has_class("drawing")
+        return bool(self.table.display)
 
     @property
     def pane(self) -> Size:
@@ -54,13 +54,18 @@ class Main(Screen[None]):
         self.table.paint_with(painter)
 
     def show_table(self, sheet: Sheet, look: Look, row: int | None) -> None:
-        self.set_class(False, "drawing")
+        self._swap(True)
         self.table.show(sheet, look, row)
 
     def show_drawing(self, lines: Sequence[Line], keep_top: bool = False) -> None:
         """Lines, with the one that has the cursor in sight."""
-        self.set_class(True, "drawing")
+        self._swap(False)
         self._drawing.show(lines, self._top(lines, keep_top))
+
+    def _swap(self, table: bool) -> None:
+        """Display is set on the panes themselves: a class would have every widget styled and sent again."""
+        if self.shows_table != table:
+            self.table.display, self._drawing.display = table, not table
 
     def scroll_drawing(self, by: int) -> None:
         self._drawing.scroll_lines(by)
@@ -83,8 +88,9 @@ class Main(Screen[None]):
     def fit_to(self, size: Size) -> None:
         """Fewer bands on a low screen; on one too small for anything, a word."""
         tiny = size.width < LEAST[0] or size.height < LEAST[1]
-        self.set_class(tiny, "tiny")
-        self.set_class(size.height < LOW, "short")
+        if tiny != self.has_class("tiny"):
+            self.set_class(tiny, "tiny")
+        self._tabs.display = size.height >= LOW
         self._small.show(
             [(Span(f"terminal too small ({size.width}x{size.height})", "warn"),)] if tiny else []
         )

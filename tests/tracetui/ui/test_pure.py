@@ -1,0 +1,151 @@
+"""The input line, the names, the sheet and the session: pure, by value."""
+
+import polars as pl
+import pytest
+
+from tests.tracetui.ui.hand import decode, shuffled
+from tracetui.ui import commands, terminal
+from tracetui.ui.facts import facts
+from tracetui.ui.keys import KEYS, bindings
+from tracetui.ui.panes.names import shortened
+from tracetui.ui.panes.sheet import measure
+from tracetui.ui.screens.prompt import Draft, edited
+from tracetui.ui.session import Session
+
+
+def after(text: str, *keys: str) -> tuple[str, int]:
+    draft = Draft.of("filter", "", text)
+    for key in keys:
+        draft = edited(draft, key, key if len(key) == 1 else None)
+    return draft.text, draft.at
+
+
+@pytest.mark.parametrize(
+    ("text", "keys", "outcome"),
+    [
+        ("abc", ("left", "x"), ("abxc", 3)),
+        ("abc", ("home", "delete"), ("bc", 0)),
+        ("abc", ("backspace", "backspace"), ("a", 1)),
+        ("", ("backspace",), ("", 0)),
+        ("one two", ("ctrl+w",), ("one ", 4)),
+        ("one two", ("ctrl+u",), ("", 0)),
+        ("ab", ("left", "left", "left", "ctrl+k"), ("", 0)),
+    ],
+)
+def test_editing(text: str, keys: tuple[str, ...], outcome: tuple[str, int]) -> None:
+    assert after(text, *keys) == outcome
+
+
+def test_what_is_pasted_is_cleaned() -> None:
+    assert Draft.of("filter", "", "").typed("a\x1b[31m\nb").text.isprintable()
+
+
+def test_long_names_that_differ_in_the_middle_are_told_apart() -> None:
+    names = ["void gemm_" + "x" * 60 + kind + "y" * 60 + "_end" for kind in ("fp8", "bf16", "int4")]
+    cut = shortened(names, 30)
+    assert len(set(cut.values())) == 3 and all(len(c) <= 30 for c in cut.values())
+    assert any("fp8" in c for c in cut.values())
+
+
+def test_names_with_many_differences_stay_apart() -> None:
+    names = [f"k{'a' * 40}{i:03d}{'b' * 40}{i % 2}" for i in range(50)]
+    assert len(set(shortened(names, 16).values())) == 50
+
+
+def test_a_narrow_sheet_keeps_the_important_columns_whole() -> None:
+    sheet = measure(shuffled(500), ("name",), ("name", "total_ns", "share", "trend"))
+    for width in (20, 40, 60, 120):
+        columns = sheet.layout(width)
+        assert sum(c.width for c in columns) + 2 * (len(columns) - 1) <= width
+        for row in sheet.cells(0, 50, columns):
+            assert [len(cell) for cell in row] == [c.width for c in columns]
+    assert [c.name for c in sheet.layout(40)] == ["name", "total_ns", "share"]
+
+
+def test_no_number_is_cut_anywhere() -> None:
+    sheet = measure(shuffled(3000), ("name",), ())
+    columns = sheet.layout(200)
+    for start in (0, 1000, 2900):
+        assert not any("…" in cell for row in sheet.cells(start, 100, columns) for cell in row)
+
+
+def test_the_cursor_finds_its_row_again() -> None:
+    rows = shuffled(100)
+    old, new = measure(rows, ("name",), ()), measure(rows.reverse(), ("name",), ())
+    assert new.find(old.identity(7), 7) == 92
+    assert new.find(("gone",), 7) == 7
+    assert measure(pl.DataFrame(), (), ()).find((), 3) == 0
+
+
+def session(*names: str) -> Session:
+    runs = [decode(n) for n in names]
+    return Session(view="kernels").with_runs(runs, [facts(r) for r in runs])
+
+
+def test_in_and_out_comes_back_to_the_same_look() -> None:
+    start = session("a").looking(sort="total_ns", filter="gemm", cursor=(3, 0))
+    inside = start.into("detail", (("name", "gemm_qkv"),))
+    assert inside.look.focused == {"name": "gemm_qkv"} and inside.look.filter == ""
+    deeper = inside.into("kernels", (("layer", 1),))
+    assert deeper.look.focused == {"name": "gemm_qkv", "layer": 1}
+    assert deeper.out().look == inside.look
+    assert deeper.out().out().look == start.look and deeper.out().out().out().view == "kernels"
+
+
+def test_lens_phase_and_per_hold_in_every_view() -> None:
+    changed = commands.per(commands.phase(session("a")))
+    assert changed.at("growth").look.per == "step" and changed.at("growth").look.phase == "decode"
+    assert changed.looking(filter="x").at("growth").look.filter == ""
+
+
+def test_steps_and_zoom_stay_inside_the_run() -> None:
+    s = session("a")
+    assert commands.next_part(s).look.window == (1, 1)
+    assert commands.previous_part(s).look.window == (4, 4)
+    assert commands.next_part(commands.previous_part(s)).look.window == (4, 4)
+    timeline = commands.zoom_in(s.at("timeline"))
+    first, last = timeline.look.zoom or (0, 0)
+    assert s.fact.extent is not None and s.fact.extent[0] < first < last < s.fact.extent[1]
+    assert commands.zoom_out(timeline).look.zoom is None
+    assert commands.scaled((0, 100), (0, 1000), 0.5) == (25, 75)
+
+
+def test_another_run_keeps_the_choices_but_no_place() -> None:
+    s = commands.next_part(session("a", "b")).looking(per="token", filter="gemm")
+    other = s.on(1)
+    assert other.look.window is None and other.look.per == "token" and other.look.filter == "gemm"
+
+
+def test_facts_by_hand() -> None:
+    fact = facts(decode(steps=4))
+    assert fact.steps == (1, 2, 3, 4) and fact.layers == (0, 1) and fact.phases == ("decode",)
+    assert fact.tokens_per_s == pytest.approx(4 / (4 * 0.5e-3))
+    assert fact.extent == (1_000_000, 4_500_000)
+
+
+def test_every_key_is_bound_once() -> None:
+    bound = [key for binding in bindings() for key in binding.key.split(",")]
+    assert len(bound) == len(set(bound))
+
+
+def test_every_key_does_something() -> None:
+    from tracetui.ui.app import Explorer
+
+    assert [k.do for k in KEYS if k.do not in commands.COMMANDS and not hasattr(Explorer, f"do_{k.do}")] == []
+
+
+def test_the_clipboard_has_a_limit_and_a_wrap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TMUX", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert terminal.clipboard("hi") == "\x1b]52;c;aGk=\x07"
+    monkeypatch.setenv("TMUX", "x")
+    assert terminal.clipboard("hi") == "\x1bPtmux;\x1b\x1b]52;c;aGk=\x07\x1b\\"
+    assert terminal.clipboard("x" * 100_001) is None
+
+
+def test_look_is_untouched_by_what_only_draws() -> None:
+    from tracetui.ui.session import same_question
+
+    s = session("a")
+    assert same_question(s, s.looking(cursor=(4, 0), full_names=True))
+    assert not same_question(s, s.looking(filter="x"))

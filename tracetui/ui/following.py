@@ -1,0 +1,117 @@
+"""A file that grows, followed in a thread; what becomes of it and of its engine is told."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+from textual.message import Message
+
+from capture.errors import CaptureError, EngineError
+from capture.follow import Follow
+from capture.run import Run
+from tracetui.process import Engine
+from tracetui.ui.facts import facts
+from tracetui.ui.messages import LoadFailed, RunsChanged, Told
+from tracetui.views import views
+
+EVERY: Final = 0.2  # seconds between two looks at the file
+MODES: Final = ("spans", "windows", "continuous")
+
+
+class Following:
+    """The growing side of the screen: start it with where its messages go, stop it when the screen closes."""
+
+    def __init__(self, path: str | Path, engine: Engine | None = None) -> None:
+        self.paths = [str(path)]
+        self.size = 0  # a file that grows has no size to be read up to
+        self.badge = ""  # what the header says about the writer
+        self.words = "waiting for the first line"
+        self.text = ""  # the end of what the model wrote
+        self._engine = engine
+        self._follow = Follow(path)
+        self._began = time.monotonic()
+        self._over = threading.Event()
+        self._shown = False
+        self._mode = 0
+
+    def start(self, post: Callable[[Message], object]) -> None:
+        threading.Thread(target=self._watch, args=(post,), name="following", daemon=True).start()
+
+    def stop(self) -> None:
+        self._over.set()
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    def read(self) -> int:
+        return 0
+
+    def order(self, what: Mapping[str, Any]) -> bool:
+        """An order to the engine; false where none of ours listens."""
+        return self._engine is not None and self._engine.send(what)
+
+    def next_mode(self) -> str | None:
+        """The engine captures in another way from now on."""
+        self._mode = (self._mode + 1) % len(MODES)
+        return MODES[self._mode] if self.order({"do": "mode", "mode": MODES[self._mode]}) else None
+
+    def _watch(self, post: Callable[[Message], object]) -> None:
+        """Until the screen closes; the last bytes of an engine that has died are shown too."""
+        try:
+            while not self._over.wait(EVERY):
+                dead = self._engine is not None and not self._engine.running
+                if self._follow.poll() or (dead and not self.badge.startswith("engine")):
+                    self._show(self._follow.runs(final=dead), post)
+                self._tell(dead, post)
+        except CaptureError as e:
+            post(LoadFailed(e) if not self._shown else Told(str(e)))
+
+    def _show(self, runs: list[Run], post: Callable[[Message], object]) -> None:
+        """Runs come into sight once there is something to see; before that, what the engine is doing."""
+        if not runs:
+            return
+        self.words = last_mark(runs[-1], "status") or self.words
+        self.text = last_mark(runs[-1], "text") or self.text
+        if self._shown or any(_has_work(run) for run in runs):
+            self._shown = True
+            post(RunsChanged(runs, [facts(r) for r in runs], views()))
+
+    def _tell(self, dead: bool, post: Callable[[Message], object]) -> None:
+        """A change of the writer's fortune, once."""
+        old, self.badge = self.badge, self._fortune(dead)
+        if self.badge == old:
+            return
+        if dead and self._engine is not None and (died := self._engine.obituary()):
+            post(Told(died) if self._shown else LoadFailed(EngineError(died)))
+        elif self._follow.notice:
+            post(Told(self._follow.notice))
+        else:
+            post(Told(self.badge))
+
+    def _fortune(self, dead: bool) -> str:
+        if dead:
+            died = self._engine is not None and self._engine.obituary()
+            return "engine died" if died else "engine ended"
+        words = {
+            "ended": "ended",
+            "deleted": "file deleted",
+            "quiet": f"no data for {self._follow.idle_s:.0f} s",
+        }
+        state = self._follow.state
+        return words["quiet"] if state == "quiet" else words.get(state, "live")
+
+
+def last_mark(run: Run, path: str) -> str:
+    """The newest line of a class of marks."""
+    if not run.has("path"):
+        return ""
+    marks = run.events.filter((pl.col("kind") == "mark") & (pl.col("path") == path))["name"]
+    return str(marks[-1]) if len(marks) else ""
+
+
+def _has_work(run: Run) -> bool:
+    return bool(run.events["kind"].is_in(["kernel", "step", "span"]).any())
