@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final
@@ -48,11 +48,27 @@ class Event(msgspec.Struct, gc=False):
         return UNNAMED if self.name is None else str(self.name)
 
 
+@dataclass(frozen=True, eq=False)
+class Complete:
+    """Events with a duration: their times, and a label each for what many of them share."""
+
+    rows: pl.DataFrame  # label (its row in labels), t, dur, correlation
+    labels: pl.DataFrame  # cat, name, place
+
+    def __add__(self, other: "Complete") -> "Complete":
+        shifted = other.rows.with_columns(pl.col("label") + self.labels.height)
+        return Complete(pl.concat([self.rows, shifted]), pl.concat([self.labels, other.labels]))
+
+    def column(self, name: str) -> pl.Series:
+        """A column of the labels, spread over the rows."""
+        return self.labels[name].gather(self.rows["label"])
+
+
 @dataclass
 class Trace:
     """A trace as it was read, before anything is made of it."""
 
-    complete: pl.DataFrame  # cat, name, place (Categorical), t, dur, correlation
+    complete: Complete
     others: list[Event]
     header: dict[str, Any] = field(default_factory=dict)
     truncated: bool = False
@@ -81,38 +97,24 @@ def ns(text: pl.Expr) -> pl.Expr:
     return text.cast(pl.Decimal(38, 3), strict=False).to_physical().cast(pl.Int64, strict=False)
 
 
-def relabel(column: pl.Series, to: Callable[[str], Any], dtype: pl.DataType | None = None) -> pl.Series:
-    """A Categorical column with each distinct word replaced; the work is per word, not per row."""
-    words = column.unique().drop_nulls()
-    dtype = dtype or pl.Categorical()
-    new = [to(word) for word in words.cast(pl.String)]
-    told = pl.Series(new, dtype=pl.String if dtype == pl.Categorical else dtype, strict=False).cast(dtype)
-    codes = words.to_physical()
-    size = int(codes.max() or 0) + 1  # type: ignore[arg-type]
-    table = (
-        pl.select(code=pl.int_range(size, dtype=pl.UInt32))
-        .join(pl.DataFrame({"code": codes, "to": told}), on="code", how="left", maintain_order="left")
-    )["to"]  # fmt: skip
-    return table.gather(column.to_physical()).alias(column.name)
+def labels_of(told: Iterable[tuple[str | None, str, str]]) -> pl.DataFrame:
+    schema = {"cat": pl.String, "name": pl.String, "place": pl.String}
+    return pl.DataFrame(list(told), schema=schema, orient="row")
 
 
-def complete_events(events: Sequence[Event], log: Log) -> pl.DataFrame:
-    """Events of phase X as the common frame; those whose times mean nothing are dropped and counted."""
+def complete_events(events: Sequence[Event], log: Log) -> Complete:
+    """Events of phase X in the common form; those whose times mean nothing are dropped and counted."""
+    labels: dict[tuple[str | None, str, str], int] = {}
     frame = pl.DataFrame(
         {
-            "cat": [e.cat for e in events],
-            "name": [e.title for e in events],
-            "place": [e.place for e in events],
+            "label": [labels.setdefault((e.cat, e.title, e.place), len(labels)) for e in events],
             "ts": [_ascii(e.ts) for e in events],
             "dur": [_ascii(e.dur) for e in events],
             "correlation": [_correlation(e) for e in events],
         },
-        schema={
-            "cat": pl.Categorical, "name": pl.Categorical, "place": pl.Categorical,
-            "ts": pl.String, "dur": pl.String, "correlation": pl.Int64,
-        },
-    )  # fmt: skip
-    return _timed(frame, log)
+        schema={"label": pl.UInt32, "ts": pl.String, "dur": pl.String, "correlation": pl.Int64},
+    )
+    return Complete(_timed(frame, log), labels_of(labels))
 
 
 def _ascii(raw: msgspec.Raw) -> str | None:
@@ -143,4 +145,4 @@ def _timed(frame: pl.DataFrame, log: Log) -> pl.DataFrame:
     beyond = timed["t"].null_count() + timed["dur"].null_count() - lacking
     if beyond:
         log.note("time_out_of_range", "times beyond 292 years; kept, but in no sum", count=beyond)
-    return timed.select("cat", "name", "place", "t", "dur", "correlation")
+    return timed.select("label", "t", "dur", "correlation")

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from capture.loaders._chrome_form import LINKED, PLACE, Trace, json_text, ns, raw_text, relabel
+from capture.loaders._chrome_form import LINKED, PLACE, Complete, Trace, json_text, labels_of, ns, raw_text
 from capture.loaders._chrome_json import gathered, parse_blocks
 from capture.source import Source
 
@@ -100,13 +100,13 @@ def read(source: Source) -> Trace:
         source.log.read += 1
         source.log.drop("torn_event", "the last event is cut off", at=source.size)
     complete = _labelled(regular, source)
-    source.log.read += complete.height
+    source.log.read += complete.rows.height
     rest = gathered(parse_blocks(_texts(blocks, truncated), source.log), {}, truncated, source.log)
     if truncated:
         source.log.note(
             "cut_short", "the file ends inside its list of events", at=source.size, severity="data_loss"
         )
-    return Trace(pl.concat([complete, rest.complete]), rest.others, _header(front, ending), truncated)
+    return Trace(complete + rest.complete, rest.others, _header(front, ending), truncated)
 
 
 def _layout(events: str) -> Layout:
@@ -168,22 +168,25 @@ def _texts(blocks: list[str], truncated: bool) -> list[str]:
     return ["{" + block.partition(_CLOSE)[0] + ("}" if _CLOSE in block else "") for block in blocks]
 
 
-def _labelled(rows: pl.DataFrame, source: Source) -> pl.DataFrame:
-    """The common frame: each distinct label is read once."""
-    label = rows["label"]
-    words = label.unique().drop_nulls().cast(pl.String).to_list()
-    known = {word: _read_label(word) for word in words}
-    parts = [
-        relabel(label, {word: told[i] if told else None for word, told in known.items()}.get).alias(name)
-        for i, name in enumerate(("cat", "name", "place"))
-    ]
-    frame = rows.select(*parts, "t", "dur", "correlation")
-    if all(known.values()):
-        return frame
-    kept = frame.filter(pl.col("place").is_not_null())
+def _labelled(rows: pl.DataFrame, source: Source) -> Complete:
+    """The common form: each distinct label is read once."""
+    words = rows["label"].unique().drop_nulls()
+    told = [_read_label(word) for word in words.cast(pl.String)]
+    codes = words.to_physical()
+    highest = codes.max()
+    spread = (
+        pl.select(code=pl.int_range(highest + 1 if isinstance(highest, int) else 0, dtype=pl.UInt32))
+        .join(codes.to_frame("code").with_row_index("id"), on="code", how="left", maintain_order="left")
+    )["id"]  # fmt: skip
+    frame = rows.select(spread.gather(rows["label"].to_physical()).alias("label"), "t", "dur", "correlation")
+    labels = labels_of(found or (None, "", "") for found in told)
+    if all(told):
+        return Complete(frame, labels)
+    broken = [i for i, found in enumerate(told) if not found]
+    kept = frame.filter(~pl.col("label").is_in(broken))
     source.log.read += frame.height - kept.height
     source.log.drop("bad_event", "events whose JSON is broken", count=frame.height - kept.height)
-    return kept
+    return Complete(kept, labels)
 
 
 def _read_label(text: str) -> tuple[str, str, str] | None:

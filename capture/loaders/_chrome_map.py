@@ -1,18 +1,18 @@
 """From trace events to the event schema: kinds, lenses, tracks, steps, and what the header tells."""
 
-from collections.abc import Callable
 from typing import Any, Final
 
 import polars as pl
 
 from capture.importlog import Log
-from capture.loaders._chrome_form import PLACE, Trace, complete_events, relabel
+from capture.loaders._chrome_form import PLACE, Complete, Trace, complete_events
 from capture.loaders._chrome_others import Names, names_in, other_rows, paired
-from capture.loaders._chrome_scopes import launches, scopes, step_numbers, steps_at, with_paths
+from capture.loaders._chrome_scopes import is_scope, launched, step_numbers, steps_at, with_paths
 from capture.run import Run, build
 
 # category, lower case → kind, lens, category of the row; host spans are the rest
-_ROLES: Final[dict[str, tuple[str, str, str | None]]] = {
+Role = tuple[str, str, str | None]
+_ROLES: Final[dict[str, Role]] = {
     "kernel": ("kernel", "gpu", None),
     "concurrent_kernel": ("kernel", "gpu", None),
     "mtia_ccp_events": ("kernel", "gpu", None),
@@ -30,107 +30,106 @@ _ROLES: Final[dict[str, tuple[str, str, str | None]]] = {
     "overhead": ("span", "host", "host"),
     "trace": ("span", "host", "other"),
 }
-_HOST: Final = ("span", "host", None)
+_HOST: Final[Role] = ("span", "host", None)
+_STEP: Final[Role] = ("step", "wall", None)
 _OPS: Final = ("cpu_op", "Operator")
 _FRAMES: Final = ("user_annotation", "Trace", "python_function")
 _DEVICE: Final = "/device:"
-_COLUMNS: Final = ("kind", "name", "t", "dur", "step", "lens", "track", "path", "layer", "category")
+_SHARED: Final = ("kind", "name", "lens", "track", "category")
 
 
 def to_run(name: str, trace: Trace, log: Log) -> Run:
     """A run from a trace as it was read."""
     names = names_in(trace.others)
     pairs = paired(trace.others, log)
-    frame = pl.concat([trace.complete, complete_events(pairs, log)]) if pairs else trace.complete
-    rows = _attributed(_classified(frame, names, log))
-    rows = rows.with_columns(track=_tracks(rows, names))
-    rows = rows.select(c for c in _COLUMNS if c in rows.columns)
+    complete = trace.complete + complete_events(pairs, log) if pairs else trace.complete
+    complete = Complete(complete.rows, _described(complete.labels, names))
+    rows = _spread(_attributed(complete, _kernels(complete, log)), complete.labels)
     rest = other_rows(trace.others, log)
     if rest.height:
         rows = pl.concat([rows, rest.cast({pl.String: pl.Categorical()})], how="diagonal")
     header = trace.header
     tables = {"trace": _header_table(header, log.read), "devices": _devices(header)}
-    return build(
-        name, _meta(trace, names), _based(rows, header), log, {k: t for k, t in tables.items() if t.width}
+    meta = _meta(trace, names)
+    return build(name, meta, _based(rows, header), log, {k: t for k, t in tables.items() if t.width})
+
+
+def _described(labels: pl.DataFrame, names: Names) -> pl.DataFrame:
+    """What a label alone tells of its rows."""
+    roles = [_role(cat, place, names) for cat, place in labels.select("cat", "place").iter_rows()]
+    steps = step_numbers(labels)
+    roles = [role if step is None else _STEP for role, step in zip(roles, steps, strict=True)]
+    pairs = zip(roles, labels["place"], strict=True)
+    return labels.with_columns(
+        kind=pl.Series([r[0] for r in roles], dtype=pl.String),
+        lens=pl.Series([r[1] for r in roles], dtype=pl.String),
+        category=pl.Series([r[2] for r in roles], dtype=pl.String),
+        track=pl.Series([_track(r[1], place, names) for r, place in pairs], dtype=pl.String),
+        step=pl.Series(steps, dtype=pl.Int64),
+        scope=pl.Series(
+            [
+                role[:2] == ("span", "host") and is_scope(cat, name)
+                for role, (cat, name) in zip(roles, labels.select("cat", "name").iter_rows(), strict=True)
+            ],
+            dtype=pl.Boolean,
+        ),
+        place=pl.col("place").rank("dense").cast(pl.UInt32),
     )
 
 
-def _role(index: int) -> Callable[[str], str | None]:
-    return lambda cat: _ROLES.get(cat.lower(), _HOST)[index]
+def _role(cat: str | None, place: str, names: Names) -> Role:
+    """kind, lens and category by the event's own, else (JAX) by the names of its process and thread."""
+    if cat is not None:
+        return _ROLES.get(cat.lower(), _HOST)
+    if names.processes.get(place.partition(PLACE)[0], "").startswith(_DEVICE):
+        on_stream = names.threads.get(place, "").startswith("Stream")
+        return ("kernel" if on_stream else "span", "gpu", None)
+    return _HOST
 
 
-def _classified(frame: pl.DataFrame, names: Names, log: Log) -> pl.DataFrame:
-    """Every complete event with its kind, lens and category."""
-    frame = frame.with_columns(
-        kind=relabel(frame["cat"], _role(0)).fill_null("span"),
-        lens=relabel(frame["cat"], _role(1)).fill_null("host"),
-        category=relabel(frame["cat"], _role(2)),
-    )
-    if not (frame["kind"] == "kernel").any():
-        frame = _on_named_devices(frame, names)
-    if frame.height and not (frame["kind"] == "kernel").any():
-        log.note("leaf_ops", "no device kernels in this trace: its innermost host operations stand for them")
-        frame = _leaves_as_kernels(frame)
-    return frame
+def _kernels(complete: Complete, log: Log) -> pl.Series:
+    """Which rows are leaf work: the device's, or the innermost host operations where there is no device."""
+    kernel = complete.column("kind") == "kernel"
+    if kernel.any() or not kernel.len():
+        return kernel
+    log.note("leaf_ops", "no device kernels in this trace: its innermost host operations stand for them")
+    return _leaves(complete)
 
 
-def _on_named_devices(frame: pl.DataFrame, names: Names) -> pl.DataFrame:
-    """Traces without categories (JAX) tell devices by their processes' names, kernels by their threads'."""
-    devices = {pid for pid, name in names.processes.items() if name.startswith(_DEVICE)}
-    on_device = relabel(frame["place"], lambda p: p.partition(PLACE)[0] in devices, pl.Boolean())
-    streams = relabel(frame["place"], lambda p: names.threads.get(p, "").startswith("Stream"), pl.Boolean())
-    return frame.with_columns(
-        kind=pl.when(on_device & streams).then(pl.lit("kernel")).otherwise("kind").cast(pl.Categorical()),
-        lens=pl.when(on_device).then(pl.lit("gpu")).otherwise("lens").cast(pl.Categorical()),
-    )
-
-
-def _leaves_as_kernels(frame: pl.DataFrame) -> pl.DataFrame:
-    """Operations with none inside them on their thread become the leaf rows."""
-    cat = pl.col("cat").cast(pl.String)
-    ops = cat.is_in(_OPS)
-    if not frame.select(ops.any()).item():
-        ops = ~cat.is_in(_FRAMES).fill_null(False)
+def _leaves(complete: Complete) -> pl.Series:
+    """Operations with none inside them on their thread."""
+    cat = pl.col("cat").fill_null("")
+    op = complete.labels.select(op=cat.is_in(_OPS) & (pl.col("kind") == "span"))["op"]
+    if not op.any():
+        op = complete.labels.select(op=~cat.is_in(_FRAMES) & (pl.col("kind") == "span"))["op"]
+    ops = op.gather(complete.rows["label"])
     end = pl.col("t") + pl.col("dur")
     inner = (
-        frame.select(
-            "t", "dur", pl.col("place").to_physical(), row=pl.int_range(pl.len()), op=ops.fill_null(False)
-        )
-        .filter(pl.col("op") & pl.col("dur").is_not_null())
+        complete.rows.select("t", "dur", place=complete.column("place"), row=pl.int_range(pl.len()))
+        .filter(ops)
         .sort("place", "t", "dur", descending=[False, False, True])
         .with_columns(holds=(pl.col("t").shift(-1) < end) & (pl.col("place").shift(-1) == pl.col("place")))
         .filter(~pl.col("holds").fill_null(False))
     )
-    leaf = pl.int_range(pl.len()).is_in(inner["row"].implode()) | (
-        ops.fill_null(False) & pl.col("dur").is_null()
-    )
-    return frame.with_columns(
-        kind=pl.when(leaf).then(pl.lit("kernel")).otherwise("kind").cast(pl.Categorical())
-    )
+    return pl.select(pl.int_range(complete.rows.height).is_in(inner["row"].implode()))[:, 0]
 
 
-def _attributed(frame: pl.DataFrame) -> pl.DataFrame:
-    """Steps become step rows; kernels get the step and the scopes of their launch, the rest its own."""
-    number = step_numbers(frame)
-    is_step = number.is_not_null()
-    steps = frame.filter(is_step).select("t", "dur", step=number.drop_nulls())
-    if steps.height:
-        frame = frame.with_columns(
-            step=number,
-            kind=pl.when(is_step).then(pl.lit("step")).otherwise("kind").cast(pl.Categorical()),
-            lens=pl.when(is_step).then(pl.lit("wall")).otherwise("lens").cast(pl.Categorical()),
-        )
-    around = scopes(frame)
+def _attributed(complete: Complete, kernel: pl.Series) -> pl.DataFrame:
+    """Kernels with the step and the scopes of their launch, the other rows with the step of their time."""
+    rows = complete.rows.with_columns(step=complete.column("step"), kernel=kernel)
+    steps = rows.filter(pl.col("step").is_not_null()).select("t", "dur", "step")
+    around = rows.filter(complete.column("scope") & pl.col("t").is_not_null() & (pl.col("dur") > 0) & ~kernel)
     if steps.is_empty() and around.is_empty():
-        return frame
-    is_kernel = frame["kind"] == "kernel"
-    known, frame = launches(frame), frame.drop("cat")
-    kernels = frame.filter(is_kernel).join(known, on="correlation", how="left")
-    kernels = kernels.with_columns(
-        pl.col("at").fill_null(pl.col("t")), pl.col("by").fill_null(pl.col("place"))
-    )
-    kernels = with_paths(kernels, around) if around.height else kernels
-    parts = [_with_steps(kernels, "at", steps), _with_steps(frame.filter(~is_kernel), "t", steps)]
+        return rows
+    here = complete.column("place").alias("place")
+    host = rows.select("correlation", "t", here).filter(~kernel & rows["correlation"].is_not_null())
+    kernels = launched(rows.with_columns(here).filter(kernel), host)
+    if around.height:
+        named = around.select(
+            "t", "dur", *(complete.labels[c].gather(around["label"]) for c in ("name", "place"))
+        )
+        kernels = with_paths(kernels, named)
+    parts = [_with_steps(kernels, "at", steps), _with_steps(rows.filter(~kernel), "t", steps)]
     return pl.concat([part.drop("correlation") for part in parts], how="diagonal")
 
 
@@ -140,12 +139,19 @@ def _with_steps(rows: pl.DataFrame, at: str, steps: pl.DataFrame) -> pl.DataFram
     return rows.with_columns(step=pl.coalesce("step", steps_at(rows[at], steps)))
 
 
-def _tracks(frame: pl.DataFrame, names: Names) -> pl.Series:
-    gpu = relabel(frame["place"], lambda place: _stream(place, names))
-    host = relabel(frame["place"], lambda place: _thread(place, names))
-    return frame.select(
-        pl.when(pl.col("lens").is_in(["gpu", "wait"])).then(gpu).otherwise(host).alias("track")
-    )["track"]
+def _spread(rows: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
+    """The rows with what their labels share, and no more columns than the schema has."""
+    shared = [labels[c].cast(pl.Categorical()).gather(rows["label"]).alias(c) for c in _SHARED]
+    kept = [c for c in ("t", "dur", "step", "path", "layer") if c in rows.columns]
+    leaf = pl.Series(["kernel"], dtype=pl.Categorical())
+    frame = rows.select(*kept, *shared, "kernel")
+    if not (frame["kernel"] & (frame["kind"] != "kernel")).any():
+        return frame.drop("kernel")
+    return frame.with_columns(kind=pl.when("kernel").then(pl.lit(leaf)).otherwise("kind")).drop("kernel")
+
+
+def _track(lens: str, place: str, names: Names) -> str:
+    return _stream(place, names) if lens in ("gpu", "wait") else _thread(place, names)
 
 
 def _stream(place: str, names: Names) -> str:
@@ -195,7 +201,7 @@ def _meta(trace: Trace, names: Names) -> dict[str, Any]:
 def _producer(trace: Trace, names: Names) -> str:
     if any(name.startswith(_DEVICE) for name in names.processes.values()):
         return "JAX profiler"
-    cats = set(trace.complete["cat"].unique().cast(pl.String))
+    cats = set(trace.complete.labels["cat"])
     torch = "schemaVersion" in trace.header or cats & {"cpu_op", "cuda_runtime", "user_annotation"}
     return "PyTorch profiler" if torch else "Chrome trace"
 

@@ -2,34 +2,31 @@
 
 import re
 from collections.abc import Iterator
-from functools import partial
 from typing import Final
 
 import polars as pl
 
 from capture.enrich import layer_of, phase_of
 from capture.events import PATH_SEPARATOR
-from capture.loaders._chrome_form import relabel
 
-_PROFILER_STEP: Final = re.compile(r"ProfilerStep#?\s*(\d{1,15})")
-_NUMBERED_STEP: Final = re.compile(r"(?:\w*[_ ])?(?:step|iteration|iter)[_ #:]*(\d{1,15})", re.IGNORECASE)
+_STEPS: Final = (
+    re.compile(r"ProfilerStep#?\s*(\d{1,15})"),
+    re.compile(r"(?:\w*[_ ])?(?:step|iteration|iter)[_ #:]*(\d{1,15})", re.IGNORECASE),
+)
 _ANNOTATING: Final = ("user_annotation", "cpu_op", "Operator")
 _MODULE: Final = "nn.Module: "
 _MODULE_LAYER: Final = re.compile(r"nn\.Module: \w*(?:Layer|Block)_(\d{1,4})\b")
 _NEVER: Final = -(1 << 63)
 
 
-def step_numbers(frame: pl.DataFrame) -> pl.Series:
-    """The step that an annotation opens: the profiler's own steps, else annotations that are numbered."""
-    annotated = relabel(frame["cat"], _ANNOTATING.__contains__, pl.Boolean())
-    for pattern in (_PROFILER_STEP, _NUMBERED_STEP):
-        numbers = relabel(frame["name"], partial(_number, pattern), pl.Int64())
-        if numbers.null_count() == numbers.len():
-            continue
-        numbers = pl.select(pl.when(annotated).then(numbers))[:, 0]
-        if numbers.null_count() < numbers.len():
+def step_numbers(labels: pl.DataFrame) -> list[int | None]:
+    """The step that each label opens: the profiler's own steps, else annotations that are numbered."""
+    pairs = list(labels.select("cat", "name").iter_rows())
+    for pattern in _STEPS:
+        numbers = [_number(pattern, name) if cat in _ANNOTATING else None for cat, name in pairs]
+        if any(number is not None for number in numbers):
             return numbers
-    return pl.Series([None], dtype=pl.Int64).new_from_index(0, frame.height)
+    return [None] * len(pairs)
 
 
 def _number(pattern: re.Pattern[str], name: str) -> int | None:
@@ -37,42 +34,30 @@ def _number(pattern: re.Pattern[str], name: str) -> int | None:
     return int(found[1]) if found else None
 
 
+def is_scope(cat: str | None, name: str) -> bool:
+    """Whether kernels are told apart by this host row: an annotation, a module, a phase, a layer."""
+    if cat == "user_annotation":
+        return True
+    if cat == "python_function":
+        return name.startswith(_MODULE)
+    return layer_of(name) is not None or phase_of(name) is not None
+
+
 def steps_at(times: pl.Series, steps: pl.DataFrame) -> pl.Series:
     """The number of the step that runs at each time, none between steps."""
     steps = steps.drop_nulls(["t", "dur"]).sort("t")
-    index = steps["t"].search_sorted(times.fill_null(_NEVER), side="right").cast(pl.Int64) - 1
-    index = pl.select(pl.when(index >= 0).then(index))[:, 0]
+    index = _last_before(steps["t"], times)
     end = (steps["t"] + steps["dur"]).gather(index)
     return pl.select(pl.when(times < end).then(steps["step"].gather(index)))[:, 0]
 
 
-def launches(frame: pl.DataFrame) -> pl.DataFrame:
-    """correlation → when and on which thread the host launched it."""
-    return (
-        frame.filter((pl.col("lens") == "host") & pl.col("correlation").is_not_null())
-        .select("correlation", at="t", by="place")
-        .unique("correlation", keep="any")
-    )
-
-
-def scopes(frame: pl.DataFrame) -> pl.DataFrame:
-    """Host rows under whose names kernels are told apart: annotations, modules, phases, layers."""
-    annotation = relabel(frame["cat"], lambda cat: cat == "user_annotation", pl.Boolean()).fill_null(False)
-    python = relabel(frame["cat"], lambda cat: cat == "python_function", pl.Boolean()).fill_null(False)
-    module = relabel(frame["name"], lambda name: name.startswith(_MODULE), pl.Boolean())
-    speaking = relabel(frame["name"], _speaks, pl.Boolean())
-    wanted = annotation | (python & module) | (~python & speaking)
-    host = (pl.col("lens") == "host") & (pl.col("kind") == "span")
-    rows = frame.lazy().select("place", "name", "t", "dur", "lens", "kind").filter(wanted).filter(host)
-    return (
-        rows.filter(pl.col("t").is_not_null() & (pl.col("dur") > 0))
-        .select("place", "name", "t", "dur")
-        .collect()
-    )
-
-
-def _speaks(name: str) -> bool:
-    return layer_of(name) is not None or phase_of(name) is not None
+def launched(kernels: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
+    """Kernels with the time `at` which and the place `by` which the host launched them, else their own."""
+    known = host.select("correlation", at="t", by="place")
+    joined = kernels.join(known, on="correlation", how="left")
+    if joined.height > kernels.height:  # some correlation numbers have two host rows
+        joined = kernels.join(known.unique("correlation", keep="first"), on="correlation", how="left")
+    return joined.with_columns(pl.col("at").fill_null(pl.col("t")), pl.col("by").fill_null(pl.col("place")))
 
 
 def with_paths(kernels: pl.DataFrame, scopes: pl.DataFrame) -> pl.DataFrame:
@@ -81,32 +66,34 @@ def with_paths(kernels: pl.DataFrame, scopes: pl.DataFrame) -> pl.DataFrame:
     for (place,), mine in scopes.partition_by("place", as_dict=True).items():
         times, paths = zip(*_changes(mine), strict=True)
         here = kernels.filter(pl.col("by") == place)
-        index = pl.Series(times).search_sorted(here["at"].fill_null(_NEVER), side="right").cast(pl.Int64) - 1
-        index = pl.select(pl.when(index >= 0).then(index))[:, 0]
-        path = pl.Series(paths, dtype=pl.String).cast(pl.Categorical()).gather(index)
-        parts.append(here.with_columns(path=path))
-    elsewhere = kernels.filter(~pl.col("by").is_in(scopes["place"].unique().implode()).fill_null(False))
-    parts.append(elsewhere.with_columns(path=pl.lit(None, dtype=pl.Categorical())))
-    return with_layers(pl.concat(parts))
+        index = _last_before(pl.Series(times), here["at"])
+        named = pl.Series(paths, dtype=pl.String)
+        layers = pl.Series([_module_layer(path) for path in paths], dtype=pl.Int32)
+        parts.append(
+            here.with_columns(path=named.cast(pl.Categorical()).gather(index), layer=layers.gather(index))
+        )
+    elsewhere = kernels.filter(~pl.col("by").is_in(scopes["place"].unique().implode()))
+    return pl.concat([*parts, elsewhere], how="diagonal")
 
 
-def with_layers(kernels: pl.DataFrame) -> pl.DataFrame:
-    """Layers that only the counter in a module's name tells; the rest is read from the path later."""
-    return kernels.with_columns(layer=relabel(kernels["path"], _module_layer, pl.Int32()))
+def _last_before(sorted_times: pl.Series, times: pl.Series) -> pl.Series:
+    """The index of the last of the sorted times that is not after each time, none before the first."""
+    index = sorted_times.search_sorted(times.fill_null(_NEVER), side="right").cast(pl.Int64) - 1
+    return pl.select(pl.when(index >= 0).then(index))[:, 0]
 
 
-def _module_layer(path: str) -> int | None:
-    found = _MODULE_LAYER.search(path)
+def _module_layer(path: str | None) -> int | None:
+    """A layer that only the counter in a module's name tells; others are read from the path later."""
+    found = _MODULE_LAYER.search(path or "")
     return int(found[1]) if found else None
 
 
 def _changes(scopes: pl.DataFrame) -> Iterator[tuple[int, str | None]]:
     """When the innermost open scope of one thread changes, and to which path."""
     stack: list[tuple[int, str]] = []
-    rows = scopes.sort("t", "dur", descending=[False, True]).select(
-        pl.col("name").cast(pl.String), "t", "dur"
-    )
-    for name, t, dur in rows.iter_rows():
+    for name, t, dur in (
+        scopes.sort("t", "dur", descending=[False, True]).select("name", "t", "dur").iter_rows()
+    ):
         yield from _closed(stack, t)
         path, end = name, t + dur
         if stack:

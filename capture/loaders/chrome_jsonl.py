@@ -25,7 +25,7 @@ def sniff(head: Head) -> bool:
 
 def load(source: Source) -> list[Run]:
     trace = _chrome_json.read_lines(source)
-    if not trace.complete.height and not trace.others:
+    if not trace.complete.rows.height and not trace.others:
         raise UnreadableError("holds no trace event that could be read", where=source.label)
     return [to_run(Path(source.label).name, trace, source.log)]
 

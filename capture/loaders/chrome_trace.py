@@ -27,7 +27,7 @@ def sniff(head: Head) -> bool:
 
 def load(source: Source) -> list[Run]:
     trace = _read(source)
-    found = trace.complete.height + len(trace.others)
+    found = trace.complete.rows.height + len(trace.others)
     if found < 2 and (trace.truncated or not trace.header):
         raise UnreadableError(
             "holds no list of trace events that could be read",
