@@ -24,6 +24,13 @@ def kernel_table(run: Run, look: Look) -> pl.DataFrame:
     return _with_shares(table, group)
 
 
+def total_table(run: Run, look: Look) -> pl.DataFrame:
+    """One row a group: labels, count, total and share alone, which is several times faster."""
+    group = look.group or "name"
+    rows = select.with_group(run, select.in_steps(run, look), group)
+    return _with_shares(_per(_sums(run, rows, group), divisor(run, rows, look)), group)
+
+
 def divisor(run: Run, rows: pl.LazyFrame, look: Look) -> float:
     """What totals are divided by: 1, the steps, or the tokens of the steps in which the rows stand."""
     if look.per == "total" or not run.has("step"):

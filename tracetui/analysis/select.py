@@ -1,8 +1,10 @@
 """The rows of a run that a look speaks of."""
 
 import re
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary
 
 import polars as pl
 
@@ -11,9 +13,29 @@ from capture.events import LENSES
 from capture.run import Run
 from tracetui.look import Look
 
+Fact = TypeVar("Fact")
+
 NOTHING: Final = "nothing matches this filter, phase and window"
 
 
+_FACTS: Final[WeakKeyDictionary[Run, dict[str, Any]]] = WeakKeyDictionary()
+
+
+def once(fact: Callable[[Run], Fact]) -> Callable[[Run], Fact]:
+    """A fact of a run is found once: a run never changes, and every question asks for its facts again."""
+
+    @wraps(fact)
+    def known(run: Run) -> Fact:
+        facts = _FACTS.setdefault(run, {})
+        if fact.__qualname__ not in facts:
+            facts[fact.__qualname__] = fact(run)
+        found: Fact = facts[fact.__qualname__]
+        return found
+
+    return known
+
+
+@once
 def lenses(run: Run) -> list[str]:
     """The lenses under which a run has timed leaf rows, in the order in which they are preferred."""
     if not run.has("lens"):
@@ -87,6 +109,7 @@ def all_instances(run: Run) -> bool:
     return not step_sums(run) and not aggregates(run)
 
 
+@once
 def aggregates(run: Run) -> bool:
     """Whether some rows stand for several launches."""
     return run.has("count") and bool((run.events["count"] > 1).any())
@@ -101,6 +124,7 @@ def instance_dur(run: Run) -> pl.Expr:
     return pl.when(pl.col("count").fill_null(1) == 1).then(pl.col("dur"))
 
 
+@once
 def step_sums(run: Run) -> bool:
     """Whether the source states one sum for each name and step, without times or launches."""
     if run.has("count") or not run.has("step") or on_timeline(run):

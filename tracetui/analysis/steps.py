@@ -14,6 +14,7 @@ _EMPTY: Final = {
 }  # fmt: skip
 
 
+@select.once
 def marks(run: Run) -> pl.DataFrame:
     """One row a step, in order: phase, tokens, context, batch, start, wall time; null where unknown."""
     if not run.has("step"):

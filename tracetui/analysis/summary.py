@@ -9,7 +9,7 @@ import polars as pl
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis import select, steps
-from tracetui.analysis.kernels import kernel_table
+from tracetui.analysis.kernels import total_table
 from tracetui.look import Look
 
 ASKED_FIRST: Final = (
@@ -65,7 +65,7 @@ def _written(key: str, value: Any) -> str:
 
 
 def _where(run: Run, look: Look, by: str, top: int) -> pl.DataFrame:
-    table = kernel_table(run, replace(look, group=by, per="total")).head(top)
+    table = total_table(run, replace(look, group=by, per="total")).head(top)
     return table.select(
         pl.lit(by).alias("part"),
         pl.col(by).cast(pl.String).fill_null("other").alias("name"),

@@ -34,56 +34,67 @@ def timeline(run: Run, look: Look) -> Timeline | None:
         return None
     low, high = look.zoom or whole
     high = max(high, low + 1)
-    seen = rows.filter((pl.col("t") < high) & (pl.col("t") + pl.col("dur") >= low)).with_columns(
-        a=pl.col("t").clip(low, high), b=(pl.col("t") + pl.col("dur")).clip(low, high)
+    inside = rows.filter((pl.col("t") < high) & (pl.col("end") >= low))
+    seen = inside.select(
+        "lane", "kind", "name", a=pl.col("t").clip(low, high), b=pl.col("end").clip(low, high)
     )
+    placed = seen.collect()
+    if not placed["a"].is_sorted():
+        placed = placed.sort("a", maintain_order=True)
     return Timeline(
-        _lanes(seen, high - low), _cells(seen, low, high), _names(seen, high - low), (low, high), whole
+        lanes=_named(_lanes(placed, high - low)),
+        cells=_named(_cells(placed.lazy(), low, high)),
+        names=_named(_names(placed, high - low)),
+        window=(low, high),
+        whole=whole,
     )
 
 
 def _rows(run: Run, look: Look) -> pl.LazyFrame:
-    """Everything with a start and a duration, each in the lane of its track (or its lens, or its kind)."""
+    """Everything with a start and a duration, each in the lane of its track, its lens, or its kind."""
     rows = run.events.lazy().filter(
         pl.col("kind").is_in(list(_KINDS)) & pl.col("t").is_not_null() & pl.col("dur").is_not_null()
     )
     if look.lens is not None and run.has("lens"):
         rows = rows.filter((pl.col("lens") == look.lens) | (pl.col("kind") == "step"))
-    names = [pl.col(c).cast(pl.String) for c in ("track", "lens") if run.has(c)]
-    kind = pl.col("kind").cast(pl.String)
-    lane = pl.when(kind == "step").then(pl.lit("steps")).otherwise(pl.coalesce(*names, kind))
-    return select.narrowed(rows, run, look).select("kind", "name", "t", "dur", lane=lane)
+    lane = pl.coalesce(*select.have(run, ("track", "lens")), "kind")
+    lane = pl.when(pl.col("kind") == "step").then("kind").otherwise(lane)
+    rows = select.narrowed(rows, run, look)
+    return rows.select("kind", "name", "t", end=pl.col("t") + pl.col("dur"), lane=lane)
 
 
 def _extent(rows: pl.LazyFrame) -> tuple[int, int] | None:
-    low, high = (
-        rows.select(pl.col("t").min(), (pl.col("t") + pl.col("dur")).max().alias("end")).collect().row(0)
-    )
+    low, high = rows.select(pl.col("t").min(), pl.col("end").max()).collect().row(0)
     return None if low is None else (low, high)
 
 
-def _lanes(seen: pl.LazyFrame, window: int) -> pl.DataFrame:
-    """Busy time is the union of a lane's rows: what overlaps counts once."""
-    before = pl.col("b").cum_max().shift(1).over("lane", "kind", order_by="a")
-    fresh = (pl.col("b") - pl.max_horizontal("a", before)).clip(lower_bound=0)
-    order = (
-        pl.col("kind")
-        .cast(pl.String)
-        .replace_strict({k: i for i, k in enumerate(_KINDS)}, return_dtype=pl.Int8)
+def _named(table: pl.DataFrame) -> pl.DataFrame:
+    """Lanes by their names, steps above spans above kernels."""
+    kind = pl.col("kind").cast(pl.String)
+    table = table.with_columns(pl.col("lane").cast(pl.String), kind).sort(
+        kind.replace_strict({k: i for i, k in enumerate(_KINDS)}, return_dtype=pl.Int8),
+        "lane",
+        maintain_order=True,
     )
-    table = (
-        seen.with_columns(fresh=fresh)
-        .group_by("lane", "kind")
-        .agg(
-            pl.len().cast(pl.Int64).alias("count"),
-            pl.col("fresh").sum().alias("busy_ns"),
-            pl.col("t").min().alias("first_ns"),
-            (pl.col("t") + pl.col("dur")).max().alias("last_ns"),
-        )
-        .sort(order, "lane")
-        .with_columns(busy_share=pl.col("busy_ns") / window)
-    )
-    return table.select("lane", "kind", "count", "busy_ns", "busy_share", "first_ns", "last_ns").collect()
+    return table.with_columns(lane=pl.when(pl.col("kind") == "step").then(pl.lit("steps")).otherwise("lane"))
+
+
+def _lanes(placed: pl.DataFrame, window: int) -> pl.DataFrame:
+    """One row a lane, with the part of the window in which it was busy."""
+    lanes = placed.select("lane", "kind", "a", "b").partition_by("lane", "kind", as_dict=True)
+    rows = [
+        (*lane, own.height, busy := _union(own["a"], own["b"]), busy / window, own["a"].min(), own["b"].max())
+        for lane, own in lanes.items()
+    ]
+    names = ("lane", "kind", "count", "busy_ns", "busy_share", "first_ns", "last_ns")
+    return pl.DataFrame(rows, schema=names, orient="row")
+
+
+def _union(starts: pl.Series, ends: pl.Series) -> int:
+    """The time covered by intervals in the order of their starts: what overlaps counts once."""
+    before = ends.cum_max().shift(1, fill_value=starts[0])
+    covered = pl.select(pl.max_horizontal(starts, before)).to_series()
+    return int((ends - covered).clip(lower_bound=0).sum())
 
 
 def _cells(seen: pl.LazyFrame, low: int, high: int) -> pl.DataFrame:
@@ -92,29 +103,25 @@ def _cells(seen: pl.LazyFrame, low: int, high: int) -> pl.DataFrame:
     first, last = (((pl.col(c) - low) / width).floor().cast(pl.Int32).clip(0, CELLS - 1) for c in ("a", "b"))
     placed = seen.select("lane", "kind", "a", "b", first=first, last=last)
     short = placed.filter(pl.col("first") == pl.col("last")).select(
-        "lane", "kind", cell="first", busy=pl.col("b") - pl.col("a")
+        "lane", "kind", cell="first", busy=(pl.col("b") - pl.col("a")).cast(pl.Float64)
     )
-    cell = pl.col("cell")
-    left, right = low + cell * width, low + (cell + 1) * width
-    long = (
+    left = low + pl.col("cell") * width
+    spread = (
         placed.filter(pl.col("first") < pl.col("last"))
-        .with_columns(cell=pl.int_ranges("first", pl.col("last") + 1))
+        .with_columns(cell=pl.int_ranges("first", pl.col("last") + 1, dtype=pl.Int32))
         .explode("cell")
         .select(
-            "lane", "kind", pl.col("cell").cast(pl.Int32),
-            busy=(pl.min_horizontal(pl.col("b"), right) - pl.max_horizontal(pl.col("a"), left)),
+            "lane", "kind", "cell", busy=pl.min_horizontal("b", left + width) - pl.max_horizontal("a", left)
         )
-    )  # fmt: skip
-    both = pl.concat([short.with_columns(pl.col("busy").cast(pl.Float64)), long])
-    return (
-        both.group_by("lane", "kind", "cell")
-        .agg((pl.col("busy").sum() / width).clip(0, 1).alias("busy"))
-        .sort("lane", "kind", "cell")
-        .collect()
     )
+    busy = (pl.col("busy").sum() / width).clip(0, 1)
+    both = pl.concat(
+        [part.group_by("lane", "kind", "cell").agg(pl.col("busy").sum()) for part in (short, spread)]
+    )
+    return both.group_by("lane", "kind", "cell").agg(busy).sort("cell").collect()
 
 
-def _names(seen: pl.LazyFrame, window: int) -> pl.DataFrame:
+def _names(placed: pl.DataFrame, window: int) -> pl.DataFrame:
     """Rows that are long enough to hold a name on the widest screen."""
     long = (pl.col("b") - pl.col("a")) * CELLS >= NAMED * window
-    return seen.filter(long).sort("a", "name").select("lane", "kind", "a", "b", "name").collect()
+    return placed.filter(long).sort("a", "name").select("lane", "kind", "a", "b", "name")

@@ -46,7 +46,8 @@ def _odd(layer: int, where: list[Any], column: str) -> str:
     """layer 3 in mlp.down, attn.out; beyond three only how many."""
     if len(where) > 3:
         return f"layer {layer} in {len(where)} {column}s"
-    return f"layer {layer} in {', '.join(f'step {w}' if column == 'step' else str(w) for w in sorted(where, key=str))}"
+    places = sorted(f"{column} {w}" if isinstance(w, int) else str(w) for w in where)
+    return f"layer {layer} in {', '.join(places)}"
 
 
 def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
