@@ -41,12 +41,17 @@ def build(
     events: pl.DataFrame,
     log: Log,
     tables: Mapping[str, pl.DataFrame] | None = None,
+    *,
+    enriched: bool = False,
 ) -> Run:
-    """The door through which every loader passes: cast, clean, check, enrich, freeze."""
+    """The door through which every loader passes: cast, clean, check, enrich, freeze.
+
+    A loader that says `enriched` has read layer, op, category and phase from its names itself.
+    """
     frame = _only_known(_cast(events))
     frame = _clean_names(frame)
     frame = _drop_impossible(frame, log)
-    frame = enrich(frame)
+    frame = frame if enriched else enrich(frame)
     return Run(
         name=clean(name, 200) or "run",
         meta=clean_meta(meta),
@@ -93,19 +98,16 @@ def _only_known(frame: pl.DataFrame) -> pl.DataFrame:
 
 def _clean_names(frame: pl.DataFrame) -> pl.DataFrame:
     text = [c for c in frame.columns if frame.schema[c] == pl.Categorical and c not in _CLOSED]
-    return frame.with_columns(expr for c in text if (expr := _cleaned(frame, c)) is not None)
+    distinct = frame.select(pl.col(c).unique().implode() for c in text)
+    dirty = {c: _swaps(distinct[c].explode()) for c in text}
+    return frame.with_columns(
+        pl.col(c).cast(pl.String).replace(swaps).cast(pl.Categorical()) for c, swaps in dirty.items() if swaps
+    )
 
 
-def _cleaned(frame: pl.DataFrame, column: str) -> pl.Expr | None:
-    """An expression that swaps the few dirty names for clean ones, none when all are clean."""
-    dirty = {
-        old: new
-        for old in frame[column].unique().cast(pl.String).drop_nulls()
-        if (new := clean(old)) != old
-    }  # fmt: skip
-    if not dirty:
-        return None
-    return pl.col(column).cast(pl.String).replace(dirty).cast(pl.Categorical())
+def _swaps(names: pl.Series) -> dict[str, str]:
+    """The few dirty names, each with its clean form."""
+    return {old: new for old in names.cast(pl.String).drop_nulls() if (new := clean(old)) != old}
 
 
 def _clean_table(table: pl.DataFrame) -> pl.DataFrame:
@@ -121,7 +123,7 @@ def _drop_impossible(frame: pl.DataFrame, log: Log) -> pl.DataFrame:
     if "dur" not in frame.columns:
         return frame
     possible = pl.col("dur").is_null() | pl.col("dur").is_between(0, LONGEST_NS)
-    kept = frame.filter(possible)
+    kept = frame if frame.select(possible.all()).item() else frame.filter(possible)
     log.drop(
         "bad_duration", "durations that are negative or impossibly long", count=frame.height - kept.height
     )

@@ -76,7 +76,7 @@ def read(lines: Iterable[tuple[int, bytes]], log: Log) -> pl.DataFrame:
     return rows.frame()
 
 
-def row_of(line: bytes, at: int, log: Log, *, last: bool = False) -> tuple[Any, ...] | None:
+def row_of(line: bytes, at: int | None, log: Log, *, last: bool = False) -> tuple[Any, ...] | None:
     """One line as a raw row; none for what is no event, which the log then knows."""
     body = line.strip(b" \t\r\n\0").removeprefix(b"\xef\xbb\xbf").removeprefix(PREFIX)
     if not body:
@@ -98,7 +98,7 @@ def row_of(line: bytes, at: int, log: Log, *, last: bool = False) -> tuple[Any, 
     return None
 
 
-def _parsed(body: bytes, at: int, log: Log) -> _Line:
+def _parsed(body: bytes, at: int | None, log: Log) -> _Line:
     try:
         return _decode(body)
     except UnicodeDecodeError:

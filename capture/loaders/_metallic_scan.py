@@ -6,14 +6,14 @@ every line. Whatever does not fit this layout is handed back by its row, for the
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
 import polars as pl
 
-from capture.loaders._metallic_lines import LONGEST_US, RAW, TIMED, seconds_of, shape_of
+from capture.loaders._metallic_lines import INTERNAL, LONGEST_US, OP, RAW, TIMED, seconds_of, shape_of
 
 _FIELDS: Final = 18
 _STAMP, _TYPE, _FIRST, _SECOND, _THIRD = (f"c{i}" for i in (0, 4, 5, 6, 7))
@@ -23,16 +23,22 @@ _HEAD: Final = len('{"timestamp":"')
 _FRACTION: Final = len('{"timestamp":"2025-12-23T10:15:30')
 _CAT: Final = pl.Categorical()
 _FEW: Final = 8
+_TIMED: Final = pl.Series(TIMED, dtype=_CAT)
+_BREAKDOWN: Final = r',"(?:forward_pass_)?breakdown":'
+_TYPE_KEYS: Final = {'"event":{"type":': 1}
+_FIRST_KEYS: Final = {'"data":{"op_name":': 1, '"data":{"parent_op_name":': 2}
+_SECOND_KEYS: Final = {'"backend":': 1, '"internal_kernel_name":': 2}
 _LINE: Final = re.compile(rb'\{"timestamp":"[^"]{20,30}","span_id":[^,]*,"parent_span_id":[^,]*,"span_name":')
 
 Input = Path | bytes
 
 
 class Scanned(NamedTuple):
-    """One raw row a line, in line order, and the rows (empty so far) whose lines must be read one by one."""
+    """One raw row a line, in line order, and the rows whose lines must be read again."""
 
     rows: pl.DataFrame
-    odd: list[int]
+    odd: list[int]  # nothing is known of these
+    brief: list[int]  # of these all but the breakdown
 
 
 def fits(head: bytes) -> bool:
@@ -43,12 +49,12 @@ def fits(head: bytes) -> bool:
 def scan(source: Input) -> Scanned:
     split = _split(source)
     rows = _timed(split)
-    open_rows = rows["us"].is_null().arg_true()
-    rest = _rest(split[open_rows], rows["type"].gather(open_rows))
+    others = rows["us"].is_null().arg_true()
+    rest, brief = _rest(split[others], rows["type"].gather(others))
     at = pl.repeat(None, rows.height, dtype=pl.UInt32, eager=True)
-    at = at.scatter(open_rows, pl.int_range(open_rows.len(), eager=True))
+    at = at.scatter(others, pl.int_range(others.len(), eager=True))
     rows = rows.with_columns(rest=rest.gather(at)).select(*RAW)
-    return Scanned(rows, open_rows.filter(rest.is_null()).to_list())
+    return Scanned(rows, others.filter(rest.is_null()).to_list(), others.filter(brief).to_list())
 
 
 def _split(source: Input) -> pl.DataFrame:
@@ -77,9 +83,11 @@ def _split(source: Input) -> pl.DataFrame:
 
 def _timed(split: pl.DataFrame) -> pl.DataFrame:
     """Raw columns; `us` only where type, names and shape could be read as well."""
-    type_, type_tag = _read(split[_TYPE], _type)
-    first, first_tag = _read(split[_FIRST], _first)
-    second, second_tag = _read(split[_SECOND], _second)
+    type_, _ = _read(split[_TYPE], _TYPE_KEYS)
+    first, first_tag = _read(split[_FIRST], _FIRST_KEYS)
+    second, second_tag = _read(split[_SECOND], _SECOND_KEYS)
+    second = pl.select(pl.when(second_tag == 2).then(second)).to_series()
+    type_tag = pl.select(pl.when(type_ == OP).then(1).when(type_ == INTERNAL).then(2)).to_series()
     shape, whole = _shapes(split)
     agreed = (type_tag == first_tag) & (first_tag == second_tag) & whole
     us = split["us"]
@@ -88,13 +96,29 @@ def _timed(split: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _read(texts: pl.Series, reading: Callable[[str], tuple[str | None, int]]) -> tuple[pl.Series, pl.Series]:
-    """What a reading makes of each distinct text, for every row: a text and a tag."""
+def _read(texts: pl.Series, keys: Mapping[str, int]) -> tuple[pl.Series, pl.Series]:
+    """The JSON string behind one of some keys, for every row, and the key's tag."""
     distinct = texts.unique().drop_nulls()
-    found = [reading(t) for t in distinct.cast(pl.String)]
-    values = pl.Series([f[0] for f in found], dtype=pl.String).cast(_CAT)
-    tags = pl.Series([f[1] for f in found], dtype=pl.UInt8)
-    return _spread(texts, distinct, values), _spread(texts, distinct, tags)
+    text = distinct.cast(pl.String)
+    values = pl.repeat(None, text.len(), dtype=pl.String, eager=True)
+    tags = pl.repeat(None, text.len(), dtype=pl.UInt8, eager=True)
+    for key, tag in keys.items():
+        has_key = text.str.starts_with(key)
+        inner = text.str.slice(len(key) + 1).str.head(-1)
+        bare = has_key & text.str.ends_with('"') & ~inner.str.contains(r'["\\]')
+        values = values.zip_with(~bare, inner)
+        for at in (has_key & ~bare).arg_true():
+            values[at] = _decoded(text[at][len(key) :])
+        tags = tags.zip_with(~(has_key & values.is_not_null()), pl.repeat(tag, 1, dtype=pl.UInt8, eager=True))
+    return _spread(texts, distinct, values.cast(_CAT)), _spread(texts, distinct, tags)
+
+
+def _decoded(text: str) -> str | None:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return None
+    return value if isinstance(value, str) else None
 
 
 def _spread(texts: pl.Series, distinct: pl.Series, values: pl.Series) -> pl.Series:
@@ -106,51 +130,25 @@ def _spread(texts: pl.Series, distinct: pl.Series, values: pl.Series) -> pl.Seri
     return values.gather(index.gather(texts.to_physical()))
 
 
-def _type(text: str) -> tuple[str | None, int]:
-    found = _value(text, '"event":{"type":')
-    return found, TIMED.index(found) + 1 if found in TIMED else 0
-
-
-def _first(text: str) -> tuple[str | None, int]:
-    for tag, key in ((1, '"data":{"op_name":'), (2, '"data":{"parent_op_name":')):
-        if (found := _value(text, key)) is not None:
-            return found, tag
-    return None, 0
-
-
-def _second(text: str) -> tuple[str | None, int]:
-    if (found := _value(text, '"internal_kernel_name":')) is not None:
-        return found, 2
-    return None, 1 if _value(text, '"backend":') is not None else 0
-
-
-def _value(text: str, key: str) -> str | None:
-    """The JSON string behind a key."""
-    if not text.startswith(key):
-        return None
-    try:
-        value = json.loads(text[len(key) :])
-    except ValueError:
-        return None
-    return value if isinstance(value, str) else None
-
-
 def _shapes(split: pl.DataFrame) -> tuple[pl.Series, pl.Series]:
     """The matmul shape of every row, and whether what stands behind the duration could be read."""
     tails = split["c8"].is_not_null().arg_true()
     texts = split[tails].select(pl.concat_str(*_TAIL, separator=",", ignore_nulls=True).cast(_CAT))["c8"]
-    shapes, good = _read(texts, _shape)
+    distinct = texts.unique()
+    found = [_shape(text) for text in distinct.cast(pl.String)]
+    shapes = _spread(texts, distinct, pl.Series([f[0] for f in found], dtype=pl.String).cast(_CAT))
+    whole = _spread(texts, distinct, pl.Series([f[1] for f in found], dtype=pl.Boolean))
     at = pl.repeat(None, split.height, dtype=pl.UInt32, eager=True)
     at = at.scatter(tails, pl.int_range(tails.len(), eager=True))
-    return shapes.gather(at), good.gather(at).fill_null(1) == 1
+    return shapes.gather(at), whole.gather(at).fill_null(True)
 
 
-def _shape(text: str) -> tuple[str | None, int]:
+def _shape(text: str) -> tuple[str | None, bool]:
     try:
         data = json.loads("{" + text.removesuffix("}}"))["data"]
     except (ValueError, KeyError, RecursionError):
-        return None, 0
-    return shape_of(data), 1 if isinstance(data, dict) else 0
+        return None, False
+    return shape_of(data), isinstance(data, dict)
 
 
 def _stamps(split: pl.DataFrame) -> pl.Series:
@@ -166,18 +164,25 @@ def _stamps(split: pl.DataFrame) -> pl.Series:
     return _spread(texts, distinct, seconds) + fraction
 
 
-def _rest(others: pl.DataFrame, types: pl.Series) -> pl.Series:
-    """The data of events that are not timed, as JSON; null where the line did not fit into the fields."""
+def _rest(others: pl.DataFrame, types: pl.Series) -> tuple[pl.Series, pl.Series]:
+    """The data of events that are not timed, as JSON: null where the line did not fit into the fields.
+
+    A breakdown never fits; its event is told without it, and marked.
+    """
     fields = (_FIRST, _SECOND, "third", *_TAIL)
     text = others.select(pl.concat_str(*fields, separator=",", ignore_nulls=True))[_FIRST]
-    whole = (
-        text.str.starts_with('"data":{') & text.str.ends_with("}}}") & others[_TAIL[-1]].is_null()
-        & types.is_not_null() & ~types.cast(pl.String).is_in(TIMED)
-    )  # fmt: skip
-    data = text.str.strip_prefix('"data":').str.head(-2)
-    distinct = data.filter(whole).unique()
+    fitting = text.str.starts_with('"data":{') & types.is_not_null() & ~types.is_in(_TIMED.implode())
+    cut = others[_TAIL[-1]].is_not_null()
+    whole = fitting & ~cut & text.str.ends_with("}}}")
+    brief = fitting & cut & text.str.contains(_BREAKDOWN)
+    data = text.str.strip_prefix('"data":')
+    data = data.zip_with(~whole, data.str.head(-2))
+    numbers = data.filter(brief).str.replace(_BREAKDOWN + ".*", "}")
+    data = data.scatter(brief.arg_true(), numbers)
+    distinct = data.filter(whole | brief).unique()
     good = distinct.filter(pl.Series([_is_object(t) for t in distinct], dtype=pl.Boolean))
-    return pl.select(pl.when(whole & data.is_in(good.implode())).then(data)).to_series()
+    known = (whole | brief) & data.is_in(good.implode())
+    return pl.select(pl.when(known).then(data)).to_series(), brief & known
 
 
 def _is_object(text: str) -> bool:
@@ -187,8 +192,8 @@ def _is_object(text: str) -> bool:
         return False
 
 
-def lines_at(source: Input, rows: list[int]) -> list[tuple[int, int, bytes]]:
-    """Some lines as they stand, each with its row; their offsets are not known."""
+def lines_at(source: Input, rows: list[int]) -> list[tuple[int, bytes]]:
+    """Some lines as they stand, each with its row."""
     if not rows:
         return []
     lines = pl.scan_csv(
@@ -196,7 +201,7 @@ def lines_at(source: Input, rows: list[int]) -> list[tuple[int, int, bytes]]:
     )
     if len(rows) <= _FEW:
         found = [(row, lines.slice(row, 1).collect(engine="streaming")["line"].to_list()) for row in rows]
-        return [(row, 0, (text[0] or "").encode()) for row, text in found if text]
+        return [(row, (text[0] or "").encode()) for row, text in found if text]
     wanted = pl.Series(rows, dtype=pl.UInt32).implode()
     kept = lines.with_row_index("row").filter(pl.col("row").is_in(wanted)).collect(engine="streaming")
-    return [(row, 0, (line or "").encode()) for row, line in kept.iter_rows()]
+    return [(row, (line or "").encode()) for row, line in kept.iter_rows()]

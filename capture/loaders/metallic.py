@@ -1,5 +1,6 @@
 """metallic's own recording: one JSON event a line, several runs appended to one file."""
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, Final
@@ -73,28 +74,36 @@ def _scanned(source: Source) -> pl.DataFrame | None:
         return None
     data = source.read() if source.gzipped else source.path
     try:
-        rows, odd = scanner.scan(data)
+        rows, odd, brief = scanner.scan(data)
     except pl.exceptions.PolarsError:
         return None
     if len(odd) > max(100, _ODD_AT_MOST * rows.height):
         return None
-    source.log.read += rows.height - len(odd)
-    return _with_odd_lines(rows, odd, data, source.log)
+    again = sorted({*odd, *_last_of_each_run(rows, brief)})
+    source.log.read += rows.height - len(again)
+    return _with_lines(rows, again, data, source.log)
 
 
-def _with_odd_lines(rows: pl.DataFrame, odd: list[int], data: scanner.Input, log: Log) -> pl.DataFrame:
-    """The rows with those read line by line put in, or taken out where their line is no event."""
+def _last_of_each_run(rows: pl.DataFrame, brief: list[int]) -> list[int]:
+    """The rows whose breakdown is asked for: a run's last one of each type."""
+    cuts, types = _cuts(rows) if brief else [], rows["type"].gather(brief).cast(pl.String)
+    last = {(bisect_right(cuts, row), kind): row for row, kind in zip(brief, types, strict=True)}
+    return list(last.values())
+
+
+def _with_lines(rows: pl.DataFrame, again: list[int], data: scanner.Input, log: Log) -> pl.DataFrame:
+    """The rows with those read again put in, or taken out where their line is no event."""
     mended, kept = line_reader.Rows(), []
-    for row, at, line in scanner.lines_at(data, odd):
-        read = line_reader.row_of(line, at, log, last=row == rows.height - 1)
+    for row, line in scanner.lines_at(data, again):
+        read = line_reader.row_of(line, None, log, last=row == rows.height - 1)
         if read is not None:
             kept.append(row)
             mended.add(read)
-    if not odd:
+    if not again:
         return rows
     place = pl.int_range(rows.height, eager=True)
     place = place.scatter(kept, pl.int_range(rows.height, rows.height + len(kept), eager=True))
-    gone = pl.Series(sorted(set(odd) - set(kept)), dtype=pl.Int64)
+    gone = pl.Series(sorted(set(again) - set(kept)), dtype=pl.Int64)
     if gone.len():
         place = place.filter(~pl.int_range(rows.height, eager=True).is_in(gone.implode()))
     return pl.concat([rows, mended.frame()])[place]
@@ -136,7 +145,7 @@ def _run(name: str, rows: pl.DataFrame, log: Log) -> Run:
     events = pl.concat([events, *(_as_events(f) for f in (memory, marks))], how="diagonal_relaxed")
     if "t" in events.columns:
         events = events.with_columns(pl.col("t") - start)
-    return build(name, _meta(rows, events), events, log, {**tables, "names": names})
+    return build(name, _meta(rows, events), events, log, {**tables, "names": names}, enriched=True)
 
 
 def _as_events(frame: pl.DataFrame) -> pl.DataFrame:
