@@ -1,10 +1,12 @@
 """What the other side asks for on stdin, one JSON line each, and what the system asks for by signals."""
 
 import json
+import os
 import signal
 import sys
 import threading
 from collections import deque
+from contextlib import suppress
 from typing import Any, Final
 
 DOES: Final = frozenset(("prompt", "mode", "pause", "resume", "quit"))
@@ -54,9 +56,15 @@ class Commands:
         self._signal = number
 
     def _read(self) -> None:
-        try:
-            while line := sys.stdin.buffer.readline(LONGEST):
-                self.take(line.decode(errors="replace"))
-        except (OSError, ValueError, AttributeError):
-            pass
+        """Straight from the descriptor: a reader that is blocked in Python's own buffer aborts the exit."""
+        rest = b""
+        with suppress(OSError, ValueError, AttributeError):
+            stdin = sys.stdin.fileno()
+            while piece := os.read(stdin, 1 << 16):
+                *lines, rest = (rest + piece).split(b"\n")
+                for line in lines:
+                    self.take(line.decode(errors="replace"))
+                if len(rest) > LONGEST:
+                    rest = b""
+        self.take(rest.decode(errors="replace"))
         self.closed.set()

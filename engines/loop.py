@@ -8,12 +8,15 @@ import torch
 from capture.emit import Emitter, now
 from engines.commands import Commands
 from engines.decoder import CHUNK, Decoder
-from engines.plan import WAIT, Row, host_row
+from engines.device import Runner
+from engines.plan import host_row
 from engines.pulse import Pulse
 from engines.text import Text
-from engines.trace import Ledger, Op, Ticks
+from engines.trace import Ledger, Ticks
 
 IDLE_S = 0.02
+CALLBACK = host_row("callback")
+TOKEN_DECODE = host_row("token_decode")
 
 
 @dataclass(frozen=True)
@@ -34,14 +37,14 @@ class Block:
 
 
 class Engine:
-    """Ties a decoder to its emitter. `ops` may be the decoder's own, or wrapped ones."""
+    """Ties a decoder and the runner of its ops to an emitter."""
 
     def __init__(
         self, decoder: Decoder, text: Text, emitter: Emitter, pulse: Pulse, commands: Commands,
-        limits: Limits, ops: tuple[Op, ...],
+        limits: Limits, runner: Runner,
     ) -> None:  # fmt: skip
         self._decoder, self._text, self._emitter = decoder, text, emitter
-        self._pulse, self._commands, self._limits, self._ops = pulse, commands, limits, ops
+        self._pulse, self._commands, self._limits, self._runner = pulse, commands, limits, runner
         self._ledger = Ledger(emitter)
         self._decode_numbers: list[int] = []
         self._device = decoder.state.ids.device
@@ -72,9 +75,8 @@ class Engine:
 
     def warm_up(self) -> None:
         """One step that is not written down: the first of its kind pays for what the others find ready."""
-        self._place(torch.zeros_like(self._decoder.state.ids), self._at)
-        Ticks(now()).run(self._ops)
-        self._wait()
+        self._decoder.place(torch.zeros_like(self._decoder.state.ids), self._at)
+        self._runner.run(Ticks(now()))
 
     def _answer(self, prompt: str) -> None:
         ids = self._text.encode(prompt)
@@ -92,14 +94,15 @@ class Engine:
         begin = ticks = Ticks(now())
         for start in range(0, len(ids), CHUNK):
             piece = torch.tensor(ids[start : start + CHUNK], device=self._device).expand(self._batch, -1)
-            rows = (*self._decoder.rows(piece.shape[1], self._at), *self._tail())
+            planned = self._runner.rows(self._decoder.rows(piece.shape[1], self._at))
+            numbers = self._ledger.numbers((*planned, TOKEN_DECODE))
             ticks = Ticks(ticks.end)
-            self._place(piece, self._at)
-            ticks.run(self._ops)
+            self._decoder.place(piece, self._at)
+            self._runner.run(ticks)
             token = self._finish(ticks)
             self._at += piece.shape[1]
-            numbers = self._ledger.numbers(rows)
             ticks.write(self._emitter, numbers, step=self._step, phase="prefill", context=self._at)
+            self._write_device("prefill")
         wall = ticks.end - begin.at[0]
         self._emit_step(begin.at[0], wall, "prefill", len(ids) * self._batch)
         self._step += 1
@@ -131,18 +134,16 @@ class Engine:
         """A step that makes one token of each sequence."""
         ticks = Ticks(start)
         ticks.mark()
-        self._place(self._decoder.sampler.token[:, None], self._at)
-        ticks.run(self._ops)
+        self._decoder.place(self._decoder.sampler.token[:, None], self._at)
+        self._runner.run(ticks)
         token = self._finish(ticks)
         self._at += 1
         block.ticks.append((ticks, self._at))
+        self._write_device("decode")
         return token
 
     def _finish(self, ticks: Ticks) -> int:
         """The end of every step: the token is waited for, and becomes text."""
-        if self._device.type != "cpu":
-            self._wait()
-            ticks.mark()
         token = int(self._decoder.sampler.token[0])
         piece = self._text.piece(token)
         if piece:
@@ -152,10 +153,11 @@ class Engine:
 
     def _report(self, block: Block, end: int) -> None:
         if not self._decode_numbers:
-            rows = (host_row("callback"), *self._decoder.rows(), *self._tail())
+            rows = (CALLBACK, *self._runner.rows(self._decoder.rows()), TOKEN_DECODE)
             self._decode_numbers = self._ledger.numbers(rows)
         for ticks, context in block.ticks:
-            ticks.write(self._emitter, self._decode_numbers, step=self._step, phase="decode", context=context)
+            facts = {"step": self._step, "phase": "decode", "context": context}
+            ticks.write(self._emitter, self._decode_numbers, **facts)
         self._emit_step(block.start, end - block.start, "decode", len(block.ticks) * self._batch)
         self._step += 1
 
@@ -165,16 +167,9 @@ class Engine:
         )
         self._pulse.touch()
 
-    def _tail(self) -> tuple[Row, ...]:
-        decode = host_row("token_decode")
-        return (decode,) if self._device.type == "cpu" else (WAIT, decode)
-
-    def _place(self, ids: torch.Tensor, at: int) -> None:
-        self._decoder.place(ids, at)
-
-    def _wait(self) -> None:
-        if self._device.type != "cpu":
-            torch.accelerator.synchronize()
+    def _write_device(self, phase: str) -> None:
+        facts = {"step": self._step, "phase": phase, "context": self._at}
+        self._runner.write(self._emitter, self._ledger.numbers, **facts)
 
     def _listen(self) -> bool:
         """Does what was asked for; true when the time that it took belongs to no step."""
@@ -200,7 +195,7 @@ class Engine:
             case "prompt":
                 self._prompts.append(str(command.get("text", "")))
             case "mode":
-                self._emitter.mark("on this device every op is a row already: the mode stays", "note")
+                self._emitter.mark(self._runner.mode(str(command.get("mode"))), "note")
 
     def _idle(self, why: str) -> None:
         if self._pulse.doing != why:

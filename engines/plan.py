@@ -26,6 +26,7 @@ class Row:
     bytes: Linear = (0.0, 0.0)
     window: int | None = None
     lens: str = "wall"
+    kind: str = "kernel"
 
     @property
     def scope(self) -> str:
@@ -34,9 +35,11 @@ class Row:
 
     def as_op(self, number: int) -> dict[str, Any]:
         """The entry of a `plan` line."""
-        known = {"layer": self.layer, "shape": self.shape or None, "window": self.window}
+        known = {
+            "layer": self.layer, "op": self.op or None, "shape": self.shape or None, "window": self.window,
+        }  # fmt: skip
         entry: dict[str, Any] = {
-            "id": number, "name": self.name, "kind": "kernel", "op": self.op, "category": self.category,
+            "id": number, "name": self.name, "kind": self.kind, "category": self.category,
             "lens": self.lens, **{k: v for k, v in known.items() if v is not None},
         }  # fmt: skip
         if any(self.flops) or any(self.bytes):

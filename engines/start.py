@@ -3,6 +3,7 @@
 import argparse
 import os
 import platform
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from capture.errors import EngineError, UsageError
 from engines import packing
 from engines.commands import Commands
 from engines.decoder import Decoder, Op, bytes_needed
+from engines.device import runner
 from engines.loop import Engine, Limits
 from engines.pulse import Pulse
 from engines.sample import Taste
@@ -22,6 +24,7 @@ from engines.text import Text, open_text
 from engines.trace import slowed
 from engines.weights import Choice, Counted, check_memory, choose, free_memory, open_source
 
+TELL_S = 0.1
 ROOM = 4096  # positions when nobody says how many
 
 
@@ -56,7 +59,9 @@ def run(args: argparse.Namespace, emitter: Emitter, id: str, pulse: Pulse, comma
     with torch.inference_mode():
         decoder = build(args, parts, pulse, commands)
         limits = Limits(args.steps, args.tokens_per_report, args.interactive)
-        engine = Engine(decoder, text, emitter, pulse, commands, limits, planted(decoder, args.slow))
+        ops = planted(decoder, args.slow)
+        runs = runner(ops, decoder.rows(), parts.device, args.capture)
+        engine = Engine(decoder, text, emitter, pulse, commands, limits, runs)
         pulse.status("warming up")
         engine.warm_up()
         engine.start_at(min(args.context, parts.capacity - 1))
@@ -106,15 +111,14 @@ def needed(spec: Spec, chosen: packing.Measured, batch: int, capacity: int) -> i
 
 def build(args: argparse.Namespace, parts: Parts, pulse: Pulse, commands: Commands) -> Decoder:
     """The decoder, telling how far it has come."""
-    told = -10
+    told = 0.0
 
     def progress(share: float) -> None:
         nonlocal told
         commands.check()
-        percent = int(100 * share)
-        if percent >= told + 3:
-            told = percent
-            pulse.status(f"building weights {percent} %")
+        if time.monotonic() - told > TELL_S:
+            told = time.monotonic()
+            pulse.status(f"building weights {100 * share:.0f} %")
 
     source = Counted(open_source(parts.choice, args.seed), parts.spec, progress)
     try:
