@@ -7,7 +7,6 @@ window of the profiler was open.
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from itertools import groupby, pairwise
 from typing import Any, Final, Protocol
 
@@ -148,13 +147,12 @@ Part = tuple[Row, list[tuple[str, Op]]]
 
 def _by_layer(ops: Sequence[Op], planned: tuple[Row, ...]) -> list[Part]:
     """The ops of each layer under one span, and those before and after the layers."""
-    parts = []
+    parts: list[Part] = []
     pairs = list(zip(planned, ops, strict=True))
     for layer, group in groupby(pairs, key=lambda pair: pair[0].layer):
-        own = list(group)
-        name = "layer" if layer is not None else own[0][0].name
-        span = Row(name, "layer" if layer is not None else own[0][0].op, "other", layer, lens="gpu")
-        parts.append((replace(span, kind="span"), [(row.scope, op) for row, op in own]))
+        name = "layer" if layer is not None else "head" if parts else "embed"
+        span = Row(name, name, "other", layer, lens="gpu", kind="span")
+        parts.append((span, [(row.scope, op) for (row, op) in group]))
     return parts
 
 

@@ -1,0 +1,116 @@
+"""The accelerator's runner, its device played by fakes: what is launched, timed, and said."""
+
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import pytest
+import torch
+
+from capture.record.kernels import Row as Kernel
+from capture.record.kernels import Window
+from engines import device as device_module
+from engines.device import OnDevice
+from engines.trace import Ledger, Op, Ticks
+from tests.engines import tiny
+
+
+class FakeEvent:
+    """Its clock is the number of ops that have run, in milliseconds."""
+
+    ran: ClassVar[list[str]] = []
+
+    def __init__(self, device: str, enable_timing: bool) -> None:
+        self.at = 0
+
+    def record(self) -> None:
+        self.at = len(self.ran)
+
+    def elapsed_time(self, other: "FakeEvent") -> float:
+        return float(other.at - self.at)
+
+
+class FakeProfiler:
+    overhead_ns = 1000
+
+    def __init__(self, *, gpu: bool) -> None:
+        pass
+
+    def start(self) -> None:
+        FakeEvent.ran.append("start")
+
+    def stop(self) -> Window:
+        return Window(
+            [Kernel("gemv_k", 100, 5, "L3.attn.qkv", "aten::mm", None, "gpu", "gpu 0"),
+             Kernel("fill", 90, 2, None, "", None, "gpu", "gpu 0")],
+            {"launches without a kernel": 2},
+        )  # fmt: skip
+
+
+class Paper:
+    """An emitter that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.ops: dict[int, dict[str, Any]] = {}
+        self.lines: list[tuple[list[int], list[int], list[int]]] = []
+        self.marks: list[str] = []
+
+    def plan(self, ops: Any) -> None:
+        self.ops |= {op["id"]: op for op in ops}
+
+    def columns(self, ops: list[int], starts: list[int], durations: list[int], **facts: Any) -> None:
+        self.lines.append((ops, starts, durations))
+
+    def mark(self, text: str, path: str) -> None:
+        self.marks.append(text)
+
+
+@pytest.fixture
+def runner(monkeypatch: pytest.MonkeyPatch) -> OnDevice:
+    FakeEvent.ran.clear()
+    monkeypatch.setattr(torch, "Event", FakeEvent)
+    monkeypatch.setattr(torch.accelerator, "synchronize", lambda: None)
+    monkeypatch.setattr(device_module, "Profiler", FakeProfiler)
+    spec = tiny.SPECS["gemma3"]
+    rows = tiny.decoder(spec, tiny.weights(spec)).rows()
+
+    def named(name: str) -> Op:
+        return lambda: FakeEvent.ran.append(name)
+
+    return OnDevice([named(r.name) for r in rows], rows, torch.device("cuda"), "continuous")
+
+
+def test_layers_are_spans_between_events(runner: OnDevice) -> None:
+    paper = Paper()
+    runner.mode("spans")
+    ticks = Ticks(0)
+    runner.run(ticks)
+    runner.write(paper, Ledger(paper).numbers, step=1)  # type: ignore[arg-type]
+    ((ops, starts, durations),) = paper.lines
+    names = [(paper.ops[i]["name"], paper.ops[i].get("layer"), paper.ops[i]["kind"]) for i in ops]
+    assert names == [
+        ("embed", None, "span"), *(("layer", i, "span") for i in range(7)), ("head", None, "span"),
+    ]  # fmt: skip
+    assert durations == [1_000_000, *[15_000_000] * 7, 3_000_000]  # an op is a millisecond here
+    assert [b - a for a, b in pairwise(starts)] == durations[:-1]
+    assert {paper.ops[i]["lens"] for i in ops} == {"gpu"}
+    assert "start" not in FakeEvent.ran
+
+
+def test_kernels_of_a_window_belong_to_the_row_that_launched_them(runner: OnDevice) -> None:
+    paper = Paper()
+    numbers = Ledger(paper).numbers  # type: ignore[arg-type]
+    for _ in range(2):  # the first step is a warm-up
+        runner.run(Ticks(0))
+        runner.write(paper, numbers, step=1)  # type: ignore[arg-type]
+    assert FakeEvent.ran.count("start") == 1
+    ops, starts, durations = paper.lines[-1]
+    assert (starts, durations) == ([90, 100], [2, 5])
+    fill, gemv = (paper.ops[i] for i in ops)
+    assert (fill["name"], fill.get("layer"), fill["kind"]) == ("fill", None, "kernel")
+    assert (gemv["name"], gemv["layer"], gemv["op"], gemv["lens"]) == ("gemv_k", 3, "attn.qkv", "gpu")
+    assert paper.marks == ["a window of the profiler is incomplete: 2 launches without a kernel"]
+
+
+def test_a_mode_that_does_not_exist_changes_nothing(runner: OnDevice) -> None:
+    assert runner.mode("nonsense") == "there is no mode nonsense; there are spans, windows, continuous"
+    assert runner.mode("spans") == "capture mode spans"
