@@ -210,6 +210,11 @@ def _numbers(values: Sequence[int]) -> str:
 _EMITTERS: Final[weakref.WeakSet[Emitter]] = weakref.WeakSet()
 
 
+def emitting() -> bool:
+    """Whether anybody in this process writes events already."""
+    return any(emitter._fd >= 0 for emitter in _EMITTERS)
+
+
 def _forget_all() -> None:
     for emitter in list(_EMITTERS):
         emitter._forget()

@@ -1,0 +1,258 @@
+"""Kernels by torch's own profiler: short windows, read in process, each row told whose work it is.
+
+A window costs time, so windows open only so often that a stated share of the wall clock is not passed.
+`fold` is a pure function on plain tuples; everything that touches torch is at the end of this file.
+"""
+
+import bisect
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from capture.emit import clock_pair, now
+
+MARK: Final = "tt:"  # begins the annotations that say whose work is done within them
+BUDGET: Final = 0.03
+
+_ENGINE: Final = "autograd::engine::evaluate_function: "
+_ACCUMULATE: Final = "AccumulateGrad"
+_OPTIMIZER: Final = "Optimizer."
+_LAUNCHES: Final = ("Launch", "Memcpy", "Memset")
+
+
+class Seen(NamedTuple):
+    """One event of the profiler."""
+
+    name: str
+    start: int
+    end: int
+    correlation: int = 0
+    linked: int = 0
+    kind: str = "cpu_op"  # as kineto calls it: cpu_op, kernel, gpu_memcpy, gpu_memset, cuda_runtime …
+    device: int = -1
+    stream: int = 0
+    thread: int = 0
+    sequence: int = -1
+
+
+class Row(NamedTuple):
+    """One piece of leaf work, and whose it is."""
+
+    name: str
+    start: int
+    duration: int
+    owner: str | None
+    op: str  # the op of the program that asked for it
+    phase: str | None
+    lens: str
+    track: str | None
+
+
+@dataclass(frozen=True)
+class Window:
+    """What one window showed; `problems` counts what speaks against it."""
+
+    rows: list[Row]
+    problems: dict[str, int] = field(default_factory=dict)
+
+
+class _Place(NamedTuple):
+    """Where an event lies in the nesting of its thread."""
+
+    owner: str | None  # the innermost annotation around it
+    outermost: Seen  # the outermost op around it, itself if none
+    backward: Seen | None  # the step of the backward pass around it
+    optimizer: bool
+
+
+def fold(seen: Sequence[Seen]) -> Window:
+    """The leaf work of a window: kernels where a GPU did it, else the outermost ops."""
+    on_gpu = [e for e in seen if _is_gpu_work(e)]
+    on_cpu = [e for e in seen if not _is_gpu(e)]
+    places = _places(on_cpu)
+    owners = _forward_owners(on_cpu, places)
+    if not on_gpu:
+        leaves = [e for i, e in enumerate(on_cpu) if _is_leaf_op(e, places[i])]
+        where = {id(e): places[i] for i, e in enumerate(on_cpu)}
+        return Window([_row(e, where[id(e)], owners, "wall", None) for e in leaves])
+    return _fold_gpu(on_gpu, on_cpu, places, owners)
+
+
+def _fold_gpu(
+    on_gpu: Sequence[Seen], on_cpu: Sequence[Seen], places: Sequence[_Place], owners: dict[int, str | None]
+) -> Window:
+    ops = {e.correlation: i for i, e in enumerate(on_cpu) if e.kind == "cpu_op"}
+    launches = {e.correlation: i for i, e in enumerate(on_cpu) if e.kind != "cpu_op"}
+    rows, early, torn, orphans = [], 0, 0, 0
+    for kernel in on_gpu:
+        launch = launches.get(kernel.correlation)
+        if kernel.start <= 0 or kernel.end < kernel.start:
+            torn += 1
+        elif launch is not None and kernel.start < on_cpu[launch].start:
+            early += 1
+        else:
+            at = ops.get(kernel.linked, launch)
+            orphans += at is None
+            track = f"gpu {kernel.device} stream {kernel.stream}"
+            rows.append(_row(kernel, None if at is None else places[at], owners, "gpu", track))
+    asked = {e.correlation for e in on_cpu if e.kind != "cpu_op" and any(w in e.name for w in _LAUNCHES)}
+    missing = len(asked - {k.correlation for k in on_gpu})
+    problems = {
+        "kernels without a time": torn,
+        "kernels that began before their launch": early,
+        "kernels that nobody is known to have launched": orphans,
+        "launches without a kernel": missing,
+    }
+    return Window(rows, {what: count for what, count in problems.items() if count})
+
+
+def _is_gpu(e: Seen) -> bool:
+    return e.kind in ("kernel", "gpu_user_annotation") or e.kind.startswith("gpu_")
+
+
+def _is_gpu_work(e: Seen) -> bool:
+    return e.kind in ("kernel", "gpu_memcpy", "gpu_memset")
+
+
+def _places(on_cpu: Sequence[Seen]) -> list[_Place]:
+    """The place of each event, by containment on its own thread."""
+    places: list[_Place | None] = [None] * len(on_cpu)
+    order = sorted(range(len(on_cpu)), key=lambda i: (on_cpu[i].thread, on_cpu[i].start, -on_cpu[i].end))
+    stack: list[int] = []
+    for i in order:
+        event = on_cpu[i]
+        while stack and (on_cpu[stack[-1]].thread != event.thread or on_cpu[stack[-1]].end <= event.start):
+            stack.pop()
+        around = places[stack[-1]] if stack else None
+        parent = on_cpu[stack[-1]] if stack else None
+        places[i] = _place(event, parent, around)
+        stack.append(i)
+    return [place for place in places if place is not None]
+
+
+def _place(event: Seen, parent: Seen | None, around: _Place | None) -> _Place:
+    if parent is None or around is None:
+        return _Place(None, event, event if event.name.startswith(_ENGINE) else None, False)
+    owner = parent.name.removeprefix(MARK) if parent.name.startswith(MARK) else around.owner
+    backward = around.backward or (event if event.name.startswith(_ENGINE) else None)
+    optimizer = around.optimizer or parent.name.startswith(_OPTIMIZER)
+    return _Place(owner, event if _is_frame(parent) else around.outermost, backward, optimizer)
+
+
+def _is_frame(e: Seen) -> bool:
+    """Whether an event only stands around the work: an annotation, or the optimizer as a whole."""
+    return e.name.startswith((MARK, _OPTIMIZER)) or e.kind == "user_annotation"
+
+
+def _is_leaf_op(e: Seen, place: _Place) -> bool:
+    return e.kind == "cpu_op" and place.outermost is e and not _is_frame(e)
+
+
+def _forward_owners(on_cpu: Sequence[Seen], places: Sequence[_Place]) -> dict[int, str | None]:
+    """Sequence number → owner of the forward op that has it; the backward op carries the same number."""
+    owners: dict[int, str | None] = {}
+    for event, place in zip(on_cpu, places, strict=True):
+        if event.sequence >= 0 and place.backward is None:
+            owners.setdefault(event.sequence, place.owner)
+    return owners
+
+
+def _row(e: Seen, place: _Place | None, owners: dict[int, str | None], lens: str, track: str | None) -> Row:
+    """Backward work belongs to whoever did the forward work."""
+    op = place.outermost.name.removeprefix(_ENGINE) if place else ""
+    name = op if lens == "wall" else e.name
+    owner, phase = place.owner if place else None, None
+    if place and place.backward:
+        phase = "backward"
+        owner = "gradients" if _ACCUMULATE in place.backward.name else owners.get(place.backward.sequence)
+    elif place and place.optimizer:
+        owner, phase = "optimizer", "optimizer"
+    return Row(name, e.start, e.end - e.start, owner, op, phase, lens, track)
+
+
+class Duty:
+    """When the next window may open: never so often that windows cost more than the budget."""
+
+    def __init__(self, budget: float = BUDGET, *, warm_up: int = 1) -> None:
+        self.budget = budget
+        self.windows = 0
+        self.spent_ns = 0
+        self._warm_up = warm_up
+        self._next_at = 0
+        self._plain: list[int] = []  # durations of steps without a window, sorted
+
+    def due(self, at: int) -> bool:
+        """Whether this step may be watched; the first steps are a warm-up and never are."""
+        if self._warm_up > 0:
+            self._warm_up -= 1
+            return False
+        return self.budget > 0 and at >= self._next_at
+
+    def plain_step(self, duration: int) -> None:
+        """A step that was not watched tells what a step costs by itself."""
+        bisect.insort(self._plain, duration)
+        if len(self._plain) > 63:
+            del self._plain[:: len(self._plain) - 1]  # the shortest and the longest
+
+    def window_closed(self, at: int, overhead: int, step: int) -> None:
+        """A window has cost its handling, and what it slowed the step down by."""
+        usual = self._plain[len(self._plain) // 2] if self._plain else step
+        cost = overhead + max(0, step - usual)
+        self.windows += 1
+        self.spent_ns += cost
+        self._next_at = at + (round(cost / self.budget) - cost if self.budget < 1 else 0)
+
+
+class Profiler:
+    """One window at a time. Start and stop it on the thread that runs the model."""
+
+    def __init__(self, *, gpu: bool) -> None:
+        from torch import profiler
+
+        kinds = profiler.ProfilerActivity
+        self._profile: Any = profiler.profile
+        self._activities = [kinds.CPU, *([kinds.CUDA] if gpu else [])]
+        self._open: Any = None
+        self.overhead_ns = 0
+
+    def start(self) -> None:
+        began = now()
+        self._open = self._profile(activities=self._activities, acc_events=True)
+        self._open.__enter__()
+        self.overhead_ns = now() - began
+
+    def stop(self) -> Window:
+        """Ends the window; its times are on the clock of `now`."""
+        began = now()
+        window, self._open = self._open, None
+        window.__exit__(None, None, None)
+        mono, unix = clock_pair()
+        folded = fold(list(_read(window.profiler.kineto_results.events(), unix - mono)))
+        self.overhead_ns += now() - began
+        return folded
+
+    def abandon(self) -> None:
+        """Ends a window that nobody will read."""
+        if self._open is not None:
+            with suppress(Exception):
+                self._open.__exit__(None, None, None)
+            self._open = None
+
+
+def _read(events: Iterable[Any], offset: int) -> Iterable[Seen]:
+    """Kineto's events as plain tuples. `events()` of the profile itself would take thirty times as long."""
+    for e in events:
+        start = e.start_ns()
+        yield Seen(
+            e.name(),
+            start - offset if start > 0 else 0,
+            e.end_ns() - offset if start > 0 else 0,
+            e.correlation_id(),
+            e.linked_correlation_id(),
+            e.activity_type(),
+            e.device_index(),
+            e.device_resource_id(),
+            e.start_thread_id(),
+            e.sequence_nr(),
+        )
