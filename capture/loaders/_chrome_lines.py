@@ -139,7 +139,7 @@ def _scan(path: Path, layout: Layout) -> pl.DataFrame:
     )  # fmt: skip
     try:
         return query.collect(engine="streaming")
-    except pl.exceptions.PolarsError as e:
+    except (pl.exceptions.PolarsError, OSError) as e:
         raise LayoutError(str(e)[:200]) from None
 
 

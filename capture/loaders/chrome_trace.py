@@ -28,7 +28,7 @@ def sniff(head: Head) -> bool:
 def load(source: Source) -> list[Run]:
     trace = _read(source)
     found = trace.complete.rows.height + len(trace.others)
-    if found < 2 and (trace.truncated or not trace.header):
+    if (trace.truncated and found < 2) or not (found or trace.header):
         raise UnreadableError(
             "holds no list of trace events that could be read",
             where=source.label,

@@ -330,6 +330,30 @@ def test_a_cut_at_any_byte_keeps_every_whole_event(tmp_path: Path) -> None:
         assert abs(trace.complete.rows.height - closed) <= 1, size
 
 
+def test_a_damaged_gzip_is_read_up_to_its_damage(printed: Path, tmp_path: Path) -> None:
+    """The line scan gives up on it; the parser takes what the stream still holds, and says so."""
+    raw, path = printed.read_bytes(), tmp_path / "trace.json.gz"
+    packed, whole = gzip.compress(raw), opened(printed).log.kept
+    path.write_bytes(packed[: len(packed) * 2 // 3])
+    cut = opened(path)
+    assert whole // 2 < cut.log.kept < whole and cut.meta["truncated"]
+    path.write_bytes(packed[:-8] + bytes(4) + packed[-4:])
+    wrong_sum = opened(path)
+    assert wrong_sum.log.kept == whole
+    assert all(any(n.id == "gzip_damaged" for n in run.log.notices) for run in (cut, wrong_sum))
+    path.write_bytes(gzip.compress(raw[:1000]) + gzip.compress(raw[1000:]))
+    assert opened(path).log.kept == whole
+
+
+def test_a_single_event_is_a_trace(tmp_path: Path) -> None:
+    path = tmp_path / "one.json"
+    path.write_text('{"traceEvents": [{"ph": "X", "name": "k", "cat": "kernel", "ts": 1, "dur": 2}]}')
+    assert opened(path).events["dur"].to_list() == [2000]
+    path.write_text('{"traceEvents": []}')
+    with pytest.raises(UnreadableError, match="no list of trace events"):
+        chrome_trace.load(Source.of(path))
+
+
 def test_cut_lines_and_cut_gzip(tmp_path: Path) -> None:
     raw = lines_of([event(ts=i) for i in range(50)]).encode()
     path = tmp_path / "cut.jsonl"
