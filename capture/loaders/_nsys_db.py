@@ -3,11 +3,12 @@
 import sqlite3
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import polars as pl
 
@@ -15,6 +16,8 @@ from capture.errors import UnreadableError
 from capture.importlog import Log
 from capture.source import Source
 from capture.text import clean
+
+T = TypeVar("T")
 
 MAGIC: Final = b"SQLite format 3\0"
 
@@ -120,16 +123,42 @@ class Database:
 
 @contextmanager
 def opened(source: Source, ours: frozenset[str]) -> Iterator[Database]:
-    """The database behind a source; a table of `ours` that is really a view or a trigger is refused."""
-    with _on_disk(source) as path:
+    """The database behind a source, read while a second thread checks that the file is sound."""
+    with _on_disk(source) as path, ThreadPoolExecutor(1) as checker:
         _check_length(path, source)
-        connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
-        try:
-            connection.text_factory = lambda raw: _decoded(raw, source.log)
-            _restrain(connection, path.stat().st_size)
-            yield Database(connection, source.label, source.log, _tables(connection, source.label, ours))
-        finally:
-            connection.close()
+        with _connected(path, source) as connection:
+            tables = _sound(lambda: _tables(connection, source.label, ours), source)
+            check = checker.submit(_check, path, source)
+            yield Database(connection, source.label, source.log, tables)
+            _sound(check.result, source)
+
+
+@contextmanager
+def _connected(path: Path, source: Source) -> Iterator[sqlite3.Connection]:
+    connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
+    try:
+        connection.text_factory = lambda raw: _decoded(raw, source.log)
+        _restrain(connection, path.stat().st_size)
+        yield connection
+    finally:
+        connection.close()
+
+
+def _check(path: Path, source: Source) -> None:
+    with _connected(path, source) as connection:
+        verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+    if verdict != "ok":
+        raise sqlite3.DatabaseError(verdict)
+
+
+def _sound(work: Callable[[], T], source: Source) -> T:
+    """What work gives; what SQLite finds wrong with the file becomes one sentence."""
+    try:
+        return work()
+    except sqlite3.Error as e:
+        raise UnreadableError(
+            "is a damaged SQLite file", where=source.label, why=_plain(e), todo=_EXPORT_AGAIN
+        ) from None
 
 
 @contextmanager
@@ -198,19 +227,11 @@ def _authorise(action: int, one: str | None, two: str | None, _: str | None, inn
 
 
 def _tables(connection: sqlite3.Connection, label: str, ours: frozenset[str]) -> dict[str, list[str]]:
-    """Every real table and its columns, once the file is known to be sound."""
-    try:
-        listed = connection.execute("SELECT type, name, tbl_name, rootpage FROM sqlite_master").fetchall()
-        _refuse_impostors(listed, label, ours)
-        verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-        if verdict != "ok":
-            raise sqlite3.DatabaseError(verdict)
-        tables = [name for type, name, _, root in listed if type == "table" and root and '"' not in name]
-        return {name: _columns(connection, name) for name in tables}
-    except sqlite3.Error as e:
-        raise UnreadableError(
-            "is a damaged SQLite file", where=label, why=_plain(e), todo=_EXPORT_AGAIN
-        ) from None
+    """Every real table and its columns."""
+    listed = connection.execute("SELECT type, name, tbl_name, rootpage FROM sqlite_master").fetchall()
+    _refuse_impostors(listed, label, ours)
+    tables = [name for type, name, _, root in listed if type == "table" and root and '"' not in name]
+    return {name: _columns(connection, name) for name in tables}
 
 
 def _refuse_impostors(listed: Sequence[tuple[Any, ...]], label: str, ours: frozenset[str]) -> None:
