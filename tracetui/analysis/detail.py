@@ -27,7 +27,7 @@ def launches(run: Run, look: Look) -> pl.DataFrame:
 
 def statistics(run: Run, look: Look) -> pl.DataFrame:
     """What the kernels view says of all these rows together."""
-    return kernel_table(run, replace(look, group="all"))
+    return kernel_table(run, replace(look, group="all", per="total"))
 
 
 def histogram(durations: pl.Series, bins: int = BINS) -> pl.DataFrame:

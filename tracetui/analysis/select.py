@@ -18,7 +18,7 @@ Fact = TypeVar("Fact")
 NOTHING: Final = "nothing matches this filter, phase and window"
 
 
-_FACTS: Final[WeakKeyDictionary[Run, dict[str, Any]]] = WeakKeyDictionary()
+_FACTS: Final[WeakKeyDictionary[Run, dict[Callable[[Run], Any], Any]]] = WeakKeyDictionary()
 
 
 def once(fact: Callable[[Run], Fact]) -> Callable[[Run], Fact]:
@@ -27,9 +27,9 @@ def once(fact: Callable[[Run], Fact]) -> Callable[[Run], Fact]:
     @wraps(fact)
     def known(run: Run) -> Fact:
         facts = _FACTS.setdefault(run, {})
-        if fact.__qualname__ not in facts:
-            facts[fact.__qualname__] = fact(run)
-        found: Fact = facts[fact.__qualname__]
+        if fact not in facts:
+            facts[fact] = fact(run)
+        found: Fact = facts[fact]
         return found
 
     return known

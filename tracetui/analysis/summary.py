@@ -12,11 +12,12 @@ from tracetui.analysis import select, steps
 from tracetui.analysis.kernels import total_table
 from tracetui.look import Look
 
+_RATES: Final = ("decode_tokens_per_s", "prefill_tokens_per_s", "tokens_per_s")
 ASKED_FIRST: Final = (
     "model", "device", "dtype", "quant", "weights", "batch", "prompt_tokens", "tokens", "context", "ttft_ms",
-    "prefill_ms", "decode_ms", "total_ms", "decode_tokens_per_s", "prefill_tokens_per_s", "tokens_per_s",
-    "driver", "producer", "argv", "profiled", "truncated",
+    "prefill_ms", "decode_ms", "total_ms", *_RATES, "driver", "producer", "argv", "profiled", "truncated",
 )  # fmt: skip
+COUNTED: Final = ("batch", "prompt_tokens", "tokens", "context", "profiled", "truncated", *_RATES)
 BY: Final = ("phase", "category", "op", "name")
 SCHEMA: Final = {
     "part": pl.String(), "name": pl.String(), "text": pl.String(), "count": pl.Int64(),
@@ -61,7 +62,7 @@ def _written(key: str, value: Any) -> str:
         return units.duration(value * 1e6)
     if isinstance(value, list | tuple):
         return " ".join(map(str, value))
-    return units.cell(key, value)
+    return units.cell(key, value) if key in COUNTED else str(value)
 
 
 def _where(run: Run, look: Look, by: str, top: int) -> pl.DataFrame:

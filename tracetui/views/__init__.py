@@ -60,7 +60,7 @@ class View:
     title: str
     answer: Callable[[Sequence[Run], Look], Answer]
     draw: Callable[[Answer, Look, Size], list[Line]] | None = None  # None: the rows are a table
-    needs: frozenset[str] = frozenset()  # event columns, `kind:NAME`, `table:NAME` or `table:any`
+    needs: frozenset[str] = frozenset()  # event columns, kind:NAME, table:NAME|any, or `a|b`
     runs: int = 1
     key: str = ""  # the key that opens it, when it is no numbered tab
     columns: tuple[str, ...] = ()  # columns by falling importance, for narrow screens; empty: as they come
@@ -91,6 +91,8 @@ def missing(view: View, runs: Sequence[Run]) -> tuple[str, ...]:
 
 
 def _has(run: Run, need: str) -> bool:
+    if "|" in need:
+        return any(_has(run, one) for one in need.split("|"))
     sort, _, what = need.rpartition(":")
     if sort == "table":
         return bool(run.tables) if what == "any" else what in run.tables
@@ -98,6 +100,8 @@ def _has(run: Run, need: str) -> bool:
 
 
 def _word(need: str) -> str:
+    if "|" in need:
+        return " or ".join(map(_word, need.split("|")))
     sort, _, what = need.rpartition(":")
     return {"table": f"a table of its own ({what})", "kind": f"{what} rows"}.get(sort, what)
 

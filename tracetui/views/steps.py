@@ -49,7 +49,9 @@ def _notes(table: pl.DataFrame) -> list[str]:
         said.append("this source does not tell wall times of steps: tokens/s are of measured kernel time")
     beyond = table.filter(pl.col("wall_ns") < pl.col("total_ns")).height
     if beyond:
-        said.append(f"in {beyond} steps the kernels add up to more than the wall time: they overlap")
+        said.append(
+            f"in {beyond} steps kernels outlast the wall time: they overlap, or run on into the next step"
+        )
     return said
 
 

@@ -31,6 +31,6 @@ VIEW = View(
     "tree",
     "Tree",
     tree,
-    needs=frozenset({"dur"}),
+    needs=frozenset({"dur", "path|t"}),
     columns=("scope", "inclusive_ns", "self_ns", "share", "count"),
 )

@@ -161,3 +161,28 @@ def test_every_module_is_a_view_of_its_name() -> None:
     names = [v.name for v in views()]
     assert len(set(names)) == len(VIEWS)
     assert all(view(n).name == n for n in names)
+
+
+def test_kernel_rows_carry_the_same_keys_whatever_the_source() -> None:
+    keys = {
+        "name",
+        "op",
+        "layer",
+        "phase",
+        "lens",
+        "count",
+        "total_ns",
+        "mean_ns",
+        "p50_ns",
+        "p95_ns",
+        "p99_ns",
+    }
+    keys |= {"min_ns", "max_ns", "share", "cumulative_share", "category", "trend", "shape"}
+    for run in (everything(), aggregates(), scopes(), made([{"name": "a", "dur": 1}])):
+        assert set(ask(view("kernels"), [run], Look()).rows.columns) == keys
+
+
+def test_one_of_several_columns_may_feed_a_view() -> None:
+    assert ask(view("tree"), [scopes()], Look()).rows.height
+    assert ask(view("tree"), [nested()], Look()).rows.height
+    assert ask(view("tree"), [aggregates()], Look()).missing == ("path or t",)
