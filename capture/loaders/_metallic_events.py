@@ -15,8 +15,9 @@ _FORWARD: Final = "forward_step_total"
 _SIZES: Final = re.compile(r"batch=(\d{1,9}) \| m=(\d{1,9}) \| n=(\d{1,9}) \| k=(\d{1,9}) ")
 
 
-def timed(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Events of the rows in their order, with the steps after them; and what each raw name became."""
+def timed(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    """Events of the rows with a duration, in their order; the steps; and what each raw name became."""
+    rows = rows.filter(pl.col("us").is_not_null())
     ops = rows["first"].unique().drop_nulls().sort()
     host = rows.lazy().with_row_index("row").filter(pl.col("type") == INTERNAL)
     parents = host.select("row", "first", "second").collect()
@@ -32,7 +33,7 @@ def timed(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     events = table.select(pl.all().gather(index)).with_columns(
         t=rows["stamp"] - rows["us"] * 1000, dur=rows["us"] * 1000, shape=shape, flops=flops
     )
-    return with_steps(events), _names(ops.cast(pl.String), pairs, table)
+    return *with_steps(events), _names(ops.cast(pl.String), pairs, table)
 
 
 def _table(meanings: Iterable[Meaning]) -> pl.DataFrame:
@@ -79,7 +80,7 @@ def _work(shape: str) -> float | None:
     return 2.0 * batch * m * n * k
 
 
-def with_steps(events: pl.DataFrame) -> pl.DataFrame:
+def with_steps(events: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The events with step and phase where the loop's totals tell them, and a row for each step."""
     name, host = pl.col("name"), pl.col("lens") == "host"
     closer = _ITERATION if (events["name"] == _ITERATION).any() else _FORWARD
@@ -92,12 +93,12 @@ def with_steps(events: pl.DataFrame) -> pl.DataFrame:
     )
     closed = events.filter(closes)
     if closed.is_empty():
-        return _prefill_only(events)
+        return _prefill_only(events), pl.DataFrame()
     events = _closed_steps(events, closed.height)
     place = pl.when(pl.col("step") == 0).then(pl.lit("prefill")).otherwise(pl.lit("decode"))
     phase = pl.coalesce("phase", pl.when(pl.col("lens") == "host").then(place.cast(pl.Categorical())))
     events = events.with_columns(phase=phase)
-    return pl.concat([events, step_rows(events, closed)], how="diagonal")
+    return events, step_rows(events, closed)
 
 
 def _prefill_only(events: pl.DataFrame) -> pl.DataFrame:

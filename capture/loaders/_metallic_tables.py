@@ -30,13 +30,14 @@ def of_type(rows: pl.DataFrame, *types: str) -> list[tuple[str, int | None, dict
 
 
 def memory(rows: pl.DataFrame) -> pl.DataFrame:
-    """Sizes as memory rows and totals as counters; breakdowns by their leaves, from their last statement."""
+    """Sizes as memory rows and totals as counters; breakdowns by their leaves, from their first statement."""
     stated = of_type(rows, *_MEMORY)
-    last = {kind: i for i, (kind, _, data) in enumerate(stated) if any(b in data for b in _BREAKDOWNS)}
+    told: set[str] = set()
     out: list[dict[str, Any]] = []
-    for i, (kind, stamp, data) in enumerate(stated):
+    for kind, stamp, data in stated:
         out += _sizes(kind, stamp, data)
-        if last.get(kind) == i:
+        if kind not in told and any(b in data for b in _BREAKDOWNS):
+            told.add(kind)
             out += _parts(kind, stamp, data)
     return pl.DataFrame(out, schema=_MEMORY_SCHEMA)
 
@@ -95,7 +96,7 @@ def _sized(sizes: Any) -> dict[str, float]:
 
 def tables(rows: pl.DataFrame) -> dict[str, pl.DataFrame]:
     """What is counted or stated, not timed; a table only where the file has its events."""
-    found = {"event_types": event_types(rows)} | {name: make(rows) for name, make in _TABLES.items()}
+    found = {name: make(rows) for name, make in _TABLES.items()}
     return {name: table for name, table in found.items() if table.height}
 
 

@@ -79,31 +79,38 @@ def _scanned(source: Source) -> pl.DataFrame | None:
         return None
     if len(odd) > max(100, _ODD_AT_MOST * rows.height):
         return None
-    again = sorted({*odd, *_last_of_each_run(rows, brief)})
-    source.log.read += rows.height - len(again)
-    return _with_lines(rows, again, data, source.log)
+    brief = _first_of_each_run(rows, brief)
+    source.log.read += rows.height - len(odd)
+    rows = _with_breakdowns(rows, scanner.lines_at(data, brief))
+    return _with_lines(rows, odd, data, source.log) if odd else rows
 
 
-def _last_of_each_run(rows: pl.DataFrame, brief: list[int]) -> list[int]:
-    """The rows whose breakdown is asked for: a run's last one of each type."""
+def _first_of_each_run(rows: pl.DataFrame, brief: list[int]) -> list[int]:
+    """The rows whose breakdown is asked for: a run's first one of each type."""
     cuts, types = _cuts(rows) if brief else [], rows["type"].gather(brief).cast(pl.String)
-    last = {(bisect_right(cuts, row), kind): row for row, kind in zip(brief, types, strict=True)}
-    return list(last.values())
+    first: dict[tuple[int, str], int] = {}
+    for row, kind in zip(brief, types, strict=True):
+        first.setdefault((bisect_right(cuts, row), kind), row)
+    return list(first.values())
 
 
-def _with_lines(rows: pl.DataFrame, again: list[int], data: scanner.Input, log: Log) -> pl.DataFrame:
-    """The rows with those read again put in, or taken out where their line is no event."""
+def _with_breakdowns(rows: pl.DataFrame, lines: list[tuple[int, bytes]]) -> pl.DataFrame:
+    read = [(row, line_reader.row_of(line, None, Log())) for row, line in lines]
+    whole = {row: values[-1] for row, values in read if values is not None}
+    return rows.with_columns(rows["rest"].scatter(list(whole), list(whole.values()))) if whole else rows
+
+
+def _with_lines(rows: pl.DataFrame, odd: list[int], data: scanner.Input, log: Log) -> pl.DataFrame:
+    """The rows with those read line by line put in, or taken out where their line is no event."""
     mended, kept = line_reader.Rows(), []
-    for row, line in scanner.lines_at(data, again):
+    for row, line in scanner.lines_at(data, odd):
         read = line_reader.row_of(line, None, log, last=row == rows.height - 1)
         if read is not None:
             kept.append(row)
             mended.add(read)
-    if not again:
-        return rows
     place = pl.int_range(rows.height, eager=True)
     place = place.scatter(kept, pl.int_range(rows.height, rows.height + len(kept), eager=True))
-    gone = pl.Series(sorted(set(again) - set(kept)), dtype=pl.Int64)
+    gone = pl.Series(sorted(set(odd) - set(kept)), dtype=pl.Int64)
     if gone.len():
         place = place.filter(~pl.int_range(rows.height, eager=True).is_in(gone.implode()))
     return pl.concat([rows, mended.frame()])[place]
@@ -137,15 +144,18 @@ def _cuts(rows: pl.DataFrame) -> list[int]:
 
 
 def _run(name: str, rows: pl.DataFrame, log: Log) -> Run:
-    events, names = timed(rows.filter(pl.col("us").is_not_null()))
-    tables = untimed.tables(rows)
-    untimed.note_unknown(tables["event_types"], log)
-    memory, marks = untimed.memory(rows), untimed.marks(tables)
+    others = rows.filter(pl.col("rest").is_not_null())
+    types = untimed.event_types(rows)
+    untimed.note_unknown(types, log)
+    tables = {"event_types": types, **untimed.tables(others)}
+    events, steps, names = timed(rows)
+    meta = _meta(others, events)
+    memory, marks = untimed.memory(others), untimed.marks(tables)
     start = min((t for t in (events["t"].min(), rows["stamp"].min()) if isinstance(t, int)), default=0)
-    events = pl.concat([events, *(_as_events(f) for f in (memory, marks))], how="diagonal_relaxed")
-    if "t" in events.columns:
-        events = events.with_columns(pl.col("t") - start)
-    return build(name, _meta(rows, events), events, log, {**tables, "names": names}, enriched=True)
+    parts = [events, steps, _as_events(memory), _as_events(marks)]
+    parts = [part.with_columns(pl.col("t") - start) if "t" in part.columns else part for part in parts]
+    whole = pl.concat(parts, how="diagonal")
+    return build(name, meta, whole, log, {**tables, "names": names}, enriched=True)
 
 
 def _as_events(frame: pl.DataFrame) -> pl.DataFrame:
