@@ -33,6 +33,11 @@ def surroundings(out: Path) -> dict[str, str]:
     return {**os.environ, OUT: str(out.absolute()), "PYTHONPATH": os.pathsep.join(paths)}
 
 
+def sampler(out: Path, pid: int) -> list[str]:
+    """The command line of the process that adds CPU, memory and GPU counters to a recording."""
+    return [sys.executable, "-m", "capture.record.counters", str(out), "--pid", str(pid)]
+
+
 class Engine:
     """A running engine: its command channel, the end of its stderr, and the sentence when it dies."""
 
@@ -85,7 +90,7 @@ class Engine:
 
     def stop(self) -> None:
         """Asks the engine to end, then tells it, then ends its whole group; no orphan stays."""
-        self._asked_to_end = True
+        self._asked_to_end = self._asked_to_end or self.running
         self.send({"do": "quit"})
         for number in (None, signal.SIGTERM, signal.SIGKILL):
             if number is not None:

@@ -1,0 +1,111 @@
+"""Engines as child processes: what they say, how they end, and that none is left behind."""
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from capture.errors import EngineError
+from tracetui.process import Engine, surroundings
+
+LISTENS = "import sys, time\nfor line in sys.stdin: print('got', line.strip(), flush=True)"
+
+
+def program(code: str) -> Engine:
+    return Engine([sys.executable, "-c", code])
+
+
+def until(holds: Callable[[], object], seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        time.sleep(0.02)
+
+
+def gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def test_orders_reach_the_engine() -> None:
+    engine = program(LISTENS)
+    assert engine.send({"do": "prompt", "text": "hé"})
+    until(lambda: engine.last_words())
+    assert json.loads(engine.last_words()[0].removeprefix("got ")) == {"do": "prompt", "text": "hé"}
+    engine.stop()
+    assert gone(engine.pid)
+    assert engine.obituary() == ""
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "SIGKILL, probably for want of memory"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "SIGSEGV, a fault in native code"),
+        ("raise SystemExit('no weights here')", "exit code 1: no weights here"),
+        ("print('\\x1b[31mred'); raise SystemExit(7)", "exit code 7: \ufffd[31mred"),
+    ],
+)
+def test_each_death_has_its_sentence(code: str, says: str) -> None:
+    engine = program(code)
+    until(lambda: not engine.running)
+    until(lambda: says in engine.obituary())
+    engine.stop()
+
+
+def test_a_good_end_has_none() -> None:
+    engine = program("print('done')")
+    until(lambda: not engine.running)
+    assert engine.obituary() == ""
+
+
+def test_what_it_prints_is_kept_within_bounds() -> None:
+    engine = program("import sys\nfor i in range(200000): print('x' * 20, i)")
+    until(lambda: not engine.running, 30)
+    until(lambda: engine.last_words(1) == ["x" * 20 + " 199999"])
+    assert sum(map(len, engine.last_words(10**6))) <= 70_000
+    engine.stop()
+
+
+def test_an_engine_that_will_not_end_is_ended_with_its_children(tmp_path: Path) -> None:
+    note = tmp_path / "child"
+    code = f"""
+import signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+open({str(note)!r}, "w").write(str(child.pid))
+time.sleep(60)
+"""
+    engine = program(code)
+    until(note.exists)
+    until(lambda: note.read_text() != "")
+    engine.stop()
+    assert engine.returncode == -signal.SIGKILL
+    until(lambda: _dead(int(note.read_text())))
+
+
+def _dead(pid: int) -> bool:
+    """Gone, or a zombie that init has not yet taken."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def test_what_cannot_be_started() -> None:
+    with pytest.raises(EngineError, match="cannot be started"):
+        Engine(["/nonexistent/engine"])
+
+
+def test_a_foreign_program_learns_where_its_lines_go(tmp_path: Path) -> None:
+    told = surroundings(tmp_path / "out.jsonl")
+    assert told["TRACETUI_OUT"] == str(tmp_path / "out.jsonl")
+    assert told["PYTHONPATH"].split(os.pathsep)[0].endswith("capture/record/site")

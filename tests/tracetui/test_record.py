@@ -1,0 +1,58 @@
+"""`record` with a program of one's own, and `replay` at another speed."""
+
+import json
+import time
+from pathlib import Path
+
+from capture.loaders import load
+from tests.tracetui.test_cli import tracetui
+from tracetui.replaying import Replay
+
+SHELL = """
+printf '%s\\n' '{"kind":"run","schema":1,"name":"shell","meta":{"model":"toy"}}' >>"$TRACETUI_OUT"
+for step in 1 2 3; do
+  printf '{"kind":"kernel","name":"attention","step":%d,"dur":%d00,"lens":"gpu"}\\n' $step $step >>"$TRACETUI_OUT"
+done
+"""
+
+
+def test_a_shell_script_is_an_engine(tmp_path: Path) -> None:
+    out = tmp_path / "prof.jsonl"
+    done = tracetui("record", "-o", out, "--", "sh", "-c", SHELL)
+    assert done.returncode == 0, done.stderr
+    assert "attention" in done.stdout
+    told = json.loads(tracetui("report", "kernels", out, "--format", "json").stdout)
+    assert [(r["name"], r["count"], r["total_ns"]) for r in told["rows"]] == [("attention", 3, 600)]
+
+
+def test_an_engine_that_fails_leaves_what_it_wrote_and_exit_5(tmp_path: Path) -> None:
+    out = tmp_path / "prof.jsonl"
+    done = tracetui("record", "-o", out, "--", "sh", "-c", SHELL + "echo no more memory; exit 9")
+    assert done.returncode == 5
+    assert "exit code 9: no more memory" in done.stderr and str(out) in done.stderr
+    assert load(out, cache=False)[0].events.height == 3
+
+
+def test_a_recording_is_never_written_over(tmp_path: Path) -> None:
+    out = tmp_path / "prof.jsonl"
+    out.write_text("precious\n")
+    done = tracetui("record", "-o", out, "--", "true")
+    assert done.returncode == 2
+    assert out.read_text() == "precious\n"
+
+
+def test_a_replay_has_the_same_lines_at_its_own_pace(tmp_path: Path) -> None:
+    lines = [f'{{"kind":"kernel","name":"k","t":{i * 100_000_000},"dur":5}}' for i in range(5)]
+    source = tmp_path / "prof.jsonl"
+    source.write_text("\n".join(lines) + "\n")
+    replay = Replay(source, speed=2)
+    began = time.monotonic()
+    replay.start()
+    while replay.path.stat().st_size < source.stat().st_size:
+        assert time.monotonic() - began < 20
+        time.sleep(0.01)
+    assert time.monotonic() - began >= 0.2
+    assert replay.path.read_bytes() == source.read_bytes()
+    place = replay.path
+    replay.stop()
+    assert not place.exists()
