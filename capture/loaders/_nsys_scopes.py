@@ -51,7 +51,8 @@ def scopes(ranges: pl.DataFrame, log: Log) -> Scopes:
     named = _meaning(_paths(_steps(nested)))
     left_out = ranges.join(named.select("id"), on="id", how="anti")
     moments = moments.with_columns(pl.when(pl.col("scope").is_in(named["id"].implode())).then("scope"))
-    return Scopes(pl.concat([named, _meaning(left_out)], how="diagonal"), moments, homes)
+    told = pl.concat([named, _meaning(left_out)], how="diagonal").sort("start", maintain_order=True)
+    return Scopes(told, moments, homes)
 
 
 def _homes(ranges: pl.DataFrame) -> pl.DataFrame:
@@ -103,8 +104,10 @@ def _edges(ranges: pl.DataFrame) -> pl.DataFrame:
 def _steps(ranges: pl.DataFrame) -> pl.DataFrame:
     """The step that a range's own name opens: its number, or its turn among those of its name."""
     names = ranges["name"].unique().drop_nulls().to_list()
-    schema = {"name": pl.String, "number": pl.Int64, "turn": pl.Boolean}
-    known = pl.DataFrame([(n, _number(n), _takes_turns(n)) for n in names], schema=schema, orient="row")
+    schema = {"name": pl.String, "number": pl.Int64, "turn": pl.Boolean, "label": pl.String}
+    known = pl.DataFrame(
+        [(n, _number(n), _takes_turns(n), _unnumbered(n)) for n in names], schema=schema, orient="row"
+    )
     ranges = ranges.join(known, on="name", how="left")
     turns = (
         ranges.filter(pl.col("turn") & pl.col("number").is_null())
@@ -122,6 +125,12 @@ def _number(name: str) -> int | None:
     return int(found[1]) if found else None
 
 
+def _unnumbered(name: str) -> str:
+    """What stands in paths: a step's number has its own column, and would split every path by step."""
+    found = _NUMBERED.search(name)
+    return name[: found.start(1)].rstrip(" _#:=-") + name[found.end(1) :] if found else name
+
+
 def _takes_turns(name: str) -> bool:
     return _UNNUMBERED.fullmatch(name.strip()) is not None
 
@@ -135,7 +144,7 @@ def _paths(ranges: pl.DataFrame) -> pl.DataFrame:
         if level.is_empty():
             break
         level = level.join(above, on="parent", how="left").with_columns(
-            path=pl.concat_str(["parent_path", "name"], separator=PATH_SEPARATOR, ignore_nulls=True),
+            path=pl.concat_str(["parent_path", "label"], separator=PATH_SEPARATOR, ignore_nulls=True),
             step=pl.coalesce("outer_step", "own_step"),
         )
         above = level.select(parent="id", parent_path="path", outer_step="step")

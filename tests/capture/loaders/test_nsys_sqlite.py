@@ -160,7 +160,7 @@ def test_correlation_ids_are_matched_within_their_process(tmp_path: Path) -> Non
     (run,) = load(two_processes(tmp_path))
     work = rows(run, kind="kernel", lens="gpu").with_columns(pl.col("path", "name", "phase").cast(pl.String))
     placed = {(r["name"], r["t"]): (r["path"], r["phase"], r["layer"], r["step"]) for r in work.to_dicts()}
-    assert placed["gemm_fwd<float, 3>", 1000] == ("step 3 / forward_pass / layer_5", "forward", 5, 3)
+    assert placed["gemm_fwd<float, 3>", 1000] == ("step / forward_pass / layer_5", "forward", 5, 3)
     assert placed["gemm_bwd", 1005] == ("optimizer", "optimizer", None, None)
     assert placed["gemm_fwd<float, 3>", 1300] == ("decode", "decode", None, 1)
     assert rows(run, kind="kernel", lens="gpu").filter(pl.col("t") < 2000)["dur"].sum() == 470
@@ -169,7 +169,7 @@ def test_correlation_ids_are_matched_within_their_process(tmp_path: Path) -> Non
 def test_backward_kernels_get_the_range_of_the_waiting_thread(tmp_path: Path) -> None:
     (run,) = load(two_processes(tmp_path))
     (backward,) = rows(run, name="gemm_bwd").filter(pl.col("t") == 1200).to_dicts()
-    assert backward["path"] == f"step 3 / backward / {ELSEWHERE}"
+    assert backward["path"] == f"step / backward / {ELSEWHERE}"
     assert (backward["phase"], backward["step"]) == ("backward", 3)
     (late,) = run.events.filter(pl.col("t") == 1600).to_dicts()
     assert late["path"] is None  # launched after the last range of its process had ended
@@ -179,7 +179,7 @@ def test_backward_kernels_get_the_range_of_the_waiting_thread(tmp_path: Path) ->
 def test_ranges_calls_marks_and_steps(tmp_path: Path) -> None:
     (run,) = load(two_processes(tmp_path))
     (layer,) = rows(run, kind="span", name="layer_5").to_dicts()
-    assert (layer["path"], layer["layer"], layer["dur"]) == ("step 3 / forward_pass", 5, 85)
+    assert (layer["path"], layer["layer"], layer["dur"]) == ("step / forward_pass", 5, 85)
     assert layer["phase"] == "forward"
     (decode,) = rows(run, kind="span", name="decode").to_dicts()
     assert (decode["dur"], decode["phase"], decode["step"]) == (None, "decode", 1)
@@ -260,6 +260,60 @@ def test_equal_and_empty_ranges_nest(tmp_path: Path) -> None:
     (run,) = load(path)
     assert rows(run, kind="kernel")["path"].cast(pl.String).to_list() == ["a / b"]
     assert "nvtx_crossing" not in notices(run)
+
+
+def test_prefill_is_step_zero_and_decode_steps_count_from_one(tmp_path: Path) -> None:
+    names = ["prefill", "decode", "decode", "decode"]
+    ranges = [range_(100 * i, 100 * i + 90, n, 10, 10) for i, n in enumerate(names)]
+    path = write(
+        tmp_path / "x.sqlite",
+        {
+            nsys.KERNEL: [kernel(1000 + i, 1001 + i, i, 10, 1) for i in range(4)],
+            nsys.RUNTIME: [call(100 * i + 10, i, 10, 10) for i in range(4)],
+            nsys.NVTX: ranges,
+        },
+    )
+    (run,) = load(path)
+    steps = [(s["step"], s["phase"], s["t"], s["dur"]) for s in rows(run, kind="step").to_dicts()]
+    assert steps == [
+        (0, "prefill", 0, 90),
+        (1, "decode", 100, 90),
+        (2, "decode", 200, 90),
+        (3, "decode", 300, 90),
+    ]
+    assert rows(run, kind="kernel")["step"].to_list() == [0, 1, 2, 3]
+
+
+def test_a_thread_with_its_own_ranges_borrows_only_the_step(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "x.sqlite",
+        {
+            nsys.KERNEL: [kernel(1000, 1010, 1, 10, 1), kernel(1100, 1110, 2, 10, 1)],
+            nsys.RUNTIME: [call(55, 1, 10, 99), call(75, 2, 10, 99)],
+            nsys.NVTX: [
+                range_(0, 100, "step 4", 10, 10),
+                range_(40, 90, "backward", 10, 10),
+                range_(50, 60, "MmBackward0", 10, 99),
+            ],
+        },
+    )
+    (run,) = load(path)
+    placed = rows(run, kind="kernel").select(pl.col("path").cast(pl.String), "step").rows()
+    assert placed == [("MmBackward0", 4), (None, 4)]
+    assert "nvtx_lent" not in notices(run)
+
+
+def test_the_profilers_own_warnings_are_told(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.sqlite", {nsys.KERNEL: [kernel(1, 2, 1, 10, 1)]})
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE DIAGNOSTIC_EVENT (timestamp, severity, text)")
+        db.execute("INSERT INTO DIAGNOSTIC_EVENT VALUES (1, 1, 'hello'), (2, 2, 'buffers were \x1b[2J lost')")
+        db.commit()
+    (run,) = load(path)
+    (warning,) = [n for n in run.log.notices if n.id == "profiler_warnings"]
+    assert warning.count == 1
+    assert "lost" in warning.message
+    assert "\x1b" not in warning.message
 
 
 def test_very_deep_nesting_is_bounded(tmp_path: Path) -> None:
