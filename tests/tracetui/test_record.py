@@ -11,7 +11,7 @@ from tracetui.replaying import Replay
 SHELL = """
 printf '%s\\n' '{"kind":"run","schema":1,"name":"shell","meta":{"model":"toy"}}' >>"$TRACETUI_OUT"
 for step in 1 2 3; do
-  printf '{"kind":"kernel","name":"attention","step":%d,"dur":%d00,"lens":"gpu"}\\n' $step $step >>"$TRACETUI_OUT"
+  printf '{"kind":"kernel","name":"attn","step":%d,"dur":%d00,"lens":"gpu"}\\n' $step $step >>"$TRACETUI_OUT"
 done
 """
 
@@ -20,9 +20,9 @@ def test_a_shell_script_is_an_engine(tmp_path: Path) -> None:
     out = tmp_path / "prof.jsonl"
     done = tracetui("record", "-o", out, "--", "sh", "-c", SHELL)
     assert done.returncode == 0, done.stderr
-    assert "attention" in done.stdout
+    assert "attn" in done.stdout
     told = json.loads(tracetui("report", "kernels", out, "--format", "json").stdout)
-    assert [(r["name"], r["count"], r["total_ns"]) for r in told["rows"]] == [("attention", 3, 600)]
+    assert [(r["name"], r["count"], r["total_ns"]) for r in told["rows"]] == [("attn", 3, 600)]
 
 
 def test_an_engine_that_fails_leaves_what_it_wrote_and_exit_5(tmp_path: Path) -> None:
