@@ -50,7 +50,10 @@ def scan(source: Input) -> Scanned:
     split = _split(source)
     rows = _timed(split)
     others = rows["us"].is_null().arg_true()
-    rest, brief = _rest(split[others], rows["type"].gather(others))
+    rest, brief = _rest(
+        split.select(_FIRST, _SECOND, "third", *_TAIL).filter(rows["us"].is_null()),
+        rows["type"].gather(others),
+    )
     at = pl.repeat(None, rows.height, dtype=pl.UInt32, eager=True)
     at = at.scatter(others, pl.int_range(others.len(), eager=True))
     rows = rows.with_columns(rest=rest.gather(at)).select(*RAW)
@@ -133,7 +136,8 @@ def _spread(texts: pl.Series, distinct: pl.Series, values: pl.Series) -> pl.Seri
 def _shapes(split: pl.DataFrame) -> tuple[pl.Series, pl.Series]:
     """The matmul shape of every row, and whether what stands behind the duration could be read."""
     tails = split["c8"].is_not_null().arg_true()
-    texts = split[tails].select(pl.concat_str(*_TAIL, separator=",", ignore_nulls=True).cast(_CAT))["c8"]
+    behind = split.select(_TAIL).filter(pl.col("c8").is_not_null())
+    texts = behind.select(pl.concat_str(_used(behind), separator=",", ignore_nulls=True).cast(_CAT))["c8"]
     distinct = texts.unique()
     found = [_shape(text) for text in distinct.cast(pl.String)]
     shapes = _spread(texts, distinct, pl.Series([f[0] for f in found], dtype=pl.String).cast(_CAT))
@@ -141,6 +145,11 @@ def _shapes(split: pl.DataFrame) -> tuple[pl.Series, pl.Series]:
     at = pl.repeat(None, split.height, dtype=pl.UInt32, eager=True)
     at = at.scatter(tails, pl.int_range(tails.len(), eager=True))
     return shapes.gather(at), whole.gather(at).fill_null(True)
+
+
+def _used(fields: pl.DataFrame) -> list[str]:
+    """The fields that any of the lines has."""
+    return [c for c in fields.columns if fields[c].null_count() < fields.height] or fields.columns[:1]
 
 
 def _shape(text: str) -> tuple[str | None, bool]:
@@ -169,8 +178,7 @@ def _rest(others: pl.DataFrame, types: pl.Series) -> tuple[pl.Series, pl.Series]
 
     A breakdown never fits; its event is told without it, and marked.
     """
-    fields = (_FIRST, _SECOND, "third", *_TAIL)
-    text = others.select(pl.concat_str(*fields, separator=",", ignore_nulls=True))[_FIRST]
+    text = others.select(pl.concat_str(others.columns, separator=",", ignore_nulls=True))[_FIRST]
     fitting = text.str.starts_with('"data":{') & types.is_not_null() & ~types.is_in(_TIMED.implode())
     cut = others[_TAIL[-1]].is_not_null()
     whole = fitting & ~cut & text.str.ends_with("}}}")
