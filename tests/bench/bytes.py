@@ -30,7 +30,7 @@ def main() -> None:
                 "page": median(terminal, "\x06"),
                 "sort": median(terminal, "s"),
                 "view switch": most(terminal, "\t", 6),
-                "filter": median(terminal, "2/gemm_kernel_01\r", 3),
+                "filter": most(terminal, "/gemm\r", 1),
                 "help": cost(terminal, "?"),
             }
             terminal.keys("\x1bq")

@@ -362,7 +362,7 @@ def run(paths: Sequence[str | Path], options: Options) -> int:
     if reason is not None:
         raise UsageError("no screen can be shown", why=reason, todo="tracetui report prints any view")
     options = replace(options, ascii=options.ascii or not terminal.speaks_unicode())
-    app = Explorer(Reading([str(p) for p in paths], options.cache), options, Driver)
+    app = Explorer(Reading([str(p) for p in paths], options.cache, options.view), options, Driver)
     with terminal.Guard(lambda number: app.post_message(LeaveAsked(128 + number))) as guard:
         app.run()
     if guard.received is not None:

@@ -12,7 +12,16 @@ from tracetui.ui import footer, header, theme
 from tracetui.ui.asking import Question, reply
 from tracetui.ui.background import Latest
 from tracetui.ui.driver import Driver
-from tracetui.ui.messages import Answered, LeaveAsked, LoadFailed, Moved, Refused, RunsChanged, Told
+from tracetui.ui.messages import (
+    Answered,
+    LeaveAsked,
+    LoadFailed,
+    Moved,
+    Refused,
+    RunsChanged,
+    Told,
+    ViewsKnown,
+)
 from tracetui.ui.options import Options
 from tracetui.ui.paint import Painter
 from tracetui.ui.panes.sheet import Sheet, measure
@@ -113,6 +122,10 @@ class Desk(App[None]):
         self._waiting = message
         if first and not self.paused:
             self.set_timer(REFRESH, self.catch_up)
+
+    def on_views_known(self, message: ViewsKnown) -> None:
+        self.views = list(message.views)
+        self.show_bands()
 
     def catch_up(self) -> None:
         """The newest snapshot comes into sight; cursor, order and looks stay."""

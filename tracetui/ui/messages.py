@@ -34,7 +34,14 @@ class RunsChanged(Message):
 
     runs: Sequence[Run]
     facts: Sequence[Facts]
-    views: Sequence[View]  # loaded where the runs were, so that no key waits for them
+    views: Sequence[View] = ()  # at least the one to begin with
+
+
+@dataclass(eq=False)
+class ViewsKnown(Message):
+    """Every view is loaded: the tabs can be shown."""
+
+    views: Sequence[View]
 
 
 @dataclass(eq=False)

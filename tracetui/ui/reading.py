@@ -15,16 +15,16 @@ from capture.run import Run
 from capture.text import clean
 from tracetui.ui.asking import fault
 from tracetui.ui.facts import facts
-from tracetui.ui.messages import LoadFailed, RunsChanged, Told
-from tracetui.views import views
+from tracetui.ui.messages import LoadFailed, RunsChanged, Told, ViewsKnown
+from tracetui.views import view, views
 
 
 class Reading:
     """One opening of files; what comes of it is posted."""
 
-    def __init__(self, paths: Sequence[str], cache: bool) -> None:
+    def __init__(self, paths: Sequence[str], cache: bool, view: str) -> None:
         self.paths = list(paths)
-        self._cache = cache
+        self._cache, self._view = cache, view
         self._began = time.monotonic()
         self.size = sum(_size(p) for p in self.paths)
 
@@ -52,7 +52,8 @@ class Reading:
             post(LoadFailed(errors[0] if errors else UnreadableError("there is nothing to open")))
             return
         try:
-            post(RunsChanged(runs, [facts(r) for r in runs], views()))
+            post(RunsChanged(runs, [facts(r) for r in runs], [view(self._view)]))
+            post(ViewsKnown(views()))  # the other views load while the first one is looked at
         except Exception as e:
             post(LoadFailed(_told(e, self.paths[0])))
         if errors:

@@ -1,0 +1,62 @@
+"""Seconds from the start of a process to what stands on a terminal of 120×40, beside a bare app.
+
+    python -m tests.bench.startup [ROUNDS]
+
+The peers are taken in turn: a bare Textual app that imports polars, our first frame, our first rows.
+"""
+
+import os
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pexpect
+
+from tests.tracetui.ui.pty import ROOT
+from tests.tracetui.ui.test_terminal import capture
+
+BARE = """
+import polars
+from textual.app import App
+from textual.widgets import Static
+class Bare(App):
+    def compose(self):
+        yield Static("kernel_00")
+Bare().run()
+"""
+
+
+def main() -> None:
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 7
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(capture(Path(folder), [f"kernel_{i:02d}" for i in range(50)]))
+        ours = ["-m", "tracetui", "open", path, "--view", "kernels"]
+        peers = {
+            "bare app + polars": (["-c", BARE], "kernel_00"),
+            "first frame": (ours, "tracetui"),
+            "first rows": (ours, "kernel_00"),
+        }
+        took: dict[str, list[float]] = {name: [] for name in peers}
+        for _ in range(rounds):
+            for name, (argv, mark) in peers.items():
+                took[name].append(seconds(argv, mark))
+    bare = statistics.median(took["bare app + polars"])
+    for name, all_of_them in took.items():
+        median = statistics.median(all_of_them)
+        print(f"{name:20}{median:7.3f} s   {median / bare:5.2f}× the bare app")
+
+
+def seconds(argv: list[str], mark: str) -> float:
+    began = time.monotonic()
+    env = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
+    child = pexpect.spawn(sys.executable, argv, cwd=str(ROOT), env=env, dimensions=(40, 120))
+    child.expect_exact(mark, timeout=30)
+    took = time.monotonic() - began
+    child.close(force=True)
+    return took
+
+
+if __name__ == "__main__":
+    main()
