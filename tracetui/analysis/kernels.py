@@ -1,5 +1,6 @@
 """Kernel statistics: one row a group, percentiles only where there are instances."""
 
+from dataclasses import replace
 from typing import Final
 
 import polars as pl
@@ -18,23 +19,32 @@ def kernel_table(run: Run, look: Look) -> pl.DataFrame:
     group = look.group or "name"
     rows = select.with_group(run, select.in_steps(run, look), group)
     table = _sums(run, rows, group).join(_quantiles(run, rows, group), on=group, nulls_equal=True)
-    table = _per(table, divisor(run, rows, look))
     if run.has("step") and group != "step":
         table = table.join(trends(run, rows, group), on=group, how="left", nulls_equal=True)
-    return _with_shares(table, group)
+    return _per(_with_shares(table, group, _whole(run, look)), divisor(run, look))
 
 
 def total_table(run: Run, look: Look) -> pl.DataFrame:
     """One row a group: labels, count, total and share alone, which is several times faster."""
     group = look.group or "name"
     rows = select.with_group(run, select.in_steps(run, look), group)
-    return _with_shares(_per(_sums(run, rows, group), divisor(run, rows, look)), group)
+    table = _with_shares(_sums(run, rows, group), group, _whole(run, look))
+    return _per(table, divisor(run, look))
 
 
-def divisor(run: Run, rows: pl.LazyFrame, look: Look) -> float:
-    """What totals are divided by: 1, the steps, or the tokens of the steps in which the rows stand."""
+def _whole(run: Run, look: Look) -> int | None:
+    """What shares are of where a filter hides rows: all rows, hidden or not."""
+    if not look.filter:
+        return None
+    rows = select.in_steps(run, replace(look, filter=""))
+    return int(rows.select(pl.col("dur").sum()).collect().item())
+
+
+def divisor(run: Run, look: Look) -> float:
+    """What totals are divided by: 1, the steps looked at, or their tokens; a filter changes none of these."""
     if look.per == "total" or not run.has("step"):
         return 1
+    rows = select.in_steps(run, replace(look, filter="", focus=()))
     numbers = rows.select(pl.col("step").drop_nulls().unique()).collect()["step"]
     if look.per == "step" or not run.has("tokens"):
         return max(1, numbers.len())
@@ -135,8 +145,8 @@ def _per(table: pl.DataFrame, by: float) -> pl.DataFrame:
     return table.with_columns((pl.col("total_ns") / by).round().cast(pl.Int64), pl.col("count") / by)
 
 
-def _with_shares(table: pl.DataFrame, group: str) -> pl.DataFrame:
-    total = pl.col("total_ns").sum()
+def _with_shares(table: pl.DataFrame, group: str, whole: int | None) -> pl.DataFrame:
+    total = pl.col("total_ns").sum() if whole is None else pl.lit(whole)
     return (
         table.sort("total_ns", group, descending=[True, False], nulls_last=True)
         .with_columns(share=pl.when(total > 0).then(pl.col("total_ns") / total))

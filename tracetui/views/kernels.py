@@ -34,6 +34,8 @@ def _notes(run: Run, look: Look, group: str, table: pl.DataFrame) -> list[str]:
         return [select.NOTHING, *notes]
     if not run.has(group):
         notes.append(f"this source does not tell {group}; all rows stand in one group")
+    if look.filter:
+        notes.append("shares are of all rows, those that the filter hides too")
     if look.per != "total":
         notes.append(_per(run, look))
     if select.step_sums(run):

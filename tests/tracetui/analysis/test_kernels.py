@@ -8,7 +8,7 @@ from capture.errors import UsageError
 from tests.tracetui.runs import MS, aggregates, decode, made
 from tracetui.analysis import select
 from tracetui.analysis.kernels import kernel_table
-from tracetui.look import GROUPS, Look
+from tracetui.look import GROUPS, PERS, Look
 
 
 def row(table: pl.DataFrame, **key: object) -> dict[str, object]:
@@ -38,6 +38,26 @@ def test_shares_add_up_from_the_largest() -> None:
     assert table["name"].cast(pl.String).to_list() == ["c", "b", "a"]
     assert table["share"].to_list() == [0.5, 0.375, 0.125]
     assert table["cumulative_share"].to_list() == [0.5, 0.875, 1.0]
+
+
+def test_a_filter_hides_rows_but_changes_no_share() -> None:
+    run = made([{"name": n, "dur": d, "step": 1} for n, d in (("a", 1), ("b", 3), ("c", 4))])
+    for per in PERS:
+        table = kernel_table(run, Look(filter="[ab]", per=per))
+        assert table["share"].to_list() == [0.375, 0.125]
+        assert table["cumulative_share"].to_list() == [0.375, 0.5]
+
+
+def test_a_kernel_of_few_steps_is_divided_by_all_of_them() -> None:
+    rows = [{"name": "often", "dur": 8, "step": s} for s in range(4)] + [
+        {"name": "once", "dur": 8, "step": 2}
+    ]
+    for look in (
+        Look(per="step"),
+        Look(per="step", filter="once"),
+        Look(per="step", focus=(("name", "once"),)),
+    ):
+        assert row(kernel_table(made(rows), look), name="once")["total_ns"] == 2
 
 
 def test_aggregates_have_no_percentiles_but_those_printed() -> None:
