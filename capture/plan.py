@@ -153,8 +153,8 @@ def _planned(frame: pl.DataFrame, plan: Plan, log: Log) -> pl.DataFrame:
     frame = _only(
         frame, pl.col("slot").is_not_null(), "unknown_op", "events of ops that no plan tells of", log
     )
-    possible = pl.col("dur").is_null() | pl.col("dur").is_between(0, LONGEST_NS)
     if "dur" in frame.columns:
+        possible = pl.col("dur").is_null() | pl.col("dur").is_between(0, LONGEST_NS)
         frame = _only(frame, possible, "bad_duration", "durations that are negative or impossibly long", log)
     told = plan.of(frame["slot"])
     both = [c for c in told.columns if c in frame.columns]
@@ -167,9 +167,10 @@ def _planned(frame: pl.DataFrame, plan: Plan, log: Log) -> pl.DataFrame:
 
 
 def _only(frame: pl.DataFrame, good: pl.Expr, id: str, message: str, log: Log) -> pl.DataFrame:
-    kept = frame.filter(good)
-    log.drop(id, message, count=frame.height - kept.height)
-    return kept
+    """The rows that are good; a frame whose rows all are is not copied."""
+    bad = frame.select((~good).sum()).item() or 0
+    log.drop(id, message, count=bad)
+    return frame.filter(good) if bad else frame
 
 
 def _with_phase(frame: pl.DataFrame) -> pl.DataFrame:

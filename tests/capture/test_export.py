@@ -122,6 +122,15 @@ def test_chrome_trace_by_value(tmp_path: Path) -> None:
     assert [e["name"] for e in events if e["ph"] == "i"] == ["note"]
 
 
+def test_chrome_trace_reads_back(tmp_path: Path) -> None:
+    export([small()], tmp_path / "out.json")
+    (back,) = load(tmp_path / "out.json", cache=False)
+    timed = back.events.filter(pl.col("dur").is_not_null()).sort("t", descending=True)
+    assert timed.select("name", "dur").rows() == [("=gemm()", 1_001), ("attention", 2_500)]
+    apart = timed["t"][0] - timed["t"][1]
+    assert apart == 1_669_329_643_132_548_123 - 5_000
+
+
 def test_csv_is_safe_in_a_spreadsheet(tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
     assert export([small()], out) == ["CSV holds the events only, not meta"]

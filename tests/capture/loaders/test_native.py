@@ -1,18 +1,22 @@
 """The native format: what its lines mean, and that no wrong line is ever taken for a right one."""
 
 import json
+import os
 import random
+import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import polars as pl
 import pytest
 
 from capture.errors import UnreadableError
-from capture.events import seal
+from capture.events import CATEGORIES, COLUMNS, KINDS, LENSES, seal
+from capture.lines import Category, Flat, Kind, Lens
 from capture.loaders import native
 from capture.run import Run
 from capture.source import Head, Source
+from tests.conftest import FIXTURES
 
 RUN = {"kind": "run", "schema": 1, "id": "a", "name": "mine", "meta": {"model": "tiny"}, "clock": [5, 1005]}
 PLAN = {
@@ -208,6 +212,26 @@ def test_no_flipped_bit_is_taken_for_truth(tmp_path: Path) -> None:
         kept = run.events.drop("flops", "bytes", strict=False)
         assert set(kept.rows()) <= truth
         assert kept.height == 18 or run.log.lost_data or run.log.notices
+
+
+def test_the_closed_words_are_those_of_the_schema() -> None:
+    assert get_args(Kind) == KINDS and get_args(Lens) == LENSES and get_args(Category) == CATEGORIES
+    assert set(Flat.__struct_fields__) - {"rank", "crc"} == {column.name for column in COLUMNS}
+
+
+def test_a_shell_is_enough_to_write_lines(tmp_path: Path) -> None:
+    """Any program in any language that appends such lines is an engine."""
+    path = tmp_path / "shell.jsonl"
+    script = FIXTURES / "native" / "writer.sh"
+    subprocess.run(
+        ["sh", str(script)], env={"TRACETUI_OUT": str(path), "PATH": os.environ["PATH"]}, check=True
+    )
+    (run,) = native.load(Source.of(path))
+    assert run.name == "shell" and run.log.notices == ()
+    kernels = run.events.filter(kind="kernel")
+    assert kernels.group_by("step", maintain_order=True).len().rows() == [(1, 2), (2, 2), (3, 2)]
+    assert run.events.filter(kind="step")["tokens"].to_list() == [1, 1, 1]
+    assert (kernels["dur"] >= 0).all()
 
 
 def test_only_our_lines_are_claimed() -> None:
