@@ -32,6 +32,7 @@ VIEWS: Final = (
     "detail",
     "diff",
     "waterfall",
+    "curves",
     "findings",
     "cycles",
     "compare",

@@ -1,0 +1,42 @@
+"""Two planted lines: both slopes, their ratio and where they cross."""
+
+import polars as pl
+import pytest
+
+from capture.importlog import Log
+from capture.run import Run, build
+from tracetui.analysis.curves import curves
+from tracetui.look import Look
+
+
+def line(name: str, start: int, slope: int) -> Run:
+    """attn.core takes start + slope ns for each token of context."""
+    steps = range(1, 41)
+    kernels = [
+        {
+            "kind": "kernel",
+            "name": "attention",
+            "op": "attn.core",
+            "step": s,
+            "dur": start + slope * (100 + s),
+        }
+        for s in steps
+    ]
+    marks = [{"kind": "step", "name": "step", "step": s, "tokens": 1, "context": 100 + s} for s in steps]
+    frame = pl.DataFrame([*kernels, *marks], infer_schema_length=None)
+    return build(name, {}, frame.with_columns(phase=pl.lit("decode"), lens=pl.lit("gpu")), Log())
+
+
+def test_slopes_ratio_and_crossing() -> None:
+    found = curves(line("a", 1000, 30), line("b", 2200, 20), Look(), "op").rows.row(0, named=True)
+    assert found["op"] == "attn.core"
+    assert found["slope_a_ns_per_1k"] == pytest.approx(30_000)
+    assert found["slope_b_ns_per_1k"] == pytest.approx(20_000)
+    assert found["slope_ratio"] == pytest.approx(2 / 3)
+    assert found["cross"] == pytest.approx(120)
+    assert found["law_a"] == found["law_b"] == "linear"
+
+
+def test_lines_that_cross_elsewhere_do_not_cross() -> None:
+    found = curves(line("a", 1000, 30), line("b", 9000, 20), Look(), "op").rows.row(0, named=True)
+    assert found["cross"] is None

@@ -1,0 +1,61 @@
+"""Growth against growth: the same op in two runs, both slopes, their ratio, and where the lines cross."""
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from capture.run import Run
+from tracetui.analysis import laws
+from tracetui.analysis.growth import Growth, growth
+from tracetui.look import Look
+
+
+@dataclass(frozen=True, eq=False)
+class Curves:
+    """One row an op that both runs have, and the points behind it."""
+
+    rows: pl.DataFrame
+    a: Growth
+    b: Growth
+
+
+def curves(a: Run, b: Run, look: Look, group: str) -> Curves:
+    """The fitted lines of both runs side by side, the largest row first."""
+    left, right = growth(a, look, group), growth(b, look, group)
+    columns = (group, "law", "slope_ns_per_1k", "r2", "first_ns", "last_ns", "total_ns")
+    both = _named(left.rows, columns, "a", group).join(_named(right.rows, columns, "b", group), on=group)
+    rows = both.join(_crossing(left, right), left_on=group, right_on="row", how="left")
+    ratio = pl.when(pl.col("slope_a_ns_per_1k") != 0).then(
+        pl.col("slope_b_ns_per_1k") / pl.col("slope_a_ns_per_1k")
+    )
+    order = pl.col("total_a_ns") + pl.col("total_b_ns")
+    return Curves(
+        rows.with_columns(slope_ratio=ratio).sort(order, group, descending=[True, False]), left, right
+    )
+
+
+def _named(rows: pl.DataFrame, columns: tuple[str, ...], side: str, group: str) -> pl.DataFrame:
+    """Columns with the side in their name, before the unit at its end."""
+    renamed = {c: _sided(c, side) for c in columns if c != group}
+    return rows.select(pl.col(group).cast(pl.String), *renamed).rename(renamed)
+
+
+def _sided(column: str, side: str) -> str:
+    head, unit, tail = column.partition("_ns")
+    return f"{head}_{side}{unit}{tail}"
+
+
+def _crossing(a: Growth, b: Growth) -> pl.DataFrame:
+    """row → the x at which both lines are equal, within what was measured."""
+    left, right = laws.fit(a.series), laws.fit(b.series)
+    both = left.join(right, on="row", suffix="_b")
+    x = (pl.col("intercept_b") - pl.col("intercept")) / (pl.col("slope") - pl.col("slope_b"))
+    low, high = _extent(a, b)
+    return both.select(
+        pl.col("row").cast(pl.String), cross=pl.when(x.is_between(low, high) & x.is_finite()).then(x)
+    )
+
+
+def _extent(a: Growth, b: Growth) -> tuple[float, float]:
+    x = pl.concat([a.series["x"], b.series["x"]]).to_list()
+    return (min(x), max(x)) if x else (0.0, 0.0)

@@ -1,0 +1,49 @@
+"""Curves: how the same op grows in two runs, on one chart."""
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from capture.run import Run
+from tracetui import units
+from tracetui.analysis.curves import curves
+from tracetui.look import Look
+from tracetui.views import Answer, View, ink
+from tracetui.views.ink import Line, Size
+
+COLUMNS = (
+    "slope_a_ns_per_1k", "slope_b_ns_per_1k", "slope_ratio", "cross", "law_a", "law_b", "r2_a", "r2_b",
+    "first_a_ns", "first_b_ns", "last_a_ns", "last_b_ns",
+)  # fmt: skip
+
+
+def answer(runs: Sequence[Run], look: Look) -> Answer:
+    group = look.group or ("op" if all(r.has("op") for r in runs[:2]) else "name")
+    found = curves(runs[0], runs[1], look, group)
+    notes = [f"a is {runs[0].name}, b is {runs[1].name}; per token, x is {found.a.axis}"]
+    if found.a.axis != found.b.axis:
+        notes.append(f"b's x is {found.b.axis}: the two x axes do not mean the same")
+    series = pl.concat(
+        [
+            g.series.select(pl.col("row").cast(pl.String), "x", "y", side=pl.lit(s))
+            for g, s in ((found.a, "a"), (found.b, "b"))
+        ]
+    )
+    return Answer(found.rows.select(group, *COLUMNS), tuple(notes), (group,), {"series": series})
+
+
+def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
+    """The table above; below it the row under the cursor, a and b."""
+    if answer.rows.is_empty():
+        return []
+    below = size.height // 2 if size.height >= 16 else 0
+    room = Size(size.width, min(answer.rows.height + 1, size.height - below), size.ascii)
+    table = ink.table(answer.rows, room, (*answer.key, *COLUMNS), look.cursor[0])
+    here = answer.rows[answer.key[0]][min(look.cursor[0], answer.rows.height - 1)]
+    points = answer.parts["series"].filter(pl.col("row") == here)
+    lines = {f"{here} in {s}": points.filter(pl.col("side") == s).select("x", "y").rows() for s in "ab"}
+    picture = Size(size.width, size.height - len(table), size.ascii)
+    return ink.clip([*table, *ink.chart(lines, picture, x_label="x", y_text=units.duration)], size)
+
+
+VIEW = View("curves", "Growth a|b", answer, draw, needs=frozenset({"dur", "step"}), runs=2, group="op")
