@@ -22,7 +22,11 @@ _REMOVED: Final = dict.fromkeys(
     )
 )  # fmt: skip
 _TABLE: Final = {**_REPLACED, **_REMOVED}
-_DIRTY: Final = re.compile("[" + "".join(re.escape(chr(c)) for c in _TABLE) + "]")
+# The characters of the table as ranges: one by one, compiling them would cost a tenth of a start.
+_DIRTY: Final = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u2028-\u202e"
+    r"\u2060-\u206f\u3164\ud800-\udfff\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff]"
+)
 _STACKED_MARKS: Final = 4
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from textual.message import Message
 
 from capture.errors import CaptureError, UnreadableError
-from capture.loaders import gather, load
 from capture.run import Run
 from capture.text import clean
 from tracetui.ui.asking import fault
@@ -41,6 +40,8 @@ class Reading:
 
     def _read(self, post: Callable[[Message], object]) -> None:
         """What can be read counts; only when nothing can, the first reason is the answer."""
+        from capture.loaders import gather, load  # the loaders load while the screen comes up
+
         runs: list[Run] = []
         errors: list[CaptureError] = []
         for path in self.paths:
