@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import Final
 
 import polars as pl
@@ -82,6 +83,7 @@ def _last_before(sorted_times: pl.Series, times: pl.Series) -> pl.Series:
     return pl.select(pl.when(index >= 0).then(index))[:, 0]
 
 
+@cache
 def _module_layer(path: str | None) -> int | None:
     """A layer that only the counter in a module's name tells; others are read from the path later."""
     found = _MODULE_LAYER.search(path or "")

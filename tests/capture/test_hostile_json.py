@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,9 @@ import pytest
 from capture.errors import UnreadableError
 from capture.loaders import load
 from capture.run import Run
-from tests.conftest import SHARED
+from tests.conftest import SHARED, shared
 
+ROOT = Path(__file__).parent.parent.parent
 HOSTILE = SHARED / "samples" / "hostile"
 MANIFEST = HOSTILE / "MANIFEST.jsonl"
 OTHER_FORMATS = ("names_unique_100k.jsonl",)
@@ -64,6 +67,22 @@ def test_sample_does_what_the_manifest_expects(case: dict[str, Any]) -> None:
     else:
         (run,) = load(path, cache=False)
         check(run, case["file"], case["expect"])
+
+
+@pytest.mark.parametrize(
+    "file", ["bomb_1000x.json.gz", "bomb_gz_in_gz.gz", "deep_array_100k.json", "name_long64k.json"]
+)
+def test_memory_stays_bounded(file: str) -> None:
+    """The peak of a process that opens one file, interpreter and libraries included."""
+    code = (
+        "import resource, sys, contextlib\n"
+        "from capture.loaders import load\nfrom capture.errors import UnreadableError\n"
+        "with contextlib.suppress(UnreadableError):\n    load(sys.argv[1], cache=False)\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    command = [sys.executable, "-c", code, str(shared(f"samples/hostile/{file}"))]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert int(done.stdout) < 512 * 1024
 
 
 def kernel(i: int, **keys: Any) -> dict[str, Any]:
