@@ -1,6 +1,6 @@
 """Views of 10 million events: memory of the frame, and the time of sorts, filters and groupings.
 
-python tests/bench/views.py [EVENTS]
+python -m tests.bench.views [EVENTS]
 """
 
 import sys
