@@ -4,6 +4,7 @@ from typing import Any, Final
 
 import polars as pl
 
+from capture.enrich import role_of
 from capture.importlog import Log
 from capture.loaders._chrome_form import PLACE, Complete, Trace, complete_events
 from capture.loaders._chrome_others import Names, names_in, other_rows, paired
@@ -66,6 +67,7 @@ def _described(labels: pl.DataFrame, names: Names) -> pl.DataFrame:
         category=pl.Series([r[2] for r in roles], dtype=pl.String),
         track=pl.Series([_track(r[1], place, names) for r, place in pairs], dtype=pl.String),
         step=pl.Series(steps, dtype=pl.Int64),
+        silent=pl.Series([role_of(name)[0] is None for name in labels["name"]], dtype=pl.Boolean),
         scope=pl.Series(
             [
                 role[:2] == ("span", "host") and is_scope(cat, name)
@@ -143,6 +145,9 @@ def _spread(rows: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
     """The rows with what their labels share, and no more columns than the schema has."""
     shared = [labels[c].cast(pl.Categorical()).gather(rows["label"]).alias(c) for c in _SHARED]
     kept = [c for c in ("t", "dur", "step", "path", "layer") if c in rows.columns]
+    if "op" in rows.columns:  # a kernel's own name knows its role better than the scope around it
+        silent = labels["silent"].gather(rows["label"])
+        shared.append(rows.select(pl.when(silent).then("op").alias("op"))["op"])
     leaf = pl.Series(["kernel"], dtype=pl.Categorical())
     frame = rows.select(*kept, *shared, "kernel")
     if not (frame["kernel"] & (frame["kind"] != "kernel")).any():

@@ -7,7 +7,7 @@ from typing import Final
 
 import polars as pl
 
-from capture.enrich import layer_of, phase_of
+from capture.enrich import layer_of, phase_of, role_of
 from capture.events import PATH_SEPARATOR
 
 _STEPS: Final = (
@@ -17,6 +17,9 @@ _STEPS: Final = (
 _ANNOTATING: Final = ("user_annotation", "cpu_op", "Operator")
 _MODULE: Final = "nn.Module: "
 _MODULE_LAYER: Final = re.compile(r"nn\.Module: \w*(?:Layer|Block)_(\d{1,4})\b")
+_SPOKEN_ROLE: Final = re.compile(
+    r"(?:^|[./])(attn\.(?:qkv|q|k|v|out|core|rope|kv)|mlp\.(?:gate_up|gate|up|down|act)|lm_head|sample|embed|norm)$"
+)
 _NEVER: Final = -(1 << 63)
 
 
@@ -69,10 +72,10 @@ def with_paths(kernels: pl.DataFrame, scopes: pl.DataFrame) -> pl.DataFrame:
         here = kernels.filter(pl.col("by") == place)
         index = _last_before(pl.Series(times), here["at"])
         named = pl.Series(paths, dtype=pl.String)
-        layers = pl.Series([_module_layer(path) for path in paths], dtype=pl.Int32)
-        parts.append(
-            here.with_columns(path=named.cast(pl.Categorical()).gather(index), layer=layers.gather(index))
-        )
+        layers = pl.Series([_module_layer(path) for path in paths], dtype=pl.Int32).gather(index)
+        roles = pl.Series([_scope_role(path) for path in paths], dtype=pl.String).cast(pl.Categorical())
+        path = named.cast(pl.Categorical()).gather(index)
+        parts.append(here.with_columns(path=path, layer=layers, op=roles.gather(index)))
     elsewhere = kernels.filter(~pl.col("by").is_in(scopes["place"].unique().implode()))
     return pl.concat([*parts, elsewhere], how="diagonal")
 
@@ -88,6 +91,17 @@ def _module_layer(path: str | None) -> int | None:
     """A layer that only the counter in a module's name tells; others are read from the path later."""
     found = _MODULE_LAYER.search(path or "")
     return int(found[1]) if found else None
+
+
+@cache
+def _scope_role(path: str | None) -> str | None:
+    """The role that the innermost scope speaks of: `L3.attn.qkv`, `layers.3.self_attn.q_proj`."""
+    scope = (path or "").rpartition(PATH_SEPARATOR)[2]
+    spoken = _SPOKEN_ROLE.search(scope)
+    if spoken:
+        return spoken[1]
+    role, category = role_of(scope)
+    return role if category == "matmul" else None
 
 
 def _changes(scopes: pl.DataFrame) -> Iterator[tuple[int, str | None]]:

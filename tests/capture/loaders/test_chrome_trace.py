@@ -242,6 +242,37 @@ def test_leaf_operations_stand_for_kernels_without_a_device(tmp_path: Path) -> N
     assert [n.id for n in run.log.notices] == ["leaf_ops"]
 
 
+def test_scopes_tell_phase_layer_and_the_role_of_kernels_that_do_not(tmp_path: Path) -> None:
+    def launch(name: str, ts: int, correlation: int) -> list[dict[str, Any]]:
+        args = {"correlation": correlation}
+        gpu = event(cat="kernel", name=name, pid=0, tid=7, ts=ts + 500, dur=5, args=args)
+        return [event(cat="cuda_runtime", name="cudaLaunchKernel", ts=ts, args=args), gpu]
+
+    path = tmp_path / "scopes.jsonl"
+    path.write_text(
+        lines_of(
+            [
+                event(cat="user_annotation", name="decode", ts=0, dur=90),
+                event(cat="user_annotation", name="L3.attn.qkv", ts=10, dur=20),
+                event(cat="user_annotation", name="layers.3.mlp.down_proj", ts=40, dur=20),
+                *launch("ampere_gemm_128x64", 15, 1),
+                *launch("rms_norm_kernel", 20, 2),
+                *launch("ampere_gemm_128x64", 50, 3),
+                *launch("ampere_gemm_128x64", 70, 4),
+                *launch("ampere_gemm_128x64", 200, 5),
+            ]
+        )
+    )
+    found = kernels(opened(path)).sort("t").select("phase", "layer", "op", "path")
+    assert found.with_columns(pl.col(pl.Categorical).cast(pl.String)).rows() == [
+        ("decode", 3, "attn.qkv", "decode / L3.attn.qkv"),
+        ("decode", 3, "norm", "decode / L3.attn.qkv"),
+        ("decode", 3, "mlp.down", "decode / layers.3.mlp.down_proj"),
+        ("decode", None, None, "decode"),
+        (None, None, None, None),
+    ]
+
+
 def test_begin_and_end_counters_and_instants(tmp_path: Path) -> None:
     path = tmp_path / "mixed.jsonl"
     path.write_text(
