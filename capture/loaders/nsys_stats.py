@@ -12,7 +12,6 @@ from capture.events import PATH_SEPARATOR
 from capture.importlog import Log
 from capture.loaders._nsight_text import cut_names, told_apart
 from capture.loaders._nsys_reports import Section, sections
-from capture.loaders._numbers import number
 from capture.run import DTYPES, Run, build, with_log
 from capture.source import Head, Source, decode
 
@@ -292,9 +291,11 @@ def _frame(table: Section) -> pl.DataFrame:
 
 
 def _column(name: str, cells: Sequence[str]) -> pl.Series:
-    values = [number(cell) for cell in cells]
-    if not cells or any(v is None and cell.strip() for v, cell in zip(values, cells, strict=True)):
-        return pl.Series(name, cells, dtype=pl.String)
-    if all(v is None or (v == v.to_integral_value() and abs(v) < 2**63) for v in values):
-        return pl.Series(name, [None if v is None else int(v) for v in values], dtype=pl.Int64)
-    return pl.Series(name, [None if v is None else float(v) for v in values], dtype=pl.Float64)
+    text = pl.Series(name, cells, dtype=pl.String)
+    bare = text.str.strip_chars().str.replace_all(",", "", literal=True)
+    blanks = (bare == "").sum()
+    for type in (pl.Int64(), pl.Float64()):
+        numbers = bare.cast(type, strict=False)
+        if numbers.null_count() == blanks < len(cells):
+            return numbers
+    return text
