@@ -167,7 +167,8 @@ class Desk(App[None]):
     def show_again(self) -> None:
         """The same answer, looked at differently."""
         if self._lines is None:
-            self.main.table.show(self._sheet, self.session.look, self.session.look.cursor[0])
+            look = self.session.look
+            self.main.table.show(self._sheet, look, look.cursor[0], self._answer.notes)
             self.show_bands()
         else:
             self._start((self._answer, self._sheet))
@@ -221,9 +222,9 @@ class Desk(App[None]):
     def _show_answer(self) -> None:
         if self._lines is None:
             row = None if self._keep_row else self.session.look.cursor[0]
-            self.main.show_table(self._sheet, self.session.look, row)
+            self.main.show_table(self._sheet, self.session.look, row, self._answer.notes)
         else:
-            self.main.show_drawing(self._lines)
+            self.main.show_drawing(self._lines or loading.told(self._answer.notes, self.size.width))
         self._keep_row = False
         self.show_bands()
 

@@ -1,6 +1,7 @@
 """Key flows on the screen, without a terminal."""
 
 import json
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,10 @@ Pilots = Pilot[Any]
 
 
 def first_words(app: Explorer) -> list[str]:
-    """The first word of each row below the heading."""
+    """The first word of each row below the heading, up to the notes."""
     heading = next(i for i, line in enumerate(screen(app)) if "total" in line)
     rows = (line.split() for line in screen(app)[heading + 1 : -2])
-    return [words[0] for words in rows if words]
+    return [words[0] for words in takewhile(bool, rows)]
 
 
 def test_the_largest_kernel_comes_first_and_the_head_says_what_is_open() -> None:

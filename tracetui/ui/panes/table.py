@@ -1,5 +1,7 @@
 """The table: a million rows at the cost of those in sight."""
 
+from collections.abc import Sequence
+from textwrap import wrap
 from typing import Any, Final
 
 import polars as pl
@@ -30,6 +32,7 @@ class Table(Widget):
         super().__init__(**options)
         self._painter = painter
         self._sheet, self._look = EMPTY, Look()
+        self._notes: Sequence[str] = ()
         self._cursor = self._top = self._first = 0
         self._columns: tuple[Column, ...] = ()
         self._blocks: dict[int, list[list[str]]] = {}
@@ -52,8 +55,9 @@ class Table(Widget):
         self._blocks.clear()
         self.refresh()
 
-    def show(self, sheet: Sheet, look: Look, cursor: int | None = None) -> None:
+    def show(self, sheet: Sheet, look: Look, cursor: int | None = None, notes: Sequence[str] = ()) -> None:
         """Another answer: the cursor goes to a row, or stays on the row that it is on."""
+        self._notes = notes
         if cursor is None:
             cursor = sheet.find(self._sheet.identity(self._cursor), self._cursor)
             self._top += cursor - self._cursor
@@ -140,7 +144,7 @@ class Table(Widget):
             return self._painter.strip(self._heading(), self.size.width, "head")
         row = self._top + y - 1
         if row >= self._sheet.rows.height:
-            return self._painter.strip((), self.size.width)
+            return self._painter.strip(self._note(row - self._sheet.rows.height - 1), self.size.width)
         here = row == self._cursor
         return self._painter.strip(self._line(row, plain=here), self.size.width, "cursor" if here else "")
 
@@ -158,6 +162,16 @@ class Table(Widget):
         for column, text in zip(self._columns, self._cells(row), strict=False):
             spans.append(Span(text + " " * GAP, "" if plain else STYLE[column.kind]))
         return tuple(spans)
+
+    def _note(self, place: int) -> Line:
+        """Below the last row, where there is room: what the numbers do not say by themselves."""
+        width = max(1, self.size.width - 4)
+        lines = [
+            f"{'·' if not i else ' '} {part}"
+            for note in self._notes
+            for i, part in enumerate(wrap(note, width))
+        ]
+        return (Span(f" {lines[place]}", "dim"),) if 0 <= place < len(lines) else ()
 
     def _cells(self, row: int) -> list[str]:
         number, inside = divmod(row, BLOCK)

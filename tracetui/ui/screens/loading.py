@@ -1,6 +1,7 @@
 """What is seen while files are read, and when one cannot be."""
 
 import textwrap
+from collections.abc import Sequence
 
 from capture.text import middle
 from tracetui import units
@@ -27,6 +28,12 @@ def lines(reading: Reading, width: int, ascii: bool) -> list[Line]:
     ]
 
 
+
+
+def told(notes: Sequence[str], width: int) -> list[Line]:
+    """In place of a drawing that has nothing to draw: why."""
+    room = max(10, width - 4)
+    return [(), *((Span("  " + part),) for note in notes for part in textwrap.wrap(note, room))]
 def refused(sentence: str, width: int) -> list[Line]:
     """Why nothing is shown."""
     wrapped = textwrap.wrap(sentence, max(10, width - 4), break_on_hyphens=False)

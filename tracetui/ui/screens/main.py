@@ -46,16 +46,17 @@ class Main(Screen[None]):
     @property
     def pane(self) -> Size:
         """What a drawing may fill."""
-        return (self.table if self.shows_table else self._drawing).size
+        first, other = (self.table, self._drawing) if self.shows_table else (self._drawing, self.table)
+        return first.size or other.size  # a pane that is only just shown has no size yet
 
     def paint_with(self, painter: Painter) -> None:
         for lines in self.query(Lines):
             lines.paint_with(painter)
         self.table.paint_with(painter)
 
-    def show_table(self, sheet: Sheet, look: Look, row: int | None) -> None:
+    def show_table(self, sheet: Sheet, look: Look, row: int | None, notes: Sequence[str] = ()) -> None:
         self._swap(True)
-        self.table.show(sheet, look, row)
+        self.table.show(sheet, look, row, notes)
 
     def show_drawing(self, lines: Sequence[Line], keep_top: bool = False) -> None:
         """Lines, with the one that has the cursor in sight."""
@@ -71,7 +72,7 @@ class Main(Screen[None]):
         self._drawing.scroll_lines(by)
 
     def _top(self, lines: Sequence[Line], keep: bool) -> int:
-        top, height = self._drawing.top, max(1, self._drawing.size.height)
+        top, height = self._drawing.top, max(1, self.pane.height)
         place = cursor_line(lines)
         if place is None:
             return top if keep else 0
