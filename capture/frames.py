@@ -6,6 +6,7 @@ from typing import Final
 import polars as pl
 
 from capture.lines import SavedTable
+from capture.run import clean_meta
 
 _TYPES: Final[Mapping[str, pl.DataType]] = {
     str(t): t
@@ -51,7 +52,7 @@ def table_rows(saved: SavedTable) -> pl.DataFrame:
     """The rows of a table that one line holds; raises what polars raises for values that do not fit."""
     return pl.DataFrame(
         [
-            pl.Series(name, values, dtype=type_of(saved.types.get(name, "String")))
+            pl.Series(name, clean_meta(values), dtype=type_of(saved.types.get(name, "String")))
             for name, values in saved.columns.items()
         ]
     )

@@ -10,6 +10,7 @@ import polars as pl
 from capture.importlog import Log
 from capture.lines import ColumnsLine, Flat, Op, RowsLine
 from capture.run import DTYPES, LONGEST_NS, build
+from capture.text import clean
 
 _NUMBERS: Final = frozenset(name for name, type in DTYPES.items() if type != pl.Categorical())
 _LAWS: Final = ("flops", "bytes")
@@ -92,7 +93,7 @@ def columns_frame(lines: Sequence[ColumnsLine], plan: Plan, log: Log) -> pl.Data
         {
             "shift": _shifts(lines),
             "step": [line.step for line in lines],
-            "line_phase": [line.phase for line in lines],
+            "line_phase": [line.phase and clean(line.phase) for line in lines],
             "context": [line.context for line in lines],
         },
         schema={"shift": pl.Int64, "step": pl.Int64, "line_phase": pl.String, "context": pl.Int64},

@@ -79,6 +79,7 @@ class Watcher:
         self._calls: list[_Call] = []
         self._rows: list[tuple[int, int, int]] = []
         self._ops: dict[tuple[Any, ...], int] = {}
+        self._own: dict[tuple[int, bool], tuple[weakref.ref[Any], int]] = {}
         self._new_ops: list[dict[str, Any]] = []
         self._lens = "wall"
         self._duty = Duty()
@@ -152,6 +153,7 @@ class Watcher:
             size = sum(p.numel() for p in module.parameters())
             if size > self._root_size:
                 self._root, self._root_size = module, size
+                self._own.clear()  # its parts have other names now
                 self._lens = "wall" if _device(module) == "cpu" else "host"
         return module is self._root
 
@@ -217,7 +219,15 @@ class Watcher:
         return window.rows
 
     def _op_of(self, call: _Call) -> int:
-        """The number of a module's own work."""
+        """The number of a module's own work; an id may come again once its module is gone."""
+        known = self._own.get((id(call.module), call.inner > 0))
+        if known is not None and known[0]() is call.module:
+            return known[1]
+        number = self._new_op_of(call)
+        self._own[id(call.module), call.inner > 0] = weakref.ref(call.module), number
+        return number
+
+    def _new_op_of(self, call: _Call) -> int:
         name = self._name(call.module)
         local = _local(name)
         own = f"{local} (own work)" if call.inner else local

@@ -183,6 +183,30 @@ def test_tables_come_in_pieces(tmp_path: Path) -> None:
     assert run.tables["paths"].rows() == [(1, [1.5]), (2, []), (None, None)]
 
 
+def test_no_text_of_the_file_gets_past_the_door(tmp_path: Path) -> None:
+    """An escape in any place where a line may hold text comes out as nothing that a terminal obeys."""
+    bad = "a\x1b[2Jb\u202e"
+    texts = {key: bad for key in ("name", "op", "track", "path", "shape", "unit", "phase")}
+    types = {"s": "String", "c": "Categorical", "l": "List(String)", bad: "Int64"}
+    notice = {"id": bad, "severity": "notice", "count": 1, "message": bad}
+    saved = {"source": bad, "format": bad, "read": 1, "repaired": 0, "dropped": 0, "notices": [notice]}
+    (run,) = read(
+        tmp_path,
+        {**RUN, "name": bad, "meta": {bad: [bad, {bad: bad}]}},
+        {"kind": "plan", "ops": [{"id": 0, **texts}, {"id": 1, "name": "x"}], bad: 1},
+        {"kind": "log", "log": saved},
+        {**STEP, "op": [0, 1, 0], "phase": bad},
+        {"kind": "kernel", "dur": 1, **texts, bad: 2},
+        {"kind": "table", "name": bad, "types": types,
+         "columns": {"s": [bad], "c": [bad], "l": [[bad]], bad: [1]}},
+        {"kind": "end", "lost": 1, "reason": bad},
+    )  # fmt: skip
+    frames = [run.events, *run.tables.values()]
+    shown = repr([run.name, run.meta, run.log, list(run.tables), [(f.columns, f.rows()) for f in frames]])
+    assert "\\x1b" not in shown and "\u202e" not in shown and "\\u202e" not in shown
+    assert shown.count("a�[2Jb") > 20
+
+
 def test_a_cut_anywhere_gives_every_whole_line(tmp_path: Path) -> None:
     lines = [seal(x) for x in (RUN, PLAN, STEP, {**STEP, "step": 6}, END)]
     whole = b"".join(lines)
