@@ -186,7 +186,7 @@ def test_tables_come_in_pieces(tmp_path: Path) -> None:
 def test_no_text_of_the_file_gets_past_the_door(tmp_path: Path) -> None:
     """An escape in any place where a line may hold text comes out as nothing that a terminal obeys."""
     bad = "a\x1b[2Jb\u202e"
-    texts = {key: bad for key in ("name", "op", "track", "path", "shape", "unit", "phase")}
+    texts = dict.fromkeys(("name", "op", "track", "path", "shape", "unit", "phase"), bad)
     types = {"s": "String", "c": "Categorical", "l": "List(String)", bad: "Int64"}
     notice = {"id": bad, "severity": "notice", "count": 1, "message": bad}
     saved = {"source": bad, "format": bad, "read": 1, "repaired": 0, "dropped": 0, "notices": [notice]}
