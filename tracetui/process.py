@@ -43,13 +43,17 @@ class Engine:
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
         self.command = list(command)
+        self._environment = dict(environment) if environment is not None else None
+        self._start()
+
+    def _start(self) -> None:
         try:
             self._child = subprocess.Popen(
                 self.command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                env=dict(environment) if environment is not None else None,
+                env=self._environment,
                 start_new_session=True,
             )
         except OSError as e:
@@ -87,6 +91,11 @@ class Engine:
         except (OSError, ValueError):
             return False
         return True
+
+    def restart(self) -> None:
+        """The same command once more; what it appends to its file is a run of its own."""
+        self.stop()
+        self._start()
 
     def stop(self) -> None:
         """Asks the engine to end, then tells it, then ends its whole group; no orphan stays."""

@@ -15,9 +15,10 @@ from capture.text import clean
 from tracetui.look import Look
 from tracetui.report import report
 from tracetui.ui import copying, keys, saving, terminal
+from tracetui.ui.attending import Attending
 from tracetui.ui.commands import COMMANDS, pan, sort_by
-from tracetui.ui.desk import Desk
 from tracetui.ui.driver import Driver
+from tracetui.ui.following import Following
 from tracetui.ui.messages import Entered, LeaveAsked, SortAsked, Told
 from tracetui.ui.options import Options
 from tracetui.ui.reading import Reading
@@ -34,7 +35,7 @@ BOUND: Final = frozenset(key for each in keys.bindings() for key in each.key.spl
 LEAVES: Final = ("detail", "counters", "memory", "log", "import")
 
 
-class Explorer(Desk):
+class Explorer(Attending):
     """The desk with its keys."""
 
     _pattern = ""  # the last filter, for n and N
@@ -221,11 +222,6 @@ class Explorer(Desk):
         else:
             self.tell("a diff needs two runs: tracetui diff A B opens both")
 
-    def do_pause(self) -> None:
-        self.paused = not self.paused
-        self.tell("held; Space goes on" if self.paused else "going on")
-        self.catch_up()
-
     def do_mark(self) -> None:
         """The row joins those that a chart shows, or leaves them."""
         row = self.main.table.sheet.identity(self.main.table.cursor) if self.main.shows_table else ()
@@ -281,6 +277,8 @@ class Explorer(Desk):
         self.draft = None
         if draft.purpose == "filter":
             self._filter(draft.text)
+        elif draft.purpose == "prompt":
+            self.send_prompt(draft.text)
         else:
             self._export(draft.text.strip())
         self.show_bands()
@@ -356,13 +354,20 @@ def exported(name: str, picture: str | None, view: View, runs: Sequence[Run], lo
         )
 
 
+def _reading(paths: list[str], options: Options) -> Reading | Following:
+    """A file that grows is followed; with others beside it, all are read once."""
+    if options.follow and len(paths) == 1:
+        return Following(paths[0], options.engine, options.view)
+    return Reading(paths, options.cache, options.view)
+
+
 def run(paths: Sequence[str | Path], options: Options) -> int:
     """The screen, until it is left; its exit code."""
     reason = terminal.unusable()
     if reason is not None:
         raise UsageError("no screen can be shown", why=reason, todo="tracetui report prints any view")
     options = replace(options, ascii=options.ascii or not terminal.speaks_unicode())
-    app = Explorer(Reading([str(p) for p in paths], options.cache, options.view), options, Driver)
+    app = Explorer(_reading([str(p) for p in paths], options), options, Driver)
     with terminal.Guard(lambda number: app.post_message(LeaveAsked(128 + number))) as guard:
         app.run()
     if guard.received is not None:

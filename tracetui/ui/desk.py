@@ -12,6 +12,7 @@ from tracetui.ui import footer, header, theme
 from tracetui.ui.asking import Question, reply
 from tracetui.ui.background import Latest
 from tracetui.ui.driver import Driver
+from tracetui.ui.following import Following
 from tracetui.ui.messages import (
     Answered,
     LeaveAsked,
@@ -48,7 +49,9 @@ class Desk(App[None]):
     CSS_PATH = "app.tcss"
     ALLOW_SELECT = False
 
-    def __init__(self, reading: Reading | None, options: Options, driver: type[Driver] | None = None) -> None:
+    def __init__(
+        self, reading: Reading | Following | None, options: Options, driver: type[Driver] | None = None
+    ) -> None:
         # Known from the start, or Textual would turn colours into greys instead of leaving them out.
         super().__init__(driver_class=driver, ansi_color=True if "NO_COLOR" in os.environ else None)
         self.options = options
@@ -274,7 +277,7 @@ class Desk(App[None]):
         width, session = self.size.width, self.session
         several = len(session.runs) > 1
         place = f"run {session.current + 1} of {len(session.runs)}" if several else ""
-        head = header.header(session.run, session.fact, session.look.lens, width, place)
+        head = header.header(session.run, session.fact, session.look.lens, width, place, self._writer())
         tabs, self.tab_places = header.tabs(self.titles(), self._tab(), width)
         keys = footer.footer(width, rows=self.page in ("view", "runs"), live=self.options.follow)
         if self.draft is not None:
@@ -282,9 +285,22 @@ class Desk(App[None]):
         self.main.show_bands(head, tabs, keys)
         self._show_status()
 
+    def _writer(self) -> str:
+        """What the head says about who writes the file."""
+        following = self.following
+        if following is None:
+            return ""
+        return f"{following.badge}, held" if self.paused else following.badge
+
+    @property
+    def following(self) -> Following | None:
+        return self._reading if isinstance(self._reading, Following) else None
+
     def _show_status(self) -> None:
         table = self.main.table
         notes = self._answer.notes if self.page == "view" else ()
+        if self.following is not None and self.following.text:
+            notes = (f"… {self.following.text}", *notes)
         row = f"{table.cursor + 1:,}/{table.sheet.rows.height:,}" if self.main.shows_table else ""
         if self.main.shows_table and not table.sheet.rows.height:
             row = "no rows" if self.page == "view" else ""

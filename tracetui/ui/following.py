@@ -14,23 +14,25 @@ from capture.follow import Follow
 from capture.run import Run
 from tracetui.process import Engine
 from tracetui.ui.facts import facts
-from tracetui.ui.messages import LoadFailed, RunsChanged, Told
-from tracetui.views import views
+from tracetui.ui.messages import LoadFailed, RunsChanged, Told, ViewsKnown
+from tracetui.views import view, views
 
 EVERY: Final = 0.2  # seconds between two looks at the file
+TEXT_MARKS: Final = 40  # pieces of text that the status line may show
 MODES: Final = ("spans", "windows", "continuous")
 
 
 class Following:
     """The growing side of the screen: start it with where its messages go, stop it when the screen closes."""
 
-    def __init__(self, path: str | Path, engine: Engine | None = None) -> None:
+    def __init__(self, path: str | Path, engine: Engine | None = None, view: str = "summary") -> None:
         self.paths = [str(path)]
         self.size = 0  # a file that grows has no size to be read up to
         self.badge = ""  # what the header says about the writer
         self.words = "waiting for the first line"
         self.text = ""  # the end of what the model wrote
         self._engine = engine
+        self._view = view
         self._follow = Follow(path)
         self._began = time.monotonic()
         self._over = threading.Event()
@@ -49,6 +51,17 @@ class Following:
 
     def read(self) -> int:
         return 0
+
+    @property
+    def ours(self) -> bool:
+        return self._engine is not None and self._engine.running
+
+    def restart(self) -> bool:
+        """The engine once more, after its end or in its place."""
+        if self._engine is None:
+            return False
+        self._engine.restart()
+        return True
 
     def order(self, what: Mapping[str, Any]) -> bool:
         """An order to the engine; false where none of ours listens."""
@@ -74,11 +87,13 @@ class Following:
         """Runs come into sight once there is something to see; before that, what the engine is doing."""
         if not runs:
             return
-        self.words = last_mark(runs[-1], "status") or self.words
-        self.text = last_mark(runs[-1], "text") or self.text
+        self.words = "".join(last_marks(runs[-1], "status", 1)) or self.words
+        self.text = "".join(last_marks(runs[-1], "text", TEXT_MARKS))
         if self._shown or any(_has_work(run) for run in runs):
-            self._shown = True
-            post(RunsChanged(runs, [facts(r) for r in runs], views()))
+            first, self._shown = not self._shown, True
+            post(RunsChanged(runs, [facts(r) for r in runs], [view(self._view)]))
+            if first:
+                post(ViewsKnown(views()))
 
     def _tell(self, dead: bool, post: Callable[[Message], object]) -> None:
         """A change of the writer's fortune, once."""
@@ -105,12 +120,12 @@ class Following:
         return words["quiet"] if state == "quiet" else words.get(state, "live")
 
 
-def last_mark(run: Run, path: str) -> str:
-    """The newest line of a class of marks."""
+def last_marks(run: Run, path: str, count: int) -> list[str]:
+    """The newest lines of a class of marks, the last one last."""
     if not run.has("path"):
-        return ""
+        return []
     marks = run.events.filter((pl.col("kind") == "mark") & (pl.col("path") == path))["name"]
-    return str(marks[-1]) if len(marks) else ""
+    return [str(name) for name in marks.tail(count)]
 
 
 def _has_work(run: Run) -> bool:

@@ -13,11 +13,13 @@ KNOWN: Final = ("model", "device", "dtype", "quant", "weights")
 RUN_LEAST: Final = 12
 
 
-def header(run: Run | None, facts: Facts, lens: str | None, width: int, place: str = "") -> Line:
+def header(
+    run: Run | None, facts: Facts, lens: str | None, width: int, place: str = "", writer: str = ""
+) -> Line:
     """The run and its badges; on a narrow screen the least important parts go first."""
     if run is None:
         return (Span(" tracetui", "bar_on"),)
-    badges = [Span(f" {text} ", "bar_warn") for text in _badges(run)]
+    badges = [Span(f" {text} ", "bar_warn") for text in (writer, *_badges(run)) if text]
     room = width - sum(width_of(b.text) for b in badges) - 1
     parts = _parts(run, facts, lens, place)
     name = fit(parts[0], max(1, min(width_of(parts[0]), max(RUN_LEAST, room // 2), room)))

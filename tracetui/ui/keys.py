@@ -57,6 +57,9 @@ KEYS: Final = (
     Key("Y", "copy_markdown", "copy the row as Markdown", "rows"),
     Key("x", "export", "write this view to a file", "rows"),
     Key("m", "mark", "mark the row; a chart shows the marked rows", "rows"),
+    Key("c", "mode", "capture in another way: spans, windows, continuous", "live", "mode"),
+    Key("colon", "prompt", "a new prompt for the engine", "live", "prompt", ":"),
+    Key("R", "restart", "start the engine anew", "live"),
     Key("space", "pause", "hold the picture; what is recorded goes on", "live", "pause", "Space"),
     Key("ctrl+z", "suspend", "to the shell; `fg` comes back", shown="Ctrl+Z"),
 )  # fmt: skip

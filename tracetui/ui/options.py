@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from tracetui.look import Look
+from tracetui.process import Engine
 
 
 @dataclass(frozen=True)
@@ -13,6 +14,8 @@ class Options:
     run: str | None = None  # a number from 1, or a part of a run's name
     look: Look = field(default_factory=Look)
     follow: bool = False
+    engine: Engine | None = None  # whose file is followed, where it is ours
+    baseline: str | None = None  # as run: what others are measured against
     theme: str | None = None  # dark, light or ansi
     ascii: bool = False
     clipboard: bool = True

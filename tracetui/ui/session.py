@@ -95,7 +95,8 @@ class Session:
 
     def with_runs(self, runs: Sequence[Run], facts: Sequence[Facts]) -> "Session":
         """Newer snapshots of the runs; the looks stay."""
-        current = min(self.current, max(0, len(runs) - 1))
+        newest = bool(self.runs) and self.current == len(self.runs) - 1  # who looks at it goes with it
+        current = len(runs) - 1 if newest else min(self.current, max(0, len(runs) - 1))
         return replace(self, runs=tuple(runs), facts=tuple(facts), current=current)
 
 

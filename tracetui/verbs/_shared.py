@@ -38,8 +38,8 @@ def look_options(parser: ArgumentParser) -> None:
     parser.add_argument("--steps", metavar="FIRST:LAST", help="only these steps")
 
 
-def screen_options(parser: ArgumentParser) -> None:
-    parser.add_argument("--view", default="summary", help="the view to begin with")
+def screen_options(parser: ArgumentParser, view: str | None = "summary") -> None:
+    parser.add_argument("--view", default=view, help="the view to begin with")
     parser.add_argument("--theme", choices=("dark", "light", "ansi"), help="colours of the screen")
     parser.add_argument("--ascii", action="store_true", help="draw with ASCII characters only")
     parser.add_argument("--no-clipboard", action="store_true", help="never write to the terminal's clipboard")
@@ -50,7 +50,7 @@ def screen(args: Namespace, **more: Any) -> "Options":
     from tracetui.ui.options import Options
 
     return Options(
-        view=args.view, theme=args.theme, ascii=args.ascii, clipboard=not args.no_clipboard, **more
+        view=args.view or "diff", theme=args.theme, ascii=args.ascii, clipboard=not args.no_clipboard, **more
     )
 
 

@@ -22,7 +22,7 @@ def options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--run-b", metavar="N|NAME", help="which run of the second input (or of the only one)"
     )
-    parser.add_argument("--view", help="diff, waterfall, findings, cycles or compare")
+    _shared.screen_options(parser, None)
     parser.add_argument("--stats", choices=("kernel", "cycle"), default="kernel")
     parser.add_argument("--rank", choices=RANKINGS, default="suspicion", help="order of cycle statistics")
     parser.add_argument("--align", choices=("context", "step"), default="context")
@@ -52,8 +52,10 @@ def options(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    pair = _pair(args)
-    look = _look(args, pair)
+    runs, a, b = _runs(args)
+    pair, look = (runs[a], runs[b]), _look(args)
+    if args.format is None and args.fail_over is None and _shared.has_screen():
+        return _screen(args, look, a, b)
     from tracetui.analysis.diff import diff
 
     found = diff(*pair, look)
@@ -67,22 +69,31 @@ def run(args: Namespace) -> int:
     return _gate(args, found.rows) if args.fail_over is not None else 0
 
 
-def _pair(args: Namespace) -> tuple[Run, Run]:
-    """Two inputs give a run each; one input gives two of its runs."""
+def _runs(args: Namespace) -> tuple[list[Run], int, int]:
+    """All runs, and which two are meant: one of each input, or two of the only one."""
     from capture.loaders import load_all
 
     if len(args.files) > 2:
         raise UsageError("diff takes two inputs", todo="tracetui compare FILE… puts many side by side")
     sides = [load_all([f], cache=not args.no_cache) for f in args.files]
     if len(sides) == 2:
-        return sides[0][_shared.choose(sides[0], args.run_a)], sides[1][_shared.choose(sides[1], args.run_b)]
+        a, b = _shared.choose(sides[0], args.run_a), _shared.choose(sides[1], args.run_b)
+        return [*sides[0], *sides[1]], a, len(sides[0]) + b
     runs = sides[0]
     if len(runs) < 2:
         raise UsageError(f"{args.files[0]} holds one run", todo="name a second file: tracetui diff A B")
-    return runs[_shared.choose(runs, args.run_a or "1")], runs[_shared.choose(runs, args.run_b or "2")]
+    return runs, _shared.choose(runs, args.run_a or "1"), _shared.choose(runs, args.run_b or "2")
 
 
-def _look(args: Namespace, pair: tuple[Run, Run]) -> Look:
+def _screen(args: Namespace, look: Look, a: int, b: int) -> int:
+    """Both runs on the screen, the first as the baseline of the second."""
+    from tracetui.ui.app import run as show
+
+    screen = _shared.screen(args, run=str(b + 1), baseline=str(a + 1), look=look, cache=not args.no_cache)
+    return show(args.files, screen)
+
+
+def _look(args: Namespace) -> Look:
     terms = Terms(
         align=args.align,
         threshold=percent(args.fail_over or args.threshold),

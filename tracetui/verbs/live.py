@@ -18,9 +18,11 @@ def run(args: Namespace) -> int:
 
     out = record.place(args)
     engine = record.engine(args, out)
+    counters = record.counters(out, engine)
     try:
         code = show([str(out)], _shared.screen(args, follow=True, engine=engine))
     finally:
         engine.stop()
+        counters.stop()
     _shared.say(f"recorded {out}")
     return code

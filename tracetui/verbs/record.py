@@ -11,7 +11,7 @@ import polars as pl
 from capture.errors import EngineError, UsageError
 from capture.follow import Follow
 from capture.run import Run
-from tracetui.process import Engine, bundled, surroundings
+from tracetui.process import Engine, bundled, sampler, surroundings
 from tracetui.verbs import _shared
 
 STEPS = 64
@@ -54,6 +54,11 @@ def engine(args: Namespace, out: Path) -> Engine:
     return Engine(bundled(arguments(args), out))
 
 
+def counters(out: Path, engine: Engine) -> Engine:
+    """The process that samples CPU, memory and GPU beside the engine."""
+    return Engine(sampler(out, engine.pid))
+
+
 def arguments(args: Namespace) -> list[str]:
     """The engine's options, those that were given."""
     names = (
@@ -82,10 +87,12 @@ def run(args: Namespace) -> int:
         _shared.say(f"recording {STEPS} decode steps (--steps changes that)")
     out = place(args)
     running = engine(args, out)
+    beside = counters(out, running)
     try:
         runs = _watch(running, out, args.quiet)
     finally:
         running.stop()
+        beside.stop()
     _shared.say(f"recorded {out}")
     if died := running.obituary():
         raise EngineError(died, todo=f"what was recorded opens: tracetui open {out}")

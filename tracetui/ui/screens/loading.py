@@ -5,13 +5,16 @@ from collections.abc import Sequence
 
 from capture.text import middle
 from tracetui import units
+from tracetui.ui.following import Following
 from tracetui.ui.reading import Reading
 from tracetui.views import ink
 from tracetui.views.ink import Line, Span
 
 
-def lines(reading: Reading, width: int, ascii: bool) -> list[Line]:
-    """A bar for the bytes that were read, with what it means in numbers."""
+def lines(reading: Reading | Following, width: int, ascii: bool) -> list[Line]:
+    """A bar for the bytes that were read, or what an engine is doing before its first step."""
+    if isinstance(reading, Following):
+        return _waiting(reading)
     paths, read, size = reading.paths, reading.read(), reading.size
     share = min(1.0, read / size) if size else 0.0
     bar = ink.bar(share, max(4, min(40, width - 20)), ascii)
@@ -28,12 +31,21 @@ def lines(reading: Reading, width: int, ascii: bool) -> list[Line]:
     ]
 
 
+def _waiting(following: Following) -> list[Line]:
+    return [
+        (),
+        (Span("  "), Span(following.words, "title")),
+        (),
+        (Span(f"  {following.seconds:.0f} s", "dim"), Span("    q leaves", "dim")),
+    ]
 
 
 def told(notes: Sequence[str], width: int) -> list[Line]:
     """In place of a drawing that has nothing to draw: why."""
     room = max(10, width - 4)
     return [(), *((Span("  " + part),) for note in notes for part in textwrap.wrap(note, room))]
+
+
 def refused(sentence: str, width: int) -> list[Line]:
     """Why nothing is shown."""
     wrapped = textwrap.wrap(sentence, max(10, width - 4), break_on_hyphens=False)
