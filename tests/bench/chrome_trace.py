@@ -62,7 +62,7 @@ def stdlib_json(path: Path) -> int:
 
 
 def hta(path: Path) -> int:
-    from hta.common.trace import Trace  # type: ignore[import-not-found]
+    from hta.common.trace import Trace
 
     trace = Trace(trace_files={0: str(path)})
     trace.parse_traces(use_multiprocessing=False)
@@ -72,7 +72,7 @@ def hta(path: Path) -> int:
 
 
 def tracelens(path: Path) -> int:
-    from TraceLens import TreePerfAnalyzer  # type: ignore[import-not-found]
+    from TraceLens import TreePerfAnalyzer
 
     return len(TreePerfAnalyzer.from_file(str(path)).get_df_gpu_timeline())
 
