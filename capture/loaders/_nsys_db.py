@@ -29,6 +29,7 @@ _SLOWEST_BYTES_PER_S: Final = 5_000_000
 _TICK_OPCODES: Final = 100_000
 _READS: Final = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ}
 _PRAGMAS: Final = {"table_info", "quick_check"}
+_BROKEN: Final = (sqlite3.Error, UnicodeDecodeError)  # SQLite quotes damaged names in its own messages
 _EXPORT_AGAIN: Final = "copy it again, or export it again: nsys export --type sqlite FILE.nsys-rep"
 
 
@@ -78,7 +79,7 @@ class Database:
                 seen += len(rows)
                 columns = zip(names, zip(*rows, strict=True), strict=True)
                 yield pl.DataFrame([self._column(wanted, name, values) for name, values in columns])
-        except sqlite3.Error as e:
+        except _BROKEN as e:
             why = _plain(e)
             self.log.note("broken_table", f"{wanted.table} breaks off: {why}", severity="data_loss")
         self.rows[wanted.table] = seen
@@ -117,7 +118,7 @@ class Database:
         try:
             rows = self.connection.execute(f'SELECT "{key}", "{value}" FROM "{table}" LIMIT 10000')  # noqa: S608
             return [(str(k), str(v)) for k, v in rows]
-        except sqlite3.Error:
+        except _BROKEN:
             return []
 
 
@@ -155,7 +156,7 @@ def _sound(work: Callable[[], T], source: Source) -> T:
     """What work gives; what SQLite finds wrong with the file becomes one sentence."""
     try:
         return work()
-    except sqlite3.Error as e:
+    except _BROKEN as e:
         raise UnreadableError(
             "is a damaged SQLite file", where=source.label, why=_plain(e), todo=_EXPORT_AGAIN
         ) from None
@@ -267,7 +268,9 @@ def _no_rows(wanted: Wanted, names: Sequence[str]) -> pl.DataFrame:
     return pl.DataFrame(schema={n: pl.String if n in wanted.texts else pl.Int64 for n in names})
 
 
-def _plain(error: sqlite3.Error) -> str:
+def _plain(error: Exception) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return "its list of tables is no text"
     if "interrupt" in str(error):
         return "reading it took too long"
     return clean(" ".join(str(error).split()), 300)

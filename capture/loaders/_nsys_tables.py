@@ -39,7 +39,7 @@ EVENTS: Final = (KERNELS, COPIES, FILLS, GRAPHS, WAITS, CALLS, RANGES)
 
 @dataclass(frozen=True)
 class Tables:
-    """What was read, still as the file has it: ids, and ns on the session's clock."""
+    """What was read, still as the file has it: ids, and ns on the capture's clock."""
 
     kernels: pl.DataFrame
     copies: pl.DataFrame

@@ -1,6 +1,7 @@
 """SQLite files that lie, loop, swell or are broken."""
 
 import json
+import random
 import resource
 import sqlite3
 import time
@@ -13,6 +14,8 @@ from capture.errors import UnreadableError
 from capture.loaders import load
 from capture.loaders._nsys_db import Wanted, opened
 from capture.source import Source
+from tests.capture.loaders import _nsys_file as nsys
+from tests.capture.loaders.test_nsys_sqlite import two_processes
 from tests.conftest import SHARED, shared
 
 MANIFEST = SHARED / "samples" / "hostile" / "MANIFEST.jsonl"
@@ -121,3 +124,44 @@ def test_a_quoted_table_name_is_left_alone(tmp_path: Path) -> None:
     with opened(Source.of(path), frozenset()) as db:
         assert list(db.tables) == ["CUPTI_ACTIVITY_KIND_KERNEL"]
         assert db.read(Wanted("no_such_table", ("start",))).height == 0
+
+
+def test_flipped_bytes_give_runs_or_one_error(tmp_path: Path) -> None:
+    """A flip inside a value cannot be seen: the file has no checksum. It must not end in a traceback."""
+    draw = random.Random(14)
+    whole = two_processes(tmp_path).read_bytes()
+    path, refused = tmp_path / "flipped.sqlite", 0
+    for _ in range(25):
+        bad = bytearray(whole)
+        for _ in range(5):
+            bad[draw.randrange(100, len(bad))] ^= 1 << draw.randrange(8)
+        path.write_bytes(bad)
+        try:
+            load(path)
+        except UnreadableError:
+            refused += 1
+    assert 0 < refused < 25
+
+
+def test_a_message_that_is_no_text_is_still_one_sentence(tmp_path: Path) -> None:
+    """SQLite quotes the damaged definition of a table in its error, and those bytes need not be UTF-8."""
+    path = database(tmp_path / "x.sqlite", KERNELS)
+    path.write_bytes(path.read_bytes().replace(b"CREATE TABLE CUPTI", b"CREATE T\xe4BLE CUPTI"))
+    with pytest.raises(UnreadableError, match="damaged SQLite"):
+        load(path)
+
+
+@pytest.mark.parametrize("table", [*nsys.EVENTS, "StringIds"])
+@pytest.mark.parametrize("spared", [(), ("start", "end", "id")], ids=["all", "figures"])
+def test_a_cell_may_be_of_any_type(tmp_path: Path, table: str, spared: tuple[str, ...]) -> None:
+    """SQLite keeps no column's type: cells may hold text, bytes, reals, nothing, or the ends of the range."""
+    strange = ("'x'", "x'00'", "1.5", "NULL", "9223372036854775807", "-9223372036854775808")
+    path = two_processes(tmp_path)
+    with closing(sqlite3.connect(path)) as db:
+        for at, column in enumerate(nsys.LAYOUT[table].split(", ")):
+            for row in range(1, 9 * (column not in spared)):
+                value = strange[(at + row) % len(strange)]
+                db.execute(f"UPDATE {table} SET {column} = {value} WHERE rowid = {row}")
+        db.commit()
+    (run,) = load(path)
+    assert 0 <= run.log.dropped <= run.log.read

@@ -26,6 +26,7 @@ LAYOUT = {
     "ThreadNames": "nameId, priority, globalTid",
 }
 
+EVENTS = (KERNEL, RUNTIME, MEMCPY, MEMSET, GRAPH, SYNC, NVTX)
 Rows = Mapping[str, Sequence[Sequence[object]]]
 
 
