@@ -95,7 +95,8 @@ def read(source: Source) -> Trace:
     regular = rows.filter(pl.col("block").is_null())
     ending = _ending(source, blocks[-1] if blocks else "")
     truncated = _END not in ending
-    if truncated and _CLOSE not in ending[ending.rfind("\n" + _OPEN) :] and not _open(blocks[-1:]):
+    torn = ending[ending.rfind("\n" + _OPEN) :]
+    if truncated and _CLOSE not in torn and '"ph": "X"' in torn and not _open(blocks[-1:]):
         regular = regular.head(-1)
         source.log.read += 1
         source.log.drop("torn_event", "the last event is cut off", at=source.size)
