@@ -148,6 +148,8 @@ def _role(name: str) -> tuple[str | None, str]:
     """Role and category by stage and kernel; the same for every block."""
     *scopes, last = name.split("/")
     own_op, own = next(((op, cat) for pattern, op, cat in _KERNELS if pattern.search(last)), role_of(last))
+    if own == "other" and "matmul" in scopes:
+        own = "matmul"
     stages = [s["stage"] for part in (*scopes, last) if (s := _STAGE.match(part))]
     if stages and stages[-1] in _STAGES:
         op, category = _STAGES[stages[-1]]
