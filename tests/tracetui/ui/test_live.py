@@ -1,0 +1,143 @@
+"""The screen on a file that grows: what it shows, and what keys say to the engine."""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from textual.pilot import Pilot
+
+from tests.tracetui.ui.hand import press, screen, settle
+from tracetui.process import Engine
+from tracetui.ui.app import Explorer
+from tracetui.ui.following import Following
+from tracetui.ui.options import Options
+
+Pilots = Pilot[Any]
+Script = Callable[[Explorer, Pilots], Awaitable[None]]
+
+ENGINE = """
+import json, sys
+out = open(sys.argv[1], "a", buffering=1)
+def say(**line): print(json.dumps(line), file=out)
+say(kind="run", schema=1, name="toy", id=str(id(out)), meta={"model": "toy-1b"})
+say(kind="mark", name="building weights 61 %", path="status")
+step = 0
+for order in map(json.loads, sys.stdin):
+    if order["do"] == "quit":
+        break
+    if order["do"] == "prompt":
+        say(kind="mark", name=order["text"] + "!", path="text")
+    if order["do"] == "mode":
+        step += 1
+        say(kind="kernel", name=order["mode"], t=step * 1000, dur=100, step=step, phase="decode", lens="wall")
+        say(kind="step", name="step", t=step * 1000, dur=150, step=step, phase="decode", tokens=1)
+"""
+
+
+def watch(path: Path, script: Script) -> Engine:
+    """The screen beside a toy engine, which takes a step at every change of mode."""
+    engine = Engine([sys.executable, "-c", ENGINE, str(path)])
+    app = Explorer(Following(path, engine, "kernels"), Options(view="kernels", follow=True, engine=engine))
+
+    async def session() -> None:
+        async with app.run_test(size=(100, 24)) as pilot:
+            await script(app, pilot)
+
+    try:
+        asyncio.run(session())
+    finally:
+        if app.following is not None:
+            app.following.stop()
+        engine.stop()
+    return engine
+
+
+async def until(app: Explorer, pilot: Pilots, text: str) -> None:
+    for _ in range(200):
+        if text in "\n".join(screen(app)):
+            return
+        await pilot.pause(0.05)
+    raise AssertionError(f"{text!r} never came:\n" + "\n".join(screen(app)))
+
+
+def row(name: str) -> str:
+    """A row of the table, not a word of the status line."""
+    return f" {name}  "
+
+
+def test_from_the_first_word_to_the_last_step(tmp_path: Path) -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        await until(app, pilot, "building weights 61 %")
+        await press(pilot, "c")
+        await until(app, pilot, row("windows"))
+        await until(app, pilot, "live")
+        await press(pilot, "c")
+        await until(app, pilot, row("continuous"))
+        assert len(app.session.runs) == 1 and app.session.fact.steps == (1, 2)
+
+    watch(tmp_path / "prof.jsonl", script)
+
+
+def test_a_prompt_goes_to_the_engine_and_its_text_comes_back(tmp_path: Path) -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        await until(app, pilot, "building")
+        await press(pilot, "c")
+        await until(app, pilot, row("windows"))
+        await press(pilot, "colon", *"why", "enter")
+        await until(app, pilot, "… why!")
+
+    watch(tmp_path / "prof.jsonl", script)
+
+
+def test_a_held_picture_stands_while_the_file_grows(tmp_path: Path) -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        await until(app, pilot, "building")
+        await press(pilot, "c")
+        await until(app, pilot, row("windows"))
+        await press(pilot, "space")
+        await until(app, pilot, "live, held")
+        await press(pilot, "c")
+        await pilot.pause(1.0)
+        assert "continuous" not in [str(n) for n in app.session.runs[0].events["name"]]
+        await press(pilot, "space")
+        await until(app, pilot, row("continuous"))
+
+    watch(tmp_path / "prof.jsonl", script)
+
+
+def test_a_killed_engine_is_named_and_can_be_started_anew(tmp_path: Path) -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        following = app.following
+        assert following is not None and following._engine is not None
+        await until(app, pilot, "building")
+        await press(pilot, "c")
+        await until(app, pilot, row("windows"))
+        following._engine._child.kill()
+        await until(app, pilot, "engine died")
+        await until(app, pilot, "SIGKILL")
+        assert "windows" in "\n".join(screen(app))
+        await press(pilot, "R")
+        await settle(pilot)
+        await press(pilot, "c")
+        await until(app, pilot, "run 2 of 2")
+
+    watch(tmp_path / "prof.jsonl", script)
+
+
+def test_keys_for_an_engine_that_is_not_ours_say_so(tmp_path: Path) -> None:
+    path = tmp_path / "prof.jsonl"
+    path.write_text('{"kind":"kernel","name":"attention","dur":5,"lens":"gpu"}\n')
+    app = Explorer(Following(path, None, "kernels"), Options(view="kernels", follow=True))
+
+    async def session() -> None:
+        async with app.run_test(size=(100, 24)) as pilot:
+            await until(app, pilot, "attention")
+            for key in ("c", "colon", "R"):
+                await press(pilot, key)
+                await until(app, pilot, "no engine of ours")
+
+    asyncio.run(session())
+    assert app.following is not None
+    app.following.stop()
