@@ -6,7 +6,7 @@ Pair = tuple[torch.Tensor, torch.Tensor]
 
 
 class LayerCache:
-    """One layer's keys and values, [batch, kv heads, positions, head_dim] each."""
+    """One layer's keys and values in one tensor, [batch, keys' heads then values', positions, head_dim]."""
 
     def __init__(
         self, batch: int, heads: int, capacity: int, head_dim: int, *,
@@ -14,48 +14,37 @@ class LayerCache:
     ) -> None:  # fmt: skip
         self._room = min(window or capacity, capacity)
         self._ring = self._room < capacity
-        shape = (batch, heads, self._room, head_dim)
-        self._keys = torch.zeros(shape, dtype=dtype, device=device)
-        self._values = torch.zeros(shape, dtype=dtype, device=device)
+        self._heads = heads
+        self._kv = torch.zeros(batch, 2 * heads, self._room, head_dim, dtype=dtype, device=device)
 
     @property
     def size(self) -> int:
-        return 2 * self._keys.numel() * self._keys.element_size()
+        return self._kv.numel() * self._kv.element_size()
 
-    def append(self, keys: torch.Tensor, values: torch.Tensor, at: int) -> Pair:
-        """Keeps the new pairs, that start at a position, and gives all that they may look at.
+    def append(self, new: torch.Tensor, at: int) -> Pair:
+        """Keeps new pairs, that start at a position, and gives the keys and values that they may look at.
 
         For a single position their order is not kept, for several it is: the last columns are the new ones.
         """
-        if not self._ring:
-            return self._grown(keys, values, at)
-        if keys.shape[2] == 1:
-            return self._replaced(keys, values, at)
-        return self._turned(keys, values, at)
+        count = new.shape[2]
+        if self._ring and count > 1:
+            return self._pair(self._turned(new, at))
+        slot = at % self._room
+        self._kv.narrow(2, slot, count).copy_(new)
+        return self._pair(self._kv.narrow(2, 0, min(at + count, self._room)))
 
     def fill(self, generator: torch.Generator, upto: int) -> None:
         """Stands in for a long past: values as they come out of a norm."""
-        for held in (self._keys, self._values):
-            held[:, :, :upto].normal_(generator=generator)
+        self._kv[:, :, :upto].normal_(generator=generator)
 
-    def _grown(self, keys: torch.Tensor, values: torch.Tensor, at: int) -> Pair:
-        end = at + keys.shape[2]
-        self._keys[:, :, at:end] = keys
-        self._values[:, :, at:end] = values
-        return self._keys[:, :, :end], self._values[:, :, :end]
+    def _pair(self, kv: torch.Tensor) -> Pair:
+        return kv.narrow(1, 0, self._heads), kv.narrow(1, self._heads, self._heads)
 
-    def _replaced(self, keys: torch.Tensor, values: torch.Tensor, at: int) -> Pair:
-        slot, seen = at % self._room, min(at + 1, self._room)
-        self._keys[:, :, slot : slot + 1] = keys
-        self._values[:, :, slot : slot + 1] = values
-        return self._keys[:, :, :seen], self._values[:, :, :seen]
-
-    def _turned(self, keys: torch.Tensor, values: torch.Tensor, at: int) -> Pair:
-        before = torch.arange(max(0, at - self._room), at, device=keys.device) % self._room
-        k = torch.cat((self._keys[:, :, before], keys), 2)
-        v = torch.cat((self._values[:, :, before], values), 2)
-        end = at + keys.shape[2]
-        kept = torch.arange(max(0, end - self._room), end, device=keys.device) % self._room
-        self._keys[:, :, kept] = k[:, :, -len(kept) :]
-        self._values[:, :, kept] = v[:, :, -len(kept) :]
-        return k, v
+    def _turned(self, new: torch.Tensor, at: int) -> torch.Tensor:
+        """Several positions at once may push out what the first of them still sees."""
+        before = torch.arange(max(0, at - self._room), at, device=new.device) % self._room
+        seen = torch.cat((self._kv[:, :, before], new), 2)
+        end = at + new.shape[2]
+        kept = torch.arange(max(0, end - self._room), end, device=new.device) % self._room
+        self._kv[:, :, kept] = seen[:, :, -len(kept) :]
+        return seen

@@ -5,7 +5,7 @@ The residual stream is fp32 on the CPU and wherever the weights are fp16: Gemma'
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch.nn import functional
@@ -21,42 +21,67 @@ Op = Callable[[], None]
 CHUNK = 512  # positions of a prompt that are taken at once
 
 
-@dataclass(slots=True)
 class State:
-    """What one op leaves for the next. Rows of `x` and `h` are positions, sequence by sequence."""
+    """What one op leaves for the next. Rows of `x` and `h` are positions, sequence by sequence.
 
-    batch: int
-    ids: torch.Tensor
-    at: int = 0  # position of the first id
-    tokens: int = 1
-    x: torch.Tensor = field(default_factory=lambda: torch.empty(0))
-    h: torch.Tensor = field(default_factory=lambda: torch.empty(0))
-    qkv: torch.Tensor = field(default_factory=lambda: torch.empty(0))
-    qk: torch.Tensor = field(default_factory=lambda: torch.empty(0))
-    gate_up: torch.Tensor = field(default_factory=lambda: torch.empty(0))
-    keys: torch.Tensor = field(default_factory=lambda: torch.empty(0))
-    values: torch.Tensor = field(default_factory=lambda: torch.empty(0))
+    Buffers and the views of them are made once for each shape: a decode step makes no view of its own.
+    """
+
+    def __init__(self, spec: Spec, batch: int, dtype: torch.dtype, device: torch.device) -> None:
+        self.batch, self.dtype = batch, dtype
+        self.at = 0  # position of the first id
+        self.tokens = 0
+        self.keys = self.values = self.x = self.h = torch.empty(0)
+        self._spec = spec
+        self.place(torch.zeros(batch, 1, dtype=torch.long, device=device), 0)
+
+    def place(self, ids: torch.Tensor, at: int) -> None:
+        """What the next pass takes: [batch, tokens] ids from a position on."""
+        self.ids, self.at = ids, at
+        if ids.shape[1] != self.tokens:
+            self.tokens = ids.shape[1]
+            self._shape()
 
     @property
     def rows(self) -> int:
         return self.batch * self.tokens
 
+    def _shape(self) -> None:
+        spec, q, kv = self._spec, self._spec.query_width, self._spec.kv_width
+        self.qkv = torch.empty(self.rows, q + 2 * kv, dtype=self.dtype, device=self.ids.device)
+        self.parts = {"q": self.qkv[:, :q], "k": self.qkv[:, q : q + kv], "v": self.qkv[:, q + kv :]}
+        heads = self.qkv.view(self.batch, self.tokens, -1, spec.head_dim)
+        self.turned = heads[:, :, : spec.heads + spec.kv_heads]
+        self.kv = heads[:, :, spec.heads :].transpose(1, 2)
+        self.q = heads[:, :, : spec.heads].transpose(1, 2)
+        if self.tokens == 1:  # the heads that share keys become rows of one product
+            self.q = self.parts["q"].view(self.batch, spec.kv_heads, -1, spec.head_dim)
+        self.gate_up = torch.empty(self.rows, 2 * spec.ffn, dtype=self.dtype, device=self.ids.device)
+        self.gate, self.up = self.gate_up.chunk(2, -1)
+
 
 class Rope:
     """Rotary tables of one base, cosine and signed sine, a row for every position."""
 
-    def __init__(self, spec: Spec, capacity: int, device: torch.device, *, local: bool) -> None:
+    def __init__(
+        self, spec: Spec, capacity: int, dtype: torch.dtype, device: torch.device, *, local: bool
+    ) -> None:
         own = local and spec.theta_local > 0
         frequencies = _frequencies(spec, spec.theta_local if own else spec.theta, scaled=not own)
         angle = torch.arange(capacity, dtype=torch.float32)[:, None] * frequencies
         cos, sin = angle.cos(), angle.sin()
-        self._cos = torch.cat((cos, cos), -1)[:, None].to(device)
-        self._sin = torch.cat((-sin, sin), -1)[:, None].to(device)
+        self._cos = torch.cat((cos, cos), -1)[:, None].to(device, dtype)
+        self._sin = torch.cat((-sin, sin), -1)[:, None].to(device, dtype)
+        self.seek(0, 1)
 
-    def turn(self, heads: torch.Tensor, at: int, tokens: int) -> torch.Tensor:
-        """Each half of a head turned against the other: [batch, tokens, heads, head_dim]."""
-        cos, sin = self._cos[at : at + tokens], self._sin[at : at + tokens]
-        return torch.addcmul(heads * cos, heads.roll(heads.shape[-1] // 2, -1), sin)
+    def seek(self, at: int, tokens: int) -> None:
+        """The rows for so many positions from one on."""
+        self._now = self._cos[at : at + tokens], self._sin[at : at + tokens]
+
+    def turn(self, heads: torch.Tensor) -> None:
+        """Each half of a head turned against the other, in place: [batch, tokens, heads, head_dim]."""
+        cos, sin = self._now
+        torch.addcmul(heads * cos, heads.roll(heads.shape[-1] // 2, -1), sin, out=heads)
 
 
 def _frequencies(spec: Spec, theta: float, *, scaled: bool) -> torch.Tensor:
@@ -80,49 +105,42 @@ class Layer:
     ) -> None:
         self._spec, self._w, self._cache, self._rope, self._s = weights.spec, weights, cache, rope, state
         self._window = self._spec.window_of(number)
-        self._q, self._turned = self._spec.query_width, self._spec.heads + self._spec.kv_heads
         self._gelu = self._spec.activation == "gelu_tanh"
+        self._gqa = self._spec.heads != self._spec.kv_heads
 
     def attn_norm(self) -> None:
         self._s.h = self._normed(self._s.x, "attn_norm")
 
     def qkv_proj(self) -> None:
-        s = self._s
-        s.qkv = self._biased(self._w.matrices["qkv"](s.h), self._w.bias)
-        self._split()
+        self._w.matrices["qkv"].into(self._s.h, self._s.qkv)
+        if self._w.bias is not None:
+            self._s.qkv += self._w.bias
 
     def q_proj(self) -> None:
-        self._s.qkv = self._s.h.new_empty(self._s.rows, self._q + 2 * self._spec.kv_width)
-        self._project("q", 0, self._q)
+        self._project("q", 0)
 
     def k_proj(self) -> None:
-        self._project("k", self._q, self._q + self._spec.kv_width)
+        self._project("k", self._spec.query_width)
 
     def v_proj(self) -> None:
-        self._project("v", self._q + self._spec.kv_width, self._q + 2 * self._spec.kv_width)
-        self._split()
+        self._project("v", self._spec.query_width + self._spec.kv_width)
 
     def qk_norm(self) -> None:
-        s, dim = self._s, (self._spec.head_dim,)
-        s.qk = (functional.rms_norm(s.qk.float(), dim, None, self._spec.eps) * self._w.norms["qk_norm"]).to(
-            s.x.dtype
-        )
+        turned, dim = self._s.turned, (self._spec.head_dim,)
+        normed = functional.rms_norm(turned.float(), dim, None, self._spec.eps)
+        torch.mul(normed, self._w.norms["qk_norm"], out=turned)
 
     def rope(self) -> None:
-        s = self._s
-        s.qk = self._rope.turn(s.qk, s.at, s.tokens).to(s.x.dtype)
+        self._rope.turn(self._s.turned)
 
     def kv_append(self) -> None:
-        s, heads = self._s, self._spec.heads
-        keys = s.qk[:, :, heads:].transpose(1, 2)
-        values = self._by_head()[:, :, self._turned :].transpose(1, 2)
-        s.keys, s.values = self._cache.append(keys, values, s.at)
+        s = self._s
+        s.keys, s.values = self._cache.append(s.kv, s.at)
 
     def attention(self) -> None:
         s = self._s
-        q = s.qk[:, :, : self._spec.heads]
-        seen = self._one(q) if s.tokens == 1 else self._many(q)
-        s.h = seen.reshape(s.rows, self._q).to(s.x.dtype)
+        seen = self._one() if s.tokens == 1 else self._many()
+        s.h = seen.reshape(s.rows, self._spec.query_width)
 
     def o_proj(self) -> None:
         self._s.h = self._w.matrices["o"](self._s.h)
@@ -137,18 +155,16 @@ class Layer:
         self._s.h = self._normed(self._s.x, "ffn_norm")
 
     def ffn_gate_up(self) -> None:
-        self._s.gate_up = self._w.matrices["gate_up"](self._s.h)
+        self._w.matrices["gate_up"].into(self._s.h, self._s.gate_up)
 
     def ffn_gate(self) -> None:
-        s, ffn = self._s, self._spec.ffn
-        s.gate_up = s.h.new_empty(s.rows, 2 * ffn)
-        s.gate_up[:, :ffn] = self._w.matrices["gate"](s.h)
+        self._w.matrices["gate"].into(self._s.h, self._s.gate)
 
     def ffn_up(self) -> None:
-        self._s.gate_up[:, self._spec.ffn :] = self._w.matrices["up"](self._s.h)
+        self._w.matrices["up"].into(self._s.h, self._s.up)
 
     def ffn_act(self) -> None:
-        gate, up = self._s.gate_up.chunk(2, -1)
+        gate, up = self._s.gate, self._s.up
         self._s.h = (functional.gelu(gate, approximate="tanh") if self._gelu else functional.silu(gate)) * up
 
     def ffn_down(self) -> None:
@@ -163,32 +179,23 @@ class Layer:
     def _normed(self, x: torch.Tensor, name: str) -> torch.Tensor:
         return _rms_norm(x, self._w.norms[name], self._spec.eps)
 
-    def _biased(self, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-        return x if bias is None else x + bias
+    def _project(self, name: str, start: int) -> None:
+        part = self._s.parts[name]
+        self._w.matrices[name].into(self._s.h, part)
+        if self._w.bias is not None:
+            part += self._w.bias[start : start + part.shape[1]]
 
-    def _project(self, name: str, start: int, end: int) -> None:
-        s, bias = self._s, self._w.bias
-        product = self._w.matrices[name](s.h)
-        s.qkv[:, start:end] = self._biased(product, None if bias is None else bias[start:end])
-
-    def _by_head(self) -> torch.Tensor:
+    def _one(self) -> torch.Tensor:
         s = self._s
-        return s.qkv.view(s.batch, s.tokens, -1, self._spec.head_dim)
+        return functional.scaled_dot_product_attention(
+            s.q, s.keys, s.values, scale=self._spec.attention_scale
+        )
 
-    def _split(self) -> None:
-        self._s.qk = self._by_head()[:, :, : self._turned]
-
-    def _one(self, q: torch.Tensor) -> torch.Tensor:
-        """One position of each sequence: the heads that share keys become rows of one product."""
-        s, spec = self._s, self._spec
-        grouped = q.reshape(s.batch, spec.kv_heads, -1, spec.head_dim).to(s.keys.dtype)
-        return functional.scaled_dot_product_attention(grouped, s.keys, s.values, scale=spec.attention_scale)
-
-    def _many(self, q: torch.Tensor) -> torch.Tensor:
-        s, spec = self._s, self._spec
+    def _many(self) -> torch.Tensor:
+        s = self._s
         seen = functional.scaled_dot_product_attention(
-            q.transpose(1, 2).to(s.keys.dtype), s.keys, s.values,
-            attn_mask=self._visible(), scale=spec.attention_scale, enable_gqa=spec.heads != spec.kv_heads,
+            s.q, s.keys, s.values,
+            attn_mask=self._visible(), scale=self._spec.attention_scale, enable_gqa=self._gqa,
         )  # fmt: skip
         return seen.transpose(1, 2)
 
@@ -269,14 +276,22 @@ class Decoder:
         self.spec, self.packing, self.capacity = spec, packing, capacity
         self.stream = stream_dtype(packing.dtype, device)
         self.fused, self._taste = fused, taste
-        self.state = State(batch, torch.zeros(batch, 1, dtype=torch.long, device=device))
+        self.state = State(spec, batch, self.stream, device)
         self.sampler = Sampler(taste, device)
         self._loader = Loader(spec, source, packing, device, fused=fused)
         self._load_ends(device)
-        ropes = {local: Rope(spec, capacity, device, local=local) for local in {False, *spec.local}}
+        self._ropes = {
+            local: Rope(spec, capacity, self.stream, device, local=local) for local in {False, *spec.local}
+        }
         self.caches = [self._cache(i, device) for i in range(spec.layers)]
         self._layers = [
-            Layer(i, self._loader.layer(i), self.caches[i], ropes[spec.window_of(i) is not None], self.state)
+            Layer(
+                i,
+                self._loader.layer(i),
+                self.caches[i],
+                self._ropes[spec.window_of(i) is not None],
+                self.state,
+            )
             for i in range(spec.layers)
         ]
         self.ops: tuple[Op, ...] = tuple(self._bound(row) for row in self.rows())
@@ -288,8 +303,10 @@ class Decoder:
         return device_rows(self.spec, load, self._taste.phases)
 
     def place(self, ids: torch.Tensor, at: int) -> None:
-        """Sets what the next pass over the ops takes: [batch, tokens] ids from a position on."""
-        self.state.ids, self.state.at, self.state.tokens = ids, at, ids.shape[1]
+        """What the next pass over the ops takes: [batch, tokens] ids from a position on."""
+        self.state.place(ids, at)
+        for rope in self._ropes.values():
+            rope.seek(at, ids.shape[1])
 
     def embed(self) -> None:
         s = self.state
@@ -328,7 +345,15 @@ class Decoder:
 
 
 def _rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    if x.shape[0] == 1 and x.is_cpu:
+        return _rms_norm_of_one(x, weight, eps)
     return functional.rms_norm(x.float(), weight.shape, weight, eps).to(x.dtype)
+
+
+def _rms_norm_of_one(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """The same for a single row in half the calls: its scale is one number, worked out here."""
+    length = float(torch.linalg.vector_norm(x))
+    return (x * weight).mul_((length * length / weight.numel() + eps) ** -0.5)
 
 
 def stream_dtype(weights: torch.dtype, device: torch.device) -> torch.dtype:

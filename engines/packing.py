@@ -21,6 +21,8 @@ class Matrix(Protocol):
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor: ...
 
+    def into(self, x: torch.Tensor, out: torch.Tensor) -> None: ...
+
 
 class Plain:
     """A weight in its own dtype, one row at a time at the memory's speed where the dtype allows it."""
@@ -32,9 +34,15 @@ class Plain:
         self._wide = _wide_dtype() if slow else weight.dtype
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return self._product(x).to(x.dtype)
+
+    def into(self, x: torch.Tensor, out: torch.Tensor) -> None:
+        out.copy_(self._product(x))
+
+    def _product(self, x: torch.Tensor) -> torch.Tensor:
         if self._wide is not self._dtype and x.shape[0] > WIDE:
-            return functional.linear(x.to(self._wide), self._weight.to(self._wide)).to(x.dtype)
-        return functional.linear(x.to(self._dtype), self._weight).to(x.dtype)
+            return functional.linear(x.to(self._wide), self._weight.to(self._wide))
+        return functional.linear(x.to(self._dtype), self._weight)
 
 
 class Prepacked:
@@ -44,9 +52,15 @@ class Prepacked:
         self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, 1)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return self._product(x).to(x.dtype)
+
+    def into(self, x: torch.Tensor, out: torch.Tensor) -> None:
+        out.copy_(self._product(x))
+
+    def _product(self, x: torch.Tensor) -> torch.Tensor:
         half = x.to(torch.bfloat16)
         product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(half, self._weight, None, "none", [], "")
-        return product.to(x.dtype)
+        return product
 
 
 @dataclass(frozen=True)
