@@ -81,6 +81,18 @@ def test_a_pattern_that_is_no_expression_is_told_and_nothing_is_lost() -> None:
     play(script, [decode()])
 
 
+def test_a_pattern_made_to_be_slow_is_not() -> None:
+    """A backtracking engine would need longer than the universe has."""
+
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        await typed(pilot, "slash")
+        app.post_message(events.Paste("(a+)+$"))
+        await typed(pilot, "enter")
+        assert app.session.look.filter == "(a+)+$" and app.answered and first_words(app) == []
+
+    play(script, [decode(names=("a" * 60 + "!", "b"))])
+
+
 def test_letters_in_the_input_line_are_letters() -> None:
     async def script(app: Explorer, pilot: Pilots) -> None:
         await typed(pilot, "slash", "q", "o", "L")

@@ -10,6 +10,8 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
+from capture.errors import CaptureError
+from tracetui.analysis.select import fitting
 from tracetui.look import Look
 from tracetui.ui.messages import Entered, Moved, SortAsked
 from tracetui.ui.paint import Painter, fit
@@ -122,8 +124,10 @@ class Table(Widget):
         if not pattern or not self._sheet.columns:
             return False
         names = self._sheet.rows[self._sheet.columns[0].name].cast(pl.String)
-        flag = "" if pattern != pattern.lower() else "(?i)"
-        found = names.str.contains(flag + pattern).fill_null(False).arg_true().to_list()
+        try:
+            found = fitting(names, pattern).fill_null(False).arg_true().to_list()
+        except CaptureError:
+            return False
         if not found:
             return False
         ahead = [r for r in found if (r - self._cursor) * direction > 0]
