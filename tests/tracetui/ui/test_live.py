@@ -64,7 +64,7 @@ async def until(app: Explorer, pilot: Pilots, text: str) -> None:
 
 def row(name: str) -> str:
     """A row of the table, not a word of the status line."""
-    return f" {name}  "
+    return f"\n {name} "
 
 
 def test_from_the_first_word_to_the_last_step(tmp_path: Path) -> None:
@@ -75,6 +75,7 @@ def test_from_the_first_word_to_the_last_step(tmp_path: Path) -> None:
         await until(app, pilot, "live")
         await press(pilot, "c")
         await until(app, pilot, row("continuous"))
+        await until(app, pilot, "· 2 steps")
         assert len(app.session.runs) == 1 and app.session.fact.steps == (1, 2)
 
     watch(tmp_path / "prof.jsonl", script)
