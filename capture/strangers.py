@@ -31,7 +31,6 @@ _MAGIC: Final = (
     (b"\x80\x04", "is a Python pickle, which is never opened because it can run code", "save the profile as JSON"),
     (b"NSYS", "is an Nsight Systems report", "export it: nsys export --type sqlite FILE.nsys-rep"),
     (b"NVR\x00", "is an Nsight Compute report", "export it: ncu --import FILE.ncu-rep --csv --page details > FILE.csv"),
-    (b"SQLite format 3\x00", "is a SQLite database, but not an Nsight Systems export", "export a report with: nsys export --type sqlite FILE.nsys-rep"),
 )  # fmt: skip
 
 _TEXTS: Final = (
