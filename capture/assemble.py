@@ -29,7 +29,7 @@ from capture.lines import (
 from capture.plan import Plan, columns_frame, flat_frame, planned_rows, rows_frame, track_of
 from capture.run import DTYPES, Run, build, clean_meta, tidy
 
-BATCH: Final = 1 << 19  # events that wait as lines before they become a frame
+BATCH: Final = 1 << 18  # events that wait as lines before they become a frame
 _SAME_CLOCK_NS: Final = 1_000_000
 _NOBODY: Final = frozenset(("counter", "memory", "mark"))  # kinds that a writer's total leaves out
 _BOM: Final = b"\xef\xbb\xbf"

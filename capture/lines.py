@@ -82,8 +82,12 @@ class ColumnsLine(Sealed, kw_only=True, gc=False):
     @property
     def even(self) -> bool:
         """Whether its columns are of one length."""
-        others = (self.dur, self.dt, self.count)
-        return all(len(column) == len(self.op) for column in others if column is not None)
+        size = len(self.op)
+        return (
+            len(self.dur) == size
+            and (self.dt is None or len(self.dt) == size)
+            and (self.count is None or len(self.count) == size)
+        )
 
 
 class RowsLine(Sealed, kw_only=True, gc=False):
