@@ -44,11 +44,20 @@ def main(folder: Path, storms: int) -> None:
             pid = os.fork()
             if pid == 0:
                 write_for_ever(folder / f"{n}.jsonl")
-            doomed[pid] = time.monotonic() + rng.uniform(0.02, 0.6)
-        for pid, when in sorted(doomed.items(), key=lambda item: item[1]):
+            doomed[pid] = n
+        began = {pid: begun(folder / f"{n}.jsonl.acks") for pid, n in doomed.items()}
+        ends = {pid: at + rng.uniform(0.0, 0.6) for pid, at in began.items()}
+        for pid, when in sorted(ends.items(), key=lambda item: item[1]):
             time.sleep(max(0, when - time.monotonic()))
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
+
+
+def begun(acks: Path) -> float:
+    """When a writer's first step was acknowledged."""
+    while not acks.exists() or acks.stat().st_size < ACK.size:
+        time.sleep(0.001)
+    return time.monotonic()
 
 
 if __name__ == "__main__":

