@@ -100,7 +100,7 @@ def parser() -> argparse.ArgumentParser:
         help="tokens to decode; 0: until the end token or the context's end",
     )
     add("--context", type=natural, default=0, help="start behind so many made-up positions")
-    add("--capacity", type=natural, default=0, help="positions to make room for; 0: as needed, 4096 at most")
+    add("--capacity", type=natural, default=0, help="positions to make room for; 0: as needed")
     add("--batch", type=positive, default=1, help="sequences at once")
     add("--tokens-per-report", type=positive, default=1, help="decode steps that are reported as one")
     add("--temperature", type=float, default=0.0)

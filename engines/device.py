@@ -139,7 +139,21 @@ class OnDevice:
 
 
 def runner(ops: Sequence[Op], planned: tuple[Row, ...], device: torch.device, mode: str) -> Runner:
-    return OnHost(ops) if device.type == "cpu" else OnDevice(ops, planned, device, mode)
+    """Of the processor, of an accelerator, or of one without timed events: there every op is waited for."""
+    if device.type == "cpu":
+        return OnHost(ops)
+    try:
+        return OnDevice(ops, planned, device, mode)
+    except (RuntimeError, NotImplementedError):
+        return OnHost([_awaited(op) for op in ops])
+
+
+def _awaited(op: Op) -> Op:
+    def awaited() -> None:
+        op()
+        torch.accelerator.synchronize()
+
+    return awaited
 
 
 Part = tuple[Row, list[tuple[str, Op]]]

@@ -1,6 +1,8 @@
 """Tokens a second of the bundled engine at batch 1, beside transformers and the machine's own reading speed.
 
-    python -m tests.bench.decode [MODEL …] [--steps 16] [--rounds 3] [--no-peer]
+    python -m tests.bench.decode [MODEL …] [--steps 16] [--rounds 3] [--no-peer] [--busy]
+
+On a machine that others use, --busy runs one thread and counts processor seconds.
 
 Real shapes, random weights. The peers take turns within a round; every figure is a median, every ratio is
 of figures of the same run. The capture is priced by taking turns step by step: bare, spans, spans and file.
@@ -38,7 +40,11 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--no-peer", action="store_true")
+    parser.add_argument("--busy", action="store_true")
     args = parser.parse_args()
+    if args.busy:
+        torch.set_num_threads(1)
+        time.perf_counter = time.process_time
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")
     for name in args.models:
         with torch.inference_mode():

@@ -114,3 +114,19 @@ def test_kernels_of_a_window_belong_to_the_row_that_launched_them(runner: OnDevi
 def test_a_mode_that_does_not_exist_changes_nothing(runner: OnDevice) -> None:
     assert runner.mode("nonsense") == "there is no mode nonsense; there are spans, windows, continuous"
     assert runner.mode("spans") == "capture mode spans"
+
+
+def test_a_device_without_timed_events_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_events(device: str, enable_timing: bool) -> None:
+        raise RuntimeError("no timed events here")
+
+    done: list[str] = []
+    monkeypatch.setattr(torch, "Event", no_events)
+    monkeypatch.setattr(torch.accelerator, "synchronize", lambda: done.append("wait"))
+    spec = tiny.SPECS["qwen2"]
+    rows = tiny.decoder(spec, tiny.weights(spec)).rows()[:2]
+    made = device_module.runner([lambda: done.append("op")] * 2, rows, torch.device("mps"), "spans")
+    ticks = Ticks(0)
+    made.run(ticks)
+    assert done == ["op", "wait", "op", "wait"] and len(ticks.durations) == 2
+    assert made.rows(rows) == rows
