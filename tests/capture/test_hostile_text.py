@@ -23,7 +23,7 @@ SUMS_US = {  # by hand, from the bytes of the files; a duration without a unit i
 @pytest.mark.parametrize(("name", "expect"), TEXTS)
 def test_each_does_what_is_expected(name: str, expect: str, tmp_path: Path) -> None:
     path = made(tmp_path) if name == "longline.txt" else shared(f"samples/hostile/{name}")
-    start = time.monotonic()
+    start = time.process_time()
     if expect == "refuse":
         with pytest.raises(UnreadableError) as refused:
             load(path, cache=False)
@@ -35,7 +35,7 @@ def test_each_does_what_is_expected(name: str, expect: str, tmp_path: Path) -> N
         assert total == SUMS_US[name] * 1000
         names = run.events["name"].cast(pl.String).to_list()
         assert all(text.isprintable() for text in names)
-    assert time.monotonic() - start < 2
+    assert time.process_time() - start < 2
 
 
 def made(folder: Path) -> Path:
