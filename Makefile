@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := test
-.PHONY: live test check bench clean
+.PHONY: live test check bench kernels clean
 
 $(VENV)/.ok-live: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -29,6 +29,9 @@ test: check  ## everything that must hold
 
 bench: $(VENV)/.ok-dev  ## measured ratios, beside the peers
 	$(BIN)/python -m tests.bench
+
+kernels: $(VENV)/.ok-dev  ## registers, spills and load widths of every kernel on four GPUs
+	$(BIN)/python -m engines.kernels.compile
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,92 @@
+"""Norm of a product, its addition to the residual stream, and the next norm, in one pass over a row.
+
+With `post`: stream + norm(x)·post, as Gemma does it; without: stream + x. Norm weights carry their
+offset. `x` may come as the partial sums of a split product, which are added first.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch.nn import functional
+
+from engines.kernels.launch import Case, Work, power_of_two, size, told
+
+
+def reference(
+    x: torch.Tensor, weight: torch.Tensor, eps: float, *,
+    stream: torch.Tensor | None = None, post: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    """The normed row and the new stream, both in fp32."""
+    wide = x.float()
+    if post is not None:
+        wide = functional.rms_norm(wide, post.shape, post.float(), eps)
+    if stream is not None:
+        wide = wide + stream.float()
+    return functional.rms_norm(wide, weight.shape, weight.float(), eps), wide
+
+
+def work(a: Mapping[str, Any]) -> Work:
+    norms = 2 if a["POST"] else 1
+    rows = a["out"].shape[0]
+    flops = rows * a["WIDTH"] * (4 * norms + a["PARTS"])
+    return flops, size(a["x"]) + size(a["out"]) + size(a["weight"]) * norms + 2 * size(a["stream"])
+
+
+@triton.jit(launch_metadata=told(32, work))
+def add_rmsnorm_kernel(
+    x, stream, post, weight, out, rows, eps,
+    WIDTH: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, ADD: tl.constexpr, POST: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0)
+    at = tl.arange(0, BLOCK)
+    inside = at < WIDTH
+    value = tl.zeros([BLOCK], tl.float32)
+    for part in tl.static_range(PARTS):
+        value += tl.load(x + (part * rows + row) * WIDTH + at, mask=inside, other=0.0).to(tl.float32)
+    if POST:
+        scale = tl.rsqrt(tl.sum(value * value, 0) / WIDTH + eps)
+        value = value * scale * tl.load(post + at, mask=inside, other=0.0).to(tl.float32)
+    if ADD:
+        place = stream + row * WIDTH + at
+        value += tl.load(place, mask=inside, other=0.0).to(tl.float32)
+        tl.store(place, value.to(stream.dtype.element_ty), mask=inside)
+    scale = tl.rsqrt(tl.sum(value * value, 0) / WIDTH + eps)
+    normed = value * scale * tl.load(weight + at, mask=inside, other=0.0).to(tl.float32)
+    tl.store(out + row * WIDTH + at, normed.to(out.dtype.element_ty), mask=inside)
+
+
+def add_rmsnorm(
+    x: torch.Tensor, weight: torch.Tensor, eps: float, out: torch.Tensor, *,
+    stream: torch.Tensor | None = None, post: torch.Tensor | None = None,
+) -> None:  # fmt: skip
+    """The normed rows to `out`, the sum to `stream`; x is [rows, width] or partial sums of it, [parts, …]."""
+    rows, width = out.shape
+    add_rmsnorm_kernel[(rows,)](
+        x, stream, post, weight, out, rows, eps,
+        WIDTH=width, BLOCK=power_of_two(width), PARTS=x.numel() // out.numel(),
+        ADD=stream is not None, POST=post is not None, num_warps=_warps(width),
+    )  # fmt: skip
+
+
+def _warps(width: int) -> int:
+    return 4 if width <= 2048 else 8
+
+
+def cases() -> Iterator[Case]:
+    for label, width, parts, post in (
+        ("plain", 1152, 1, False), ("gemma-3-1b", 1152, 1, True), ("gemma-3-1b split", 1152, 4, True),
+        ("llama-3.2-1b", 2048, 1, False), ("wide", 4096, 1, False),
+    ):  # fmt: skip
+        add = label != "plain"
+        yield Case(
+            label, add_rmsnorm_kernel,
+            {
+                "x": "*fp32" if parts > 1 else "*bf16", "stream": "*fp32", "post": "*fp32", "weight": "*fp32",
+                "out": "*bf16", "rows": "i32", "eps": "fp32",
+            },
+            {"WIDTH": width, "BLOCK": power_of_two(width), "PARTS": parts, "ADD": add, "POST": post},
+            _warps(width), wide=1,
+        )  # fmt: skip

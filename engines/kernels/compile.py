@@ -1,0 +1,157 @@
+"""Compiles every kernel for GPUs that need not be here, and tells what the machine code is like.
+
+`python -m engines.kernels.compile [--only NAME] [--target NAME] [--first]` prints a table; it fails on
+spills, on too much shared memory, and on narrow loads where wide ones are promised.
+"""
+
+import argparse
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from engines.kernels import KERNELS, load
+from engines.kernels.launch import Case
+
+ALIGNED: Final = [["tt.divisibility", 16]]
+DUMP: Final = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+
+
+@dataclass(frozen=True)
+class Target:
+    """A GPU, and the shared memory that one of its blocks may take."""
+
+    name: str
+    gpu: GPUTarget
+    shared: int
+
+
+TARGETS: Final = (
+    Target("sm_80", GPUTarget("cuda", 80, 32), 163 << 10),
+    Target("sm_90", GPUTarget("cuda", 90, 32), 227 << 10),
+    Target("sm_100", GPUTarget("cuda", 100, 32), 227 << 10),
+    Target("gfx942", GPUTarget("hip", "gfx942", 64), 64 << 10),
+)
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What the compiler made of a case on a target."""
+
+    registers: int
+    shared: int
+    spilled: int  # bytes of a thread's own memory: spilled registers, or arrays that got none
+    narrow: int  # loads marked as read once that are below 16 bytes; where the target shows the mark
+    wide: int  # loads of 16 bytes from global memory
+    loads: int  # all loads from global memory
+
+    def faults(self, case: Case, target: Target) -> list[str]:
+        found = []
+        if self.spilled:
+            found.append(f"spills {self.spilled} bytes")
+        if self.shared > target.shared:
+            found.append(f"shared memory beyond {target.shared}")
+        if self.narrow:
+            found.append(f"{self.narrow} narrow loads of weights")
+        if self.wide < case.wide:
+            found.append(f"fewer than {case.wide} wide loads")
+        return found
+
+
+def compiled(case: Case, target: Target) -> Compiled:
+    made = triton.compile(
+        _source(case), target=target.gpu, options={"num_warps": case.warps, "num_stages": case.stages}
+    )
+    if target.gpu.backend == "hip":
+        return _amd(made.asm["amdgcn"], made.metadata.shared)
+    return _nvidia(made.asm["cubin"], made.asm["ptx"], made.metadata.shared)
+
+
+def _source(case: Case) -> ASTSource:
+    names = case.kernel.arg_names
+    signature = {n: "constexpr" if n in case.constants else case.types[n] for n in names}
+    attrs = {(i,): ALIGNED for i, n in enumerate(names) if signature[n].startswith("*")}
+    return ASTSource(fn=case.kernel, signature=signature, constexprs=dict(case.constants), attrs=attrs)
+
+
+def _nvidia(cubin: bytes, ptx: str, shared: int) -> Compiled:
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        usage, sass = (_dumped(option, file.name) for option in ("--dump-resource-usage", "--dump-sass"))
+    used = {key: int(n) for key, n in re.findall(r"(REG|STACK|LOCAL):(\d+)", usage)}
+    loads = re.findall(r"\b(?:LDG|LDGSTS)\.[\w.]+", sass)
+    wide = sum(".128" in load for load in loads)
+    once = re.findall(r"ld\.global\.L1::evict_first\.[\w.:]+", ptx)
+    narrow = sum(".v4.b32" not in load for load in once)
+    return Compiled(used["REG"], shared, used["STACK"] + used["LOCAL"], narrow, wide, len(loads))
+
+
+def _dumped(option: str, file: str) -> str:
+    return subprocess.run([str(DUMP), option, file], capture_output=True, text=True, check=True).stdout
+
+
+def _amd(assembly: str, shared: int) -> Compiled:
+    stated = dict(
+        re.findall(r"\.(vgpr_count|private_segment_fixed_size|vgpr_spill_count):\s+(\d+)", assembly)
+    )
+    loads = re.findall(r"\b(?:global|buffer)_load_\w+", assembly)
+    wide = sum(load.endswith("dwordx4") for load in loads)
+    spilled = int(stated["private_segment_fixed_size"]) + 4 * int(stated["vgpr_spill_count"])
+    return Compiled(int(stated["vgpr_count"]), shared, spilled, 0, wide, len(loads))
+
+
+def cases(names: Sequence[str], *, first: bool) -> Iterator[tuple[str, Case]]:
+    """Every case of these kernels, or the first of each."""
+    for name in names:
+        found: list[Case] = list(load(name).cases())
+        yield from ((name, case) for case in (found[:1] if first else found))
+
+
+HEAD: Final = (
+    f"{'kernel':20}{'case':34}{'target':8}{'warps':>6}{'regs':>6}{'shared':>8}{'spill':>7}{'wide/loads':>12}"
+)
+
+
+def report(names: Sequence[str], targets: Sequence[Target], *, first: bool) -> int:
+    """Prints the table and gives the number of lines that break a promise."""
+    broken = 0
+    print(HEAD)
+    for name, case in cases(names, first=first):
+        for target in targets:
+            made = compiled(case, target)
+            faults = made.faults(case, target)
+            broken += bool(faults)
+            print(_line(name, case, target, made) + "".join(f"  ! {fault}" for fault in faults), flush=True)
+    return broken
+
+
+def _line(name: str, case: Case, target: Target, made: Compiled) -> str:
+    cells: tuple[Any, ...] = (case.warps, made.registers, made.shared, made.spilled)
+    numbers = "".join(f"{n:>{w}}" for n, w in zip(cells, (6, 6, 8, 7), strict=True))
+    return f"{name:20}{case.label:34}{target.name:8}{numbers}{f'{made.wide}/{made.loads}':>12}"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m engines.kernels.compile", description=__doc__)
+    parser.add_argument("--only", action="append", choices=KERNELS, help="this kernel, may be repeated")
+    parser.add_argument("--target", action="append", choices=[t.name for t in TARGETS])
+    parser.add_argument("--first", action="store_true", help="the first case of each kernel")
+    asked = parser.parse_args(argv)
+    targets = [t for t in TARGETS if not asked.target or t.name in asked.target]
+    broken = report(asked.only or KERNELS, targets, first=asked.first)
+    if broken:
+        print(f"{broken} broken promises", file=sys.stderr)
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,118 @@
+"""A row times a matrix, as qkv, o, down and the head need it: memory's speed is the only goal.
+
+Programs of several rows of one matrix block stand beside each other, so that the block is read from
+memory once. Where a matrix has few rows, each is split among programs; their partial sums are added by
+whoever reads them (add_rmsnorm does) or by `merge`, in a fixed order.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import torch
+import triton
+import triton.language as tl
+
+from engines.kernels.launch import Case, Tile, Work, chosen, parts, size, told
+
+TABLE: Final = (  # rows of the matrix up to
+    (1024, Tile(4, 512, 4, split=4)),
+    (4096, Tile(4, 512, 4, split=2)),
+    (32768, Tile(8, 512, 4)),
+    (1 << 31, Tile(16, 512, 8)),
+)
+
+
+def reference(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    product = x.float() @ weight.float().T
+    return product if bias is None else product + bias.float()
+
+
+def work(a: Mapping[str, Any]) -> Work:
+    flops = 2 * a["ROWS"] * a["N"] * a["K"]
+    return flops, size(a["weight"]) + size(a["x"]) + size(a["out"]) + size(a["bias"])
+
+
+@triton.jit(launch_metadata=told(32, work))
+def gemv_kernel(
+    x, weight, bias, out,
+    N: tl.constexpr, K: tl.constexpr, ROWS: tl.constexpr, BIAS: tl.constexpr, SPLIT: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0) % ROWS
+    n = tl.program_id(0) // ROWS * BLOCK_N + tl.arange(0, BLOCK_N)
+    part = tl.program_id(1)
+    line = weight + n[:, None].to(tl.int64) * K
+    total = tl.zeros([BLOCK_N, BLOCK_K], tl.float32)
+    for start in range(part * BLOCK_K, K, SPLIT * BLOCK_K):
+        k = start + tl.arange(0, BLOCK_K)
+        mine = (n < N)[:, None] & (k < K)[None, :]
+        w = tl.load(line + k[None, :], mask=mine, other=0.0, eviction_policy="evict_first")
+        value = tl.load(x + row * K + k, mask=k < K, other=0.0, eviction_policy="evict_last")
+        total += w.to(tl.float32) * value.to(tl.float32)[None, :]
+    product = tl.sum(total, 1)
+    if BIAS:
+        product += tl.load(bias + n, mask=n < tl.where(part == 0, N, 0), other=0.0).to(tl.float32)
+    tl.store(out + (part * ROWS + row) * N + n, product.to(out.dtype.element_ty), mask=n < N)
+
+
+def gemv(
+    x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, *,
+    bias: torch.Tensor | None = None, tile: Tile | None = None,
+) -> None:  # fmt: skip
+    """x [rows, k] times weight [n, k] into out [rows, n], or into partial sums [split, rows, n]."""
+    (n, k), rows = weight.shape, x.shape[0]
+    tile = tile or chosen(TABLE, n)
+    split = out.shape[0] if out.dim() == 3 else 1
+    gemv_kernel[(rows * parts(n, tile.rows), split)](
+        x, weight, bias, out, N=n, K=k, ROWS=rows, BIAS=bias is not None, SPLIT=split,
+        BLOCK_N=tile.rows, BLOCK_K=tile.columns, num_warps=tile.warps,
+    )  # fmt: skip
+
+
+def split_of(n: int) -> int:
+    """Among how many programs a row of a matrix of so many rows is split."""
+    return chosen(TABLE, n).split
+
+
+def merge_work(a: Mapping[str, Any]) -> Work:
+    return a["partial"].numel(), size(a["partial"]) + size(a["out"])
+
+
+@triton.jit(launch_metadata=told(32, merge_work))
+def merge_kernel(partial, out, COUNT: tl.constexpr, SPLIT: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.zeros([BLOCK], tl.float32)
+    for part in tl.static_range(SPLIT):
+        total += tl.load(partial + part * COUNT + at, mask=at < COUNT, other=0.0)
+    tl.store(out + at, total.to(out.dtype.element_ty), mask=at < COUNT)
+
+
+def merge(partial: torch.Tensor, out: torch.Tensor) -> None:
+    """The sum of partial sums [split, …]."""
+    merge_kernel[(parts(out.numel(), 512),)](
+        partial, out, COUNT=out.numel(), SPLIT=partial.shape[0], BLOCK=512, num_warps=4
+    )
+
+
+SHAPES: Final = (  # label, rows, columns, bias
+    ("gemma-3-1b qkv", 1536, 1152, False), ("gemma-3-1b o", 1152, 1024, False),
+    ("gemma-3-1b down", 1152, 6912, False), ("gemma-3-1b lm_head", 262144, 1152, False),
+    ("qwen2.5-0.5b qkv", 1152, 896, True), ("llama-3.2-1b down", 2048, 8192, False),
+    ("smollm2-135m down", 576, 1536, False),
+)  # fmt: skip
+
+
+def cases() -> Iterator[Case]:
+    for label, n, k, bias in SHAPES:
+        tile = chosen(TABLE, n)
+        out = "*fp32" if tile.split > 1 else "*bf16"
+        yield Case(
+            label, gemv_kernel, {"x": "*bf16", "weight": "*bf16", "bias": "*fp32", "out": out},
+            {"N": n, "K": k, "ROWS": 1, "BIAS": bias, "SPLIT": tile.split,
+             "BLOCK_N": tile.rows, "BLOCK_K": tile.columns},
+            tile.warps, wide=1,
+        )  # fmt: skip
+    yield Case(
+        "merge", merge_kernel, {"partial": "*fp32", "out": "*bf16"},
+        {"COUNT": 1152, "SPLIT": 4, "BLOCK": 512}, 4, wide=1,
+    )  # fmt: skip

@@ -1,0 +1,125 @@
+"""Norm and rotation of the query and key heads, and the append to the cache, one program a head.
+
+The position is read from the device, so that a captured graph can be replayed as it is. A cache of
+`room` positions is a ring: position p lies in slot p mod room.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch.nn import functional
+
+from engines.kernels.launch import Case, Work, power_of_two, size, told
+
+
+class Tables(NamedTuple):
+    """Cosine and sine of every position, [positions, head_dim / 2] in fp32."""
+
+    cos: torch.Tensor
+    sin: torch.Tensor
+
+
+def reference(
+    qkv: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, position: torch.Tensor, tables: Tables,
+    weight: torch.Tensor | None = None, eps: float = 1e-6,
+) -> torch.Tensor:  # fmt: skip
+    """The turned queries [batch, heads, head_dim]; the caches are written in place.
+
+    qkv is [batch, heads + 2·kv_heads, head_dim], weight [heads + kv_heads, head_dim].
+    """
+    kv_heads, room = keys.shape[1:3]
+    turned = qkv[:, : qkv.shape[1] - kv_heads].float()
+    if weight is not None:
+        turned = functional.rms_norm(turned, turned.shape[-1:], None, eps) * weight.float()
+    cos, sin = (table[position.long()][:, None] for table in tables)
+    low, high = turned.chunk(2, -1)
+    turned = torch.cat((low * cos - high * sin, high * cos + low * sin), -1)
+    for sequence, at in enumerate(position.tolist()):
+        keys[sequence, :, at % room] = turned[sequence, -kv_heads:].to(keys.dtype)
+        values[sequence, :, at % room] = qkv[sequence, -kv_heads:].to(values.dtype)
+    return turned[:, :-kv_heads]
+
+
+def work(a: Mapping[str, Any]) -> Work:
+    batch = a["position"].shape[0]
+    flops = batch * (a["HEADS"] + a["KV_HEADS"]) * a["DIM"] * (7 if a["NORM"] else 3)
+    appended = 2 * batch * a["KV_HEADS"] * a["DIM"] * a["keys"].element_size()
+    return flops, size(a["qkv"]) + size(a["out"]) + appended
+
+
+@triton.jit(launch_metadata=told(32, work))
+def qknorm_rope_append_kernel(
+    qkv, out, keys, values, weight, cos, sin, position, table_stride, eps,
+    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, ROOM: tl.constexpr,
+    NORM: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    batch = tl.program_id(0)
+    head = tl.program_id(1)
+    HALF: tl.constexpr = DIM // 2
+    at = tl.arange(0, BLOCK)
+    inside = at < HALF
+    source = qkv + (batch * (HEADS + 2 * KV_HEADS) + head) * DIM + at
+    low = tl.load(source, mask=inside, other=0.0).to(tl.float32)
+    high = tl.load(source + HALF, mask=inside, other=0.0).to(tl.float32)
+    now = tl.load(position + batch)
+    if head < HEADS + KV_HEADS:
+        if NORM:
+            scale = tl.rsqrt((tl.sum(low * low, 0) + tl.sum(high * high, 0)) / DIM + eps)
+            low *= scale * tl.load(weight + head * DIM + at, mask=inside, other=0.0).to(tl.float32)
+            high *= scale * tl.load(weight + head * DIM + HALF + at, mask=inside, other=0.0).to(tl.float32)
+        c = tl.load(cos + now * table_stride + at, mask=inside, other=0.0)
+        s = tl.load(sin + now * table_stride + at, mask=inside, other=0.0)
+        turned_low = low * c - high * s
+        turned_high = high * c + low * s
+        low = turned_low
+        high = turned_high
+    slot = now % ROOM
+    if head < HEADS:
+        target = out + (batch * HEADS + head) * DIM + at
+        tl.store(target, low.to(out.dtype.element_ty), mask=inside)
+        tl.store(target + HALF, high.to(out.dtype.element_ty), mask=inside)
+    elif head < HEADS + KV_HEADS:
+        target = keys + ((batch * KV_HEADS + head - HEADS).to(tl.int64) * ROOM + slot) * DIM + at
+        tl.store(target, low.to(keys.dtype.element_ty), mask=inside)
+        tl.store(target + HALF, high.to(keys.dtype.element_ty), mask=inside)
+    else:
+        target = values + ((batch * KV_HEADS + head - HEADS - KV_HEADS).to(tl.int64) * ROOM + slot) * DIM + at
+        tl.store(target, low.to(values.dtype.element_ty), mask=inside)
+        tl.store(target + HALF, high.to(values.dtype.element_ty), mask=inside)
+
+
+def qknorm_rope_append(
+    qkv: torch.Tensor, out: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, position: torch.Tensor,
+    tables: Tables, weight: torch.Tensor | None = None, eps: float = 1e-6,
+) -> None:  # fmt: skip
+    """Writes turned queries to `out` and the new pair to the caches [batch, kv_heads, room, head_dim]."""
+    batch, heads, dim = out.shape
+    kv_heads, room = keys.shape[1:3]
+    qknorm_rope_append_kernel[(batch, heads + 2 * kv_heads)](
+        qkv, out, keys, values, weight, tables.cos, tables.sin, position, tables.cos.stride(0), eps,
+        HEADS=heads, KV_HEADS=kv_heads, DIM=dim, ROOM=room, NORM=weight is not None,
+        BLOCK=power_of_two(dim // 2), num_warps=1,
+    )  # fmt: skip
+
+
+SHAPES: Final = (  # label, heads, kv heads, head_dim, norm
+    ("gemma-3-1b", 4, 1, 256, True), ("llama-3.2-1b", 32, 8, 64, False),
+    ("qwen2.5-0.5b", 14, 2, 64, False), ("qwen3-0.6b", 16, 8, 128, True), ("head_dim 80", 32, 32, 80, False),
+)  # fmt: skip
+
+
+def cases() -> Iterator[Case]:
+    for label, heads, kv_heads, dim, norm in SHAPES:
+        yield Case(
+            label, qknorm_rope_append_kernel,
+            {
+                "qkv": "*bf16", "out": "*bf16", "keys": "*bf16", "values": "*bf16", "weight": "*fp32",
+                "cos": "*fp32", "sin": "*fp32", "position": "*i32", "table_stride": "i32", "eps": "fp32",
+            },
+            {"HEADS": heads, "KV_HEADS": kv_heads, "DIM": dim, "ROOM": 4096, "NORM": norm,
+             "BLOCK": power_of_two(dim // 2)},
+            1,
+        )  # fmt: skip

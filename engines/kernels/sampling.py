@@ -1,0 +1,283 @@
+"""The next token without a word to the host: greedy, by temperature, or from the likeliest few, in phases.
+
+Greedy and plain temperature take two phases: the best of each block of logits (with Gumbel noise, whose
+best is a draw from the softmax), then the best of those. Top-k and top-p take three: the likeliest of
+each block, the likeliest of groups of blocks, the cut and the draw. Up to 64 survive; a nucleus that
+needs more is cut to them, and counted in `cut`. The steps drawn so far are counted on the device.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+from engines.kernels.launch import Case, Work, parts, power_of_two, size, told
+
+BLOCK: Final = 1024
+KEPT: Final = 64
+GROUPED: Final = BLOCK // KEPT
+
+
+def nucleus(logits: torch.Tensor, temperature: float, top_k: int, top_p: float) -> torch.Tensor:
+    """The reference of the cut: the chance of every token once all but the likeliest are struck out."""
+    scaled = logits.double() / temperature
+    chances, order = scaled.sort(stable=True, descending=True)
+    chances = chances.softmax(-1) if not top_k else chances[..., :top_k].softmax(-1)
+    before = chances.cumsum(-1) - chances
+    chances = chances.masked_fill(before >= top_p, 0.0)
+    found = torch.zeros_like(scaled).scatter(-1, order[..., : chances.shape[-1]], chances)
+    return found / found.sum(-1, keepdim=True)
+
+
+def reference(
+    logits: torch.Tensor, generator: torch.Generator, temperature: float, top_k: int = 0, top_p: float = 1.0
+) -> torch.Tensor:
+    """One token of each row; temperature 0 takes the likeliest."""
+    if temperature == 0:
+        return logits.argmax(-1)
+    chances = nucleus(logits, temperature, top_k, top_p)
+    return torch.multinomial(chances, 1, generator=generator)[..., 0]
+
+
+def work(a: Mapping[str, Any]) -> Work:
+    return 2 * a["logits"].numel(), size(a["logits"])
+
+
+@triton.jit
+def gumbel(seed, step, row, at):
+    """Noise whose largest sum with log chances is a draw; another for every step, row and token."""
+    u = tl.rand(seed + step * 65537 + row, at)
+    return -tl.log(-tl.log(tl.maximum(u, 1e-10)))
+
+
+@triton.jit(launch_metadata=told(32, work))
+def best_of_block_kernel(
+    logits, best, index, inverse, seed, step,
+    VOCAB: tl.constexpr, BLOCKS: tl.constexpr, NOISE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(1)
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    place = logits + row.to(tl.int64) * VOCAB + at
+    value = tl.load(place, mask=at < VOCAB, other=float("-inf")).to(tl.float32)
+    if NOISE:
+        value = value * inverse + gumbel(seed, tl.load(step), row, at)
+    top, where = tl.max(value, 0, return_indices=True)
+    tl.store(best + row * BLOCKS + tl.program_id(0), top)
+    tl.store(index + row * BLOCKS + tl.program_id(0), tl.program_id(0) * BLOCK + where)
+
+
+def small_work(_: Mapping[str, Any]) -> Work:
+    return 0, 0
+
+
+@triton.jit(launch_metadata=told(32, small_work))
+def best_of_all_kernel(best, index, token, step, BLOCKS: tl.constexpr, PADDED: tl.constexpr):
+    row = tl.program_id(0)
+    at = tl.arange(0, PADDED)
+    value = tl.load(best + row * BLOCKS + at, mask=at < BLOCKS, other=float("-inf"))
+    _, where = tl.max(value, 0, return_indices=True)
+    tl.store(token + row, tl.load(index + row * BLOCKS + where).to(token.dtype.element_ty))
+    if row == 0:
+        tl.store(step, tl.load(step) + 1)
+
+
+@triton.jit
+def sort_key(value, at):
+    """A whole number that sorts as (value, earlier position) does, and holds both."""
+    bits = value.to(tl.int32, bitcast=True)
+    ordered = tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits).to(tl.int64)
+    return (ordered << 32) | (0x7FFFFFFF - at).to(tl.int64)
+
+
+@triton.jit
+def value_of(key):
+    ordered = (key >> 32).to(tl.int32)
+    return tl.where(ordered < 0, ordered ^ 0x7FFFFFFF, ordered).to(tl.float32, bitcast=True)
+
+
+@triton.jit(launch_metadata=told(32, work))
+def likeliest_of_block_kernel(
+    logits, keys, peak, mass, inverse,
+    VOCAB: tl.constexpr, BLOCKS: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    block = tl.program_id(0)
+    row = tl.program_id(1)
+    at = block * BLOCK + tl.arange(0, BLOCK)
+    place = logits + row.to(tl.int64) * VOCAB + at
+    value = tl.load(place, mask=at < VOCAB, other=float("-inf")).to(tl.float32) * inverse
+    top = tl.max(value, 0)
+    tl.store(peak + row * BLOCKS + block, top)
+    tl.store(mass + row * BLOCKS + block, tl.sum(tl.exp(value - top), 0))
+    kept = tl.topk(sort_key(value, at), KEPT)
+    tl.store(keys + (row * BLOCKS + block) * KEPT + tl.arange(0, KEPT), kept)
+
+
+@triton.jit(launch_metadata=told(32, small_work))
+def likeliest_of_group_kernel(
+    keys, fewer, COUNT: tl.constexpr, GROUPS: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr
+):
+    group = tl.program_id(0)
+    row = tl.program_id(1)
+    at = group * BLOCK + tl.arange(0, BLOCK)
+    found = tl.load(keys + row * COUNT + at, mask=at < COUNT, other=-(2**63))
+    tl.store(fewer + (row * GROUPS + group) * KEPT + tl.arange(0, KEPT), tl.topk(found, KEPT))
+
+
+@triton.jit(launch_metadata=told(32, small_work))
+def draw_kernel(
+    fewer, peak, mass, token, cut, step, seed, top_p,
+    VOCAB: tl.constexpr, BLOCKS: tl.constexpr, COUNT: tl.constexpr, KEPT: tl.constexpr, TOP_K: tl.constexpr,
+    PADDED: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0)
+    at = tl.arange(0, BLOCK)
+    found = tl.load(fewer + row * COUNT + at, mask=at < COUNT, other=-(2**63))
+    key = tl.topk(found, KEPT)
+    rank = tl.arange(0, KEPT)
+    value = value_of(key)
+    top = tl.max(value, 0)
+    limit = tl.minimum(TOP_K, VOCAB) if TOP_K > 0 else tl.minimum(KEPT, VOCAB)
+    chance = tl.where(rank < limit, tl.exp(value - top), 0.0)
+    if TOP_K > 0:
+        total = tl.sum(chance, 0)
+    else:
+        block = tl.arange(0, PADDED)
+        peaks = tl.load(peak + row * BLOCKS + block, mask=block < BLOCKS, other=float("-inf"))
+        masses = tl.load(mass + row * BLOCKS + block, mask=block < BLOCKS, other=0.0)
+        total = tl.sum(masses * tl.exp(peaks - top), 0)
+    chance = chance / total
+    before = tl.cumsum(chance, 0) - chance
+    token_of = 0x7FFFFFFF - (key & 0x7FFFFFFF).to(tl.int32)
+    noise = gumbel(seed, tl.load(step), row, token_of)
+    stays = (rank < limit) & (before < top_p)
+    _, chosen = tl.max(tl.where(stays, value - top + noise, float("-inf")), 0, return_indices=True)
+    drawn = tl.sum(tl.where(rank == chosen, token_of, 0), 0)
+    tl.store(token + row, drawn.to(token.dtype.element_ty))
+    if TOP_K == 0 and VOCAB > KEPT:
+        missed = tl.sum(chance, 0) < tl.minimum(top_p, 0.9999)
+        tl.store(cut + row, tl.load(cut + row) + missed.to(tl.int32))
+
+
+@triton.jit(launch_metadata=told(32, small_work))
+def count_kernel(step):
+    tl.store(step, tl.load(step) + 1)
+
+
+class Scratch(NamedTuple):
+    """What the phases hand on, and what stays on the device from step to step."""
+
+    best: torch.Tensor  # [rows, blocks]; the peak of a block
+    index: torch.Tensor
+    mass: torch.Tensor
+    keys: torch.Tensor  # [rows, blocks, 64]
+    fewer: torch.Tensor  # [rows, groups of blocks, 64]
+    step: torch.Tensor  # steps drawn so far
+    cut: torch.Tensor  # by row: draws whose nucleus was larger than what survives
+
+
+def scratch(rows: int, vocab: int, device: torch.device) -> Scratch:
+    blocks = parts(vocab, BLOCK)
+    whole = {"dtype": torch.int32, "device": device}
+    return Scratch(
+        torch.empty(rows, blocks, device=device), torch.empty(rows, blocks, **whole),
+        torch.empty(rows, blocks, device=device),
+        torch.empty(rows, blocks, KEPT, dtype=torch.int64, device=device),
+        torch.empty(rows, parts(blocks, GROUPED), KEPT, dtype=torch.int64, device=device),
+        torch.zeros(1, **whole), torch.zeros(rows, **whole),
+    )  # fmt: skip
+
+
+def supported(temperature: float, top_k: int, vocab: int) -> bool:
+    """Whether these kernels can do it: any nucleus, but no more than 64 by count, of a million logits."""
+    return temperature == 0 or (top_k <= KEPT and parts(vocab, BLOCK * GROUPED) <= GROUPED)
+
+
+def sample(
+    logits: torch.Tensor, token: torch.Tensor, between: Scratch, *,
+    temperature: float = 0.0, top_k: int = 0, top_p: float = 1.0, seed: int = 0,
+) -> None:  # fmt: skip
+    """A token for each row of logits [rows, vocab]; what changes from step to step is on the device."""
+    inverse = 1.0 / temperature if temperature else 1.0
+    if temperature and (top_k or top_p < 1):
+        return _from_few(logits, token, between, inverse, top_k, top_p, seed)
+    (rows, vocab), blocks = logits.shape, between.best.shape[1]
+    best_of_block_kernel[(blocks, rows)](
+        logits, between.best, between.index, inverse, seed, between.step,
+        VOCAB=vocab, BLOCKS=blocks, NOISE=temperature > 0, BLOCK=BLOCK, num_warps=4,
+    )  # fmt: skip
+    best_of_all_kernel[(rows,)](
+        between.best, between.index, token, between.step,
+        BLOCKS=blocks, PADDED=power_of_two(blocks), num_warps=4,
+    )  # fmt: skip
+    return None
+
+
+def _from_few(
+    logits: torch.Tensor,
+    token: torch.Tensor,
+    between: Scratch,
+    inverse: float,
+    top_k: int,
+    top_p: float,
+    seed: int,
+) -> None:
+    (rows, vocab), blocks, groups = logits.shape, between.best.shape[1], between.fewer.shape[1]
+    likeliest_of_block_kernel[(blocks, rows)](
+        logits, between.keys, between.best, between.mass, inverse,
+        VOCAB=vocab, BLOCKS=blocks, KEPT=KEPT, BLOCK=BLOCK, num_warps=4,
+    )  # fmt: skip
+    likeliest_of_group_kernel[(groups, rows)](
+        between.keys, between.fewer, COUNT=blocks * KEPT, GROUPS=groups, KEPT=KEPT, BLOCK=BLOCK, num_warps=4
+    )
+    draw_kernel[(rows,)](
+        between.fewer, between.best, between.mass, token, between.cut, between.step, seed, top_p,
+        VOCAB=vocab, BLOCKS=blocks, COUNT=groups * KEPT, KEPT=KEPT, TOP_K=top_k,
+        PADDED=power_of_two(blocks), BLOCK=max(KEPT, power_of_two(groups * KEPT)), num_warps=4,
+    )  # fmt: skip
+    count_kernel[(1,)](between.step, num_warps=1)
+
+
+VOCABULARIES: Final = (("gemma-3-1b", 262144), ("llama-3.2-1b", 128256), ("smollm2-135m", 49152))
+
+
+def cases() -> Iterator[Case]:
+    for label, vocab in VOCABULARIES:
+        blocks, groups = parts(vocab, BLOCK), parts(vocab, BLOCK * GROUPED)
+        size_of = {"VOCAB": vocab, "BLOCKS": blocks}
+        for noise in (False, True):
+            yield Case(
+                f"{label} {'Gumbel' if noise else 'greedy'}", best_of_block_kernel,
+                {"logits": "*fp32", "best": "*fp32", "index": "*i32", "inverse": "fp32", "seed": "i32",
+                 "step": "*i32"},
+                {**size_of, "NOISE": noise, "BLOCK": BLOCK}, 4, wide=1,
+            )  # fmt: skip
+        yield Case(
+            f"{label} best of all", best_of_all_kernel,
+            {"best": "*fp32", "index": "*i32", "token": "*i64", "step": "*i32"},
+            {"BLOCKS": blocks, "PADDED": power_of_two(blocks)}, 4,
+        )  # fmt: skip
+        yield Case(
+            f"{label} likeliest of block", likeliest_of_block_kernel,
+            {"logits": "*fp32", "keys": "*i64", "peak": "*fp32", "mass": "*fp32", "inverse": "fp32"},
+            {**size_of, "KEPT": KEPT, "BLOCK": BLOCK}, 4, wide=1,
+        )  # fmt: skip
+        yield Case(
+            f"{label} likeliest of group", likeliest_of_group_kernel, {"keys": "*i64", "fewer": "*i64"},
+            {"COUNT": blocks * KEPT, "GROUPS": groups, "KEPT": KEPT, "BLOCK": BLOCK}, 4, wide=1,
+        )  # fmt: skip
+        for top_k in (0, 40):
+            yield _draw_case(f"{label} draw top_k {top_k}", vocab, blocks, groups, top_k)
+
+
+def _draw_case(label: str, vocab: int, blocks: int, groups: int, top_k: int) -> Case:
+    types = {
+        "fewer": "*i64", "peak": "*fp32", "mass": "*fp32", "token": "*i64", "cut": "*i32", "step": "*i32",
+        "seed": "i32", "top_p": "fp32",
+    }  # fmt: skip
+    constants = {
+        "VOCAB": vocab, "BLOCKS": blocks, "COUNT": groups * KEPT, "KEPT": KEPT, "TOP_K": top_k,
+        "PADDED": power_of_two(blocks), "BLOCK": max(KEPT, power_of_two(groups * KEPT)),
+    }  # fmt: skip
+    return Case(label, draw_kernel, types, constants, 4)

@@ -1,0 +1,170 @@
+"""A row times a matrix of four-bit codes, and its gate-and-up variant; it is never unpacked in memory.
+
+MLC's packing: eight codes 0–14 in a 32-bit word, lowest bits first, a scale for each group of 32 codes;
+a weight is (code - 7) · scale. A group is four words, which is one 16-byte load of one thread.
+
+A code becomes a float without a conversion: its bits, where they lie, are the mantissa of a float
+whose last digit is worth 2^place; subtracting the same float made of a 7 leaves (code - 7)·2^place
+exactly, and the row is divided by 2^place beforehand.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import torch
+import triton
+import triton.language as tl
+from torch.nn import functional
+
+from engines.kernels.gate_up_act import activated
+from engines.kernels.launch import Case, Tile, Work, chosen, parts, size, told
+
+GROUP: Final = 32
+TABLE: Final = (  # rows of the matrix up to; columns in groups of 32
+    (1024, Tile(4, 32, 4, split=4)),
+    (4096, Tile(8, 32, 4, split=2)),
+    (1 << 31, Tile(8, 32, 4)),
+)
+GATE_UP_TABLE: Final = ((4096, Tile(4, 32, 4)), (1 << 31, Tile(8, 32, 4)))
+
+
+def unpacked(words: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    """The weights that the words stand for, in fp32."""
+    shifts = torch.arange(0, 32, 4, dtype=torch.int32, device=words.device)
+    codes = (words[..., None] >> shifts) & 0xF
+    grouped = codes.view(words.shape[0], -1, GROUP).float() - 7.0
+    return (grouped * scales.float()[..., None]).flatten(1)
+
+
+def reference(x: torch.Tensor, words: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    return x.float() @ unpacked(words, scales).T
+
+
+def gate_up_reference(
+    x: torch.Tensor, words: torch.Tensor, scales: torch.Tensor, *, gelu: bool
+) -> torch.Tensor:
+    gate, up = reference(x, words, scales).chunk(2, -1)
+    return (functional.gelu(gate, approximate="tanh") if gelu else functional.silu(gate)) * up
+
+
+def work(a: Mapping[str, Any]) -> Work:
+    rows_of_weights = a["words"].shape[0]
+    flops = 2 * a["ROWS"] * rows_of_weights * a["K"]
+    return flops, size(a["words"]) + size(a["scales"]) + size(a["x"]) + size(a["out"])
+
+
+@triton.jit
+def row_of_groups(x, g, K: tl.constexpr, BLOCK_G: tl.constexpr):
+    """A piece of the row as [groups, words, codes], each value divided by 2^place of its code."""
+    code = tl.arange(0, 8)
+    at = (g[:, None, None] * 4 + tl.arange(0, 4)[None, :, None]) * 8 + code[None, None, :]
+    value = tl.load(x + at, mask=(g < K // 32)[:, None, None], other=0.0, eviction_policy="evict_last")
+    halved = ((127 - code % 4 * 4) << 23).to(tl.float32, bitcast=True)
+    return value.to(tl.float32) * halved[None, None, :]
+
+
+@triton.jit
+def group_products(words, scales, n, g, row, N: tl.constexpr, K: tl.constexpr):
+    """The products of [rows, groups]: the sum over a group's 32 codes, times its scale."""
+    mine = (n < N)[:, None] & (g < K // 32)[None, :]
+    place = n[:, None].to(tl.int64) * (K // 32) + g[None, :]
+    at = place[:, :, None] * 4 + tl.arange(0, 4)[None, None, :]
+    word = tl.load(words + at, mask=mine[:, :, None], other=0, eviction_policy="evict_first")
+    scale = tl.load(scales + place, mask=mine, other=0.0)
+    code = tl.arange(0, 8)
+    field = (word[:, :, :, None] >> (code // 4 * 16)[None, None, None, :]) & (15 << (code % 4 * 4))
+    weight = (field | 0x4B000000).to(tl.float32, bitcast=True)
+    seven = ((7 << (code % 4 * 4)) | 0x4B000000).to(tl.float32, bitcast=True)
+    product = (weight - seven[None, None, None, :]) * row[None, :, :, :]
+    return tl.sum(tl.sum(product, 3), 2) * scale.to(tl.float32)
+
+
+@triton.jit(launch_metadata=told(32, work))
+def w4a16_gemv_kernel(
+    x, words, scales, out,
+    N: tl.constexpr, K: tl.constexpr, ROWS: tl.constexpr, SPLIT: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_G: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0) % ROWS
+    n = tl.program_id(0) // ROWS * BLOCK_N + tl.arange(0, BLOCK_N)
+    part = tl.program_id(1)
+    total = tl.zeros([BLOCK_N, BLOCK_G], tl.float32)
+    for start in range(part * BLOCK_G, K // 32, SPLIT * BLOCK_G):
+        g = start + tl.arange(0, BLOCK_G)
+        values = row_of_groups(x + row * K, g, K, BLOCK_G)
+        total += group_products(words, scales, n, g, values, N, K)
+    product = tl.sum(total, 1)
+    tl.store(out + (part * ROWS + row) * N + n, product.to(out.dtype.element_ty), mask=n < N)
+
+
+@triton.jit(launch_metadata=told(32, work))
+def w4a16_gate_up_kernel(
+    x, words, scales, out,
+    N: tl.constexpr, K: tl.constexpr, ROWS: tl.constexpr, GELU: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_G: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0) % ROWS
+    n = tl.program_id(0) // ROWS * BLOCK_N + tl.arange(0, BLOCK_N)
+    gate = tl.zeros([BLOCK_N, BLOCK_G], tl.float32)
+    up = tl.zeros([BLOCK_N, BLOCK_G], tl.float32)
+    for start in range(0, K // 32, BLOCK_G):
+        g = start + tl.arange(0, BLOCK_G)
+        values = row_of_groups(x + row * K, g, K, BLOCK_G)
+        gate += group_products(words, scales, n, g, values, N, K)
+        up += group_products(words + N * (K // 8), scales + N * (K // 32), n, g, values, N, K)
+    product = activated(tl.sum(gate, 1), GELU) * tl.sum(up, 1)
+    tl.store(out + row * N + n, product.to(out.dtype.element_ty), mask=n < N)
+
+
+def w4a16_gemv(
+    x: torch.Tensor, words: torch.Tensor, scales: torch.Tensor, out: torch.Tensor, tile: Tile | None = None
+) -> None:
+    """x [rows, k] times the packed [n, k/8] into out [rows, n], or into partial sums [split, rows, n]."""
+    rows, k, n = x.shape[0], x.shape[1], words.shape[0]
+    tile = tile or chosen(TABLE, n)
+    split = out.shape[0] if out.dim() == 3 else 1
+    w4a16_gemv_kernel[(rows * parts(n, tile.rows), split)](
+        x, words, scales, out, N=n, K=k, ROWS=rows, SPLIT=split,
+        BLOCK_N=tile.rows, BLOCK_G=tile.columns, num_warps=tile.warps,
+    )  # fmt: skip
+
+
+def w4a16_gate_up(
+    x: torch.Tensor, words: torch.Tensor, scales: torch.Tensor, out: torch.Tensor, *,
+    gelu: bool, tile: Tile | None = None,
+) -> None:  # fmt: skip
+    """x [rows, k] through the packed [2·n, k/8], gate above up, into out [rows, n]."""
+    (rows, k), n = x.shape, out.shape[1]
+    tile = tile or chosen(GATE_UP_TABLE, n)
+    w4a16_gate_up_kernel[(rows * parts(n, tile.rows),)](
+        x, words, scales, out, N=n, K=k, ROWS=rows, GELU=gelu,
+        BLOCK_N=tile.rows, BLOCK_G=tile.columns, num_warps=tile.warps,
+    )  # fmt: skip
+
+
+SHAPES: Final = (  # label, rows, columns, the dtype of row and scales
+    ("llama-3.2-1b o q4f16_1", 2048, 2048, "*fp16"), ("llama-3.2-1b o q4f32_1", 2048, 2048, "*fp32"),
+    ("gemma-3-1b o q4f16_1", 1152, 1024, "*fp16"), ("gemma-3-1b lm_head q4f16_1", 262144, 1152, "*fp16"),
+    ("smollm2-135m o q4f16_1", 576, 576, "*fp16"),
+)  # fmt: skip
+GATE_UP_SHAPES: Final = (
+    ("llama-3.2-1b gate_up q4f16_1", 8192, 2048, "*fp16"),
+    ("llama-3.2-1b gate_up q4f32_1", 8192, 2048, "*fp32"),
+    ("smollm2-135m gate_up q4f16_1", 1536, 576, "*fp16"),
+)  # fmt: skip
+
+
+def cases() -> Iterator[Case]:
+    for label, n, k, dtype in SHAPES:
+        tile = chosen(TABLE, n)
+        yield _case(label, w4a16_gemv_kernel, tile, dtype, {"N": n, "K": k, "SPLIT": tile.split}, 1)
+    for label, n, k, dtype in GATE_UP_SHAPES:
+        tile = chosen(GATE_UP_TABLE, n)
+        yield _case(label, w4a16_gate_up_kernel, tile, dtype, {"N": n, "K": k, "GELU": False}, 2)
+
+
+def _case(label: str, kernel: Any, tile: Tile, dtype: str, shape: dict[str, Any], wide: int) -> Case:
+    out = "*fp32" if shape.get("SPLIT", 1) > 1 else dtype
+    types = {"x": dtype, "words": "*i32", "scales": dtype, "out": out}
+    blocks = {"ROWS": 1, "BLOCK_N": tile.rows, "BLOCK_G": tile.columns}
+    return Case(label, kernel, types, {**shape, **blocks}, tile.warps, wide)

@@ -1,0 +1,113 @@
+"""The kernels without a GPU: their arithmetic under the interpreter, their machine code by compiling it."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from engines.kernels import KERNELS, available, load
+
+ROOT = Path(__file__).parents[3]
+needs_triton = pytest.mark.skipif(not available(), reason="triton is not installed here")
+
+
+def test_importing_the_folder_needs_no_triton() -> None:
+    code = "import sys, engines.kernels; print('triton' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_every_kernel_is_listed() -> None:
+    shared = {"launch", "compile"}
+    there = {p.stem for p in (ROOT / "engines/kernels").glob("*.py") if not p.stem.startswith("_")}
+    assert there - shared == set(KERNELS)
+
+
+@needs_triton
+@pytest.mark.parametrize("name", KERNELS)
+def test_every_kernel_has_a_reference_and_cases(name: str) -> None:
+    module = load(name)
+    assert callable(module.reference)
+    assert list(module.cases())
+
+
+@needs_triton
+def test_arithmetic_under_the_interpreter() -> None:
+    """In a process of its own: the interpreter is chosen before a kernel is defined."""
+    command = [
+        sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist",
+        "-o", "python_files=check_*.py", "-o", "addopts=", "tests/engines/kernels",
+    ]  # fmt: skip
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    assert " passed" in done.stdout and "skipped" not in done.stdout
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+
+
+@needs_triton
+@pytest.mark.parametrize("name", KERNELS)
+def test_machine_code_keeps_its_promises(name: str, cache: None) -> None:
+    """The first case of each kernel on one target of each maker; `make kernels` does all of them on all."""
+    from engines.kernels.compile import TARGETS, cases, compiled
+
+    for _, case in cases([name], first=True):
+        for target in TARGETS:
+            if target.name in ("sm_90", "gfx942"):
+                made = compiled(case, target)
+                assert made.faults(case, target) == []
+                assert made.registers > 8 and made.loads > 0
+
+
+@needs_triton
+def test_broken_promises_are_found(cache: None) -> None:
+    from engines.kernels.compile import TARGETS, compiled
+
+    sm_90 = TARGETS[1]
+    case = next(load("gemv").cases())
+    ragged = replace(case, constants={**case.constants, "K": 1151})
+    made = compiled(ragged, sm_90)
+    assert made.narrow > 0
+    assert any("narrow" in fault for fault in made.faults(ragged, sm_90))
+    greedy = replace(case, warps=1, constants={**case.constants, "BLOCK_N": 32, "BLOCK_K": 1024})
+    made = compiled(greedy, sm_90)
+    assert made.spilled > 0
+    assert any("spills" in fault for fault in made.faults(greedy, sm_90))
+    small = replace(sm_90, shared=16)
+    assert any("shared" in fault for fault in compiled(case, small).faults(case, small))
+
+
+@needs_triton
+def test_launches_state_their_work() -> None:
+    """For a row of the head of llama-3.2-1b: two flops a weight; what is stored is what is read."""
+    import torch
+
+    from engines.kernels.launch import told
+
+    with torch.device("meta"):
+        arguments = {
+            "x": torch.empty(1, 2048, dtype=torch.float16),
+            "out": torch.empty(1, 128256, dtype=torch.float16),
+            "words": torch.empty(128256, 256, dtype=torch.int32),
+            "scales": torch.empty(128256, 64, dtype=torch.float16), "ROWS": 1, "K": 2048,
+        }  # fmt: skip
+    stated = told(32, load("w4a16_gemv").work)(None, type("Made", (), {"name": "w4a16"}), arguments)
+    weights = 128256 * 2048
+    assert stated == {
+        "name": "w4a16",
+        "flops32": 2 * weights,
+        "bytes": weights * 4.5 / 8 + 2 * (2048 + 128256),
+    }
