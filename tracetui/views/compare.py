@@ -3,12 +3,19 @@
 from collections.abc import Sequence
 
 from capture.run import Run
-from tracetui.analysis.compare import FEWEST, axis, matrix, normalised, scaling
 from tracetui.look import Look
 from tracetui.views import Answer, View
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
+    from tracetui.analysis.compare import (  # numpy and scipy load with the first question
+        FEWEST,
+        axis,
+        matrix,
+        normalised,
+        scaling,
+    )
+
     found = matrix(runs, look)
     rows, notes = found.rows, [f"{len(runs)} runs; {found.rows.height} rows"]
     base = look.terms.baseline

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import polars as pl
 
 from capture.run import Run
-from tracetui.analysis.cycles import cycle_statistics, published
 from tracetui.look import Look
 from tracetui.views import Answer, View
 
@@ -17,6 +16,11 @@ COLUMNS = (
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
+    from tracetui.analysis.cycles import (  # numpy and scipy load with the first question
+        cycle_statistics,
+        published,
+    )
+
     stated = published(runs)
     table = stated if stated is not None else cycle_statistics(runs[0], runs[1])
     if table is None:

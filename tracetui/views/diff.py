@@ -1,13 +1,16 @@
 """Diff: two runs side by side, what changed and whether the evidence carries it."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from capture.run import Run
-from tracetui.analysis.diff import Diff, diff
 from tracetui.look import Look
 from tracetui.views import Answer, View
+
+if TYPE_CHECKING:
+    from tracetui.analysis.diff import Diff
 
 COLUMNS = (
     "name", "total_a_ns", "total_b_ns", "delta_ns", "change_pct", "verdict", "p_adjusted", "cliff", "count_a",
@@ -17,6 +20,8 @@ COLUMNS = (
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
+    from tracetui.analysis.diff import diff  # numpy and scipy load with the first question
+
     found = diff(runs[0], runs[1], look)
     rows = found.rows.with_columns(
         change_pct=pl.when(pl.col("total_a_ns") > 0).then(100 * pl.col("delta_ns") / pl.col("total_a_ns")),
@@ -29,7 +34,7 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
 _TIMES = ("median_a_ns", "median_b_ns", "median_delta_ns", "low_ns", "high_ns")
 
 
-def notes(a: Run, b: Run, found: Diff) -> tuple[str, ...]:
+def notes(a: Run, b: Run, found: "Diff") -> tuple[str, ...]:
     """Who is compared, whether that may be done, and how it was done."""
     told = [f"a is {a.name}, b is {b.name}; Δ is b − a"]
     if found.comparable.reasons:

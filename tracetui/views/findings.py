@@ -4,8 +4,6 @@ import textwrap
 from collections.abc import Sequence
 
 from capture.run import Run
-from tracetui.analysis.diff import diff
-from tracetui.analysis.findings import findings
 from tracetui.look import Look
 from tracetui.views import Answer, View, ink
 from tracetui.views.diff import notes
@@ -22,6 +20,9 @@ _STYLES = {
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
+    from tracetui.analysis.diff import diff  # numpy and scipy load with the first question
+    from tracetui.analysis.findings import findings
+
     found = diff(runs[0], runs[1], look)
     return Answer(findings(runs[0], runs[1], found, look), notes(runs[0], runs[1], found), ("row",))
 

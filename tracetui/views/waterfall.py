@@ -4,8 +4,6 @@ from collections.abc import Sequence
 
 from capture.run import Run
 from tracetui import units
-from tracetui.analysis.diff import diff
-from tracetui.analysis.waterfall import waterfall
 from tracetui.look import Look
 from tracetui.views import Answer, View, ink
 from tracetui.views.diff import notes
@@ -15,6 +13,9 @@ GROUPS = ("op", "layer", "phase", "category")
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
+    from tracetui.analysis.diff import diff  # numpy and scipy load with the first question
+    from tracetui.analysis.waterfall import waterfall
+
     a, b = runs[0], runs[1]
     found = diff(a, b, look)
     by = look.group if look.group in GROUPS else "category"
