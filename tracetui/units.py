@@ -47,7 +47,7 @@ def _scaled(value: float, scale: Sequence[tuple[float, str]], gap: str) -> str:
 _BY_SUFFIX: Final[tuple[tuple[str, Callable[[Any], str]], ...]] = (
     ("_ns", duration),
     ("_ns_per_1k", duration),
-    ("_bytes", size),
+    ("bytes", size),
     ("share", share),
     ("share_first", share),
     ("share_last", share),

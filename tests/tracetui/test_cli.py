@@ -136,5 +136,6 @@ def test_the_overview_tells_every_command() -> None:
 def test_doctor_says_what_a_file_cannot_answer() -> None:
     done = tracetui("doctor", PROFILE)
     assert "can answer: " in done.stdout
-    assert "cannot answer layers: no layer" in done.stdout
-    assert "record_function('layers.3')" in done.stdout
+    assert "cannot answer layers: it needs layer" in done.stdout
+    assert "cannot answer memory: it needs bytes and memory rows" in done.stdout
+    assert "record_function('layers.3')" in done.stdout and "profile_memory=True" in done.stdout

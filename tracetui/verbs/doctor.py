@@ -22,9 +22,9 @@ _CAPTURE_WITH: Final = {
     "context": "context lengths: a native recording (tracetui record), whose step rows carry them",
     "tokens": "tokens of each step: a native recording (tracetui record)",
     "shape": "operand shapes: torch.profiler with record_shapes=True",
-    "value": "counters: tracetui record, or nsys profile --gpu-metrics-devices=all",
-    "bytes": "memory: torch.profiler with profile_memory=True",
-    "path": "scopes: record_function or NVTX ranges, or torch.profiler with_stack=True",
+    "counter rows": "counters: tracetui record, or nsys profile --gpu-metrics-devices=all",
+    "memory rows": "memory: torch.profiler with profile_memory=True",
+    "path or t": "scopes: record_function or NVTX ranges, or torch.profiler with_stack=True",
     "dur": "durations: a profile with kernel times",
 }
 _PACKAGES: Final = (
@@ -65,7 +65,7 @@ def _answers(run: Run, asked: list[View]) -> Iterator[str]:
     yield "  can answer: " + ", ".join(v.name for v in asked if not gone[v])
     for v in asked:
         if gone[v]:
-            yield f"  cannot answer {v.name}: no {' and no '.join(gone[v])}"
+            yield f"  cannot answer {v.name}: it needs {' and '.join(gone[v])}"
     columns = dict.fromkeys(c for lacks in gone.values() for c in lacks)
     yield from (f"  next time, for {_CAPTURE_WITH[c]}" for c in columns if c in _CAPTURE_WITH)
 

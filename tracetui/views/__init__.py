@@ -104,7 +104,8 @@ def _word(need: str) -> str:
     if "|" in need:
         return " or ".join(map(_word, need.split("|")))
     sort, _, what = need.rpartition(":")
-    return {"table": f"a table of its own ({what})", "kind": f"{what} rows"}.get(sort, what)
+    table = "a table of its own" if what == "any" else f"the table of {what.replace('_', ' ')}"
+    return {"table": table, "kind": f"{what} rows"}.get(sort, what)
 
 
 def ask(view: View, runs: Sequence[Run], look: Look) -> Answer:

@@ -24,8 +24,7 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     run = runs[0]
     found = _sections(run, look)
     if not found:
-        note = "this source has neither metallic's event types nor the sections of its printed report"
-        return Answer(pl.DataFrame(), (note,), missing=("event_types",))
+        return Answer(pl.DataFrame(), ("nothing matches this filter",))
     lines = [*_head(run), *(ln for section in found for ln in _lines(section))]
     return Answer(
         pl.concat([_rows(section) for section in found]),
@@ -106,5 +105,6 @@ VIEW: Final = View(
     title="Sections",
     answer=answer,
     draw=draw,
+    needs=frozenset({"table:event_types|table:event type summary"}),
     columns=("label", "count", "total_ns", "mean_ns", "p95_ns", "section"),
 )
