@@ -89,8 +89,8 @@ def merge_kernel(partial, out, COUNT: tl.constexpr, SPLIT: tl.constexpr, BLOCK: 
 
 def merge(partial: torch.Tensor, out: torch.Tensor) -> None:
     """The sum of partial sums [split, …]."""
-    merge_kernel[(parts(out.numel(), 512),)](
-        partial, out, COUNT=out.numel(), SPLIT=partial.shape[0], BLOCK=512, num_warps=4
+    merge_kernel[(parts(out.numel(), 1024),)](
+        partial, out, COUNT=out.numel(), SPLIT=partial.shape[0], BLOCK=1024, num_warps=4
     )
 
 
@@ -114,5 +114,5 @@ def cases() -> Iterator[Case]:
         )  # fmt: skip
     yield Case(
         "merge", merge_kernel, {"partial": "*fp32", "out": "*bf16"},
-        {"COUNT": 1152, "SPLIT": 4, "BLOCK": 512}, 4, wide=1,
+        {"COUNT": 1152, "SPLIT": 4, "BLOCK": 1024}, 4, wide=1,
     )  # fmt: skip

@@ -54,6 +54,11 @@ def int8_gemv_kernel(
     tl.store(out + (part * ROWS + row) * N + n, product.to(out.dtype.element_ty), mask=n < N)
 
 
+def split_of(n: int) -> int:
+    """Among how many programs a row of a matrix of so many rows is split."""
+    return chosen(TABLE, n).split
+
+
 def int8_gemv(
     x: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, out: torch.Tensor, tile: Tile | None = None
 ) -> None:

@@ -21,11 +21,11 @@ from engines.kernels.launch import Case, Tile, Work, chosen, parts, size, told
 
 GROUP: Final = 32
 TABLE: Final = (  # rows of the matrix up to; columns in groups of 32
-    (1024, Tile(4, 32, 4, split=4)),
+    (1024, Tile(4, 32, 2, split=4)),
     (4096, Tile(8, 32, 4, split=2)),
     (1 << 31, Tile(8, 32, 4)),
 )
-GATE_UP_TABLE: Final = ((4096, Tile(4, 32, 4)), (1 << 31, Tile(8, 32, 4)))
+GATE_UP_TABLE: Final = ((4096, Tile(4, 32, 2)), (1 << 31, Tile(8, 32, 4)))
 
 
 def unpacked(words: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
@@ -114,6 +114,11 @@ def w4a16_gate_up_kernel(
         up += group_products(words + N * (K // 8), scales + N * (K // 32), n, g, values, N, K)
     product = activated(tl.sum(gate, 1), GELU) * tl.sum(up, 1)
     tl.store(out + row * N + n, product.to(out.dtype.element_ty), mask=n < N)
+
+
+def split_of(n: int) -> int:
+    """Among how many programs a row of a matrix of so many rows is split."""
+    return chosen(TABLE, n).split
 
 
 def w4a16_gemv(

@@ -1,0 +1,135 @@
+"""Four and eight bits, against the formats written down a second time in numpy."""
+
+import numpy as np
+import pytest
+import torch
+
+from engines import quant
+from engines.quant import FORMS, Form
+
+
+def weights(n: int, k: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(n * k)
+    spread = torch.rand(n, 1, generator=generator) * 0.1
+    return torch.randn(n, k, generator=generator) * spread
+
+
+def in_numpy(weight: np.ndarray, form: Form) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Codes as stored, scales and weights, one group after the other."""
+    n, k = weight.shape
+    scale_type = np.float32 if form.name == "q4f32_1" else np.float16
+    stored = np.zeros((n, k // 8), np.uint32) if form.bits == 4 else np.zeros((n, k), np.int8)
+    scales, meant = np.zeros((n, k // 32), scale_type), np.zeros((n, k), np.float32)
+    for row in range(n):
+        for group in range(k // 32):
+            values = weight[row, group * 32 : group * 32 + 32]
+            scale = scale_type(np.abs(values).max() / np.float32(form.top))
+            scales[row, group] = scale
+            for i, value in enumerate(values):
+                at = group * 32 + i
+                code = int(np.rint(value / np.float32(scale))) if scale else 0
+                code = max(-form.top, min(form.top, code))
+                meant[row, at] = np.float32(code) * np.float32(scale)
+                if form.bits == 4:
+                    stored[row, at // 8] |= np.uint32((code + 7) << 4 * (at % 8))
+                else:
+                    stored[row, at] = code
+    return stored, scales, meant
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_packing_by_the_letter(form: Form) -> None:
+    weight = weights(5, 96)
+    weight[2, 32:64] = 0.0
+    stored, scales, meant = in_numpy(weight.numpy(), form)
+    packed = quant.pack(weight, form)
+    assert packed.codes.numpy().view(stored.dtype).tolist() == stored.tolist()
+    assert packed.scales.numpy().tolist() == scales.tolist()
+    assert packed.unpacked().numpy().tolist() == meant.tolist()
+    assert (packed.rows, packed.columns) == (5, 96)
+
+
+def test_a_word_written_by_hand() -> None:
+    """-7…7 with a scale of 1: codes 0…14, the lowest bits first; the rest is 0, code 7."""
+    weight = torch.zeros(1, 32)
+    weight[0, :16] = torch.tensor([-7.0, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7, 0])
+    packed = quant.pack(weight, FORMS["q4f16_1"])
+    words = packed.codes.view(torch.uint32)[0].tolist()
+    assert words == [0x76543210, 0x7EDCBA98, 0x77777777, 0x77777777]
+    assert torch.equal(packed.unpacked(), weight)
+
+
+@pytest.mark.parametrize(("name", "bits"), [("q4f16_1", 4.5), ("q4f32_1", 5.0), ("q8_0", 8.5)])
+def test_bits_per_weight_are_what_is_stored(name: str, bits: float) -> None:
+    packed = quant.pack(weights(64, 256), FORMS[name])
+    assert FORMS[name].bits_per_weight == bits
+    assert packed.size * 8 / (64 * 256) == bits
+
+
+def test_code_15_never_appears() -> None:
+    packed = quant.pack(weights(128, 128), FORMS["q4f16_1"])
+    assert packed.signed().min() == -7
+    assert packed.signed().max() == 7
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_pieces_give_the_whole(form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
+    weight, heard = weights(200, 64), []
+    whole = quant.pack(weight, form)
+    monkeypatch.setattr(quant, "CHUNK", 64 * 64)
+    parts = quant.pack(weight, form, heard.append)
+    assert torch.equal(parts.codes, whole.codes)
+    assert torch.equal(parts.scales, whole.scales)
+    assert heard == [64 / 200, 128 / 200, 192 / 200, 1.0]
+    assert torch.equal(torch.cat([p.unpacked() for p in parts.chunks()]), whole.unpacked())
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_error_is_stated(form: Form) -> None:
+    weight = weights(70, 96)
+    packed = quant.pack(weight, form)
+    _, _, meant = in_numpy(weight.numpy(), form)
+    wide = weight.numpy().astype(np.float64)
+    wanted = np.linalg.norm(wide - meant) / np.linalg.norm(wide)
+    assert quant.error(weight, packed) == pytest.approx(wanted, rel=1e-9)
+    assert quant.error(torch.zeros(2, 32), quant.pack(torch.zeros(2, 32), form)) == 0.0
+
+
+def test_rows_that_are_not_whole_groups_are_refused() -> None:
+    with pytest.raises(ValueError, match="whole groups"):
+        quant.pack(torch.zeros(4, 33), FORMS["q8_0"])
+
+
+def test_embedding_takes_rows_alone() -> None:
+    packed = quant.pack(weights(40, 64), FORMS["q4f16_1"])
+    ids = torch.tensor([3, 39, 3])
+    assert torch.equal(quant.embedded(packed, ids), packed.unpacked()[ids])
+
+
+@pytest.mark.parametrize("rows", [1, 3, 9])
+@pytest.mark.parametrize(
+    ("name", "n", "tolerance"),
+    [("q4f32_1", 128, 1e-5), ("q4f16_1", 128, 8e-3), ("q4f16_1", 7, 1e-6), ("q8_0", 128, 2.5e-2)],
+)
+def test_products_of_the_processor(name: str, n: int, tolerance: float, rows: int) -> None:
+    """Against the exact product of what is stored, in double precision."""
+    packed, x = quant.pack(weights(n, 128), FORMS[name]), weights(rows, 128) * 50
+    multiplied = quant.matrix(packed)
+    product, wanted = multiplied(x), x.double() @ packed.unpacked().double().T
+    assert product.dtype == x.dtype
+    assert float((product - wanted).norm() / wanted.norm()) < tolerance
+    assert multiplied.computed
+
+
+def test_what_was_computed_is_said() -> None:
+    weight = weights(64, 64)
+    said = {name: quant.matrix(quant.pack(weight, form)).computed for name, form in FORMS.items()}
+    assert "bf16" in said["q4f16_1"]
+    assert "fp32" in said["q4f32_1"]
+    assert "each row" in said["q8_0"]
+
+
+def test_what_is_read_is_no_more_than_stored() -> None:
+    """Torch's own packing of four bits takes the same codes; its scales come in pairs."""
+    packed = quant.pack(weights(64, 256), FORMS["q4f16_1"])
+    assert quant.matrix(packed).size == 64 * 256 // 2 + 64 * 8 * 4
