@@ -21,9 +21,10 @@ PATIENCE: Final = 3.0  # seconds between asking an engine to end and ending it
 OUT: Final = "TRACETUI_OUT"
 
 
-def bundled(arguments: Sequence[str], out: Path) -> list[str]:
-    """The command line of the engine that comes with the explorer."""
-    return [sys.executable, "-m", "engines", "--out", str(out), "--die-with-parent", *arguments]
+def bundled(arguments: Sequence[str], out: Path, *, interactive: bool) -> list[str]:
+    """The command line of the engine that comes with the explorer; it may wait for further prompts."""
+    command = [sys.executable, "-m", "engines", "--out", str(out), "--die-with-parent", *arguments]
+    return [*command, "--interactive"] if interactive else command
 
 
 def surroundings(out: Path) -> dict[str, str]:

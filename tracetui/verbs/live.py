@@ -17,7 +17,7 @@ def run(args: Namespace) -> int:
     from tracetui.ui.app import run as show
 
     out = record.place(args)
-    engine = record.engine(args, out)
+    engine = record.engine(args, out, interactive=True)
     counters = record.counters(out, engine)
     try:
         code = show([str(out)], _shared.screen(args, follow=True, engine=engine))

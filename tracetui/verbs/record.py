@@ -39,6 +39,7 @@ def engine_options(parser: ArgumentParser) -> None:
     parser.add_argument("--top-p", type=float)
     parser.add_argument("--seed", type=int)
     parser.add_argument("--threads", type=int)
+    parser.add_argument("--path", choices=("granular", "fused"), help="rows as small as they come, or fused")
     parser.add_argument("--capture", choices=("spans", "windows", "continuous"))
     parser.add_argument("--slow", metavar="OP:FACTOR", help="slow one op down, to try the diff on")
     parser.add_argument("-o", "--output", metavar="FILE", help="where the recording goes")
@@ -47,11 +48,11 @@ def engine_options(parser: ArgumentParser) -> None:
     )
 
 
-def engine(args: Namespace, out: Path) -> Engine:
+def engine(args: Namespace, out: Path, *, interactive: bool = False) -> Engine:
     """Starts what was asked for; its lines go to `out`."""
     if args.command:
         return Engine(args.command, surroundings(out))
-    return Engine(bundled(arguments(args), out))
+    return Engine(bundled(arguments(args), out, interactive=interactive))
 
 
 def counters(out: Path, engine: Engine) -> Engine:
@@ -63,7 +64,7 @@ def arguments(args: Namespace) -> list[str]:
     """The engine's options, those that were given."""
     names = (
         "model", "weights", "device", "dtype", "prompt", "steps", "context", "batch", "tokens_per_report",
-        "temperature", "top_k", "top_p", "seed", "threads", "capture", "slow",
+        "temperature", "top_k", "top_p", "seed", "threads", "path", "capture", "slow",
     )  # fmt: skip
     given = ((name, getattr(args, name)) for name in names)
     return [part for name, v in given if v is not None for part in (f"--{name.replace('_', '-')}", str(v))]
