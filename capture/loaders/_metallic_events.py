@@ -1,12 +1,12 @@
 """Raw metallic rows with a duration as events: their meanings, and the steps that they make up."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import polars as pl
 
-from capture.loaders._metallic_lines import INTERNAL, OP
+from capture.loaders._metallic_lines import INTERNAL, OP, Key, Raw
 from capture.loaders._metallic_names import Meaning, internal_meaning, op_meanings
 
 _DTYPES: Final = {c: pl.Int32() if c == "layer" else pl.Categorical() for c in Meaning._fields}
@@ -15,65 +15,55 @@ _FORWARD: Final = "forward_step_total"
 _SIZES: Final = re.compile(r"batch=(\d{1,9}) \| m=(\d{1,9}) \| n=(\d{1,9}) \| k=(\d{1,9}) ")
 
 
-def timed(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+def timed(raw: Raw) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
     """Events of the rows with a duration, in their order; the steps; and what each raw name became."""
-    rows = rows.filter(pl.col("us").is_not_null())
-    ops = rows["first"].unique().drop_nulls().sort()
-    host = rows.lazy().with_row_index("row").filter(pl.col("type") == INTERNAL)
-    parents = host.select("row", "first", "second").collect()
-    internals = parents.select("first", "second").unique(maintain_order=True)
-    pairs = internals.cast(pl.String).rows()
-    by_op = op_meanings(sorted(ops.cast(pl.String)))
-    meanings = [*(by_op[name] for name in ops.cast(pl.String)), *(internal_meaning(*p) for p in pairs)]
-    table = _table(meanings)
-    index = _positions(rows["first"], ops)
-    own = parents.join(internals.with_row_index("own", offset=ops.len()), on=["first", "second"], how="left")
-    index = index.scatter(own["row"], own["own"])
-    shape, flops = rows["shape"], _flops(rows["shape"])
-    events = table.select(pl.all().gather(index)).with_columns(
-        t=rows["stamp"] - rows["us"] * 1000, dur=rows["us"] * 1000, shape=shape, flops=flops
-    )
-    return *with_steps(events), _names(ops.cast(pl.String), pairs, table)
+    rows = raw.rows.lazy().filter(pl.col("us").is_not_null()).select("key", "us", "stamp").collect()
+    used = rows["key"].unique(maintain_order=True)
+    names = _meanings(raw.keys[number] for number in used)
+    table = _table(names, [raw.keys[number] for number in used])
+    place = pl.zeros(len(raw.keys), pl.UInt32, eager=True).scatter(used, pl.int_range(used.len(), eager=True))
+    dur = rows["us"] * 1000
+    index = place.gather(rows["key"])
+    events = table.select(pl.all().gather(index)).with_columns(t=rows["stamp"] - dur, dur=dur)
+    return *with_steps(events), _names(names)
 
 
-def _table(meanings: Iterable[Meaning]) -> pl.DataFrame:
-    rows = list(meanings)
-    return pl.DataFrame(
-        {
-            c: pl.Series([row[i] for row in rows], dtype=pl.String() if t == pl.Categorical() else t).cast(t)
-            for i, (c, t) in enumerate(_DTYPES.items())
-        }
-    )
+def _meanings(keys: Iterable[Key]) -> dict[Key, Meaning]:
+    """What each name says: the ops' by their names, then the internal kernels' as they come."""
+    bare = list(dict.fromkeys(key._replace(shape=None) for key in keys))
+    ops = op_meanings(sorted(key.first for key in bare if key.type == OP and key.first is not None))
+    internals = [key for key in bare if key.type == INTERNAL]
+    return {Key(OP, name): meaning for name, meaning in ops.items()} | {
+        key: internal_meaning(key.first or "", key.second or "") for key in internals
+    }
 
 
-def _names(ops: pl.Series, internals: list[tuple[str, str]], table: pl.DataFrame) -> pl.DataFrame:
+def _table(names: Mapping[Key, Meaning], keys: list[Key]) -> pl.DataFrame:
+    """Meaning and work of each key."""
+    meanings = [names[key._replace(shape=None)] for key in keys]
+    columns = {
+        c: pl.Series([m[i] for m in meanings], dtype=pl.String() if t == pl.Categorical() else t).cast(t)
+        for i, (c, t) in enumerate(_DTYPES.items())
+    }
+    shape = pl.Series([key.shape for key in keys], dtype=pl.String).cast(pl.Categorical())
+    flops = pl.Series([_work(key.shape) for key in keys], dtype=pl.Float64)
+    return pl.DataFrame({**columns, "shape": shape, "flops": flops})
+
+
+def _names(names: Mapping[Key, Meaning]) -> pl.DataFrame:
     """What each name in the file is called in the events: by kind of event, lens, name and path."""
-    types = [OP] * ops.len() + [INTERNAL] * len(internals)
-    return table.select(pl.col("lens", "name", "path").cast(pl.String)).with_columns(
-        type=pl.Series(types, dtype=pl.String),
-        raw=pl.Series([*ops, *(name for _, name in internals)], dtype=pl.String),
-        parent=pl.Series([*[None] * ops.len(), *(parent for parent, _ in internals)], dtype=pl.String),
-    )
+    rows = [
+        (m.lens, m.name, m.path, k.type, k.first, None) if k.type == OP
+        else (m.lens, m.name, m.path, k.type, k.second, k.first)
+        for k, m in names.items()
+    ]  # fmt: skip
+    columns = ("lens", "name", "path", "type", "raw", "parent")
+    return pl.DataFrame(rows, schema=dict.fromkeys(columns, pl.String), orient="row")
 
 
-def _positions(texts: pl.Series, distinct: pl.Series) -> pl.Series:
-    """For every row the position of its text among the distinct ones."""
-    codes = distinct.to_physical()
-    highest = codes.max()
-    size = highest + 1 if isinstance(highest, int) else 1
-    index = pl.zeros(size, pl.UInt32, eager=True).scatter(codes, pl.int_range(codes.len(), eager=True))
-    return index.gather(texts.to_physical())
-
-
-def _flops(shapes: pl.Series) -> pl.Series:
-    distinct = shapes.unique().drop_nulls()
-    values = pl.Series([_work(s) for s in distinct.cast(pl.String)], dtype=pl.Float64)
-    return values.gather(_positions(shapes, distinct))
-
-
-def _work(shape: str) -> float | None:
+def _work(shape: str | None) -> float | None:
     """A matmul multiplies and adds batch · m · n · k times."""
-    found = _SIZES.search(shape + " ")
+    found = _SIZES.search(shape + " ") if shape else None
     if found is None:
         return None
     batch, m, n, k = (int(size) for size in found.groups())

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import polars as pl
@@ -17,11 +17,8 @@ OP: Final = "GpuOpCompleted"
 INTERNAL: Final = "InternalKernelCompleted"
 TIMED: Final = (OP, INTERNAL)
 
-RAW: Final = {
-    "type": pl.Categorical(),
-    "first": pl.Categorical(),  # op name, or the parent of an internal kernel
-    "second": pl.Categorical(),  # name of an internal kernel
-    "shape": pl.Categorical(),  # of a matmul, as the analyzer writes it, with its backend
+_RAW: Final = {
+    "key": pl.UInt32(),  # which of the keys
     "us": pl.Int64(),
     "stamp": pl.Int64(),  # ns since 1970
     "rest": pl.String(),  # all data of an event that has no duration
@@ -29,8 +26,34 @@ RAW: Final = {
 
 PREFIX: Final = b"METRIC: "
 LONGEST_US: Final = (1 << 62) // 1000
+_SOME_US: Final = 987_654_321
 _DIMENSIONS: Final = ("op", "batch", "m", "n", "k", "tA", "tB")
 _STAMP: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z?")
+
+
+class Key(NamedTuple):
+    """What many events have in common."""
+
+    type: str
+    first: str | None = None  # op name, or the parent of an internal kernel
+    second: str | None = None  # name of an internal kernel
+    shape: str | None = None  # of a matmul, as the analyzer writes it, with its backend
+
+
+class Raw(NamedTuple):
+    """The events of a file: a row for each, in line order, and the keys that the rows tell by number."""
+
+    rows: pl.DataFrame
+    keys: list[Key]
+
+
+class Row(NamedTuple):
+    """One event."""
+
+    key: Key
+    us: int | None
+    stamp: int | None
+    rest: str | None = None
 
 
 class _Event(msgspec.Struct):
@@ -50,33 +73,29 @@ _decode: Final = msgspec.json.Decoder(_Line).decode
 class Rows:
     """Raw rows by column, as lines are read."""
 
-    columns: dict[str, list[Any]] = field(default_factory=lambda: {c: [] for c in RAW})
+    keys: dict[Key, int] = field(default_factory=dict)
+    columns: dict[str, list[Any]] = field(default_factory=lambda: {c: [] for c in _RAW})
 
-    def add(self, row: Iterable[Any]) -> None:
-        for values, value in zip(self.columns.values(), row, strict=True):
+    def add(self, row: Row) -> None:
+        number = self.keys.setdefault(row.key, len(self.keys))
+        for values, value in zip(self.columns.values(), (number, *row[1:]), strict=True):
             values.append(value)
 
-    def frame(self) -> pl.DataFrame:
-        return pl.DataFrame(
-            {c: pl.Series(v, dtype=_plain(RAW[c])).cast(RAW[c]) for c, v in self.columns.items()}
-        )
+    def raw(self) -> Raw:
+        return Raw(pl.DataFrame(self.columns, schema=_RAW), list(self.keys))
 
 
-def _plain(dtype: pl.DataType) -> pl.DataType:
-    return pl.String() if dtype == pl.Categorical else dtype
-
-
-def read(lines: Iterable[tuple[int, bytes]], log: Log) -> pl.DataFrame:
+def read(lines: Iterable[tuple[int, bytes]], log: Log) -> Raw:
     """Every line that is an event as a raw row; the others are counted."""
     rows = Rows()
     for at, line, last in _marked_last(lines):
         row = row_of(line, at, log, last=last)
         if row is not None:
             rows.add(row)
-    return rows.frame()
+    return rows.raw()
 
 
-def row_of(line: bytes, at: int | None, log: Log, *, last: bool = False) -> tuple[Any, ...] | None:
+def row_of(line: bytes, at: int | None, log: Log, *, last: bool = False) -> Row | None:
     """One line as a raw row; none for what is no event, which the log then knows."""
     body = line.strip(b" \t\r\n\0").removeprefix(b"\xef\xbb\xbf").removeprefix(PREFIX)
     if not body:
@@ -121,15 +140,31 @@ class _BadDurationError(ValueError):
     """A duration that is no number."""
 
 
-def _row(line: _Line) -> tuple[Any, ...]:
+def _row(line: _Line) -> Row:
     type_, data, stamp = line.event.type, line.event.data, stamp_of(line.timestamp)
     if type_ == OP and isinstance(name := data.get("op_name"), str):
-        return type_, name, None, shape_of(data.get("data")), _us(data), stamp, None
+        return Row(Key(type_, name, None, shape_of(data.get("data"))), _us(data), stamp)
     if type_ == INTERNAL and isinstance(name := data.get("internal_kernel_name"), str):
-        return type_, str(data.get("parent_op_name", "")), name, None, _us(data), stamp, None
+        return Row(Key(type_, str(data.get("parent_op_name", "")), name), _us(data), stamp)
     if type_ in TIMED:
         raise ValueError("has no name")
-    return type_, None, None, None, None, stamp, json.dumps(data, separators=(",", ":"), sort_keys=True)
+    return Row(Key(type_), None, stamp, json.dumps(data, separators=(",", ":"), sort_keys=True))
+
+
+def key_of(before: str, behind: str) -> Key | None:
+    """The key of a line with a duration, by what stands on both sides of its number."""
+    try:
+        row = _row(_decode(f"{before}{_SOME_US}{behind}"))
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    return row.key if row.us == _SOME_US else None
+
+
+def type_of(line: str) -> str | None:
+    try:
+        return _decode(line).event.type
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
 
 
 def _us(data: dict[str, Any]) -> int:

@@ -1,44 +1,42 @@
-"""The fast way into a metallic file: lines split at commas by polars, the few distinct texts read as JSON.
+"""The fast way into a metallic file: lines cut at a few words, the few distinct texts read as JSON.
 
-The engine writes the keys of every line in one order, so type, name and duration stand in the same fields of
-every line. Whatever does not fit this layout is handed back by its row, for the line reader.
+The engine writes the keys of every line in one order, so that all but the time and the duration repeats. What
+does not fit this layout is handed back by its row, for the line reader.
 """
 
-import json
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
 import polars as pl
 
-from capture.loaders._metallic_lines import INTERNAL, LONGEST_US, OP, RAW, TIMED, seconds_of, shape_of
+from capture.loaders._metallic_lines import TIMED, Key, Raw, key_of, seconds_of, type_of
 
-_FIELDS: Final = 18
-_STAMP, _TYPE, _FIRST, _SECOND, _THIRD = (f"c{i}" for i in (0, 4, 5, 6, 7))
-_TAIL: Final = [f"c{i}" for i in range(8, _FIELDS)]
-_DISTINCT: Final = (_TYPE, _FIRST, _SECOND, *_TAIL)
-_HEAD: Final = len('{"timestamp":"')
-_FRACTION: Final = len('{"timestamp":"2025-12-23T10:15:30')
 _CAT: Final = pl.Categorical()
-_FEW: Final = 8
-_TIMED: Final = pl.Series(TIMED, dtype=_CAT)
-_BREAKDOWN: Final = r',"(?:forward_pass_)?breakdown":'
-_TYPE_KEYS: Final = {'"event":{"type":': 1}
-_FIRST_KEYS: Final = {'"data":{"op_name":': 1, '"data":{"parent_op_name":': 2}
-_SECOND_KEYS: Final = {'"backend":': 1, '"internal_kernel_name":': 2}
+_EVENT: Final = '"event":{'
+_DATA: Final = '"data":'
+_US: Final = '"duration_us":'
 _LINE: Final = re.compile(rb'\{"timestamp":"[^"]{20,30}","span_id":[^,]*,"parent_span_id":[^,]*,"span_name":')
+_STAMP: Final = re.compile(r'\{"timestamp":"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d|Z")')
+_SECOND: Final = len('{"timestamp":"2025-12-23T10:15:30')
+
+# by the place of a time's Z: ns of the last digit before it
+_SCALE: Final = pl.Series(
+    [10 ** (_SECOND + 10 - z) if _SECOND + 2 <= z <= _SECOND + 10 else None for z in range(256)],
+    dtype=pl.Int64,
+)
+# by its number of digits: the least number; longer ones the line reader judges
+_LEAST: Final = pl.Series([None, 0, *(10**i for i in range(1, 15)), *[None] * 240], dtype=pl.Int64)
 
 Input = Path | bytes
 
 
 class Scanned(NamedTuple):
-    """One raw row a line, in line order, and the rows whose lines must be read again."""
+    """A raw row for every line, in line order, and the rows whose lines must be read again."""
 
-    rows: pl.DataFrame
-    odd: list[int]  # nothing is known of these
-    brief: list[int]  # of these all but the breakdown
+    raw: Raw
+    odd: list[int]
 
 
 def fits(head: bytes) -> bool:
@@ -48,168 +46,145 @@ def fits(head: bytes) -> bool:
 
 def scan(source: Input) -> Scanned:
     split = _split(source)
-    rows = _timed(split)
-    others = rows["us"].is_null().arg_true()
-    rest, brief = _rest(
-        split.select(_FIRST, _SECOND, "third", *_TAIL).filter(rows["us"].is_null()),
-        rows["type"].gather(others),
+    keys: dict[Key, int] = {}
+    key, stamp, us = _timed_keys(split, keys), _stamps(split), split["us"]
+    fine = (key.is_not_null() & (us >= _LEAST.gather(split["digits"]))).fill_null(False)
+    at = split["rest"].is_not_null().arg_true()
+    other, rest = _others(split["rest"].gather(at), keys)
+    split = split.select("rest")
+    if (~fine).any():
+        key, us = (pl.select(pl.when(fine).then(column)).to_series() for column in (key, us))
+    rows = pl.DataFrame({"key": key.scatter(at, other), "us": us, "stamp": stamp})
+    rows = rows.with_columns(rest=split["rest"].scatter(at, rest))
+    odd = rows["key"].is_null() | stamp.is_null()
+    return Scanned(Raw(rows, list(keys)), odd.arg_true().to_list())
+
+
+def _lines(source: Input) -> pl.LazyFrame:
+    return pl.scan_csv(
+        source, separator="\x01", has_header=False, quote_char=None, schema={"line": pl.String()}
     )
-    at = pl.repeat(None, rows.height, dtype=pl.UInt32, eager=True)
-    at = at.scatter(others, pl.int_range(others.len(), eager=True))
-    rows = rows.with_columns(rest=rest.gather(at)).select(*RAW)
-    return Scanned(rows, others.filter(rest.is_null()).to_list(), others.filter(brief).to_list())
 
 
 def _split(source: Input) -> pl.DataFrame:
-    """The fields that matter of every line: texts as categoricals, the duration as a number."""
-    third, stamp = pl.col(_THIRD), pl.col(_STAMP)
-    us = third.str.strip_prefix('"duration_us":').str.strip_chars_end("}").cast(pl.Int64, strict=False)
-    digits = stamp.str.slice(_FRACTION).str.strip_chars('.Z"')
-    lines = pl.scan_csv(
-        source,
-        separator=",",
-        has_header=False,
-        quote_char=None,
-        schema={c: _CAT if c in _DISTINCT else pl.String() for c in (f"c{i}" for i in range(_FIELDS))},
-        truncate_ragged_lines=True,
-        missing_columns="insert",
+    """Every line in pieces: texts that repeat as categoricals, numbers, and whole what has no duration."""
+    line, text = pl.col("line"), pl.col("text")
+    us, z, event = (pl.col(c) for c in ("us", "z", "event"))
+    number, tail = (pl.col("after").struct.field(f"field_{i}") for i in range(2))
+    marked = _lines(source).select(
+        text=line.cast(pl.Binary),
+        us=line.str.find(_US, literal=True),
+        z=line.str.find("Z", literal=True),
+        event=line.str.find(_EVENT, literal=True),
     )
-    return lines.select(
-        *_DISTINCT,
-        us=us,
-        third=pl.when(us.is_null()).then(third),
-        second=stamp.str.slice(_HEAD, _FRACTION - _HEAD).cast(_CAT),
-        fraction=digits.cast(pl.Int64, strict=False),
-        places=digits.str.len_bytes().cast(pl.UInt8),
+    pieces = marked.select(
+        second=text.bin.head(_SECOND + 2).cast(pl.String).cast(_CAT),
+        fraction=text.bin.slice(_SECOND + 1, z - _SECOND - 1).cast(pl.String).cast(pl.UInt32, strict=False),
+        z=z.cast(pl.UInt8, strict=False),
+        middle=text.bin.slice(event, (us - event).fill_null(0)).cast(pl.String).cast(_CAT),
+        after=text.bin.slice(us + len(_US)).cast(pl.String).str.splitn(",", 2),
+        rest=pl.when(us.is_null() & event.is_not_null()).then(text).bin.slice(event).cast(pl.String),
+    )
+    closing = pl.when(tail.is_null()).then(3).otherwise(0)
+    return pieces.select(
+        pl.exclude("after"),
+        us=number.str.strip_suffix("}}}").cast(pl.Int64, strict=False),
+        digits=(number.str.len_bytes() - closing).cast(pl.UInt8, strict=False),
+        tail=tail.cast(_CAT),
     ).collect(engine="streaming")
 
 
-def _timed(split: pl.DataFrame) -> pl.DataFrame:
-    """Raw columns; `us` only where type, names and shape could be read as well."""
-    type_, _ = _read(split[_TYPE], _TYPE_KEYS)
-    first, first_tag = _read(split[_FIRST], _FIRST_KEYS)
-    second, second_tag = _read(split[_SECOND], _SECOND_KEYS)
-    second = pl.select(pl.when(second_tag == 2).then(second)).to_series()
-    type_tag = pl.select(pl.when(type_ == OP).then(1).when(type_ == INTERNAL).then(2)).to_series()
-    shape, whole = _shapes(split)
-    agreed = (type_tag == first_tag) & (first_tag == second_tag) & whole
-    us = split["us"]
-    return pl.DataFrame({"type": type_, "first": first, "second": second, "shape": shape}).with_columns(
-        us=pl.when(agreed.fill_null(False) & us.abs().le(LONGEST_US)).then(us), stamp=_stamps(split)
+def _timed_keys(split: pl.DataFrame, keys: dict[Key, int]) -> pl.Series:
+    """For every row the number of its key; null where it has no duration or could not be read."""
+    tailed = split["tail"].is_not_null().arg_true()
+    pieces = (
+        split.lazy().filter(pl.col("tail").is_not_null()).select(pl.col("middle", "tail").cast(pl.String))
     )
+    whole = pieces.select(pl.concat_str("middle", pl.lit(_US + ","), "tail").cast(_CAT)).collect().to_series()
+    distinct = pl.concat([split["middle"].unique(), whole.unique()])
+    numbers = [_number(keys, key_of(*_parts(text))) for text in distinct.cast(pl.String).fill_null("")]
+    table = _table(distinct, pl.Series(numbers, dtype=pl.UInt32))
+    codes = split["middle"].to_physical()
+    return table.gather(codes.scatter(tailed, whole.to_physical()) if tailed.len() else codes)
 
 
-def _read(texts: pl.Series, keys: Mapping[str, int]) -> tuple[pl.Series, pl.Series]:
-    """The JSON string behind one of some keys, for every row, and the key's tag."""
-    distinct = texts.unique().drop_nulls()
-    text = distinct.cast(pl.String)
-    values = pl.repeat(None, text.len(), dtype=pl.String, eager=True)
-    tags = pl.repeat(None, text.len(), dtype=pl.UInt8, eager=True)
-    for key, tag in keys.items():
-        has_key = text.str.starts_with(key)
-        inner = text.str.slice(len(key) + 1).str.head(-1)
-        bare = has_key & text.str.ends_with('"') & ~inner.str.contains(r'["\\]')
-        values = values.zip_with(~bare, inner)
-        for at in (has_key & ~bare).arg_true():
-            values[at] = _decoded(text[at][len(key) :])
-        tags = tags.zip_with(~(has_key & values.is_not_null()), pl.repeat(tag, 1, dtype=pl.UInt8, eager=True))
-    return _spread(texts, distinct, values.cast(_CAT)), _spread(texts, distinct, tags)
+def _parts(text: str) -> tuple[str, str]:
+    """What stands before and behind the number of an event."""
+    before, found, tail = text.partition(_US)
+    return "{" + before + _US, tail if found else "}}}"
 
 
-def _decoded(text: str) -> str | None:
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return None
-    return value if isinstance(value, str) else None
+def _number(keys: dict[Key, int], key: Key | None) -> int | None:
+    return None if key is None else keys.setdefault(key, len(keys))
 
 
-def _spread(texts: pl.Series, distinct: pl.Series, values: pl.Series) -> pl.Series:
-    """values, one a distinct text, laid out over all rows by the texts' codes."""
-    codes = distinct.to_physical()
+def _table(texts: pl.Series, values: pl.Series) -> pl.Series:
+    """The values, one for each of some categories, by the categories' codes."""
+    codes = texts.to_physical()
     highest = codes.max()
     size = highest + 1 if isinstance(highest, int) else 1
-    index = pl.zeros(size, pl.UInt32, eager=True).scatter(codes, pl.int_range(codes.len(), eager=True))
-    return values.gather(index.gather(texts.to_physical()))
-
-
-def _shapes(split: pl.DataFrame) -> tuple[pl.Series, pl.Series]:
-    """The matmul shape of every row, and whether what stands behind the duration could be read."""
-    tails = split["c8"].is_not_null().arg_true()
-    behind = split.select(_TAIL).filter(pl.col("c8").is_not_null())
-    texts = behind.select(pl.concat_str(_used(behind), separator=",", ignore_nulls=True).cast(_CAT))["c8"]
-    distinct = texts.unique()
-    found = [_shape(text) for text in distinct.cast(pl.String)]
-    shapes = _spread(texts, distinct, pl.Series([f[0] for f in found], dtype=pl.String).cast(_CAT))
-    whole = _spread(texts, distinct, pl.Series([f[1] for f in found], dtype=pl.Boolean))
-    at = pl.repeat(None, split.height, dtype=pl.UInt32, eager=True)
-    at = at.scatter(tails, pl.int_range(tails.len(), eager=True))
-    return shapes.gather(at), whole.gather(at).fill_null(True)
-
-
-def _used(fields: pl.DataFrame) -> list[str]:
-    """The fields that any of the lines has."""
-    return [c for c in fields.columns if fields[c].null_count() < fields.height] or fields.columns[:1]
-
-
-def _shape(text: str) -> tuple[str | None, bool]:
-    try:
-        data = json.loads("{" + text.removesuffix("}}"))["data"]
-    except (ValueError, KeyError, RecursionError):
-        return None, False
-    return shape_of(data), isinstance(data, dict)
+    known = codes.is_not_null()
+    table = pl.repeat(None, size, dtype=values.dtype, eager=True)
+    return table.scatter(codes.filter(known), values.filter(known))
 
 
 def _stamps(split: pl.DataFrame) -> pl.Series:
-    """The lines' times as ns since 1970."""
-    texts = split["second"]
-    distinct = texts.unique().drop_nulls()
-    seconds = pl.Series([seconds_of(t) for t in distinct.cast(pl.String)], dtype=pl.Int64)
-    power = pl.Series([10 ** (9 - places) for places in range(10)], dtype=pl.Int64)
-    scale = power.gather(split["places"].clip(0, 9))
-    fraction = pl.select(
-        pl.when(split["places"] == 0).then(0).otherwise(split["fraction"] * scale)
-    ).to_series()
-    return _spread(texts, distinct, seconds) + fraction
+    """The lines' times as ns since 1970; null where the line does not begin with one."""
+    distinct = split["second"].unique()
+    found = [_STAMP.match(text or "") for text in distinct.cast(pl.String)]
+    seconds = pl.Series([seconds_of(f[1]) if f else None for f in found], dtype=pl.Int64)
+    second = _table(distinct, seconds).gather(split["second"].to_physical())
+    fraction = split["fraction"] * _SCALE.gather(split["z"])
+    return second + fraction.set((split["z"] == _SECOND).fill_null(False), 0)
 
 
-def _rest(others: pl.DataFrame, types: pl.Series) -> tuple[pl.Series, pl.Series]:
-    """The data of events that are not timed, as JSON: null where the line did not fit into the fields.
+def _others(texts: pl.Series, keys: dict[Key, int]) -> tuple[pl.Series, pl.Series]:
+    """Key and data as JSON of events without a duration; null where that is no such event."""
+    text = pl.col("text").cast(pl.Binary)
+    cut = pl.col("cut")
+    pieces = (
+        texts.to_frame("text")
+        .lazy()
+        .with_columns(cut=pl.col("text").str.find(_DATA, literal=True))
+        .select(
+            head=text.bin.slice(0, cut.fill_null(0)).cast(pl.String).cast(_CAT),
+            data=text.bin.slice(cut + len(_DATA)).cast(pl.String).str.strip_suffix("}}"),
+        )
+        .collect()
+    )
+    heads = pieces["head"].unique()
+    types = [type_of("{" + head + _DATA + "{}}}") for head in heads.cast(pl.String).fill_null("")]
+    numbers = [_number(keys, Key(t)) if t is not None and t not in TIMED else None for t in types]
+    key = _table(heads, pl.Series(numbers, dtype=pl.UInt32)).gather(pieces["head"].to_physical())
+    bad = _no_objects(pieces["data"].unique().drop_nulls())
+    whole = texts.str.ends_with("}}}") & ~pieces["data"].is_in(bad.implode())
+    frame = pl.DataFrame({"key": key, "rest": pieces["data"]})
+    frame = frame.select(pl.when(whole & key.is_not_null()).then(pl.all()))
+    return frame["key"], frame["rest"]
 
-    A breakdown never fits; its event is told without it, and marked.
-    """
-    text = others.select(pl.concat_str(others.columns, separator=",", ignore_nulls=True))[_FIRST]
-    fitting = text.str.starts_with('"data":{') & types.is_not_null() & ~types.is_in(_TIMED.implode())
-    cut = others[_TAIL[-1]].is_not_null()
-    whole = fitting & ~cut & text.str.ends_with("}}}")
-    brief = fitting & cut & text.str.contains(_BREAKDOWN)
-    data = text.str.strip_prefix('"data":')
-    data = data.zip_with(~whole, data.str.head(-2))
-    numbers = data.filter(brief).str.replace(_BREAKDOWN + ".*", "}")
-    data = data.scatter(brief.arg_true(), numbers)
-    distinct = data.filter(whole | brief).unique()
-    good = distinct.filter(pl.Series([_is_object(t) for t in distinct], dtype=pl.Boolean))
-    known = (whole | brief) & data.is_in(good.implode())
-    return pl.select(pl.when(known).then(data)).to_series(), brief & known
+
+def _no_objects(texts: pl.Series) -> pl.Series:
+    """Those of some texts that are no JSON object."""
+    try:
+        if len(_objects("\n".join(texts))) == texts.len():
+            return texts.clear()
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        pass
+    return texts.filter(pl.Series([not _is_object(text) for text in texts], dtype=pl.Boolean))
+
+
+_objects: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode_lines
 
 
 def _is_object(text: str) -> bool:
     try:
-        return isinstance(msgspec.json.decode(text), dict)
+        return len(_objects(text)) == 1
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return False
 
 
 def lines_at(source: Input, rows: list[int]) -> list[tuple[int, bytes]]:
     """Some lines as they stand, each with its row."""
-    if not rows:
-        return []
-    lines = pl.scan_csv(
-        source, separator="\x01", has_header=False, quote_char=None, schema={"line": pl.String()}
-    )
-    if len(rows) <= _FEW:
-        found = [(row, lines.slice(row, 1).collect(engine="streaming")["line"].to_list()) for row in rows]
-        return [(row, (text[0] or "").encode()) for row, text in found if text]
     wanted = pl.Series(rows, dtype=pl.UInt32).implode()
-    kept = lines.with_row_index("row").filter(pl.col("row").is_in(wanted)).collect(engine="streaming")
-    return [(row, (line or "").encode()) for row, line in kept.iter_rows()]
+    kept = _lines(source).with_row_index("row").filter(pl.col("row").is_in(wanted))
+    return [(row, (line or "").encode()) for row, line in kept.collect(engine="streaming").iter_rows()]

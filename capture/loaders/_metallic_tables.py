@@ -8,7 +8,7 @@ import polars as pl
 
 from capture.events import PATH_SEPARATOR
 from capture.importlog import Log
-from capture.loaders._metallic_lines import TIMED
+from capture.loaders._metallic_lines import TIMED, Raw
 
 _UNTIMED: Final = (
     "GpuKernelDispatched", "KernelBackendSelected", "ResourceCacheAccess", "ResourceCacheSummary",
@@ -22,9 +22,16 @@ _BREAKDOWNS: Final = ("breakdown", "forward_pass_breakdown")
 Data = Mapping[str, Any]
 
 
+def others(raw: Raw) -> pl.DataFrame:
+    """Type, time and data of the events without a duration."""
+    types = pl.Series([key.type for key in raw.keys], dtype=pl.String).cast(pl.Categorical())
+    rows = raw.rows.lazy().filter(pl.col("rest").is_not_null()).collect()
+    return rows.select("stamp", "rest", type=types.gather(rows["key"]))
+
+
 def of_type(rows: pl.DataFrame, *types: str) -> list[tuple[str, int | None, dict[str, Any]]]:
     """Type, time and data of the events of some types, in line order."""
-    found = rows.filter(pl.col("type").is_in(list(types)) & pl.col("rest").is_not_null())
+    found = rows.filter(pl.col("type").is_in(list(types)))
     found = found.select(pl.col("type").cast(pl.String), "stamp", "rest")
     return [(kind, stamp, msgspec.json.decode(rest)) for kind, stamp, rest in found.iter_rows()]
 
@@ -100,16 +107,20 @@ def tables(rows: pl.DataFrame) -> dict[str, pl.DataFrame]:
     return {name: table for name, table in found.items() if table.height}
 
 
-def event_types(rows: pl.DataFrame) -> pl.DataFrame:
-    counts = rows.group_by("type", maintain_order=True).agg(count=pl.len().cast(pl.Int64))
-    return counts.with_columns(pl.col("type").cast(pl.String))
+def event_types(raw: Raw) -> pl.DataFrame:
+    """How many events there are of each type, in the order of their first ones."""
+    numbers = raw.rows["key"]
+    seen, counts = numbers.gather(numbers.arg_unique()), numbers.unique_counts()
+    types = pl.Series([raw.keys[number].type for number in seen], dtype=pl.String)
+    counted = pl.DataFrame({"type": types, "count": counts.cast(pl.Int64)})
+    return counted.group_by("type", maintain_order=True).agg(pl.col("count").sum())
 
 
 def _counted(type_: str, *keys: str) -> Callable[[pl.DataFrame], pl.DataFrame]:
     """A table of how often each combination of some of an event's fields occurs."""
 
     def table(rows: pl.DataFrame) -> pl.DataFrame:
-        same = rows.filter((pl.col("type") == type_) & pl.col("rest").is_not_null())
+        same = rows.filter(pl.col("type") == type_)
         counts = same.group_by("rest", maintain_order=True).agg(count=pl.len().cast(pl.Int64))
         decoded = [msgspec.json.decode(text) for text in counts["rest"]]
         columns = {k: pl.Series([_text(d.get(k)) for d in decoded], dtype=pl.String) for k in keys}

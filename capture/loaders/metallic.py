@@ -1,6 +1,5 @@
 """metallic's own recording: one JSON event a line, several runs appended to one file."""
 
-from bisect import bisect_right
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, Final
@@ -14,6 +13,7 @@ from capture.loaders import _metallic_lines as line_reader
 from capture.loaders import _metallic_scan as scanner
 from capture.loaders import _metallic_tables as untimed
 from capture.loaders._metallic_events import timed
+from capture.loaders._metallic_lines import Raw, Rows
 from capture.run import Run, build, with_log
 from capture.source import Head, Source
 
@@ -49,12 +49,12 @@ def _is_event(text: str) -> bool:
 
 
 def load(source: Source) -> list[Run]:
-    rows = _scanned(source)
-    if rows is None:
-        rows = line_reader.read(_lines(source), source.log)
-    if rows.is_empty():
+    raw = _scanned(source)
+    if raw is None:
+        raw = line_reader.read(_lines(source), source.log)
+    if raw.rows.is_empty():
         raise UnreadableError("holds no whole metallic event", where=source.label)
-    parts = _split_runs(rows)
+    parts = _split_runs(raw)
     if len(parts) > 1:
         source.log.note("appended_runs", "the file holds several runs, one after the other", count=len(parts))
     names = ["metallic"] if len(parts) == 1 else [f"metallic #{i}" for i in range(1, len(parts) + 1)]
@@ -68,73 +68,59 @@ def _lines(source: Source) -> Iterator[tuple[int, bytes]]:
     return source.lines()
 
 
-def _scanned(source: Source) -> pl.DataFrame | None:
+def _scanned(source: Source) -> Raw | None:
     """All rows by the fast way; none where the file is not laid out for it."""
     if not scanner.fits(source.head.raw):
         return None
     data = source.read() if source.gzipped else source.path
     try:
-        rows, odd, brief = scanner.scan(data)
+        raw, odd = scanner.scan(data)
     except pl.exceptions.PolarsError:
         return None
-    if len(odd) > max(100, _ODD_AT_MOST * rows.height):
+    if len(odd) > max(100, _ODD_AT_MOST * raw.rows.height):
         return None
-    brief = _first_of_each_run(rows, brief)
-    source.log.read += rows.height - len(odd)
-    rows = _with_breakdowns(rows, scanner.lines_at(data, brief))
-    return _with_lines(rows, odd, data, source.log) if odd else rows
+    source.log.read += raw.rows.height - len(odd)
+    return _with_lines(raw, scanner.lines_at(data, odd), source.log) if odd else raw
 
 
-def _first_of_each_run(rows: pl.DataFrame, brief: list[int]) -> list[int]:
-    """The rows whose breakdown is asked for: a run's first one of each type."""
-    cuts, types = _cuts(rows) if brief else [], rows["type"].gather(brief).cast(pl.String)
-    first: dict[tuple[int, str], int] = {}
-    for row, kind in zip(brief, types, strict=True):
-        first.setdefault((bisect_right(cuts, row), kind), row)
-    return list(first.values())
-
-
-def _with_breakdowns(rows: pl.DataFrame, lines: list[tuple[int, bytes]]) -> pl.DataFrame:
-    read = [(row, line_reader.row_of(line, None, Log())) for row, line in lines]
-    whole = {row: values[-1] for row, values in read if values is not None}
-    return rows.with_columns(rows["rest"].scatter(list(whole), list(whole.values()))) if whole else rows
-
-
-def _with_lines(rows: pl.DataFrame, odd: list[int], data: scanner.Input, log: Log) -> pl.DataFrame:
-    """The rows with those read line by line put in, or taken out where their line is no event."""
-    mended, kept = line_reader.Rows(), []
-    for row, line in scanner.lines_at(data, odd):
-        read = line_reader.row_of(line, None, log, last=row == rows.height - 1)
+def _with_lines(raw: Raw, lines: list[tuple[int, bytes]], log: Log) -> Raw:
+    """The rows with some read line by line, or taken out where their line is no event."""
+    height = raw.rows.height
+    mended, kept = Rows(keys={key: number for number, key in enumerate(raw.keys)}), []
+    for row, line in lines:
+        read = line_reader.row_of(line, None, log, last=row == height - 1)
         if read is not None:
             kept.append(row)
             mended.add(read)
-    place = pl.int_range(rows.height, eager=True)
-    place = place.scatter(kept, pl.int_range(rows.height, rows.height + len(kept), eager=True))
-    gone = pl.Series(sorted(set(odd) - set(kept)), dtype=pl.Int64)
+    rows, keys = mended.raw()
+    place = pl.int_range(height, eager=True)
+    place = place.scatter(kept, pl.int_range(height, height + len(kept), eager=True))
+    gone = pl.Series(sorted({row for row, _ in lines} - set(kept)), dtype=pl.Int64)
     if gone.len():
-        place = place.filter(~pl.int_range(rows.height, eager=True).is_in(gone.implode()))
-    return pl.concat([rows, mended.frame()])[place]
+        place = place.filter(~pl.int_range(height, eager=True).is_in(gone.implode()))
+    return Raw(pl.concat([raw.rows, rows])[place], keys)
 
 
-def _split_runs(rows: pl.DataFrame) -> list[pl.DataFrame]:
+def _split_runs(raw: Raw) -> list[Raw]:
     """A file is appended to: a second load of weights, a clock that goes back, a long pause start a run."""
-    cuts = [0, *_cuts(rows), rows.height]
-    parts = [rows.slice(a, b - a) for a, b in pairwise(cuts)]
-    return [part for part in parts if part.height]
+    cuts = [0, *_cuts(raw), raw.rows.height]
+    return [Raw(raw.rows.slice(a, b - a), raw.keys) for a, b in pairwise(cuts) if a < b]
 
 
-def _cuts(rows: pl.DataFrame) -> list[int]:
+def _cuts(raw: Raw) -> list[int]:
     step = pl.col("stamp").diff()
+    headers = [number for number, key in enumerate(raw.keys) if key.type in _HEADERS]
     marks = (
-        rows.lazy()
-        .select("type", jump=(step < -_BACK_NS) | (step > _GAP_NS))
+        raw.rows.lazy()
+        .select("key", jump=(step < -_BACK_NS) | (step > _GAP_NS))
         .with_row_index("row")
-        .filter(pl.col("jump").fill_null(False) | pl.col("type").is_in(list(_HEADERS)))
+        .filter(pl.col("jump").fill_null(False) | pl.col("key").is_in(headers))
         .collect()
     )
     cuts: list[int] = []
     seen: set[str] = set()
-    for row, kind, jump in marks.iter_rows():
+    for row, key, jump in marks.iter_rows():
+        kind = raw.keys[key].type
         if jump or kind in seen:
             cuts.append(row)
             seen = set()
@@ -143,15 +129,15 @@ def _cuts(rows: pl.DataFrame) -> list[int]:
     return cuts
 
 
-def _run(name: str, rows: pl.DataFrame, log: Log) -> Run:
-    others = rows.filter(pl.col("rest").is_not_null())
-    types = untimed.event_types(rows)
+def _run(name: str, raw: Raw, log: Log) -> Run:
+    others = untimed.others(raw)
+    types = untimed.event_types(raw)
     untimed.note_unknown(types, log)
     tables = {"event_types": types, **untimed.tables(others)}
-    events, steps, names = timed(rows)
+    events, steps, names = timed(raw)
     meta = _meta(others, events)
     memory, marks = untimed.memory(others), untimed.marks(tables)
-    start = min((t for t in (events["t"].min(), rows["stamp"].min()) if isinstance(t, int)), default=0)
+    start = min((t for t in (events["t"].min(), raw.rows["stamp"].min()) if isinstance(t, int)), default=0)
     parts = [events, steps, _as_events(memory), _as_events(marks)]
     parts = [part.with_columns(pl.col("t") - start) if "t" in part.columns else part for part in parts]
     whole = pl.concat(parts, how="diagonal")

@@ -204,6 +204,47 @@ def test_bad_lines_cost_themselves_only(tmp_path: Path) -> None:
     assert run.events["dur"].sum() == good.events["dur"].sum()
 
 
+DAMAGES = (
+    ('"duration_us":', '"duration_us":-'),
+    ('"duration_us":', '"duration_us":0'),
+    ('"duration_us":', '"duration_us":+'),
+    ('"duration_us":', '"duration_us":12345678901234567890'),
+    ('"duration_us":', '"duration_us":1e'),
+    ('"duration_us":', '"duration_us":7,"duration_us":'),
+    ('"duration_us":', '"data":{"duration_us":'),
+    ('"duration_us":', '"us":'),
+    ('op_name":"', 'op_name":"Zµ\\u00e9\\"'),
+    ("}}}", "}}}}"),
+    ("}}}", "}}"),
+    ("}}}", "}}},1"),
+    ("2025", "+025"),
+    ("30.", "30.+"),
+    ("30.", "30.000000"),
+    ('Z"', '"'),
+    ('"span_id":null', '"span_id":"Z","x":7'),
+    ('"event"', '"evemt"'),
+    ('{"timestamp"', '\ufeff{"timestamp"'),
+    ('{"timestamp"', 'METRIC: {"timestamp"'),
+    ('{"timestamp"', 'METRICS: {"timestamp"'),
+)
+
+
+def test_damaged_lines_are_read_the_same_both_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = recording(tmp_path / "prof.jsonl", 2000)
+    lines = path.read_text().splitlines()
+    for place, (old, new) in enumerate(DAMAGES):
+        for line in range(100 + 40 * place, 104 + 40 * place):
+            lines[line] = lines[line].replace(old, new)
+    path.write_text("\n".join(lines))
+    assert metallic._scanned(Source.of(path)) is not None
+    fast = one(path)
+    monkeypatch.setattr(metallic, "_scanned", lambda source: None)
+    slow = one(path)
+    assert fast.events.equals(slow.events)
+    assert (fast.log.read, fast.log.dropped) == (slow.log.read, slow.log.dropped)
+    assert fast.log.dropped > 20
+
+
 def test_recognised_by_content(tmp_path: Path) -> None:
     path = recording(tmp_path / "prof.jsonl", 800)
     assert one_claim(path) is metallic
