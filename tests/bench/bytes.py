@@ -1,6 +1,6 @@
 """Bytes sent to a terminal of 120×40: for a cursor move, a page, a view, a filter, and when nothing happens.
 
-    python -m tests.bench.bytes [FILE]
+python -m tests.bench.bytes [FILE]
 """
 
 import statistics

@@ -298,6 +298,9 @@ class Desk(App[None]):
 
     def _show_status(self) -> None:
         table = self.main.table
+        in_full = self.main.shows_table and self.page == "view" and self.session.look.full_names
+        name = next(iter(table.row.values()), None) if in_full else None
+        self.main.show_whole(name if isinstance(name, str) else "")
         notes = self._answer.notes if self.page == "view" else ()
         if self.following is not None and self.following.text:
             notes = (f"… {self.following.text}", *notes)

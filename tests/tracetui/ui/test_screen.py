@@ -254,6 +254,22 @@ def test_full_names_show_what_was_cut() -> None:
     play(script, [decode(names=(long, "short"))], size=(160, 20))
 
 
+def test_a_name_that_no_row_can_hold_is_shown_whole_below() -> None:
+    """All of 400 characters, wrapped, for the row under the cursor."""
+    long = "".join(f"[{i:03d}]" for i in range(80))
+
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        await press(pilot, "S")
+        await press(pilot, "e")
+        lines = [line.strip() for line in screen(app)]
+        first = next(i for i, line in enumerate(lines) if line.startswith("[000]") and len(line) == 78)
+        assert "".join(lines[first : first + 6]) == long
+        await press(pilot, "e")
+        assert long[78:90] not in "".join(screen(app))
+
+    play(script, [decode(names=(long,))], size=(80, 24))
+
+
 def test_ascii_means_ascii() -> None:
     async def script(app: Explorer, pilot: Pilots) -> None:
         await press(pilot, "S")

@@ -14,7 +14,7 @@ from tracetui.ui.paint import Painter
 from tracetui.ui.panes.lines import Lines
 from tracetui.ui.panes.sheet import Sheet
 from tracetui.ui.panes.table import Table
-from tracetui.views.ink import Line, Span
+from tracetui.views.ink import Line, Span, wide
 
 LEAST: Final = (20, 5)
 LOW: Final = 9  # below this height the tabs make room for rows
@@ -83,6 +83,16 @@ class Main(Screen[None]):
         self._tabs.show([tabs])
         self._foot.show([keys])
 
+    def show_whole(self, name: str) -> None:
+        """A name that no row can hold, in lines of its own below the table; empty: none is asked for."""
+        room = max(1, self.size.width - 2)
+        most = max(1, self.size.height * 2 // 5)
+        lines = [(Span(f" {part}", "name"),) for part in wrapped(name, room)] if len(name) > room else []
+        if bool(lines) != bool(self._full.display) or len(lines) != self._full.size.height:
+            self._full.styles.height = min(len(lines), most)
+            self._full.display = bool(lines)
+        self._full.show(lines)
+
     def show_status(self, line: Line) -> None:
         self._status.show([line])
 
@@ -95,6 +105,16 @@ class Main(Screen[None]):
         self._small.show(
             [(Span(f"terminal too small ({size.width}x{size.height})", "warn"),)] if tiny else []
         )
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Text cut into lines of so many cells."""
+    lines = [""]
+    for char in text:
+        if wide(lines[-1]) + wide(char) > width:
+            lines.append("")
+        lines[-1] += char
+    return lines
 
 
 def cursor_line(lines: Sequence[Line]) -> int | None:
