@@ -357,7 +357,7 @@ def exported(name: str, picture: str | None, view: View, runs: Sequence[Run], lo
 def _reading(paths: list[str], options: Options) -> Reading | Following:
     """A file that grows is followed; with others beside it, all are read once."""
     if options.follow and len(paths) == 1:
-        return Following(paths[0], options.engine, options.view)
+        return Following(paths[0], options.engine, options.view, options.beside)
     return Reading(paths, options.cache, options.view)
 
 

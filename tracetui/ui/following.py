@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,7 +25,13 @@ MODES: Final = ("spans", "windows", "continuous")
 class Following:
     """The growing side of the screen: start it with where its messages go, stop it when the screen closes."""
 
-    def __init__(self, path: str | Path, engine: Engine | None = None, view: str = "summary") -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        engine: Engine | None = None,
+        view: str = "summary",
+        beside: Sequence[Run] = (),
+    ) -> None:
         self.paths = [str(path)]
         self.size = 0  # a file that grows has no size to be read up to
         self.badge = ""  # what the header says about the writer
@@ -33,6 +39,7 @@ class Following:
         self.text = ""  # the end of what the model wrote
         self._engine = engine
         self._view = view
+        self._beside = [(run, facts(run)) for run in beside]
         self._follow = Follow(path)
         self._began = time.monotonic()
         self._over = threading.Event()
@@ -91,7 +98,8 @@ class Following:
         self.text = "".join(last_marks(runs[-1], "text", TEXT_MARKS))
         if self._shown or any(_has_work(run) for run in runs):
             first, self._shown = not self._shown, True
-            post(RunsChanged(runs, [facts(r) for r in runs], [view(self._view)]))
+            known = [*self._beside, *((run, facts(run)) for run in runs)]
+            post(RunsChanged([r for r, _ in known], [f for _, f in known], [view(self._view)]))
             if first:
                 post(ViewsKnown(views()))
 

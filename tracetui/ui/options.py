@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from capture.run import Run
 from tracetui.look import Look
 from tracetui.process import Engine
 
@@ -16,6 +17,7 @@ class Options:
     follow: bool = False
     engine: Engine | None = None  # whose file is followed, where it is ours
     baseline: str | None = None  # as run: what others are measured against
+    beside: tuple[Run, ...] = ()  # runs that a live one is held against; the first is its baseline
     theme: str | None = None  # dark, light or ansi
     ascii: bool = False
     clipboard: bool = True

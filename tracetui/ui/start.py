@@ -23,6 +23,8 @@ def opened(session: Session, views: Sequence[View], options: Options) -> Start:
     """The run and the view that were asked for; where they are not there, the nearest, and why."""
     current, told = _run(session, options.run)
     baseline = _run(session, options.baseline)[0] if options.baseline else None
+    if options.beside:
+        current, baseline = len(session.runs) - 1, 0
     session = replace(session, current=current, baseline=baseline)
     return Start(replace(session, view=_view(session, views, options.view)), told)
 

@@ -2,11 +2,15 @@
 
 from argparse import ArgumentParser, Namespace
 
+from capture.run import Run
 from tracetui.verbs import _shared, record
 
 
 def options(parser: ArgumentParser) -> None:
     record.engine_options(parser)
+    parser.add_argument(
+        "--baseline", metavar="FILE", help="a recording, or baseline:NAME, that `d` compares with"
+    )
     _shared.screen_options(parser)
 
 
@@ -16,13 +20,23 @@ def run(args: Namespace) -> int:
         return record.run(Namespace(**vars(args), quiet=False))
     from tracetui.ui.app import run as show
 
+    beside = _beside(args.baseline)
     out = record.place(args)
     engine = record.engine(args, out, interactive=True)
     counters = record.counters(out, engine)
     try:
-        code = show([str(out)], _shared.screen(args, follow=True, engine=engine))
+        code = show([str(out)], _shared.screen(args, follow=True, engine=engine, beside=beside))
     finally:
         engine.stop()
         counters.stop()
     _shared.say(f"recorded {out}")
     return code
+
+
+def _beside(baseline: str | None) -> tuple[Run, ...]:
+    """What the live run is compared with by `d`: the last run of a recording."""
+    if baseline is None:
+        return ()
+    from capture.loaders import load_all
+
+    return (load_all([baseline])[-1],)

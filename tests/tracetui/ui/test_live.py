@@ -8,7 +8,7 @@ from typing import Any
 
 from textual.pilot import Pilot
 
-from tests.tracetui.ui.hand import press, screen, settle
+from tests.tracetui.ui.hand import decode, press, screen, settle
 from tracetui.process import Engine
 from tracetui.ui.app import Explorer
 from tracetui.ui.following import Following
@@ -125,6 +125,28 @@ def test_a_killed_engine_is_named_and_can_be_started_anew(tmp_path: Path) -> Non
         await until(app, pilot, "run 2 of 2")
 
     watch(tmp_path / "prof.jsonl", script)
+
+
+def test_a_live_run_is_held_against_an_earlier_one(tmp_path: Path) -> None:
+    path = tmp_path / "prof.jsonl"
+    engine = Engine([sys.executable, "-c", ENGINE, str(path)])
+    before = decode("earlier", names=("windows", "spans"))
+    options = Options(view="kernels", follow=True, engine=engine, beside=(before,))
+    app = Explorer(Following(path, engine, "kernels", [before]), options)
+
+    async def session() -> None:
+        async with app.run_test(size=(100, 24)) as pilot:
+            await until(app, pilot, "building")
+            await press(pilot, "c")
+            await until(app, pilot, "run 2 of 2")
+            await until(app, pilot, row("windows"))
+            await press(pilot, "d")
+            await until(app, pilot, "a is earlier, b is toy")
+
+    try:
+        asyncio.run(session())
+    finally:
+        engine.stop()
 
 
 def test_keys_for_an_engine_that_is_not_ours_say_so(tmp_path: Path) -> None:
