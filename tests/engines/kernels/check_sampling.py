@@ -55,6 +55,14 @@ def test_only_what_survives_the_cut_is_drawn(small: None, top_k: int, top_p: flo
     assert between.step.item() == 2
 
 
+@pytest.mark.parametrize(("top_k", "top_p"), [(8, 0.3), (3, 1.0), (0, 0.2)])
+def test_the_tail_is_struck_out(small: None, top_k: int, top_p: float) -> None:
+    """Twelve tokens, nearly alike: of eight equal chances three begin below 0.3, of twelve below 0.2."""
+    logits = torch.linspace(1e-3, 0.0, 12).repeat(10, 1)
+    tokens, _ = drawn(logits, 1, temperature=1.0, top_k=top_k, top_p=top_p, seed=2)
+    assert set(tokens.flatten().tolist()) == {0, 1, 2}
+
+
 def test_draws_from_few_are_draws_by_the_softmax(small: None) -> None:
     """Where all survive, the noise decides alike, token by token."""
     logits = rand(12, 8)
