@@ -86,7 +86,7 @@ def forward_rows(size: Size) -> tuple[Row, ...]:
     ends = (
         _norm(size, "ln_final", None),
         _matmul(size, "lm_head", "lm_head", size.vocab, size.width, None),
-        _each("loss", "loss", "softmax", size.tokens * size.vocab, None, flops=5, passes=2),
+        _each("loss", "loss", "other", size.tokens * size.vocab, None, flops=5, passes=2),
     )
     embed = _each("embed", "embed", "copy", size.tokens * size.width, None, flops=0, passes=2)
     return (embed, *(row for layer in range(size.layers) for row in _layer(size, layer)), *ends)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from capture.loaders import LOADERS
+from engines.kernels import KERNELS
 from tracetui.views import VIEWS
 
 ROOT = Path(__file__).parent.parent
@@ -81,11 +82,11 @@ def test_nothing_dangerous(path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("folder", "listed"),
-    [("capture/loaders", LOADERS), ("tracetui/views", VIEWS)],
-    ids=["loaders", "views"],
+    [("capture/loaders", LOADERS), ("tracetui/views", VIEWS), ("engines/kernels", KERNELS)],
+    ids=["loaders", "views", "kernels"],
 )
 def test_registries_are_whole(folder: str, listed: tuple[str, ...]) -> None:
-    helpers = {"ink"}
+    helpers = {"ink", "launch", "compile"}
     there = {p.stem for p in (ROOT / folder).glob("*.py") if not p.stem.startswith("_")} - helpers
     assert there == set(listed)
     assert len(listed) == len(set(listed))
