@@ -17,6 +17,7 @@ class Terms:
     threshold: float = 0.01  # the smallest change that matters, as a share of the row
     noise: float = 0.0  # this machine's own, as a share, from repeated identical runs
     links: tuple[tuple[str, str], ...] = ()  # rows that a person linked by hand
+    changed_only: bool = False  # leave out rows that are the same, or undecided
     ranking: str = "suspicion"  # of cycle statistics
     baseline: int | None = None  # of a comparison of many runs: the one that all are divided by
 

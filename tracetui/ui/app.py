@@ -32,7 +32,7 @@ __all__ = ["Explorer", "Options", "run"]
 FARTHEST: Final = 1 << 20
 TYPING: Final = 0.12  # seconds after the last letter
 BOUND: Final = frozenset(key for each in keys.bindings() for key in each.key.split(","))
-LEAVES: Final = ("detail", "counters", "memory", "log", "import")
+LEAVES: Final = ("detail", "pair", "counters", "memory", "log", "import")
 
 
 class Explorer(Attending):
@@ -190,7 +190,7 @@ class Explorer(Attending):
             return here
         if not asked or here in LEAVES or "table" in asked:
             return None
-        target = "detail" if "name" in asked else "kernels"
+        target = "pair" if here == "diff" else "detail" if "name" in asked else "kernels"
         return target if target in [v.name for v in self.views] else None
 
     def on_entered(self, message: Entered) -> None:

@@ -64,6 +64,11 @@ def back(session: Session) -> Session:
     return clear_filter(session) if session.look.filter else session.out()
 
 
+def changed(session: Session) -> Session:
+    terms = session.look.terms
+    return session.looking(terms=replace(terms, changed_only=not terms.changed_only), cursor=(0, 0))
+
+
 def full_names(session: Session) -> Session:
     return session.looking(full_names=not session.look.full_names)
 
@@ -152,7 +157,7 @@ def _after(values: Sequence[Any], current: Any) -> Any:
 COMMANDS: Final[Mapping[str, Command]] = {
     f.__name__: f
     for f in (
-        group, lens, phase, per, sort, reverse, back, full_names, baseline,
+        group, lens, phase, per, sort, reverse, back, full_names, changed, baseline,
         next_part, previous_part, zoom_in, zoom_out, zoom_all,
     )
 }  # fmt: skip

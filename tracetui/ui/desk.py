@@ -318,7 +318,7 @@ class Desk(App[None]):
     def tabs(self) -> list[View]:
         """The views that have a tab: a drill has none, and what compares needs runs to compare."""
         several = len(self.session.runs) > 1
-        return [v for v in self.views if v.name != "detail" and (several or v.runs < 2)]
+        return [v for v in self.views if v.name not in ("detail", "pair") and (several or v.runs < 2)]
 
     def _tab(self) -> int:
         shown = self.session.trail[0].view if self.session.trail else self.session.view

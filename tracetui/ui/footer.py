@@ -34,6 +34,7 @@ def _in_force(look: Look) -> list[str]:
         f"/{look.filter}/" if look.filter else "",
         f"by {look.group}" if look.group and look.group != "name" else "",
         f"{look.phase} only" if look.phase else "",
+        "changed only" if look.terms.changed_only else "",
         f"per {look.per}" if look.per != "total" else "",
         span,
     ]

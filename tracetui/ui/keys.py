@@ -52,6 +52,7 @@ KEYS: Final = (
     Key("r", "runs", "choose a run", "rows", "runs"),
     Key("b", "baseline", "this run is the baseline that others are measured against", "rows"),
     Key("d", "diff", "against the baseline", "rows"),
+    Key("a", "changed", "of a comparison: only rows that changed, or all", "rows"),
     Key("e", "full_names", "names in full", "rows"),
     Key("y", "copy_row", "copy the row", "rows"),
     Key("Y", "copy_markdown", "copy the row as Markdown", "rows"),

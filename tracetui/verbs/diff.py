@@ -31,6 +31,7 @@ def options(parser: ArgumentParser) -> None:
         "--fail-over", metavar="P%", help="exit 1 when a row is slower by more, with evidence"
     )
     parser.add_argument("--rows", metavar="REGEX", help="rows that the gate looks at: names or ops")
+    parser.add_argument("--changed", action="store_true", help="only rows that changed, with evidence")
     parser.add_argument("--force", action="store_true", help="compare runs that should not be compared")
     parser.add_argument(
         "--aa",
@@ -99,6 +100,7 @@ def _look(args: Namespace) -> Look:
         threshold=percent(args.fail_over or args.threshold),
         noise=_noise(args),
         links=tuple((a, b) for a, b in args.link),
+        changed_only=args.changed,
         ranking=args.rank,
     )
     return Look(

@@ -36,6 +36,7 @@ VIEWS: Final = (
     "findings",
     "cycles",
     "compare",
+    "pair",
 )
 _RENAMED: Final = {"imported": "import"}  # which Python keeps for itself
 

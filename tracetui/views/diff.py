@@ -7,7 +7,7 @@ import polars as pl
 
 from capture.run import Run
 from tracetui.look import Look
-from tracetui.views import Answer, View
+from tracetui.views import Answer, Focus, View
 
 if TYPE_CHECKING:
     from tracetui.analysis.diff import Diff
@@ -27,8 +27,10 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
         change_pct=pl.when(pl.col("total_a_ns") > 0).then(100 * pl.col("delta_ns") / pl.col("total_a_ns")),
         **{c: pl.col(c).round().cast(pl.Int64) for c in _TIMES},
     )
+    if look.terms.changed_only:
+        rows = rows.filter(~pl.col("verdict").is_in(["same", "~"]))
     known = [c for c in COLUMNS if rows[c].null_count() < rows.height or c in COLUMNS[:6]]
-    return Answer(rows.select(known), notes(runs[0], runs[1], found), ("name", "phase"))
+    return Answer(rows.select(known), notes(runs[0], runs[1], found), ("name", "name_b", "phase"))
 
 
 _TIMES = ("median_a_ns", "median_b_ns", "median_delta_ns", "low_ns", "high_ns")
@@ -45,4 +47,13 @@ def notes(a: Run, b: Run, found: "Diff") -> tuple[str, ...]:
     return (*told, *found.how)
 
 
-VIEW = View("diff", "Diff", answer, needs=frozenset({"dur"}), runs=2, key="d", columns=COLUMNS)
+def enter(answer: Answer, look: Look) -> Focus:
+    """The row's names on both sides, and what they are names of."""
+    row = look.cursor[0]
+    if not 0 <= row < answer.rows.height:
+        return ()
+    named = ((c, answer.rows[row, c]) for c in answer.key if c in answer.rows.columns)
+    return (*named, ("by", look.group or "name"))
+
+
+VIEW = View("diff", "Diff", answer, needs=frozenset({"dur"}), runs=2, key="d", columns=COLUMNS, enter=enter)

@@ -1,0 +1,64 @@
+"""Two runs on the screen: the diff, a row entered, only what changed."""
+
+from typing import Any
+
+from textual.pilot import Pilot
+
+from tests.tracetui.analysis.test_diff import recording
+from tests.tracetui.ui.hand import play, press, screen
+from tracetui.ui.app import Explorer
+from tracetui.ui.options import Options
+
+Pilots = Pilot[Any]
+RUNS = [recording("before", noise=1), recording("after", noise=2, slow={"norm": 1.5})]
+OPTIONS = Options(view="diff", run="2", baseline="1")
+
+
+def test_the_slow_rows_stand_first_with_their_verdict() -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        lines = screen(app)
+        top = [line.split() for line in lines[3:5]]
+        assert {words[0] for words in top} == {"L0.norm", "L1.norm"}
+        assert all("slower" in words for words in top)
+        assert "a is before, b is after" in "\n".join(lines)
+
+    play(script, RUNS, OPTIONS, size=(120, 30))
+
+
+def test_only_what_changed_and_all_again() -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        assert app.answer.rows.height == 8
+        await press(pilot, "a")
+        assert sorted(app.answer.rows["name"]) == ["L0.norm", "L1.norm"]
+        assert "changed only" in "\n".join(screen(app))
+        await press(pilot, "a")
+        assert app.answer.rows.height == 8
+
+    play(script, RUNS, OPTIONS, size=(120, 30))
+
+
+def test_a_row_entered_shows_both_runs_and_escape_comes_back() -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        await press(pilot, "enter")
+        assert app.session.view == "pair"
+        counts = dict(app.answer.rows.select("side", "count").iter_rows())
+        totals = dict(app.answer.rows.select("side", "total_ns").iter_rows())
+        assert counts == {"a": 48, "b": 48}
+        assert 1.4 < totals["b"] / totals["a"] < 1.6
+        bins = app.answer.parts["bins"]
+        assert bins["a"].sum() == bins["b"].sum() == 48
+        await press(pilot, "escape")
+        assert app.session.view == "diff"
+
+    play(script, RUNS, OPTIONS, size=(120, 40))
+
+
+def test_the_other_views_of_a_pair_follow_by_tab() -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        seen = []
+        for _ in range(4):
+            await press(pilot, "tab")
+            seen.append(app.session.view)
+        assert seen[:3] == ["waterfall", "curves", "findings"]
+
+    play(script, RUNS, OPTIONS, size=(120, 30))
