@@ -1,8 +1,9 @@
-"""Chrome traces in the layouts that torch prints, scanned as lines: no JSON parser, all cores, gz in flight.
+"""Chrome traces in the layouts that torch prints, cut at their braces: no parser, all cores, gz in flight.
 
-A JSON string cannot hold a raw line break, so a line of two blanks and a brace opens an event and never
-stands inside a text. The keys of an event are the lines at fixed distances below it; the few events that
-are not as expected go to the JSON parser one by one.
+A piece of text after each brace: the first of an event reaches up to the brace of its arguments. A JSON
+string cannot hold a raw line break, so the lines of that piece are the keys of the event, each in its place.
+A name with a brace in it stands in several pieces, which are joined again; the few events that are not as
+expected go to the JSON parser one by one.
 """
 
 import json
@@ -17,22 +18,28 @@ from capture.loaders._chrome_form import LINKED, PLACE, Complete, Trace, json_te
 from capture.loaders._chrome_json import gathered, parse_blocks
 from capture.source import Source
 
-DEPTH: Final = 16  # lines below the brace that may belong to an event or to the end of the file
+LINES: Final = 8  # of an event that may hold what is wanted, with the empty one behind its brace
 TAIL: Final = 1 << 20
 
 _ARRAY: Final = '"traceEvents": ['
-_OPEN: Final = "  {"
+_OPEN: Final = "\n  {"
 _CLOSE: Final = "\n  }"
 _END: Final = "\n  ]"
+_EVENT: Final = '\n    "'  # how the first piece of an event begins
+_COMPLETE: Final = '\n    "ph": "X",'
+_ARROWS: Final = ('\n    "ph": "s",', '\n    "ph": "f",')  # its rare middle is left to the parser
+_ARGUMENTS: Final = "\n      "
 _LABEL: Final = re.compile(
     r'\s+"cat": (?P<cat>"(?:[^"\\]|\\.)*"),\s+"name": (?P<name>".*"),'
     r'\s+"pid": (?P<pid>.+?),\s+"tid": (?P<tid>.+?),',
     re.DOTALL,
 )
+_WANTED: Final = ("label", "t", "dur", "correlation")
+_TIMED: Final = pl.col("regular") & pl.col("t").is_not_null() & pl.col("dur").is_not_null()
 
 
 class LayoutError(ValueError):
-    """The file is not printed in a layout that the line scan knows."""
+    """The file is not printed in a layout that the scan knows."""
 
 
 def line(distance: int) -> pl.Expr:
@@ -43,64 +50,50 @@ def _number(text: pl.Expr, key: str) -> pl.Expr:
     return ns(text.str.strip_prefix(f'    "{key}": ').str.strip_suffix(","))
 
 
-def _is_flow(phase: pl.Expr, tail: str) -> pl.Expr:
-    """The two ends of an arrow; its rare middle is left to the parser."""
-    start, finish = f'    "ph": "s",{tail}', f'    "ph": "f",{tail}'
-    if tail:
-        return phase.str.starts_with(start) | phase.str.starts_with(finish)
-    return (phase == start) | (phase == finish)
-
-
 @dataclass(frozen=True)
 class Layout:
-    """Where a printed event keeps what is wanted, as expressions over the lines below its brace."""
+    """Where a printed event keeps what is wanted, as expressions over the lines of its first piece."""
 
-    complete: pl.Expr
-    flow: pl.Expr
+    opening: str  # of a complete event
     label: pl.Expr  # the text of cat, name, pid and tid
     ts: pl.Expr
     dur: pl.Expr
     linked: pl.Expr
-    args: pl.Expr
 
 
 SPREAD: Final = Layout(  # one key a line
-    complete=line(1) == '    "ph": "X",',
-    flow=_is_flow(line(1), ""),
+    opening=f'{_COMPLETE}\n    "cat": ',
     label=pl.concat_str([line(i) for i in range(2, 6)]),
     ts=_number(line(6), "ts"),
     dur=ns(line(7).str.strip_prefix('    "dur": ')),  # its comma stands on the next line
     linked=line(2).is_in([f'    "cat": "{cat}",' for cat in LINKED]),
-    args=line(10),
 )
 _TIMES: Final = line(2).str.strip_suffix(",").str.splitn(", ", 2)
 GROUPED: Final = Layout(  # older: cat, name, pid and tid share a line, ts and dur the next
-    complete=line(1).str.starts_with('    "ph": "X", "cat": '),
-    flow=_is_flow(line(1), " "),
+    opening=f'{_COMPLETE} "cat": ',
     label=line(1).str.strip_prefix('    "ph": "X", ').str.replace("^", "    "),
     ts=_number(_TIMES.struct.field("field_0"), "ts"),
     dur=ns(_TIMES.struct.field("field_1").str.strip_prefix('"dur": ')),
     linked=line(1).str.contains(f'^    "ph": "X", "cat": "(?:{"|".join(LINKED)})",'),
-    args=line(4),
 )
 
 
 def read(source: Source) -> Trace:
     """A trace that torch printed; LayoutError for any other."""
     front, found, _ = source.head.text.partition(_ARRAY)
-    if not found:
+    if not found or b"\r" in source.head.raw:
         raise LayoutError("no list of events near the start")
-    rows = _scan(source.path, _layout(source.head.text[len(front) :]))
-    blocks = rows["block"].drop_nulls().to_list()
-    regular = rows.filter(pl.col("block").is_null())
-    ending = _ending(source, blocks[-1] if blocks else "")
-    truncated = _END not in ending
-    torn = ending[ending.rfind("\n" + _OPEN) :]
+    layout = _layout(source.head.text[len(front) :])
+    pieces = _scan(source.path, layout, front.count("{"))
+    ending, truncated = _ending(source, pieces["piece"].item(-1))
+    regular = pieces.filter("regular").select(_WANTED)
+    joined, blocks = _joined(pieces.drop(_WANTED), layout)
+    torn = ending[ending.rfind(_OPEN) :]
     if truncated and _CLOSE not in torn and '"ph": "X"' in torn and not _open(blocks[-1:]):
         regular = regular.head(-1)
         source.log.read += 1
         source.log.drop("torn_event", "the last event is cut off", at=source.size)
-    complete = _labelled(regular, source)
+    complete = _labelled(pl.concat([regular, joined]), source)
     source.log.read += complete.rows.height
     rest = gathered(parse_blocks(_texts(blocks, truncated), source.log), {}, truncated, source.log)
     if truncated:
@@ -111,43 +104,102 @@ def read(source: Source) -> Trace:
 
 
 def _layout(events: str) -> Layout:
-    if '\n  {\n    "ph": "X",\n    "cat": ' in events:
-        return SPREAD
-    if '\n  {\n    "ph": "X", "cat": "' in events:
-        return GROUPED
+    for layout in (SPREAD, GROUPED):
+        if _OPEN + layout.opening in events:
+            return layout
     raise LayoutError("not a layout that torch prints")
 
 
-def _scan(path: Path, layout: Layout) -> pl.DataFrame:
-    """One row an event: label, times and correlation where it is as expected, else its text."""
-    lines = pl.scan_csv(path, has_header=False, separator="\x01", quote_char=None, schema={"l0": pl.String})
-    complete = layout.complete.fill_null(False)
-    below = [pl.when(pl.col("block")).then(line(i)) for i in range(1, DEPTH + 1)]
-    correlation = pl.when(layout.linked).then(layout.args).str.extract(r'"correlation": ([0-9]+)')
-    query = (
-        lines.select(line(0), *(line(0).shift(-i).alias(f"l{i}") for i in range(1, DEPTH + 1)))
-        .filter(line(0) == _OPEN)
-        .filter(~layout.flow.fill_null(False))
+def _scan(path: Path, layout: Layout, braces: int) -> pl.DataFrame:
+    """One row a regular event: label, times and correlation; the pieces of the others as they are.
+
+    Arrows are left out, and the arguments of events; the last piece is always there.
+    """
+    piece, last = pl.col("piece"), pl.col("after").is_null()
+    known = pl.any_horizontal(piece.str.starts_with(text) for text in (*_ARROWS, _ARGUMENTS))
+    pieces = (
+        pl.scan_csv(
+            path, has_header=False, separator="\x01", eol_char="{", quote_char=None,
+            schema={"piece": pl.String}, empty_string_is_null=False, row_index_name="row",
+        )
+        .with_columns(after=piece.shift(-1), regular=piece.str.starts_with(layout.opening))
+        .filter(pl.col("row") > braces, pl.col("regular") | ~known | last)
+    )  # fmt: skip
+    unlinked = layout.linked & pl.col("correlation").is_null()  # a brace cuts its arguments, or it has none
+    events = (
+        _told(pieces, layout)
+        .with_columns(regular=(_TIMED & ~unlinked).fill_null(False))
+        .select(
+            *_WANTED, "row", "regular",
+            piece=pl.when(~pl.col("regular") | last).then(piece),
+            after=pl.when(~pl.col("regular")).then("after"),
+        )
+    )  # fmt: skip
+    try:
+        found = events.collect(engine="streaming")
+    except (pl.exceptions.PolarsError, OSError) as e:
+        raise LayoutError(str(e)[:200]) from None
+    if not found["regular"].any():
+        raise LayoutError("no event stands as expected")
+    return found
+
+
+def _told(pieces: pl.LazyFrame, layout: Layout) -> pl.LazyFrame:
+    """What the lines of a complete event tell, and the piece of its arguments."""
+    lines = pl.when("regular").then("piece").str.split_exact("\n", LINES - 1)
+    correlation = pl.when(layout.linked).then("after").str.extract(r'"correlation": ([0-9]+)')
+    return (
+        pieces.with_columns(lines=lines.struct.rename_fields([f"l{i}" for i in range(LINES)]))
+        .unnest("lines")
         .with_columns(
             label=layout.label.cast(pl.Categorical()), t=layout.ts, dur=layout.dur,
             correlation=correlation.cast(pl.Int64, strict=False),
         )
-        .with_columns(block=~complete | pl.col("t").is_null() | pl.col("dur").is_null())
-        .select(
-            "label", "t", "dur", "correlation",
-            block=pl.when(pl.col("block")).then(pl.concat_str(below, separator="\n", ignore_nulls=True)),
-        )
     )  # fmt: skip
-    try:
-        return query.collect(engine="streaming")
-    except (pl.exceptions.PolarsError, OSError) as e:
-        raise LayoutError(str(e)[:200]) from None
 
 
-def _ending(source: Source, last: str) -> str:
-    """The end of the file, taken from the last block where that reaches it."""
-    if _CLOSE + _END in last:
-        return last
+def _joined(pieces: pl.DataFrame, layout: Layout) -> tuple[pl.DataFrame, list[str]]:
+    """Events that are not regular, put together: the complete ones as they are told, the rest as text."""
+    events = _whole(pieces).with_columns(
+        after="piece", regular=pl.col("piece").str.starts_with(layout.opening)
+    )
+    closed = pl.col("piece").str.contains(_CLOSE, literal=True)
+    told = _told(events.lazy(), layout).with_columns(known=(_TIMED & closed).fill_null(False)).collect()
+    return told.filter("known").select(_WANTED), told.filter(~pl.col("known"))["piece"].to_list()
+
+
+def _whole(pieces: pl.DataFrame) -> pl.DataFrame:
+    """The text of each event whose first piece is irregular; what goes on after a regular one is left out."""
+    begins = pl.col("piece").str.starts_with(_EVENT)
+    same, step = pl.col("event") == pl.col("event").shift(-1), pl.col("row").shift(-1) - pl.col("row")
+    events = (
+        pieces.with_columns(event=(pl.col("regular") | begins).cum_sum())
+        .filter(~pl.col("regular"))
+        .with_columns(
+            lost=(same & (step > 2)).fill_null(False), follows=(same & (step == 1)).fill_null(False)
+        )
+        .with_columns(after=pl.when(~pl.col("follows")).then("after"), begins=begins)
+        .with_columns(text=pl.concat_str("piece", "after", separator="{", ignore_nulls=True))
+        .group_by("event", maintain_order=True)
+        .agg(pl.col("begins").first(), pl.col("lost").any(), piece=pl.col("text").str.join("{"))
+        .filter("begins")
+    )
+    if events["lost"].any():
+        raise LayoutError("an event has more parts than expected")
+    return events
+
+
+def _ending(source: Source, last: str) -> tuple[str, bool]:
+    """The end of the file, and whether it is inside the list of events."""
+    if _END in last:
+        return last, False
+    tail = _tail(source)
+    if _END in tail:
+        raise LayoutError("what follows the events is more than one piece")
+    return tail, True
+
+
+def _tail(source: Source) -> str:
     if not source.gzipped:
         with source.path.open("rb") as f:
             f.seek(max(0, source.size - TAIL))

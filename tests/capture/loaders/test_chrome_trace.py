@@ -177,6 +177,9 @@ HARM = {
     "no duration": ('"dur": ', '"nodur": '),
     "a null duration": ('"dur": ', '"dur": null, "x": '),
     "a text pid": ('"pid": 1234', '"pid": "Spans"'),
+    "braces in a name": ('"name": "aten::mm"', '"name": "f(){lambda(int)#1}::g{{}"'),
+    "braces in the name of a kernel": ('"name": "void at', '"name": "{lambda()#1}{void at'),
+    "an object among the arguments": ('"queued": 0', '"queued": {"a": "}{"}'),
     "a huge start": ('"ts": ', '"ts": 1669329643132548123, "x": '),
 }
 
