@@ -26,7 +26,7 @@ _BAD: Final = "records without an entry point or without a time"
 
 def speaks(text: str) -> bool:
     """Whether a console log holds at least one record."""
-    return any(_record(group) is not None for _, group in _groups(text))
+    return "entry" in text and any(_record(group) is not None for _, group in _groups(text))
 
 
 def runs(text: str, log: Log) -> list[Run]:

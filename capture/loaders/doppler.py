@@ -49,7 +49,7 @@ class Draft:
 
 
 def sniff(head: Head) -> bool:
-    return bool(_SNIFF.search(head.text)) and not head.start.startswith(("{", "<"))
+    return not head.start.startswith(("{", "<")) and bool(_SNIFF.search(head.text))
 
 
 def load(source: Source) -> list[Run]:

@@ -67,6 +67,8 @@ _DEVICE_NUMBER: Final = re.compile(r"\((\d+)\)\s*$")
 
 def sniff(head: Head) -> bool:
     """Whether the first table of the text is one of ours."""
+    if head.start.startswith("{"):
+        return False
     return any(True for s in sections(enumerate(head.lines)) if _kind(s) != "other")
 
 
