@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import polars as pl
 
@@ -15,17 +15,46 @@ _FORWARD: Final = "forward_step_total"
 _SIZES: Final = re.compile(r"batch=(\d{1,9}) \| m=(\d{1,9}) \| n=(\d{1,9}) \| k=(\d{1,9}) ")
 
 
-def timed(raw: Raw) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-    """Events of the rows with a duration, in their order; the steps; and what each raw name became."""
+class Timed(NamedTuple):
+    """Rows with a duration, in their order: each is a row of `table`, at its own time; and what follows."""
+
+    table: pl.DataFrame
+    places: pl.Series  # which row of the table
+    times: pl.DataFrame  # t, dur, step
+    steps: pl.DataFrame
+    names: pl.DataFrame  # what each raw name became
+
+
+def timed(raw: Raw) -> Timed:
     rows = raw.rows.lazy().filter(pl.col("us").is_not_null()).select("key", "us", "stamp").collect()
     used = rows["key"].unique(maintain_order=True)
     names = _meanings(raw.keys[number] for number in used)
     table = _table(names, [raw.keys[number] for number in used])
     place = pl.zeros(len(raw.keys), pl.UInt32, eager=True).scatter(used, pl.int_range(used.len(), eager=True))
-    dur = rows["us"] * 1000
-    index = place.gather(rows["key"])
-    events = table.select(pl.all().gather(index)).with_columns(t=rows["stamp"] - dur, dur=dur)
-    return *with_steps(events), _names(names)
+    index, dur = place.gather(rows["key"]), rows["us"] * 1000
+    times = pl.DataFrame({"t": rows["stamp"] - dur, "dur": dur, "step": _steps(table, index)})
+    steps = step_rows(table, index, times)
+    if steps.height:
+        index = index + (times["step"] == 0).cast(pl.UInt32) * table.height
+        table = pl.concat([_host_in(table, "decode"), _host_in(table, "prefill")])
+    return Timed(table, index, times, steps, _names(names))
+
+
+def _host_in(table: pl.DataFrame, phase: str) -> pl.DataFrame:
+    """The meanings with the phase of what the host does."""
+    host = pl.when(pl.col("lens") == "host").then(pl.lit(phase, pl.Categorical()))
+    return table.with_columns(phase=pl.coalesce("phase", host))
+
+
+def whole(found: Timed, others: list[pl.DataFrame], start: int) -> pl.DataFrame:
+    """All events in one frame: each column is laid out once, the few other events behind the timed ones."""
+    few = pl.concat([found.steps, *others], how="diagonal")
+    own = [c for c in found.times.columns if c in few.columns]
+    table = pl.concat([found.table, few.drop(own)], how="diagonal")
+    first = found.table.height
+    index = pl.concat([found.places, pl.int_range(first, first + few.height, dtype=pl.UInt32, eager=True)])
+    times = pl.concat([found.times, few.select(own)], how="diagonal")
+    return table.select(pl.all().gather(index)).with_columns(times.with_columns(pl.col("t") - start))
 
 
 def _meanings(keys: Iterable[Key]) -> dict[Key, Meaning]:
@@ -70,42 +99,45 @@ def _work(shape: str | None) -> float | None:
     return 2.0 * batch * m * n * k
 
 
-def with_steps(events: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The events with step and phase where the loop's totals tell them, and a row for each step."""
-    name, host = pl.col("name"), pl.col("lens") == "host"
-    closer = _ITERATION if (events["name"] == _ITERATION).any() else _FORWARD
-    closes = host & (name == closer)
-    decoding = (pl.col("phase") == "decode") | (host & name.is_in([_ITERATION, _FORWARD]))
-    begun = decoding.fill_null(False).cum_max()
-    step = pl.when(begun.not_()).then(0).otherwise(closes.cum_sum().shift(1, fill_value=0) + 1)
-    events = events.with_columns(
-        step=pl.when(pl.col("phase") == "prefill").then(0).otherwise(step).cast(pl.Int64),
-    )
-    closed = events.filter(closes)
-    if closed.is_empty():
-        return _prefill_only(events), pl.DataFrame()
-    events = _closed_steps(events, closed.height)
-    place = pl.when(pl.col("step") == 0).then(pl.lit("prefill")).otherwise(pl.lit("decode"))
-    phase = pl.coalesce("phase", pl.when(pl.col("lens") == "host").then(place.cast(pl.Categorical())))
-    events = events.with_columns(phase=phase)
-    return events, step_rows(events, closed)
+def _steps(table: pl.DataFrame, index: pl.Series) -> pl.Series:
+    """The step of every row: 0 until decoding begins, then counted by the totals that close an iteration."""
+    prefill = table["phase"] == "prefill"
+    closes = _closing(table).gather(index)
+    last = closes.sum()
+    if not last:
+        return pl.select(pl.when(prefill.gather(index)).then(pl.lit(0, pl.Int64))).to_series()
+    begun = _decoding(table).gather(index).arg_max() or 0
+    step = closes.cum_sum().cast(pl.Int64).shift(1, fill_value=0) + 1
+    if not _goes_on(table, index, closes):
+        step = step.clip(upper_bound=last)
+    step = step.scatter(pl.int_range(begun, eager=True), 0) if begun else step
+    return step.set(prefill.gather(index).fill_null(False), 0)
 
 
-def _prefill_only(events: pl.DataFrame) -> pl.DataFrame:
-    return events.with_columns(step=pl.when(pl.col("phase") == "prefill").then(0).cast(pl.Int64))
+def _closing(table: pl.DataFrame) -> pl.Series:
+    closer = _ITERATION if (table["name"] == _ITERATION).any() else _FORWARD
+    return (table["lens"] == "host") & (table["name"] == closer)
 
 
-def _closed_steps(events: pl.DataFrame, last: int) -> pl.DataFrame:
-    """What follows the last iteration belongs to it, unless the file ends within a further one."""
-    after = events.filter(pl.col("step") > last)
-    if (after["phase"] == "decode").any():
-        return events
-    return events.with_columns(pl.col("step").clip(upper_bound=last))
+def _decoding(table: pl.DataFrame) -> pl.Series:
+    loop = table["name"].cast(pl.String).is_in([_ITERATION, _FORWARD])
+    return (table["phase"] == "decode").fill_null(False) | ((table["lens"] == "host") & loop)
 
 
-def step_rows(events: pl.DataFrame, closed: pl.DataFrame) -> pl.DataFrame:
+def _goes_on(table: pl.DataFrame, index: pl.Series, closes: pl.Series) -> bool:
+    """Whether the file ends within a further iteration: else what follows the last one belongs to it."""
+    after = closes.len() - (closes.reverse().arg_max() or 0)
+    return bool((table["phase"].gather(index.slice(after)) == "decode").any())
+
+
+def step_rows(table: pl.DataFrame, index: pl.Series, times: pl.DataFrame) -> pl.DataFrame:
     """Prefill as step 0 where its tokens are known, and each iteration of the loop."""
-    prefill = events.filter(pl.col("step") == 0)
+    closed = times.filter(_closing(table).gather(index))
+    if closed.is_empty():
+        return pl.DataFrame()
+    at = (times["step"] == 0).arg_true()
+    meanings = _host_in(table, "prefill").select("lens", "name", "phase")
+    prefill = meanings[index.gather(at)].with_columns(times.select("t", "dur")[at])
     tokens = prefill.filter((pl.col("lens") == "host") & (pl.col("name") == "block_0_total")).height
     steps = closed.select(
         kind=pl.lit("step", pl.Categorical()),

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -21,7 +20,7 @@ _RAW: Final = {
     "key": pl.UInt32(),  # which of the keys
     "us": pl.Int64(),
     "stamp": pl.Int64(),  # ns since 1970
-    "rest": pl.String(),  # all data of an event that has no duration
+    "rest": pl.UInt32(),  # which of the rests
 }
 
 PREFIX: Final = b"METRIC: "
@@ -41,10 +40,11 @@ class Key(NamedTuple):
 
 
 class Raw(NamedTuple):
-    """The events of a file: a row for each, in line order, and the keys that the rows tell by number."""
+    """The events of a file: a row for each, in line order, and what the rows tell by number."""
 
     rows: pl.DataFrame
     keys: list[Key]
+    rests: pl.Series  # the data of events that have no duration, as JSON
 
 
 class Row(NamedTuple):
@@ -69,20 +69,29 @@ class _Line(msgspec.Struct):
 _decode: Final = msgspec.json.Decoder(_Line).decode
 
 
-@dataclass
 class Rows:
-    """Raw rows by column, as lines are read."""
+    """Raw rows by column, as lines are read; they may stand behind others."""
 
-    keys: dict[Key, int] = field(default_factory=dict)
-    columns: dict[str, list[Any]] = field(default_factory=lambda: {c: [] for c in _RAW})
+    def __init__(self, before: Raw | None = None) -> None:
+        self.before = before
+        self.keys = {key: number for number, key in enumerate(before.keys)} if before else {}
+        self.first_rest = before.rests.len() if before else 0
+        self.rests: list[str] = []
+        self.columns: dict[str, list[int | None]] = {c: [] for c in _RAW}
 
     def add(self, row: Row) -> None:
-        number = self.keys.setdefault(row.key, len(self.keys))
-        for values, value in zip(self.columns.values(), (number, *row[1:]), strict=True):
+        key = self.keys.setdefault(row.key, len(self.keys))
+        rest = None if row.rest is None else self.first_rest + len(self.rests)
+        self.rests += [] if row.rest is None else [row.rest]
+        for values, value in zip(self.columns.values(), (key, row.us, row.stamp, rest), strict=True):
             values.append(value)
 
     def raw(self) -> Raw:
-        return Raw(pl.DataFrame(self.columns, schema=_RAW), list(self.keys))
+        rows, rests = pl.DataFrame(self.columns, schema=_RAW), pl.Series(self.rests, dtype=pl.String)
+        if self.before is not None:
+            rows = pl.concat([self.before.rows, rows])
+            rests = pl.concat([self.before.rests, rests])
+        return Raw(rows, list(self.keys), rests)
 
 
 def read(lines: Iterable[tuple[int, bytes]], log: Log) -> Raw:

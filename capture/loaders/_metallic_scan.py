@@ -47,17 +47,19 @@ def fits(head: bytes) -> bool:
 def scan(source: Input) -> Scanned:
     split = _split(source)
     keys: dict[Key, int] = {}
-    key, stamp, us = _timed_keys(split, keys), _stamps(split), split["us"]
-    fine = (key.is_not_null() & (us >= _LEAST.gather(split["digits"]))).fill_null(False)
-    at = split["rest"].is_not_null().arg_true()
-    other, rest = _others(split["rest"].gather(at), keys)
-    split = split.select("rest")
-    if (~fine).any():
-        key, us = (pl.select(pl.when(fine).then(column)).to_series() for column in (key, us))
-    rows = pl.DataFrame({"key": key.scatter(at, other), "us": us, "stamp": stamp})
-    rows = rows.with_columns(rest=split["rest"].scatter(at, rest))
+    left = split["left"].is_not_null().arg_true()
+    pieces = split.select("middle", "left")[left]
+    bare = pieces["middle"] == ""
+    key, us = _timed(split, left.filter(~bare), _tailed(pieces.filter(~bare)), keys)
+    stamp, height = _stamps(split), split.height
+    del split
+    other, rests = _others(pieces["left"].filter(bare), keys)
+    at = left.filter(bare)
+    place = pl.repeat(None, height, dtype=pl.UInt32, eager=True)
+    place = place.scatter(at, pl.int_range(at.len(), dtype=pl.UInt32, eager=True))
+    rows = pl.DataFrame({"key": key.scatter(at, other), "us": us, "stamp": stamp, "rest": place})
     odd = rows["key"].is_null() | stamp.is_null()
-    return Scanned(Raw(rows, list(keys)), odd.arg_true().to_list())
+    return Scanned(Raw(rows, list(keys), rests), odd.arg_true().to_list())
 
 
 def _lines(source: Input) -> pl.LazyFrame:
@@ -67,45 +69,59 @@ def _lines(source: Input) -> pl.LazyFrame:
 
 
 def _split(source: Input) -> pl.DataFrame:
-    """Every line in pieces: texts that repeat as categoricals, numbers, and whole what has no duration."""
+    """Every line in pieces: texts that repeat as categoricals, numbers, and as text what is left."""
     line, text = pl.col("line"), pl.col("text")
-    us, z, event = (pl.col(c) for c in ("us", "z", "event"))
-    number, tail = (pl.col("after").struct.field(f"field_{i}") for i in range(2))
+    at, z, event, number = (pl.col(c) for c in ("at", "z", "event", "number"))
     marked = _lines(source).select(
         text=line.cast(pl.Binary),
-        us=line.str.find(_US, literal=True),
+        at=line.str.find(_US, literal=True),
         z=line.str.find("Z", literal=True),
         event=line.str.find(_EVENT, literal=True),
     )
     pieces = marked.select(
+        "text",
+        "event",
         second=text.bin.head(_SECOND + 2).cast(pl.String).cast(_CAT),
         fraction=text.bin.slice(_SECOND + 1, z - _SECOND - 1).cast(pl.String).cast(pl.UInt32, strict=False),
         z=z.cast(pl.UInt8, strict=False),
-        middle=text.bin.slice(event, (us - event).fill_null(0)).cast(pl.String).cast(_CAT),
-        after=text.bin.slice(us + len(_US)).cast(pl.String).str.splitn(",", 2),
-        rest=pl.when(us.is_null() & event.is_not_null()).then(text).bin.slice(event).cast(pl.String),
-    )
-    closing = pl.when(tail.is_null()).then(3).otherwise(0)
+        middle=text.bin.slice(event, (at - event).fill_null(0)).cast(pl.String).cast(_CAT),
+        number=text.bin.slice(at + len(_US)).cast(pl.String),
+    ).with_columns(us=number.str.strip_suffix("}}}").cast(pl.Int64, strict=False))
+    left = pl.when(event.is_not_null()).then(pl.coalesce(number, text.bin.slice(event).cast(pl.String)))
     return pieces.select(
-        pl.exclude("after"),
-        us=number.str.strip_suffix("}}}").cast(pl.Int64, strict=False),
-        digits=(number.str.len_bytes() - closing).cast(pl.UInt8, strict=False),
-        tail=tail.cast(_CAT),
+        *("second", "fraction", "z", "middle", "us"),
+        digits=(number.str.len_bytes() - len("}}}")).cast(pl.UInt8, strict=False),
+        left=pl.when(pl.col("us").is_null()).then(left),
     ).collect(engine="streaming")
 
 
-def _timed_keys(split: pl.DataFrame, keys: dict[Key, int]) -> pl.Series:
-    """For every row the number of its key; null where it has no duration or could not be read."""
-    tailed = split["tail"].is_not_null().arg_true()
-    pieces = (
-        split.lazy().filter(pl.col("tail").is_not_null()).select(pl.col("middle", "tail").cast(pl.String))
-    )
-    whole = pieces.select(pl.concat_str("middle", pl.lit(_US + ","), "tail").cast(_CAT)).collect().to_series()
-    distinct = pl.concat([split["middle"].unique(), whole.unique()])
+def _tailed(pieces: pl.DataFrame) -> pl.DataFrame:
+    """Text around the number, the number and its digits of lines in which more stands behind it."""
+    number, tail = (pl.col("left").struct.field(f"field_{i}") for i in range(2))
+    split = pieces.lazy().with_columns(pl.col("left").str.splitn(",", 2))
+    middle = pl.col("middle").cast(pl.String)
+    return split.select(
+        text=pl.concat_str(middle, pl.lit(_US + ","), tail).cast(_CAT),
+        us=number.cast(pl.Int64, strict=False),
+        digits=number.str.len_bytes().cast(pl.UInt8, strict=False),
+    ).collect()
+
+
+def _timed(
+    split: pl.DataFrame, at: pl.Series, tailed: pl.DataFrame, keys: dict[Key, int]
+) -> tuple[pl.Series, pl.Series]:
+    """For every row the number of its key and its duration; null where it has none or could not be read."""
+    us, digits, codes = split["us"], split["digits"], split["middle"].to_physical()
+    distinct = pl.concat([split["middle"].unique(), tailed["text"].unique()])
+    if at.len():
+        us, digits = us.scatter(at, tailed["us"]), digits.scatter(at, tailed["digits"])
+        codes = codes.scatter(at, tailed["text"].to_physical())
     numbers = [_number(keys, key_of(*_parts(text))) for text in distinct.cast(pl.String).fill_null("")]
-    table = _table(distinct, pl.Series(numbers, dtype=pl.UInt32))
-    codes = split["middle"].to_physical()
-    return table.gather(codes.scatter(tailed, whole.to_physical()) if tailed.len() else codes)
+    key = _table(distinct, pl.Series(numbers, dtype=pl.UInt32)).gather(codes)
+    fine = (key.is_not_null() & (us >= _LEAST.gather(digits))).fill_null(False)
+    if fine.all():
+        return key, us
+    return key.set(~fine, None), us.set(~fine, None)
 
 
 def _parts(text: str) -> tuple[str, str]:
@@ -158,9 +174,7 @@ def _others(texts: pl.Series, keys: dict[Key, int]) -> tuple[pl.Series, pl.Serie
     key = _table(heads, pl.Series(numbers, dtype=pl.UInt32)).gather(pieces["head"].to_physical())
     bad = _no_objects(pieces["data"].unique().drop_nulls())
     whole = texts.str.ends_with("}}}") & ~pieces["data"].is_in(bad.implode())
-    frame = pl.DataFrame({"key": key, "rest": pieces["data"]})
-    frame = frame.select(pl.when(whole & key.is_not_null()).then(pl.all()))
-    return frame["key"], frame["rest"]
+    return key.set(~whole.fill_null(False), None), pieces["data"]
 
 
 def _no_objects(texts: pl.Series) -> pl.Series:

@@ -25,8 +25,14 @@ Data = Mapping[str, Any]
 def others(raw: Raw) -> pl.DataFrame:
     """Type, time and data of the events without a duration."""
     types = pl.Series([key.type for key in raw.keys], dtype=pl.String).cast(pl.Categorical())
-    rows = raw.rows.lazy().filter(pl.col("rest").is_not_null()).collect()
-    return rows.select("stamp", "rest", type=types.gather(rows["key"]))
+    rows = raw.rows.lazy().filter(pl.col("rest").is_not_null()).select("key", "stamp", "rest").collect()
+    return pl.DataFrame(
+        {
+            "type": types.gather(rows["key"]),
+            "stamp": rows["stamp"],
+            "rest": raw.rests.gather(rows["rest"]),
+        }
+    )
 
 
 def of_type(rows: pl.DataFrame, *types: str) -> list[tuple[str, int | None, dict[str, Any]]]:

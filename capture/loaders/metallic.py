@@ -12,7 +12,7 @@ from capture.importlog import Log
 from capture.loaders import _metallic_lines as line_reader
 from capture.loaders import _metallic_scan as scanner
 from capture.loaders import _metallic_tables as untimed
-from capture.loaders._metallic_events import timed
+from capture.loaders._metallic_events import timed, whole
 from capture.loaders._metallic_lines import Raw, Rows
 from capture.run import Run, build, with_log
 from capture.source import Head, Source
@@ -86,25 +86,25 @@ def _scanned(source: Source) -> Raw | None:
 def _with_lines(raw: Raw, lines: list[tuple[int, bytes]], log: Log) -> Raw:
     """The rows with some read line by line, or taken out where their line is no event."""
     height = raw.rows.height
-    mended, kept = Rows(keys={key: number for number, key in enumerate(raw.keys)}), []
+    mended, kept = Rows(raw), []
     for row, line in lines:
         read = line_reader.row_of(line, None, log, last=row == height - 1)
         if read is not None:
             kept.append(row)
             mended.add(read)
-    rows, keys = mended.raw()
     place = pl.int_range(height, eager=True)
     place = place.scatter(kept, pl.int_range(height, height + len(kept), eager=True))
     gone = pl.Series(sorted({row for row, _ in lines} - set(kept)), dtype=pl.Int64)
     if gone.len():
         place = place.filter(~pl.int_range(height, eager=True).is_in(gone.implode()))
-    return Raw(pl.concat([raw.rows, rows])[place], keys)
+    whole = mended.raw()
+    return whole._replace(rows=whole.rows[place])
 
 
 def _split_runs(raw: Raw) -> list[Raw]:
     """A file is appended to: a second load of weights, a clock that goes back, a long pause start a run."""
     cuts = [0, *_cuts(raw), raw.rows.height]
-    return [Raw(raw.rows.slice(a, b - a), raw.keys) for a, b in pairwise(cuts) if a < b]
+    return [raw._replace(rows=raw.rows.slice(a, b - a)) for a, b in pairwise(cuts) if a < b]
 
 
 def _cuts(raw: Raw) -> list[int]:
@@ -134,14 +134,15 @@ def _run(name: str, raw: Raw, log: Log) -> Run:
     types = untimed.event_types(raw)
     untimed.note_unknown(types, log)
     tables = {"event_types": types, **untimed.tables(others)}
-    events, steps, names = timed(raw)
-    meta = _meta(others, events)
+    found = timed(raw)
     memory, marks = untimed.memory(others), untimed.marks(tables)
-    start = min((t for t in (events["t"].min(), raw.rows["stamp"].min()) if isinstance(t, int)), default=0)
-    parts = [events, steps, _as_events(memory), _as_events(marks)]
-    parts = [part.with_columns(pl.col("t") - start) if "t" in part.columns else part for part in parts]
-    whole = pl.concat(parts, how="diagonal")
-    return build(name, meta, whole, log, {**tables, "names": names}, enriched=True)
+    start = min(
+        (t for t in (found.times["t"].min(), raw.rows["stamp"].min()) if isinstance(t, int)), default=0
+    )
+    events = whole(found, [_as_events(memory), _as_events(marks)], start)
+    return build(
+        name, _meta(others, found.table), events, log, {**tables, "names": found.names}, enriched=True
+    )
 
 
 def _as_events(frame: pl.DataFrame) -> pl.DataFrame:
