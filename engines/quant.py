@@ -136,7 +136,23 @@ def error(weight: torch.Tensor, packed: Packed) -> float:
     return apart**0.5 / length if length else 0.0
 
 
-class Unpacking:
+class Product:
+    """A matrix that multiplies: rows in, the same dtype out."""
+
+    size: int  # bytes that one product of a single row reads of it
+    computed: str
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return self._product(x).to(x.dtype)
+
+    def into(self, x: torch.Tensor, out: torch.Tensor) -> None:
+        out.copy_(self._product(x))
+
+    def _product(self, x: torch.Tensor) -> torch.Tensor:
+        raise NotImplementedError
+
+
+class Unpacking(Product):
     """A packed matrix that is unpacked, a piece at a time, whenever it multiplies."""
 
     def __init__(self, packed: Packed) -> None:
@@ -144,12 +160,12 @@ class Unpacking:
         self.size = packed.size
         self.computed = f"{packed.form.name}, unpacked to fp32 for every product"
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+    def _product(self, x: torch.Tensor) -> torch.Tensor:
         wide = x.float()
-        return torch.cat([wide @ p.unpacked().T for p in self._packed.chunks()], -1).to(x.dtype)
+        return torch.cat([wide @ p.unpacked().T for p in self._packed.chunks()], -1)
 
 
-class Int4:
+class Int4(Product):
     """Four bits through torch's packed product: fast with bf16 rows and scales, exact and slow in fp32."""
 
     def __init__(self, packed: Packed) -> None:
@@ -161,23 +177,19 @@ class Int4:
         self._scales = torch.stack((scales, scales), -1).contiguous()
         self._unpacking = Unpacking(packed) if exact else None
         self.size = sum(t.numel() * t.element_size() for t in (self._packed, self._scales))
-        kept = (
-            "codes exact, scales and rows in fp32"
-            if exact
-            else "codes exact, scales and rows rounded to bf16"
-        )
-        self.computed = f"{packed.form.name}: {kept}"
+        kept = "in fp32" if exact else "rounded to bf16"
+        self.computed = f"{packed.form.name}: codes exact, scales and rows {kept}"
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+    def _product(self, x: torch.Tensor) -> torch.Tensor:
         if self._unpacking and x.shape[0] > WIDE:
             return self._unpacking(x)
         product: torch.Tensor = torch.ops.aten._weight_int4pack_mm_for_cpu(
             x.to(self._dtype), self._packed, GROUP, self._scales
         )
-        return product.to(x.dtype)
+        return product
 
 
-class Int8:
+class Int8(Product):
     """Eight bits through torch's dynamic product: a scale for each row, and 8 bits for what it multiplies."""
 
     def __init__(self, pieces: Iterable[torch.Tensor]) -> None:
@@ -194,9 +206,9 @@ class Int8:
         bits = 7 if self._reduced else 8
         self.computed = f"8-bit codes with a scale for each row, what they multiply in {bits} bits"
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+    def _product(self, x: torch.Tensor) -> torch.Tensor:
         product: torch.Tensor = torch.ops.quantized.linear_dynamic(x.float(), self._weight, self._reduced)
-        return product.to(x.dtype)
+        return product
 
 
 def _by_row(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -205,7 +217,7 @@ def _by_row(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return (weight / scales[:, None]).round_().to(torch.int8), scales
 
 
-class Kernel:
+class Kernel(Product):
     """A packed matrix on a GPU, through Triton: never unpacked in memory for a few rows."""
 
     def __init__(self, packed: Packed) -> None:
@@ -218,7 +230,7 @@ class Kernel:
         self.size = packed.size
         self.computed = f"{packed.form.name}: codes and scales exact, sums in fp32"
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+    def _product(self, x: torch.Tensor) -> torch.Tensor:
         rows, packed = x.shape[0], self._packed
         if rows > FEW:
             return self._unpacking(x)
@@ -232,17 +244,14 @@ class Kernel:
         return out
 
 
-Matrix = Int4 | Int8 | Kernel | Unpacking
-
-
-def matrix(packed: Packed) -> Matrix:
+def matrix(packed: Packed) -> Product:
     """The packed matrix as the device it lies on multiplies it fastest."""
     if packed.codes.device.type == "cpu":
         return _on_processor(packed)
     return Kernel(packed) if packed.codes.is_cuda and kernels.available() else Unpacking(packed)
 
 
-def _on_processor(packed: Packed) -> Matrix:
+def _on_processor(packed: Packed) -> Product:
     if packed.form.bits == 8:
         return Int8(part.unpacked() for part in packed.chunks())
     return Int4(packed) if packed.rows % 16 == 0 else Unpacking(packed)

@@ -59,7 +59,8 @@ def work(a: Mapping[str, Any]) -> Work:
 def decode_attention_kernel(
     q, keys, values, position, partial, peak, mass, scale,
     GROUP: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr,
-    ROOM: tl.constexpr, WINDOW: tl.constexpr, SPLIT: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr,
+    ROOM: tl.constexpr, SPAN: tl.constexpr, WINDOW: tl.constexpr, SPLIT: tl.constexpr,
+    BLOCK: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     pair = tl.program_id(0)  # a sequence and one of its key heads
     part = tl.program_id(1)
@@ -76,7 +77,7 @@ def decode_attention_kernel(
     best = tl.full([ROWS], float("-inf"), tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     mixed = tl.zeros([ROWS, PADDED], tl.float32)
-    base = pair.to(tl.int64) * ROOM * DIM
+    base = (pair // KV_HEADS).to(tl.int64) * SPAN + pair % KV_HEADS * ROOM * DIM
     for start in range(first, last, BLOCK):
         slot = start + tl.arange(0, BLOCK)
         known = (slot < last)[:, None] & (d < DIM)[None, :]
@@ -143,7 +144,7 @@ def decode_attention(
     q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, position: torch.Tensor, out: torch.Tensor,
     between: Scratch, scale: float, window: int = 0,
 ) -> None:  # fmt: skip
-    """Attention of q [batch, heads, head_dim] over the caches, into `out`."""
+    """Attention of q [batch, heads, head_dim] over the caches, which may be two parts of one tensor."""
     batch, heads, dim = q.shape
     kv_heads, room = keys.shape[1:3]
     split, shape = between.partial.shape[1], shape_of(dim, keys.dtype)
@@ -151,7 +152,8 @@ def decode_attention(
     decode_attention_kernel[(batch * kv_heads, split)](
         q, keys, values, position, *between, scale * LOG2E,
         GROUP=group, KV_HEADS=kv_heads, DIM=dim, PADDED=power_of_two(dim),
-        ROOM=room, WINDOW=window, SPLIT=split, BLOCK=shape.keys, ROWS=max(ROWS, power_of_two(group)),
+        ROOM=room, SPAN=keys.stride(0), WINDOW=window, SPLIT=split,
+        BLOCK=shape.keys, ROWS=max(ROWS, power_of_two(group)),
         num_warps=shape.warps, num_stages=shape.stages,
     )  # fmt: skip
     merge_kernel[(batch * heads, parts(dim, MERGED))](
@@ -183,7 +185,8 @@ def cases() -> Iterator[Case]:
                 },
                 {
                     "GROUP": group, "KV_HEADS": kv_heads, "DIM": dim, "PADDED": power_of_two(dim),
-                    "ROOM": room, "WINDOW": window, "SPLIT": splits(room), "BLOCK": shape.keys, "ROWS": ROWS,
+                    "ROOM": room, "SPAN": 2 * kv_heads * room * dim, "WINDOW": window,
+                    "SPLIT": splits(room), "BLOCK": shape.keys, "ROWS": ROWS,
                 },
                 shape.warps, wide=2, stages=shape.stages,
             )  # fmt: skip

@@ -16,7 +16,7 @@ from engines.kernels.launch import Case, Work, power_of_two, size, told
 
 
 class Tables(NamedTuple):
-    """Cosine and sine of every position, [positions, head_dim / 2] in fp32."""
+    """Cosine and sine of every position, [positions, head_dim / 2]."""
 
     cos: torch.Tensor
     sin: torch.Tensor
@@ -53,7 +53,7 @@ def work(a: Mapping[str, Any]) -> Work:
 @triton.jit(launch_metadata=told(32, work))
 def qknorm_rope_append_kernel(
     qkv, out, keys, values, weight, cos, sin, position, table_stride, eps,
-    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, ROOM: tl.constexpr,
+    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, ROOM: tl.constexpr, SPAN: tl.constexpr,
     NORM: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     batch = tl.program_id(0)
@@ -70,8 +70,8 @@ def qknorm_rope_append_kernel(
             scale = tl.rsqrt((tl.sum(low * low, 0) + tl.sum(high * high, 0)) / DIM + eps)
             low *= scale * tl.load(weight + head * DIM + at, mask=inside, other=0.0).to(tl.float32)
             high *= scale * tl.load(weight + head * DIM + HALF + at, mask=inside, other=0.0).to(tl.float32)
-        c = tl.load(cos + now * table_stride + at, mask=inside, other=0.0)
-        s = tl.load(sin + now * table_stride + at, mask=inside, other=0.0)
+        c = tl.load(cos + now * table_stride + at, mask=inside, other=0.0).to(tl.float32)
+        s = tl.load(sin + now * table_stride + at, mask=inside, other=0.0).to(tl.float32)
         turned_low = low * c - high * s
         turned_high = high * c + low * s
         low = turned_low
@@ -82,11 +82,11 @@ def qknorm_rope_append_kernel(
         tl.store(target, low.to(out.dtype.element_ty), mask=inside)
         tl.store(target + HALF, high.to(out.dtype.element_ty), mask=inside)
     elif head < HEADS + KV_HEADS:
-        target = keys + ((batch * KV_HEADS + head - HEADS).to(tl.int64) * ROOM + slot) * DIM + at
+        target = keys + batch.to(tl.int64) * SPAN + ((head - HEADS) * ROOM + slot) * DIM + at
         tl.store(target, low.to(keys.dtype.element_ty), mask=inside)
         tl.store(target + HALF, high.to(keys.dtype.element_ty), mask=inside)
     else:
-        target = values + ((batch * KV_HEADS + head - HEADS - KV_HEADS).to(tl.int64) * ROOM + slot) * DIM + at
+        target = values + batch.to(tl.int64) * SPAN + ((head - HEADS - KV_HEADS) * ROOM + slot) * DIM + at
         tl.store(target, low.to(values.dtype.element_ty), mask=inside)
         tl.store(target + HALF, high.to(values.dtype.element_ty), mask=inside)
 
@@ -95,12 +95,12 @@ def qknorm_rope_append(
     qkv: torch.Tensor, out: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, position: torch.Tensor,
     tables: Tables, weight: torch.Tensor | None = None, eps: float = 1e-6,
 ) -> None:  # fmt: skip
-    """Writes turned queries to `out` and the new pair to the caches [batch, kv_heads, room, head_dim]."""
+    """Turned queries to `out`, the new pair to caches [batch, kv_heads, room, head_dim] of like strides."""
     batch, heads, dim = out.shape
     kv_heads, room = keys.shape[1:3]
     qknorm_rope_append_kernel[(batch, heads + 2 * kv_heads)](
         qkv, out, keys, values, weight, tables.cos, tables.sin, position, tables.cos.stride(0), eps,
-        HEADS=heads, KV_HEADS=kv_heads, DIM=dim, ROOM=room, NORM=weight is not None,
+        HEADS=heads, KV_HEADS=kv_heads, DIM=dim, ROOM=room, SPAN=keys.stride(0), NORM=weight is not None,
         BLOCK=power_of_two(dim // 2), num_warps=1,
     )  # fmt: skip
 
@@ -119,7 +119,8 @@ def cases() -> Iterator[Case]:
                 "qkv": "*bf16", "out": "*bf16", "keys": "*bf16", "values": "*bf16", "weight": "*fp32",
                 "cos": "*fp32", "sin": "*fp32", "position": "*i32", "table_stride": "i32", "eps": "fp32",
             },
-            {"HEADS": heads, "KV_HEADS": kv_heads, "DIM": dim, "ROOM": 4096, "NORM": norm,
+            {"HEADS": heads, "KV_HEADS": kv_heads, "DIM": dim, "ROOM": 4096,
+             "SPAN": 2 * kv_heads * 4096 * dim, "NORM": norm,
              "BLOCK": power_of_two(dim // 2)},
             1,
         )  # fmt: skip

@@ -117,6 +117,9 @@ def test_products_of_the_processor(name: str, n: int, tolerance: float, rows: in
     multiplied = quant.matrix(packed)
     product, wanted = multiplied(x), x.double() @ packed.unpacked().double().T
     assert product.dtype == x.dtype
+    out = torch.empty_like(product)
+    multiplied.into(x, out)
+    assert torch.equal(out, product)
     assert float((product - wanted).norm() / wanted.norm()) < tolerance
     assert multiplied.computed
 

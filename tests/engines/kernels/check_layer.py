@@ -50,7 +50,7 @@ def test_qknorm_rope_append(heads: int, kv_heads: int, dim: int, normed: bool, d
     weight = rand(heads + kv_heads, dim) if normed else None
     angle = torch.arange(16.0)[:, None] * 1e4 ** (-torch.arange(0, dim, 2) / dim)
     tables = qknorm_rope_append.Tables(angle.cos(), angle.sin())
-    mine, theirs = ([torch.zeros(2, kv_heads, room, dim, dtype=dtype) for _ in range(2)] for _ in range(2))
+    mine, theirs = (torch.zeros(2, 2 * kv_heads, room, dim, dtype=dtype).chunk(2, 1) for _ in range(2))
     wanted = qknorm_rope_append.reference(qkv, *theirs, position, tables, weight)
     out = torch.empty(2, heads, dim, dtype=dtype)
     qknorm_rope_append.qknorm_rope_append(qkv, out, *mine, position, tables, weight)
@@ -94,7 +94,7 @@ def test_decode_attention(
 ) -> None:  # fmt: skip
     batch, position = len(positions), torch.tensor(positions, dtype=torch.int32)
     q = rand(batch, heads, dim, dtype=dtype)
-    keys, values = (rand(batch, kv_heads, room, dim + i, dtype=dtype)[..., :dim].contiguous() for i in (0, 1))
+    keys, values = rand(batch, 2 * kv_heads, room, dim, dtype=dtype).chunk(2, 1)
     wanted = decode_attention.reference(q, keys, values, position, dim**-0.5, window)
     seen = torch.arange(room) > max(positions)  # what lies beyond must not be read
     keys[:, :, seen], values[:, :, seen] = float("nan"), float("nan")

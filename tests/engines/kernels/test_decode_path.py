@@ -1,0 +1,84 @@
+"""A decode step made of nothing but the kernels' references gives the decoder's own logits."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from engines.decoder import Decoder, Layer
+from engines.kernels import available, load
+from tests.engines import tiny
+
+pytestmark = pytest.mark.skipif(not available(), reason="triton is not installed here")
+
+STEPS = 5
+
+
+def weight(layer: Layer, name: str) -> torch.Tensor:
+    return layer._w.matrices[name]._weight
+
+
+class ByReference:
+    """The decoder's weights and a copy of its caches, and a step as the kernels would do it."""
+
+    def __init__(self, model: Decoder) -> None:
+        self._model, self._spec = model, model.spec
+        self._caches = [c._kv.clone().chunk(2, 1) for c in model.caches]
+        names = ("add_rmsnorm", "gemv", "qknorm_rope_append", "decode_attention", "gate_up_act")
+        self._norm, self._gemv, self._append, self._attend, self._gate_up = map(load, names)
+
+    def step(self, ids: torch.Tensor, at: int) -> torch.Tensor:
+        """Logits [batch, vocab]. What a layer leaves is normed together with what it is added to."""
+        position = torch.full((len(ids),), at, dtype=torch.int32)
+        stream = self._model._table[ids[:, 0]] * (self._model._scale if self._spec.embed_scale else 1.0)
+        layers, eps = self._model._layers, self._spec.eps
+        h, stream = self._norm.reference(stream, layers[0]._w.norms["attn_norm"], eps)
+        for number, layer in enumerate(layers):
+            norms = layer._w.norms
+            product = self._attention(layer, number, h, position)
+            h, stream = self._norm.reference(
+                product, norms["ffn_norm"], eps, stream=stream, post=norms.get("post_attn_norm")
+            )
+            gelu = self._spec.activation == "gelu_tanh"
+            wide = self._gate_up.reference(h, weight(layer, "gate_up"), gelu=gelu)
+            last = number + 1 == len(layers)
+            following = self._model._final if last else layers[number + 1]._w.norms["attn_norm"]
+            h, stream = self._norm.reference(
+                self._gemv.reference(wide, weight(layer, "down")), following, eps,
+                stream=stream, post=norms.get("post_ffn_norm"),
+            )  # fmt: skip
+        return self._gemv.reference(h, self._model._head._weight)
+
+    def _attention(self, layer: Layer, number: int, h: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
+        spec, (keys, values) = self._spec, self._caches[number]
+        qkv = self._gemv.reference(h, weight(layer, "qkv"), layer._w.bias)
+        half = spec.head_dim // 2
+        tables = self._append.Tables(layer._rope._cos[:, 0, :half], layer._rope._sin[:, 0, half:])
+        q = self._append.reference(
+            qkv.view(len(h), -1, spec.head_dim), keys, values, position, tables,
+            layer._w.norms.get("qk_norm"), spec.eps,
+        )  # fmt: skip
+        seen = self._attend.reference(q, keys, values, position, spec.attention_scale)
+        return self._gemv.reference(seen.flatten(1), weight(layer, "o"))
+
+
+def pairs(name: str) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Logits of the decoder and of the references, step by step, after a prefill beyond the window."""
+    spec = tiny.SPECS[name]
+    model = tiny.decoder(spec, tiny.weights(spec), batch=2)
+    ids = torch.randint(spec.vocab, (2, 13 + STEPS), generator=torch.Generator().manual_seed(4))
+    tiny.logits(model, ids[:, :13], 13)
+    mine = ByReference(model)
+    for at in range(13, 13 + STEPS):
+        model.place(ids[:, at : at + 1], at)
+        for op in model.ops:
+            op()
+        yield model.sampler.logits, mine.step(ids[:, at : at + 1], at)
+
+
+@pytest.mark.parametrize("name", tiny.SPECS)
+def test_references_are_the_decoder(name: str) -> None:
+    with torch.inference_mode():
+        for wanted, found in pairs(name):
+            assert (found - wanted).norm() / wanted.norm() < 2e-6
+            assert torch.equal(found.argmax(-1), wanted.argmax(-1))
