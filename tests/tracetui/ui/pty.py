@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import signal
 import sys
 import termios
 import time
@@ -16,6 +17,12 @@ import pyte
 ROOT = Path(__file__).parents[3]
 MODE = re.compile(rb"\x1b\[\?([0-9;]+)([hl])")
 START = 15.0
+
+
+def _default_signals() -> None:
+    """A suite under nohup or in the background ignores signals; the program shall not inherit that."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
 
 
 class Terminal:
@@ -40,6 +47,7 @@ class Terminal:
             env={**base, "TERM": "xterm-256color", "COLORTERM": "truecolor", **(env or {})},
             dimensions=(rows, columns),
             timeout=START,
+            preexec_fn=_default_signals,
         )
         self.child.delaybeforesend = None
         self.modes_before: list[Any] = termios.tcgetattr(self.child.child_fd)

@@ -31,7 +31,13 @@ PIECES = st.one_of(st.text("ab ", max_size=5), SEQUENCES, st.just("\x1b[0m"), st
 def picture(data: str) -> list[list[tuple[object, ...]]]:
     screen = pyte.Screen(20, 6)
     pyte.Stream(screen).feed(data)
-    return [[tuple(screen.buffer[y][x]) for x in range(20)] for y in range(6)]
+    return [[_seen(screen.buffer[y][x]) for x in range(20)] for y in range(6)]
+
+
+def _seen(cell: pyte.screens.Char) -> tuple[object, ...]:
+    """What an eye can tell: a blank has no ink, unless it is underlined, struck out or turned round."""
+    inked = cell.data != " " or cell.underscore or cell.strikethrough or cell.reverse
+    return tuple(cell if inked else cell._replace(fg="", bold=False, italics=False, blink=False))
 
 
 @given(st.lists(PIECES, max_size=25))
