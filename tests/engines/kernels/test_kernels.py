@@ -29,6 +29,7 @@ def test_every_kernel_has_a_reference_and_cases(name: str) -> None:
 
 
 @needs_triton
+@pytest.mark.timeout(300)
 def test_arithmetic_under_the_interpreter() -> None:
     """In a process of its own: the interpreter is chosen before a kernel is defined."""
     command = [
