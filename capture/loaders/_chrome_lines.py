@@ -7,6 +7,7 @@ expected go to the JSON parser one by one.
 """
 
 import json
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from capture.source import Source
 
 LINES: Final = 8  # of an event that may hold what is wanted, with the empty one behind its brace
 TAIL: Final = 1 << 20
+CHUNK: Final = 1 << 20  # bytes of the file in one piece of work: what the caches hold, and little memory
 
 _ARRAY: Final = '"traceEvents": ['
 _OPEN: Final = "\n  {"
@@ -135,6 +137,7 @@ def _scan(path: Path, layout: Layout, braces: int) -> pl.DataFrame:
             after=pl.when(~pl.col("regular")).then("after"),
         )
     )  # fmt: skip
+    os.environ.setdefault("POLARS_CSV_CHUNK_SIZE", str(CHUNK))  # read by polars at each scan
     try:
         found = events.collect(engine="streaming")
     except (pl.exceptions.PolarsError, OSError) as e:
