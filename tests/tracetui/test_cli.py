@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import FIXTURES
+from tests.conftest import FIXTURES, seed
 
 PROFILE = FIXTURES / "native" / "flat.jsonl"
 
@@ -82,6 +82,21 @@ def test_a_folder_stands_for_its_profiles(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("nothing")
     told = json.loads(tracetui("report", "kernels", tmp_path, "--format", "json").stdout)
     assert len(told["runs"]) == 2
+
+
+def test_a_row_is_entered_headless_too() -> None:
+    told = json.loads(
+        tracetui("report", "detail", PROFILE, "--focus", "name=mlp.down", "--format", "json").stdout
+    )
+    assert sorted(r["dur_ns"] for r in told["rows"]) == [300, 400]
+    wrong = tracetui("report", "detail", PROFILE, "--focus", "attention")
+    assert wrong.returncode == 2 and "name=attention" in wrong.stderr
+
+
+def test_every_row_of_a_table_that_a_source_states() -> None:
+    done = tracetui("report", "tables", seed(3), "--focus", "table=comparison", "--format", "json")
+    told = json.loads(done.stdout)
+    assert len(told["rows"]) == 264 and len(told["columns"]) == 17
 
 
 def test_a_broken_pipe_is_quiet() -> None:

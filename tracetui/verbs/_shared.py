@@ -35,6 +35,13 @@ def look_options(parser: ArgumentParser) -> None:
     parser.add_argument("--phase", metavar="PHASE", help="prefill, decode, forward, backward …")
     parser.add_argument("--lens", metavar="LENS", help="which stopwatch: gpu, wall, wait or host")
     parser.add_argument("--per", default="total", choices=PERS)
+    parser.add_argument(
+        "--focus",
+        action="append",
+        default=[],
+        metavar="COLUMN=VALUE",
+        help="what Enter would enter: name=attention, layer=3, table=comparison",
+    )
     parser.add_argument("--steps", metavar="FIRST:LAST", help="only these steps")
 
 
@@ -96,10 +103,18 @@ def look(args: Namespace) -> Look:
         lens=args.lens,
         phase=args.phase,
         per=args.per,
+        focus=tuple(_focus(text) for text in args.focus),
         limit=getattr(args, "limit", None),
         full_names=True,
     )
     return replace(asked, window=_window(args.steps)) if args.steps else asked
+
+
+def _focus(text: str) -> tuple[str, Any]:
+    column, equals, value = text.partition("=")
+    if not equals:
+        raise UsageError(f"--focus {text!r} names no value", todo="write it like name=attention")
+    return column, int(value) if column in ("layer", "step") and value.isdecimal() else value
 
 
 def _window(text: str) -> tuple[int, int]:
