@@ -135,10 +135,10 @@ class Explorer(Attending):
                 self.main.table.shift(columns)
             else:
                 self.main.table.move(rows)
+        elif self.page == "view" and columns and self.view.over_time:
+            self.become(pan(self.session, columns))
         elif self.page == "view" and self._has_cursor():
             self._move_cell(rows, columns)
-        elif self.page == "view" and columns:
-            self.become(pan(self.session, columns))
         else:
             self.main.scroll_drawing(rows)
 

@@ -66,6 +66,7 @@ class View:
     runs: int = 1
     key: str = ""  # the key that opens it, when it is no numbered tab
     columns: tuple[str, ...] = ()  # columns by falling importance, for narrow screens; empty: as they come
+    over_time: bool = False  # its columns are moments: left and right are earlier and later
     group: str = "name"  # what its rows stand for, unless the look says otherwise
     enter: Callable[[Answer, Look], Focus] | None = None  # None: the key columns of the cursor's row
 

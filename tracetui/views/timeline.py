@@ -92,4 +92,4 @@ def _names(
     return ink.line(" " * LABEL, ("".join(cells), "dim"))
 
 
-VIEW = View("timeline", "Timeline", answer, draw, needs=frozenset({"dur", "t"}))
+VIEW = View("timeline", "Timeline", answer, draw, needs=frozenset({"dur", "t"}), over_time=True)

@@ -243,6 +243,22 @@ def test_names_are_shown_as_they_are_never_as_markup() -> None:
     play(script, [decode("[b]run[/]", names=names)])
 
 
+def test_a_timeline_zooms_and_moves_in_time() -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        await press(pilot, "plus")
+        near = app.session.look.zoom
+        assert near is not None
+        await press(pilot, "l")
+        later = app.session.look.zoom
+        assert later is not None and later[0] - near[0] == (near[1] - near[0]) // 4
+        await press(pilot, "j")
+        assert app.session.look.zoom == later
+        await press(pilot, "0")
+        assert app.session.look.zoom is None
+
+    play(script, [decode(steps=8)], Options(view="timeline"), size=(100, 24))
+
+
 def test_full_names_show_what_was_cut() -> None:
     long = "prefix_" + "x" * 120 + "_suffix"
 
