@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 import polars as pl
@@ -71,6 +72,7 @@ def layer_of(name: str) -> int | None:
     return int(found[1]) if found else None
 
 
+@lru_cache(maxsize=1 << 14)
 def role_of(name: str) -> tuple[str | None, str]:
     """The op and the category that a name speaks of."""
     for pattern, op, category in _RULES:
@@ -131,12 +133,23 @@ def _fill(events: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
     columns = [c for c in columns if known[c].null_count() < known.height]
     if not columns or known.is_empty():
         return events
-    timed = pl.col("kind").is_in(["kernel", "span"])
-    joined = events.join(
-        known.select(key, *columns), on=key, how="left", suffix="_guess", maintain_order="left"
+    timed = events["kind"].is_in(["kernel", "span"])
+    at = standing(known[key], events[key])
+    guesses = {c: pl.when(timed).then(known[c].gather(at)) for c in columns}
+    return events.with_columns(
+        (pl.coalesce(c, guess) if c in events.columns else guess).alias(c) for c, guess in guesses.items()
     )
-    for c in columns:
-        guess = pl.when(timed).then(pl.col(f"{c}_guess" if c in events.columns else c))
-        value = pl.coalesce(pl.col(c), guess) if c in events.columns else guess
-        joined = joined.with_columns(value.alias(c))
-    return joined.drop(f"{c}_guess" for c in columns if c in events.columns)
+
+
+def standing(known: pl.Series, column: pl.Series) -> pl.Series:
+    """Where each value of a categorical column stands among the distinct known ones.
+
+    Found by the codes of the values: a join would hash every row.
+    """
+    codes, asked = known.to_physical(), column.to_physical()
+    highest = max((top for top in (codes.max(), asked.max()) if isinstance(top, int)), default=-1)
+    places = (
+        pl.select(code=pl.int_range(highest + 1, dtype=pl.UInt32))
+        .join(codes.to_frame("code").with_row_index("at"), on="code", how="left", maintain_order="left")
+    )["at"]  # fmt: skip
+    return places.gather(asked)

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import polars as pl
 
+from capture.enrich import standing
 from capture.loaders._chrome_form import LINKED, PLACE, Complete, Trace, json_text, labels_of, ns, raw_text
 from capture.loaders._chrome_json import gathered, parse_blocks
 from capture.source import Source
@@ -228,13 +229,7 @@ def _labelled(rows: pl.DataFrame, source: Source) -> Complete:
     """The common form: each distinct label is read once."""
     words = rows["label"].unique().drop_nulls()
     told = [_read_label(word) for word in words.cast(pl.String)]
-    codes = words.to_physical()
-    highest = codes.max()
-    spread = (
-        pl.select(code=pl.int_range(highest + 1 if isinstance(highest, int) else 0, dtype=pl.UInt32))
-        .join(codes.to_frame("code").with_row_index("id"), on="code", how="left", maintain_order="left")
-    )["id"]  # fmt: skip
-    frame = rows.select(spread.gather(rows["label"].to_physical()).alias("label"), "t", "dur", "correlation")
+    frame = rows.select(standing(words, rows["label"]).alias("label"), "t", "dur", "correlation")
     labels = labels_of(found or (None, "", "") for found in told)
     if all(told):
         return Complete(frame, labels)

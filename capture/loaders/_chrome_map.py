@@ -91,7 +91,7 @@ def _role(cat: str | None, place: str, names: Names) -> Role:
 
 def _kernels(complete: Complete, log: Log) -> pl.Series:
     """Which rows are leaf work: the device's, or the innermost host operations where there is no device."""
-    kernel = complete.column("kind") == "kernel"
+    kernel = (complete.labels["kind"] == "kernel").gather(complete.rows["label"])
     if kernel.any() or not kernel.len():
         return kernel
     log.note("leaf_ops", "no device kernels in this trace: its innermost host operations stand for them")

@@ -1,7 +1,6 @@
 """Which step and which annotated scope a kernel belongs to: those in which it was launched."""
 
 import re
-from collections.abc import Iterator
 from functools import cache
 from typing import Final
 
@@ -104,22 +103,21 @@ def _scope_role(path: str | None) -> str | None:
     return role if category == "matmul" else None
 
 
-def _changes(scopes: pl.DataFrame) -> Iterator[tuple[int, str | None]]:
+def _changes(scopes: pl.DataFrame) -> list[tuple[int, str | None]]:
     """When the innermost open scope of one thread changes, and to which path."""
+    found: list[tuple[int, str | None]] = []
     stack: list[tuple[int, str]] = []
-    for name, t, dur in (
-        scopes.sort("t", "dur", descending=[False, True]).select("name", "t", "dur").iter_rows()
-    ):
-        yield from _closed(stack, t)
+    ordered = scopes.sort("t", "dur", descending=[False, True])
+    for name, t, dur in ordered.select("name", "t", "dur").rows():
+        while stack and stack[-1][0] <= t:
+            end, _ = stack.pop()
+            found.append((end, stack[-1][1] if stack else None))
         path, end = name, t + dur
         if stack:
             path, end = stack[-1][1] + PATH_SEPARATOR + name, min(end, stack[-1][0])
         stack.append((end, path))
-        yield t, path
-    yield from _closed(stack, None)
-
-
-def _closed(stack: list[tuple[int, str]], now: int | None) -> Iterator[tuple[int, str | None]]:
-    while stack and (now is None or stack[-1][0] <= now):
+        found.append((t, path))
+    while stack:
         end, _ = stack.pop()
-        yield end, stack[-1][1] if stack else None
+        found.append((end, stack[-1][1] if stack else None))
+    return found
