@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 import polars as pl
 
-from capture.loaders._metallic_lines import TIMED, Key, Raw, key_of, seconds_of, type_of
+from capture.loaders._metallic_lines import LONGEST_US, TIMED, Key, Raw, key_of, seconds_of, type_of
 
 _CAT: Final = pl.Categorical()
 _EVENT: Final = '"event":{'
@@ -20,14 +20,6 @@ _US: Final = '"duration_us":'
 _LINE: Final = re.compile(rb'\{"timestamp":"[^"]{20,30}","span_id":[^,]*,"parent_span_id":[^,]*,"span_name":')
 _STAMP: Final = re.compile(r'\{"timestamp":"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d|Z")')
 _SECOND: Final = len('{"timestamp":"2025-12-23T10:15:30')
-
-# by the place of a time's Z: ns of the last digit before it
-_SCALE: Final = pl.Series(
-    [10 ** (_SECOND + 10 - z) if _SECOND + 2 <= z <= _SECOND + 10 else None for z in range(256)],
-    dtype=pl.Int64,
-)
-# by its number of digits: the least number; longer ones the line reader judges
-_LEAST: Final = pl.Series([None, 0, *(10**i for i in range(1, 15)), *[None] * 240], dtype=pl.Int64)
 
 Input = Path | bytes
 
@@ -50,7 +42,7 @@ def scan(source: Input) -> Scanned:
     left = split["left"].is_not_null().arg_true()
     pieces = split.select("middle", "left")[left]
     bare = pieces["middle"] == ""
-    key, us = _timed(split, left.filter(~bare), _tailed(pieces.filter(~bare)), keys)
+    key, us = _timed(split, left, _tailed(pieces), keys)
     stamp, height = _stamps(split), split.height
     del split
     other, rests = _others(pieces["left"].filter(bare), keys)
@@ -78,50 +70,62 @@ def _split(source: Input) -> pl.DataFrame:
         z=line.str.find("Z", literal=True),
         event=line.str.find(_EVENT, literal=True),
     )
+    digits = text.bin.slice(_SECOND + 1, z - _SECOND - 1).cast(pl.String).cast(pl.UInt32, strict=False)
     pieces = marked.select(
         "text",
         "event",
         second=text.bin.head(_SECOND + 2).cast(pl.String).cast(_CAT),
-        fraction=text.bin.slice(_SECOND + 1, z - _SECOND - 1).cast(pl.String).cast(pl.UInt32, strict=False),
-        z=z.cast(pl.UInt8, strict=False),
+        fraction=pl.when(z == _SECOND).then(0).otherwise(digits * _scale(z)),
         middle=text.bin.slice(event, (at - event).fill_null(0)).cast(pl.String).cast(_CAT),
         number=text.bin.slice(at + len(_US)).cast(pl.String),
-    ).with_columns(us=number.str.strip_suffix("}}}").cast(pl.Int64, strict=False))
+    ).with_columns(
+        us=pl.when(number.str.ends_with("}}}")).then(_duration(number.str.strip_suffix("}}}"), number))
+    )
     left = pl.when(event.is_not_null()).then(pl.coalesce(number, text.bin.slice(event).cast(pl.String)))
     return pieces.select(
-        *("second", "fraction", "z", "middle", "us"),
-        digits=(number.str.len_bytes() - len("}}}")).cast(pl.UInt8, strict=False),
+        *("second", "fraction", "middle", "us"),
         left=pl.when(pl.col("us").is_null()).then(left),
     ).collect(engine="streaming")
 
 
+def _scale(z: pl.Expr) -> pl.Expr:
+    """The ns of the last digit before a time's Z; null where there is none, or there are more than nine."""
+    possible = pl.when(z.is_between(_SECOND + 2, _SECOND + 10)).then(z)
+    return pl.lit(10, pl.UInt32).pow(_SECOND + 10 - possible)
+
+
+def _duration(digits: pl.Expr, number: pl.Expr) -> pl.Expr:
+    """A duration as JSON writes a number: no sign, no leading zeros; `number` has more behind its digits."""
+    us = digits.cast(pl.Int64, strict=False)
+    return pl.when((number >= "0}") & (us <= LONGEST_US)).then(us)
+
+
 def _tailed(pieces: pl.DataFrame) -> pl.DataFrame:
-    """Text around the number, the number and its digits of lines in which more stands behind it."""
+    """Text around the number, and the number, of lines in which more stands behind it; null for others."""
     number, tail = (pl.col("left").struct.field(f"field_{i}") for i in range(2))
-    split = pieces.lazy().with_columns(pl.col("left").str.splitn(",", 2))
-    middle = pl.col("middle").cast(pl.String)
-    return split.select(
-        text=pl.concat_str(middle, pl.lit(_US + ","), tail).cast(_CAT),
-        us=number.cast(pl.Int64, strict=False),
-        digits=number.str.len_bytes().cast(pl.UInt8, strict=False),
-    ).collect()
+    marked = pieces.lazy().with_columns(pl.when(pl.col("middle") != "").then("left").alias("left"))
+    return (
+        marked.with_columns(pl.col("left").str.splitn(",", 2))
+        .select(
+            text=pl.concat_str(pl.col("middle").cast(pl.String), pl.lit(_US + ","), tail),
+            us=_duration(number, number + "}"),
+        )
+        .select(pl.when(pl.all_horizontal(pl.all().is_not_null())).then(pl.all()))
+        .with_columns(pl.col("text").cast(_CAT))
+        .collect()
+    )
 
 
 def _timed(
     split: pl.DataFrame, at: pl.Series, tailed: pl.DataFrame, keys: dict[Key, int]
 ) -> tuple[pl.Series, pl.Series]:
     """For every row the number of its key and its duration; null where it has none or could not be read."""
-    us, digits, codes = split["us"], split["digits"], split["middle"].to_physical()
-    distinct = pl.concat([split["middle"].unique(), tailed["text"].unique()])
+    distinct = pl.concat([split["middle"].unique(), tailed["text"].unique()]).drop_nulls()
+    us, codes = split["us"], split["middle"].to_physical()
     if at.len():
-        us, digits = us.scatter(at, tailed["us"]), digits.scatter(at, tailed["digits"])
-        codes = codes.scatter(at, tailed["text"].to_physical())
-    numbers = [_number(keys, key_of(*_parts(text))) for text in distinct.cast(pl.String).fill_null("")]
-    key = _table(distinct, pl.Series(numbers, dtype=pl.UInt32)).gather(codes)
-    fine = (key.is_not_null() & (us >= _LEAST.gather(digits))).fill_null(False)
-    if fine.all():
-        return key, us
-    return key.set(~fine, None), us.set(~fine, None)
+        us, codes = us.scatter(at, tailed["us"]), codes.scatter(at, tailed["text"].to_physical())
+    numbers = [_number(keys, key_of(*_parts(text))) for text in distinct.cast(pl.String)]
+    return _table(distinct, pl.Series(numbers, dtype=pl.UInt32)).gather(codes), us
 
 
 def _parts(text: str) -> tuple[str, str]:
@@ -139,19 +143,16 @@ def _table(texts: pl.Series, values: pl.Series) -> pl.Series:
     codes = texts.to_physical()
     highest = codes.max()
     size = highest + 1 if isinstance(highest, int) else 1
-    known = codes.is_not_null()
     table = pl.repeat(None, size, dtype=values.dtype, eager=True)
-    return table.scatter(codes.filter(known), values.filter(known))
+    return table.scatter(codes, values)
 
 
 def _stamps(split: pl.DataFrame) -> pl.Series:
     """The lines' times as ns since 1970; null where the line does not begin with one."""
-    distinct = split["second"].unique()
-    found = [_STAMP.match(text or "") for text in distinct.cast(pl.String)]
+    distinct = split["second"].unique().drop_nulls()
+    found = [_STAMP.match(text) for text in distinct.cast(pl.String)]
     seconds = pl.Series([seconds_of(f[1]) if f else None for f in found], dtype=pl.Int64)
-    second = _table(distinct, seconds).gather(split["second"].to_physical())
-    fraction = split["fraction"] * _SCALE.gather(split["z"])
-    return second + fraction.set((split["z"] == _SECOND).fill_null(False), 0)
+    return _table(distinct, seconds).gather(split["second"].to_physical()) + split["fraction"]
 
 
 def _others(texts: pl.Series, keys: dict[Key, int]) -> tuple[pl.Series, pl.Series]:
@@ -168,8 +169,8 @@ def _others(texts: pl.Series, keys: dict[Key, int]) -> tuple[pl.Series, pl.Serie
         )
         .collect()
     )
-    heads = pieces["head"].unique()
-    types = [type_of("{" + head + _DATA + "{}}}") for head in heads.cast(pl.String).fill_null("")]
+    heads = pieces["head"].unique().drop_nulls()
+    types = [type_of("{" + head + _DATA + "{}}}") for head in heads.cast(pl.String)]
     numbers = [_number(keys, Key(t)) if t is not None and t not in TIMED else None for t in types]
     key = _table(heads, pl.Series(numbers, dtype=pl.UInt32)).gather(pieces["head"].to_physical())
     bad = _no_objects(pieces["data"].unique().drop_nulls())
