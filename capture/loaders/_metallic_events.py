@@ -50,9 +50,10 @@ def whole(found: Timed, others: list[pl.DataFrame], start: int) -> pl.DataFrame:
     """All events in one frame: each column is laid out once, the few other events behind the timed ones."""
     few = pl.concat([found.steps, *others], how="diagonal")
     own = [c for c in found.times.columns if c in few.columns]
-    table = pl.concat([found.table, few.drop(own)], how="diagonal")
+    table = pl.concat([found.table, few.drop(own)], how="diagonal", rechunk=True)
     first = found.table.height
-    index = pl.concat([found.places, pl.int_range(first, first + few.height, dtype=pl.UInt32, eager=True)])
+    few_places = pl.int_range(first, first + few.height, dtype=pl.UInt32, eager=True)
+    index = pl.concat([found.places, few_places], rechunk=True)
     times = pl.concat([found.times, few.select(own)], how="diagonal")
     return table.select(pl.all().gather(index)).with_columns(times.with_columns(pl.col("t") - start))
 
