@@ -23,6 +23,7 @@ from capture.source import Source
 LINES: Final = 8  # of an event that may hold what is wanted, with the empty one behind its brace
 TAIL: Final = 1 << 20
 CHUNK: Final = 1 << 20  # bytes of the file in one piece of work: what the caches hold, and little memory
+BATCH: Final = 10_000  # events that are put together at a time
 
 _ARRAY: Final = '"traceEvents": ['
 _OPEN: Final = "\n  {"
@@ -125,8 +126,9 @@ def _scan(path: Path, layout: Layout, braces: int) -> pl.DataFrame:
             path, has_header=False, separator="\x01", eol_char="{", quote_char=None,
             schema={"piece": pl.String}, empty_string_is_null=False, row_index_name="row",
         )
-        .with_columns(after=piece.shift(-1), regular=piece.str.starts_with(layout.opening))
-        .filter(pl.col("row") > braces, pl.col("regular") | ~known | last)
+        .with_columns(after=piece.shift(-1), regular=piece.str.starts_with(layout.opening), known=known)
+        .with_columns(needed=pl.col("known").shift(-1))
+        .filter(pl.col("row") > braces, pl.col("regular") | ~pl.col("known") | last)
     )  # fmt: skip
     unlinked = layout.linked & pl.col("correlation").is_null()  # a brace cuts its arguments, or it has none
     events = (
@@ -134,8 +136,8 @@ def _scan(path: Path, layout: Layout, braces: int) -> pl.DataFrame:
         .with_columns(regular=(_TIMED & ~unlinked).fill_null(False))
         .select(
             *_WANTED, "row", "regular",
-            piece=pl.when(~pl.col("regular") | last).then(piece),
-            after=pl.when(~pl.col("regular")).then("after"),
+            piece=_copied(piece, ~pl.col("regular") | last),
+            after=_copied(pl.col("after"), ~pl.col("regular") & pl.col("needed")),
         )
     )  # fmt: skip
     os.environ.setdefault("POLARS_CSV_CHUNK_SIZE", str(CHUNK))  # read by polars at each scan
@@ -146,6 +148,11 @@ def _scan(path: Path, layout: Layout, braces: int) -> pl.DataFrame:
     if not found["regular"].any():
         raise LayoutError("no event stands as expected")
     return found
+
+
+def _copied(text: pl.Expr, where: pl.Expr) -> pl.Expr:
+    """Text as a copy: a mere view of it would hold all that was read with it."""
+    return pl.concat_str(pl.when(where).then(text), pl.lit(""))
 
 
 def _told(pieces: pl.LazyFrame, layout: Layout) -> pl.LazyFrame:
@@ -164,25 +171,34 @@ def _told(pieces: pl.LazyFrame, layout: Layout) -> pl.LazyFrame:
 
 def _joined(pieces: pl.DataFrame, layout: Layout) -> tuple[pl.DataFrame, list[str]]:
     """Events that are not regular, put together: the complete ones as they are told, the rest as text."""
-    events = _whole(pieces).with_columns(
-        after="piece", regular=pl.col("piece").str.starts_with(layout.opening)
+    begins = pl.col("piece").str.starts_with(_EVENT)
+    irregular = (
+        pieces.with_columns(begins=begins, event=(pl.col("regular") | begins).cum_sum())
+        .filter(~pl.col("regular"))
+        .with_columns(batch=pl.col("event").rle_id() // BATCH)
     )
+    batches = irregular.partition_by("batch", maintain_order=True) or [irregular]
+    parts = [_told_whole(_whole(batch), layout) for batch in batches]
+    return pl.concat([told for told, _ in parts]), [block for _, blocks in parts for block in blocks]
+
+
+def _told_whole(events: pl.DataFrame, layout: Layout) -> tuple[pl.DataFrame, list[str]]:
     closed = pl.col("piece").str.contains(_CLOSE, literal=True)
-    told = _told(events.lazy(), layout).with_columns(known=(_TIMED & closed).fill_null(False)).collect()
+    complete = pl.col("piece").str.starts_with(layout.opening)
+    told = (
+        _told(events.lazy().with_columns(after="piece", regular=complete), layout)
+        .with_columns(known=(_TIMED & closed).fill_null(False))
+        .collect()
+    )
     return told.filter("known").select(_WANTED), told.filter(~pl.col("known"))["piece"].to_list()
 
 
 def _whole(pieces: pl.DataFrame) -> pl.DataFrame:
     """The text of each event whose first piece is irregular; what goes on after a regular one is left out."""
-    begins = pl.col("piece").str.starts_with(_EVENT)
     same, step = pl.col("event") == pl.col("event").shift(-1), pl.col("row").shift(-1) - pl.col("row")
     events = (
-        pieces.with_columns(event=(pl.col("regular") | begins).cum_sum())
-        .filter(~pl.col("regular"))
-        .with_columns(
-            lost=(same & (step > 2)).fill_null(False), follows=(same & (step == 1)).fill_null(False)
-        )
-        .with_columns(after=pl.when(~pl.col("follows")).then("after"), begins=begins)
+        pieces.with_columns(lost=(same & (step > 2)).fill_null(False))
+        .with_columns(after=pl.when((~(same & (step == 1))).fill_null(True)).then("after"))
         .with_columns(text=pl.concat_str("piece", "after", separator="{", ignore_nulls=True))
         .group_by("event", maintain_order=True)
         .agg(pl.col("begins").first(), pl.col("lost").any(), piece=pl.col("text").str.join("{"))

@@ -166,6 +166,15 @@ def test_both_readers_agree_on_the_new_layout(printed: Path, tmp_path: Path) -> 
     assert comparable(_chrome_lines.read(Source.of(zipped))) == parsed
 
 
+def test_both_readers_agree_where_every_kernel_has_braces_in_its_name(printed: Path, tmp_path: Path) -> None:
+    path = tmp_path / "lambdas.json"
+    path.write_text(printed.read_text().replace("void at::native::", "{lambda()#1}::operator(){{int}#2} "))
+    lines, parsed = both(path)
+    assert lines == parsed
+    kernels = [name for _, _, linked, cat, name, _ in lines[0] if cat == "kernel" and linked is not None]
+    assert kernels and all(name.startswith("{lambda()#1}::operator(){{int}#2} ") for name in kernels)
+
+
 HARM = {
     "N/A": ('"dur": ', '"dur": N/A, "x": '),
     "a name with bare quotes": ('"name": "aten::mm"', '"name": "{"a": 1}"'),
