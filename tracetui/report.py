@@ -13,7 +13,7 @@ from capture.run import Run
 from tracetui import units
 from tracetui.analysis.select import total
 from tracetui.look import Look
-from tracetui.views import Answer, View, ask, ink
+from tracetui.views import Answer, View, ask, ink, ordered
 
 SCHEMA: Final = 1
 
@@ -40,17 +40,6 @@ def report(
         names = ", ".join(f"{i}: {r.name}" for i, r in enumerate(runs, 1))
         answer = replace(answer, notes=(f"run {chosen + 1} of {len(runs)} ({names})", *answer.notes))
     return FORMATS[format](Report(view, runs, asked, answer, look, width))
-
-
-def ordered(answer: Answer, look: Look) -> Answer:
-    """The answer sorted and cut as the look asks; a cut is said."""
-    rows, notes = answer.rows, list(answer.notes)
-    if look.sort is not None and look.sort in rows.columns:
-        rows = rows.sort(look.sort, descending=look.descending, nulls_last=True, maintain_order=True)
-    if look.limit is not None and rows.height > look.limit:
-        notes.append(f"{look.limit} of {rows.height} rows shown")
-        rows = rows.head(look.limit)
-    return replace(answer, rows=rows, notes=tuple(notes))
 
 
 def as_json(told: Report) -> str:

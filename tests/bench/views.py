@@ -14,8 +14,7 @@ import polars as pl
 from capture.importlog import ImportLog
 from capture.run import Run
 from tracetui.look import Look
-from tracetui.report import ordered
-from tracetui.views import ask, view
+from tracetui.views import ask, ordered, view
 
 NAMES, LAYERS, STEPS = 200, 28, 1000
 

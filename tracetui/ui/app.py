@@ -13,7 +13,6 @@ from capture.errors import CaptureError, UsageError
 from capture.run import Run
 from capture.text import clean
 from tracetui.look import Look
-from tracetui.report import report
 from tracetui.ui import copying, keys, saving, terminal
 from tracetui.ui.attending import Attending
 from tracetui.ui.commands import COMMANDS, pan, sort_by
@@ -344,6 +343,8 @@ class Explorer(Attending):
 
 def exported(name: str, picture: str | None, view: View, runs: Sequence[Run], look: Look) -> str:
     """What became of an export, in a sentence."""
+    from tracetui.report import report
+
     try:
         format = saving.format_of(name)
         text = picture if picture is not None else report(view, runs, look, format)

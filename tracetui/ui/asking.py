@@ -9,10 +9,9 @@ from capture.places import crash_file
 from capture.run import Run
 from capture.text import clean
 from tracetui.look import Look
-from tracetui.report import ordered
 from tracetui.ui.messages import Answered, Refused
 from tracetui.ui.panes.sheet import Sheet, measure
-from tracetui.views import Answer, View, ask
+from tracetui.views import Answer, View, ask, ordered
 from tracetui.views.ink import Size
 
 

@@ -4,18 +4,20 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 from textual.message import Message
 
 from capture.errors import CaptureError, EngineError
-from capture.follow import Follow
 from capture.run import Run
 from tracetui.process import Engine
 from tracetui.ui.facts import facts
 from tracetui.ui.messages import LoadFailed, RunsChanged, Told, ViewsKnown
 from tracetui.views import view, views
+
+if TYPE_CHECKING:
+    from capture.follow import Follow
 
 EVERY: Final = 0.2  # seconds between two looks at the file
 TEXT_MARKS: Final = 40  # pieces of text that the status line may show
@@ -40,7 +42,7 @@ class Following:
         self._engine = engine
         self._view = view
         self._beside = [(run, facts(run)) for run in beside]
-        self._follow = Follow(path)
+        self._follow = _follow(path)
         self._began = time.monotonic()
         self._over = threading.Event()
         self._shown = False
@@ -126,6 +128,12 @@ class Following:
         }
         state = self._follow.state
         return words["quiet"] if state == "quiet" else words.get(state, "live")
+
+
+def _follow(path: str | Path) -> "Follow":
+    from capture.follow import Follow  # only a file that grows needs it
+
+    return Follow(path)
 
 
 def last_marks(run: Run, path: str, count: int) -> list[str]:

@@ -1,7 +1,7 @@
 """Every view, one module each: what to ask the runs, and how to draw the answer."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any, Final, cast
 
@@ -128,3 +128,14 @@ def entered(view: View, answer: Answer, look: Look) -> Focus:
     if not answer.key or not 0 <= row < answer.rows.height:
         return ()
     return tuple((k, answer.rows[row, k]) for k in answer.key)
+
+
+def ordered(answer: Answer, look: Look) -> Answer:
+    """The answer sorted and cut as the look asks; a cut is said."""
+    rows, notes = answer.rows, list(answer.notes)
+    if look.sort is not None and look.sort in rows.columns:
+        rows = rows.sort(look.sort, descending=look.descending, nulls_last=True, maintain_order=True)
+    if look.limit is not None and rows.height > look.limit:
+        notes.append(f"{look.limit} of {rows.height} rows shown")
+        rows = rows.head(look.limit)
+    return replace(answer, rows=rows, notes=tuple(notes))
