@@ -2,8 +2,6 @@
 
 import gzip
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ import pytest
 from capture.errors import UnreadableError
 from capture.loaders import load
 from capture.run import Run
+from tests.capture.peak import peak_kib
 from tests.conftest import SHARED, shared
 
 ROOT = Path(__file__).parent.parent.parent
@@ -73,16 +72,7 @@ def test_sample_does_what_the_manifest_expects(case: dict[str, Any]) -> None:
     "file", ["bomb_1000x.json.gz", "bomb_gz_in_gz.gz", "deep_array_100k.json", "name_long64k.json"]
 )
 def test_memory_stays_bounded(file: str) -> None:
-    """The peak of a process that opens one file, interpreter and libraries included."""
-    code = (
-        "import contextlib, re, sys\nfrom pathlib import Path\n"
-        "from capture.loaders import load\nfrom capture.errors import UnreadableError\n"
-        "with contextlib.suppress(UnreadableError):\n    load(sys.argv[1], cache=False)\n"
-        "print(re.search(r'VmHWM:\\s+(\\d+)', Path('/proc/self/status').read_text())[1])"
-    )
-    command = [sys.executable, "-c", code, str(shared(f"samples/hostile/{file}"))]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
-    assert int(done.stdout) < 512 * 1024
+    assert peak_kib(shared(f"samples/hostile/{file}")) < 512 * 1024
 
 
 def kernel(i: int, **keys: Any) -> dict[str, Any]:
