@@ -32,18 +32,18 @@ _RULES: Final = tuple(
         (r"fused_ffn|mlp_swiglu|swiglu_mlp", "mlp", "matmul"),
         (r"rotary|\brope|_rope|apply_rope", "attn.rope", "elementwise"),
         (r"kv_?cache|kv_?append|transpose_append|reshape_and_cache|kv_repeat|repeat_kv|kv_rearrange", "attn.kv", "copy"),
+        (r"(rms|layer|batch|group)_?norm|add_norm|attn_norm|mlp_norm|final_norm|\bnorm\b", "norm", "norm"),
         (
             r"flash|fmha|sdpa|scaled_dot_product|paged_?attention|attention|attn_(fwd|bwd|core|scores)|"
             r"paged_kv|ragged_kv|merge_state|BatchDecode|BatchPrefill",
             "attn.core",
             "attention",
         ),
-        (r"(rms|layer|batch|group)_?norm|add_norm|attn_norm|mlp_norm|final_norm|\bnorm\b", "norm", "norm"),
         (r"sample|argmax|top_?k|top_?p|multinomial|gumbel", "sample", "other"),
         (r"softmax", "", "softmax"),
         (r"embed|\bgather|(\b|_)take\d*_kernel|index_select", "embed", "copy"),
         (r"gemm|gemv|matmul|cutlass|cublas|nvjet|\bmm\b|addmm|bmm|linear|Cijk_|_xmma_|s\d+gemm|dot_kernel", "", "matmul"),
-        (r"silu|gelu|relu|sigmoid|swiglu|activation|act_and_mul", "mlp.act", "elementwise"),
+        (r"silu|gelu|relu|sigmoid|swiglu|activation|act_and_mul|\bact_fn", "mlp.act", "elementwise"),
         (r"reduce|\bsum\b|\bmean\b|argmin|cumsum|scan_kernel", "", "reduce"),
         (
             r"elementwise|residual|\badd|\bmul|\bscale\b|copy_kernel|CatArray|FillFunctor|triton_poi|cast|"
