@@ -23,10 +23,6 @@ def state_folder() -> Path | None:
     return _private(_home("XDG_STATE_HOME", ".local/state"))
 
 
-def config_folder() -> Path | None:
-    return _private(_home("XDG_CONFIG_HOME", ".config"))
-
-
 def recordings_folder() -> Path | None:
     state = state_folder()
     return made_private(state / "runs") if state else None

@@ -6,6 +6,7 @@ from typing import Any, Final, Literal
 Per = Literal["total", "step", "token"]
 
 GROUPS: Final = ("name", "op", "layer", "phase", "category", "shape", "track", "path", "step")
+RANKINGS: Final = ("suspicion", "p_mu", "z_mu", "d_mu", "d_beta")  # of cycle statistics
 PERS: Final[tuple[Per, ...]] = ("total", "step", "token")
 
 

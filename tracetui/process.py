@@ -19,11 +19,12 @@ from capture.text import clean
 STDERR_KEPT: Final = 64 << 10
 PATIENCE: Final = 3.0  # seconds between asking an engine to end and ending it
 OUT: Final = "TRACETUI_OUT"
+OURS: Final = (sys.executable, "-P", "-m")  # -P: a folder here that has our name is not ours
 
 
 def bundled(arguments: Sequence[str], out: Path, *, interactive: bool) -> list[str]:
     """The command line of the engine that comes with the explorer; it may wait for further prompts."""
-    command = [sys.executable, "-m", "engines", "--out", str(out), "--die-with-parent", *arguments]
+    command = [*OURS, "engines", "--out", str(out), "--die-with-parent", *arguments]
     return [*command, "--interactive"] if interactive else command
 
 
@@ -36,7 +37,7 @@ def surroundings(out: Path) -> dict[str, str]:
 
 def sampler(out: Path, pid: int) -> list[str]:
     """The command line of the process that adds CPU, memory and GPU counters to a recording."""
-    return [sys.executable, "-m", "capture.record.counters", str(out), "--pid", str(pid)]
+    return [*OURS, "capture.record.counters", str(out), "--pid", str(pid)]
 
 
 class Engine:

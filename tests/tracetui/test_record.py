@@ -41,6 +41,14 @@ def test_a_recording_is_never_written_over(tmp_path: Path) -> None:
     assert out.read_text() == "precious\n"
 
 
+def test_a_folder_that_has_the_engines_name_is_not_run(tmp_path: Path) -> None:
+    (tmp_path / "engines").mkdir()
+    (tmp_path / "engines" / "__main__.py").write_text("raise SystemExit('a stranger ran')")
+    done = tracetui("record", "--model", "gemma-3-1", "-o", tmp_path / "prof.jsonl", cwd=tmp_path)
+    assert done.returncode == 5
+    assert "gemma-3-1b" in done.stderr and "a stranger ran" not in done.stderr
+
+
 def test_a_replay_has_the_same_lines_at_its_own_pace(tmp_path: Path) -> None:
     lines = [f'{{"kind":"kernel","name":"k","t":{i * 100_000_000},"dur":5}}' for i in range(5)]
     source = tmp_path / "prof.jsonl"

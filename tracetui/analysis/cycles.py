@@ -15,7 +15,6 @@ from capture.run import Run
 from tracetui.analysis.evidence import Floats, benjamini_hochberg
 
 KEY: Final = ("function", "metric", "device")
-RANKINGS: Final = ("suspicion", "p_mu", "z_mu", "d_mu", "d_beta")
 CONSTANT: Final = 1e-9  # a spread below this is float noise of a constant series
 
 _NAMES: Final = {

@@ -47,15 +47,6 @@ def paired(a: Floats, b: Floats) -> Evidence:
     return _evidence(a, b, delta, low, high, p, n, n)
 
 
-def unpaired(a: Floats, b: Floats) -> Evidence:
-    """Rows × steps on both sides, where the steps of one side have no partner on the other."""
-    tau = np.maximum(autocorrelation_time(a), autocorrelation_time(b))
-    low, high = two_sample_interval(a, b, tau)
-    delta = np.median(b, axis=1) - np.median(a, axis=1)
-    p = mann_whitney(a, b, tau)
-    return _evidence(a, b, delta, low, high, p, np.full(len(a), a.shape[1]), np.full(len(b), b.shape[1]))
-
-
 def ragged(a: Sequence[Floats], b: Sequence[Floats]) -> Evidence:
     """Rows whose number of samples differs from row to row, without any order among the samples."""
     one = [_alone(x, y) for x, y in zip(a, b, strict=True)]
@@ -258,19 +249,3 @@ def _verdict(delta: float, low: float, high: float, p: float, floor: float, alph
     if certain and abs(delta) >= floor:
         return "slower" if delta > 0 else "faster"
     return "same" if max(abs(low), abs(high)) < floor else "~"
-
-
-def between_runs(a: Sequence[float], b: Sequence[float]) -> tuple[float, float, float]:
-    """Several runs a side, one figure each: Welch's difference of means with its 95 % interval."""
-    from scipy.special import stdtrit
-
-    x, y = np.asarray(a, float), np.asarray(b, float)
-    if len(x) < 2 or len(y) < 2:
-        return float(y.mean() - x.mean()), float("nan"), float("nan")
-    vx, vy = x.var(ddof=1) / len(x), y.var(ddof=1) / len(y)
-    delta, spread = float(y.mean() - x.mean()), float(np.sqrt(vx + vy))
-    if spread == 0:
-        return delta, delta, delta
-    freedom = (vx + vy) ** 2 / (vx**2 / (len(x) - 1) + vy**2 / (len(y) - 1))
-    half = float(stdtrit(freedom, (1 + LEVEL) / 2)) * spread
-    return delta, delta - half, delta + half

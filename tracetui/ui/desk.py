@@ -75,7 +75,6 @@ class Desk(App[None]):
         self._cell = (0, 0)  # where the cursor of the drawing in sight is
         self._told = ""
         self._waiting: RunsChanged | None = None
-        self._quiet_until = 0.0
 
     def get_default_screen(self) -> Main:
         self._main = Main(self._painter())

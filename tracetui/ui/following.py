@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 EVERY: Final = 0.2  # seconds between two looks at the file
 TEXT_MARKS: Final = 40  # pieces of text that the status line may show
+BADGES: Final = {"ended": "ended", "deleted": "file deleted", "quiet": "no data"}
 MODES: Final = ("spans", "windows", "continuous")
 
 
@@ -115,19 +116,13 @@ class Following:
         elif self._follow.notice:
             post(Told(self._follow.notice))
         else:
-            post(Told(self.badge))
+            post(Told(self._follow.says or self.badge))
 
     def _fortune(self, dead: bool) -> str:
         if dead:
             died = self._engine is not None and self._engine.obituary()
             return "engine died" if died else "engine ended"
-        words = {
-            "ended": "ended",
-            "deleted": "file deleted",
-            "quiet": f"no data for {self._follow.idle_s:.0f} s",
-        }
-        state = self._follow.state
-        return words["quiet"] if state == "quiet" else words.get(state, "live")
+        return BADGES.get(self._follow.state, "live")
 
 
 def _follow(path: str | Path) -> "Follow":

@@ -9,11 +9,10 @@ from typing import Any
 
 from capture.errors import UsageError
 from capture.run import Run
-from tracetui.look import GROUPS, Look, Terms
+from tracetui.look import GROUPS, RANKINGS, Look, Terms
 from tracetui.verbs import _shared
 
 NOT_COMPARABLE = 4
-RANKINGS = ("suspicion", "p_mu", "z_mu", "d_mu", "d_beta")
 
 
 def options(parser: ArgumentParser) -> None:

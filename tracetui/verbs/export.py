@@ -49,6 +49,7 @@ def _picture(args: Namespace, out: Path) -> int:
         _shared.look(args),
         (int(columns), int(rows)),
         out,
+        force=args.force,
     )
     _shared.say(f"wrote {out}")
     return 0

@@ -7,6 +7,7 @@ import pytest
 
 from capture.errors import UsageError
 from tests.tracetui.ui.hand import decode
+from tracetui.cli import main
 from tracetui.look import Look
 from tracetui.ui.picture import picture
 from tracetui.views import view
@@ -20,3 +21,14 @@ def test_the_picture_holds_the_rows_of_the_chosen_run(tmp_path: Path) -> None:
     assert "only_here" in text and "sampler" not in text
     with pytest.raises(UsageError):
         picture(view("kernels"), runs, 1, Look(), (100, 20), out)
+
+
+def test_a_picture_is_written_over_only_when_forced(tmp_path: Path) -> None:
+    out = tmp_path / "kernels.svg"
+    out.write_text("precious")
+    source = Path(__file__).parents[2] / "fixtures" / "native" / "flat.jsonl"
+    command = ["export", str(source), "-o", str(out), "--size", "60x12"]
+    assert main(command) != 0
+    assert out.read_text() == "precious"
+    assert main([*command, "--force"]) == 0
+    assert out.read_text().startswith("<svg")
