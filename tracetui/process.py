@@ -35,6 +35,11 @@ def surroundings(out: Path) -> dict[str, str]:
     return {**os.environ, OUT: str(out.absolute()), "PYTHONPATH": os.pathsep.join(paths)}
 
 
+def leash(group: int) -> list[str]:
+    """The command line of the process that ends a group of others when this one is killed."""
+    return [*OURS, "capture.record.leash", str(group)]
+
+
 def sampler(out: Path, pid: int) -> list[str]:
     """The command line of the process that adds CPU, memory and GPU counters to a recording."""
     return [*OURS, "capture.record.counters", str(out), "--pid", str(pid)]
@@ -43,9 +48,14 @@ def sampler(out: Path, pid: int) -> list[str]:
 class Engine:
     """A running engine: its command channel, the end of its stderr, and the sentence when it dies."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str] | None = None, *, leashed: bool = False
+    ) -> None:
+        """A leashed one ends with this process; others see to that themselves."""
         self.command = list(command)
         self._environment = dict(environment) if environment is not None else None
+        self._leashed = leashed
+        self._leash: subprocess.Popen[bytes] | None = None
         self._start()
 
     def _start(self) -> None:
@@ -62,6 +72,11 @@ class Engine:
             raise EngineError(
                 f"{clean(self.command[0])} cannot be started", why=os.strerror(e.errno or 0)
             ) from None
+        if self._leashed:
+            self._leash = subprocess.Popen(
+                leash(self._child.pid), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
         self._said: deque[bytes] = deque()
         self._kept = 0
         self._asked_to_end = False
@@ -77,10 +92,12 @@ class Engine:
 
     @property
     def running(self) -> bool:
-        return self._child.poll() is None
+        return self.returncode is None
 
     @property
     def returncode(self) -> int | None:
+        if self._leash is not None:
+            self._leash.poll()  # it ends soon after the engine, and nobody else buries it
         return self._child.poll()
 
     def send(self, order: Mapping[str, Any]) -> bool:
@@ -110,6 +127,9 @@ class Engine:
                 break
         self._signal(signal.SIGKILL)
         self._reader.join(1.0)
+        if self._leash is not None:
+            self._leash.kill()
+            self._leash.communicate()
 
     def last_words(self, lines: int = 20) -> list[str]:
         """The end of what the engine printed, cleaned."""

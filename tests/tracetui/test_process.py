@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -90,6 +91,56 @@ time.sleep(60)
     engine.stop()
     assert engine.returncode == -signal.SIGKILL
     until(lambda: _dead(int(note.read_text())))
+
+
+STARTER = """
+import sys, time
+from tracetui.process import Engine
+engine = Engine([sys.executable, "-c", sys.argv[1]], leashed=True)
+print(engine.pid, engine._leash.pid, flush=True)
+time.sleep(60)
+"""
+
+STUBBORN = """
+import signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+open({note!r}, "w").write(str(child.pid) + chr(10))
+time.sleep(60)
+"""
+
+
+def test_a_leashed_program_and_its_children_end_when_their_starter_is_killed(tmp_path: Path) -> None:
+    note = tmp_path / "child"
+    code = STUBBORN.format(note=str(note))
+    with subprocess.Popen(
+        [sys.executable, "-c", STARTER, code], stdout=subprocess.PIPE, text=True
+    ) as starter:
+        assert starter.stdout is not None
+        pids = [int(word) for word in starter.stdout.readline().split()]
+        until(lambda: note.exists() and note.read_text().endswith("\n"))
+        pids.append(int(note.read_text()))
+        assert not any(map(_dead, pids))
+        starter.kill()
+    until(lambda: all(map(_dead, pids)), 30)
+
+
+def test_a_leash_leaves_with_its_program() -> None:
+    engine = Engine([sys.executable, "-c", "raise SystemExit(3)"], leashed=True)
+    assert engine._leash is not None
+    held = engine._leash.pid
+    until(lambda: engine.returncode == 3 and gone(held))
+    engine.stop()
+    assert engine.obituary() == "the engine ended with exit code 3"
+
+
+def test_a_leashed_program_has_its_own_streams_and_signals() -> None:
+    said = "import os, sys; print(sys.stdin.readline().strip(), flush=True); os.kill(os.getpid(), 11)"
+    engine = Engine([sys.executable, "-c", said], leashed=True)
+    assert engine.send({"do": "hear"})
+    until(lambda: engine.returncode == -signal.SIGSEGV)
+    until(lambda: engine.last_words() == ['{"do": "hear"}'])
+    engine.stop()
 
 
 def _dead(pid: int) -> bool:

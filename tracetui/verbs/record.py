@@ -51,7 +51,7 @@ def engine_options(parser: ArgumentParser) -> None:
 def engine(args: Namespace, out: Path, *, interactive: bool = False) -> Engine:
     """Starts what was asked for; its lines go to `out`."""
     if args.command:
-        return Engine(args.command, surroundings(out))
+        return Engine(args.command, surroundings(out), leashed=True)
     return Engine(bundled(arguments(args), out, interactive=interactive))
 
 
