@@ -150,12 +150,14 @@ def _is_leaf_op(e: Seen, place: _Place) -> bool:
 
 
 def _forward_owners(on_cpu: Sequence[Seen], places: Sequence[_Place]) -> dict[int, str | None]:
-    """Sequence number → owner of the forward op that has it; the backward op carries the same number."""
-    owners: dict[int, str | None] = {}
-    for event, place in zip(on_cpu, places, strict=True):
-        if event.sequence >= 0 and place.backward is None:
-            owners.setdefault(event.sequence, place.owner)
-    return owners
+    """Sequence number → owner of the forward op that has it; the backward op carries the same number.
+
+    An op that needs no gradient shows the number that the next one takes: the last to begin is the owner.
+    """
+    pairs = zip(on_cpu, places, strict=True)
+    forward = [(e, place) for e, place in pairs if e.sequence >= 0 and place.backward is None]
+    forward.sort(key=lambda pair: (pair[0].start, -pair[0].end))
+    return {e.sequence: place.owner for e, place in forward}
 
 
 def _row(e: Seen, place: _Place | None, owners: dict[int, str | None], lens: str, track: str | None) -> Row:

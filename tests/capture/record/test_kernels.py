@@ -65,6 +65,21 @@ def test_backward_work_belongs_to_whoever_did_the_forward_work() -> None:
     ]
 
 
+def test_an_op_without_a_gradient_does_not_own_the_next_ones_backward_work() -> None:
+    """Torch shows both under one number: the one that takes it begins last."""
+    events = [
+        cpu("tt:mask", 0, 10),
+        cpu("aten::triu", 2, 8, 1, sequence=4),
+        cpu("tt:scores", 10, 30),
+        cpu("aten::linear", 11, 29, 2, sequence=4),
+        cpu("aten::mm", 12, 28, 3, sequence=4),
+        cpu("autograd::engine::evaluate_function: MmBackward0", 40, 60, 4, thread=2, sequence=4),
+    ]
+    for seen in (events, events[::-1]):
+        (backward,) = [row for row in fold(seen).rows if row.phase == "backward"]
+        assert backward.owner == "scores"
+
+
 def test_kernels_belong_to_the_op_that_launched_them() -> None:
     on_gpu = [
         launch(101, 20), launch(102, 40), launch(103, 75), launch(104, 81, "cudaMemcpyAsync"),
