@@ -30,16 +30,21 @@ class Commands:
         self.refused: deque[str] = deque(maxlen=20)
         self._signal = 0
 
-    def listen(self) -> None:
-        """Starts to take lines and signals."""
+    def listen(self, *, lines: bool = True) -> None:
+        """Starts to take signals, and lines unless somebody else does."""
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._note_signal)
-        threading.Thread(target=self._read, daemon=True, name="commands").start()
+        if lines:
+            threading.Thread(target=self._read, daemon=True, name="commands").start()
 
     def check(self) -> None:
         """Raises where a signal has come."""
         if self._signal:
             raise StoppedError(self._signal)
+
+    def refresh(self) -> None:
+        """Between two steps: what was asked for meanwhile is there to be done."""
+        self.check()
 
     def take(self, line: str) -> None:
         """One line: queued when it is a command, remembered as refused when not."""

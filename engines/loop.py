@@ -173,7 +173,7 @@ class Engine:
 
     def _listen(self) -> bool:
         """Does what was asked for; true when the time that it took belongs to no step."""
-        self._commands.check()
+        self._commands.refresh()
         if not self._commands.waiting and not self._commands.refused:
             return False
         while self._commands.waiting:
@@ -201,6 +201,6 @@ class Engine:
         if self._pulse.doing != why:
             self._pulse.status(why)
         time.sleep(IDLE_S)
-        self._commands.check()
+        self._commands.refresh()
         while self._commands.waiting:
             self._obey(self._commands.waiting.popleft())

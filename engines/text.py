@@ -75,6 +75,20 @@ class Words:
         return str(self._tokenizer.decode(ids, skip_special_tokens=True))
 
 
+class Untold:
+    """The text of a rank that leaves the telling to another."""
+
+    def __init__(self, text: Text) -> None:
+        self._text = text
+        self.meaning = text.meaning
+
+    def encode(self, prompt: str) -> list[int]:
+        return self._text.encode(prompt)
+
+    def piece(self, token: int) -> str:
+        return ""
+
+
 def open_text(folder: Path | None, spec: Spec) -> tuple[Text, str]:
     """The text side of a model, and why it is only ids where it is."""
     if folder is None:

@@ -1,0 +1,148 @@
+"""Ranks: who is who, whose part is whose, and that together they decode what one decodes alone."""
+
+import json
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import pytest
+import torch
+from torch import distributed
+
+from capture.errors import UsageError
+from engines import ranks
+from engines.commands import Commands
+from engines.ranks import Rank
+from engines.spec import PRESETS, tensors
+from engines.team import Relayed, Share, Team
+from tests.engines import tiny
+
+T = TypeVar("T")
+
+
+def together(size: int, work: Callable[[Team], T]) -> list[T]:
+    """The same work on so many ranks, each a thread of its own with gloo between them."""
+    store, found, failed = distributed.HashStore(), {}, []
+
+    def rank(number: int) -> None:
+        try:
+            group = distributed.ProcessGroupGloo(store, number, size)
+            found[number] = work(Team(Rank(number, size, number, size), group))
+        except BaseException as e:
+            failed.append(e)
+
+    threads = [threading.Thread(target=rank, args=(n,), daemon=True) for n in range(size)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(60)
+    assert not failed, failed
+    return [found[n] for n in range(size)]
+
+
+def alone(number: int, size: int) -> Team:
+    """One of several ranks, that never speaks to the others."""
+    return Team(Rank(number, size, number, size), distributed.ProcessGroupGloo(distributed.HashStore(), 0, 1))
+
+
+def test_the_environment_says_who_is_who() -> None:
+    told = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
+    assert ranks.of_environment(told) == Rank(3, 4, 1, 2)
+    assert ranks.of_environment({**told, "WORLD_SIZE": "1", "RANK": "0"}) is None
+    assert ranks.of_environment({"RANK": "0"}) is None
+    assert ranks.of_environment({**told, "RANK": "x"}) is None
+
+
+def test_a_launch_has_one_id_and_the_next_another() -> None:
+    one = {"MASTER_ADDR": "localhost", "MASTER_PORT": "1", "TORCHELASTIC_RUN_ID": "a"}
+    ids = {ranks.run_id(one, Rank(n, 2, n, 2)) for n in range(2)}
+    assert len(ids) == 1
+    assert ranks.run_id({**one, "MASTER_PORT": "2"}, Rank(0, 2, 0, 2)) not in ids
+
+
+@pytest.mark.parametrize(
+    ("model", "size", "said"),
+    [
+        ("smollm2-135m", 2, "it has 9 heads, 3 of keys and values, 1536 feed-forward); it can by 3"),
+        ("gemma-3-1b", 3, "it can by 2, 4"),
+        ("qwen2.5-0.5b", 4, "it can by 2"),
+    ],
+)
+def test_what_does_not_divide_is_refused(model: str, size: int, said: str) -> None:
+    with pytest.raises(UsageError, match=f"{model} cannot be shared by {size} ranks") as refused:
+        ranks.share(PRESETS[model], size)
+    assert said in str(refused.value)
+
+
+def test_every_rank_keeps_its_part_and_the_parts_are_the_whole() -> None:
+    """Four heads over one of keys, by two ranks: rows are cut, columns are cut, the keys are on both."""
+    spec, table = tiny.SPECS["gemma3"], tiny.weights(tiny.SPECS["gemma3"])
+    parts = [Share(tiny.Table(table), spec, alone(n, 2)) for n in range(2)]
+    own = tensors(ranks.share(spec, 2))
+    for name, whole in table.items():
+        one, other = (part.read(name) for part in parts)
+        assert one.shape == other.shape == own[name]
+        kind = name.split(".")[-2]
+        if kind in ("q_proj", "gate_proj", "up_proj"):
+            assert torch.equal(torch.cat((one, other)), whole)
+        elif kind in ("o_proj", "down_proj"):
+            assert torch.equal(torch.cat((one, other), 1), whole)
+        else:
+            assert torch.equal(one, whole) and torch.equal(other, whole)
+    head = torch.cat([part.read("lm_head.weight") for part in parts])
+    assert torch.equal(head[:301], table["model.embed_tokens.weight"])  # 301 rows: the last rank has 150
+    assert head.shape[0] == 302 and not head[301].any()
+
+
+def test_keys_of_two_heads_go_to_four_ranks_in_pairs() -> None:
+    spec = tiny.SPECS["llama"]
+    table = tiny.weights(spec)
+    name = "model.layers.0.self_attn.k_proj.weight"
+    kept = [Share(tiny.Table(table), spec, alone(n, 4)).read(name) for n in range(4)]
+    first, second = table[name][:16], table[name][16:]
+    assert all(torch.equal(k, w) for k, w in zip(kept, (first, first, second, second), strict=True))
+
+
+def test_ranks_add_up_and_stand_side_by_side() -> None:
+    def work(team: Team) -> tuple[list[float], list[list[float]]]:
+        x = torch.tensor([1.0, 10.0]) * (team.rank.number + 1)
+        team.add(x)
+        mine = torch.tensor([[0.0, 1.0], [2.0, 3.0]]) + 10 * team.rank.number
+        return x.tolist(), team.join(mine, 3).tolist()
+
+    assert together(2, work) == [([3.0, 30.0], [[0.0, 1.0, 10.0], [2.0, 3.0, 12.0]])] * 2
+
+
+def test_what_rank_0_hears_reaches_all_at_once() -> None:
+    def work(team: Team) -> tuple[list[Any], list[str], bool]:
+        heard = Commands()
+        if team.rank.number == 0:
+            heard.waiting = deque([{"do": "prompt", "text": "é"}])
+            heard.refused.append("nonsense")
+        told = Relayed(team, heard)
+        told.refresh()
+        heard.closed.set()
+        for _ in range(3):
+            told.refresh()
+        return list(told.waiting), list(told.refused), told.closed.is_set()
+
+    assert together(2, work) == [([{"do": "prompt", "text": "é"}], ["nonsense"], True)] * 2
+
+
+def test_an_error_is_handed_to_who_started_the_ranks(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not ranks.report(UsageError("no"))
+    monkeypatch.setenv(ranks.ERROR_FILE, str(tmp_path / "error.json"))
+    assert ranks.report(UsageError("no", todo="do"))
+    assert json.loads((tmp_path / "error.json").read_text())["message"] == "no; do"
+
+
+def test_the_cause_is_named_and_not_its_consequence() -> None:
+    class Failure:
+        def __init__(self, exitcode: int, timestamp: int, message: str = "") -> None:
+            self.exitcode, self.timestamp, self.message = exitcode, timestamp, message
+
+    lost = Failure(ranks.LostError.exit_code, 1, "another rank is gone")
+    assert str(ranks._cause({0: lost, 1: Failure(-9, 2)})) == "rank 1 was ended by SIGKILL"
+    refused = ranks._cause({0: Failure(2, 5, "no model"), 1: Failure(-15, 6)})
+    assert isinstance(refused, UsageError) and str(refused) == "rank 0: no model"
