@@ -30,9 +30,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as e:
         return told(UsageError(f"{args.out} cannot be written", why=os.strerror(e.errno or 0).lower()))
     with_id = secrets.token_hex(8)
-    emitter.run(args.model, {"model": args.model, "argv": sys.argv, "pid": os.getpid()}, id=with_id)
+    about = {} if args.tell else {"model": args.model}
+    emitter.run(args.tell or args.model, {**about, "argv": sys.argv, "pid": os.getpid()}, id=with_id)
     pulse = Pulse(emitter)
-    pulse.status("importing torch")
+    pulse.status("looking for weights" if args.tell == "weights" else "importing torch")
     pulse.start()
     try:
         return lived(args, emitter, with_id, pulse)
@@ -56,10 +57,13 @@ def lived(args: argparse.Namespace, emitter: Emitter, id: str, pulse: Pulse) -> 
     commands = Commands()
     commands.listen()
     try:
-        known(args.model, args.weights)
-        from engines.start import run
+        if args.tell:
+            tell(args, emitter, id, pulse)
+        else:
+            known(args.model, args.weights)
+            from engines.start import run
 
-        run(args, emitter, id, pulse, commands)
+            run(args, emitter, id, pulse, commands)
     except CaptureError as e:
         emitter.mark(str(e), "error")
         return told(e)
@@ -71,6 +75,19 @@ def lived(args: argparse.Namespace, emitter: Emitter, id: str, pulse: Pulse) -> 
         emitter.mark(str(failed), "error")
         return told(failed)
     return 0
+
+
+def tell(args: argparse.Namespace, emitter: Emitter, id: str, pulse: Pulse) -> None:
+    """What is known of this machine, as the meta of a run that does nothing else."""
+    if args.tell == "weights":
+        from engines import hub
+
+        hub.tell(emitter, id)
+    else:
+        from engines import roofs
+        from engines.start import find_device
+
+        roofs.tell(find_device(args.device), emitter, id, pulse)
 
 
 def known(model: str, weights: str) -> None:
@@ -120,6 +137,7 @@ def parser() -> argparse.ArgumentParser:
     add("--seed", type=natural, default=0, help="of the random weights and of sampling")
     add("--threads", type=natural, default=0, help="0: one a core")
     add("--capture", default="windows", choices=("spans", "windows", "continuous"))
+    add("--tell", choices=("roofs", "weights"), help="of this machine, in place of decoding")
     add("--interactive", action="store_true", help="wait for prompts on stdin when one is answered")
     add("--die-with-parent", action="store_true", help="end when the process that started this one does")
     add("--slow", action="append", default=[], type=slowing, help=argparse.SUPPRESS)

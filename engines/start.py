@@ -1,23 +1,23 @@
 """From arguments to a running engine: each choice on the way is told in the run's meta."""
 
 import argparse
-import os
 import platform
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from capture.emit import Emitter
 from capture.errors import EngineError, UsageError
+from capture.roofs import Roof
 from engines import packing
 from engines.commands import Commands
 from engines.decoder import Decoder, Op, bytes_needed
 from engines.device import runner
 from engines.loop import Engine, Limits
 from engines.pulse import Pulse
+from engines.roofs import device_name, roof_of
 from engines.sample import Taste
 from engines.spec import Spec, parameters
 from engines.text import Text, open_text
@@ -51,9 +51,9 @@ def run(args: argparse.Namespace, emitter: Emitter, id: str, pulse: Pulse, comma
         torch.set_num_threads(args.threads)
     pulse.status("choosing how to store the weights")
     parts = decide(args)
-    read = packing.read_rate() if parts.device.type == "cpu" else None
+    roof = roof_of(parts.device)
     text, note = open_text(parts.choice.folder, parts.spec)
-    emitter.run(args.model, about(args, parts, text, read), id=id)
+    emitter.run(args.model, about(args, parts, text, roof), id=id)
     if note:
         emitter.mark(note, "note")
     with torch.inference_mode():
@@ -142,7 +142,7 @@ def planted(decoder: Decoder, slow: list[tuple[str, float]]) -> tuple[Op, ...]:
     return tuple(ops)
 
 
-def about(args: argparse.Namespace, parts: Parts, text: Text, read: float | None) -> dict[str, Any]:
+def about(args: argparse.Namespace, parts: Parts, text: Text, roof: Roof | None) -> dict[str, Any]:
     """The run's meta: what a reader must know to judge its numbers."""
     spec, way = parts.spec, parts.chosen.packing
     known: dict[str, Any] = {
@@ -152,7 +152,7 @@ def about(args: argparse.Namespace, parts: Parts, text: Text, read: float | None
         "text": "real" if text.meaning else "token ids",
         "batch": args.batch, "tokens_per_report": args.tokens_per_report,
         "layers": spec.layers, "parameters": parameters(spec),
-        "bytes_per_token": parameters(spec) * way.dtype.itemsize, "read_bytes_per_s": read and round(read),
+        "bytes_per_token": parameters(spec) * way.dtype.itemsize, "roof": roof and roof.as_meta(),
         "capacity": parts.capacity, "made_up_context": args.context or None,
         "sampling": "greedy" if args.temperature == 0 else
                     f"temperature={args.temperature} top_k={args.top_k} top_p={args.top_p} seed={args.seed}",
@@ -169,16 +169,3 @@ def why(parts: Parts) -> str:
         return "the only way for this dtype and device"
     rates = ", ".join(f"{m.packing.name} {m.rate / 1e9:.1f}" for m in parts.measured)
     return f"measured over a few layers, GB/s: {rates}"
-
-
-def device_name(device: torch.device) -> str:
-    if device.type == "cuda":
-        return str(torch.cuda.get_device_name())
-    if device.type != "cpu":
-        return device.type
-    try:
-        with Path("/proc/cpuinfo").open(encoding="utf-8") as f:
-            name = next(line.split(":", 1)[1].strip() for line in f if line.startswith("model name"))
-    except (OSError, StopIteration, UnicodeDecodeError):
-        name = platform.processor() or platform.machine()
-    return f"{name}, {os.cpu_count()} cores"

@@ -1,17 +1,17 @@
 """Where a model's weights come from: a folder, the Hugging Face cache, or chance. Never the network."""
 
-import os
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
 import torch
 
 from capture.errors import EngineError, UsageError
+from engines.hub import cached, described, usable
 from engines.shards import Shards
-from engines.spec import PRESETS, Spec, preset, read_config, tensors
+from engines.spec import PRESETS, Spec, preset, tensors
 
 BLOCK: Final = 1 << 22
 STD: Final = 0.02
@@ -44,45 +44,16 @@ def choose(model: str, weights: str) -> Choice:
     folder = Path(weights).expanduser()
     if not folder.is_dir():
         raise UsageError(f"--weights {weights} is no folder", todo="auto and random are the other choices")
-    return Choice(_described(folder, model), folder)
+    return Choice(described(folder, model), folder)
 
 
 def _automatic(model: str) -> Choice:
     if Path(model).expanduser().is_dir():
         folder = Path(model).expanduser()
-        return Choice(_described(folder, folder.name), folder)
+        return Choice(described(folder, folder.name), folder)
     spec = preset(model)
-    for folder in cached(spec):
-        if (folder / "config.json").is_file() and list(folder.glob("*.safetensors")):
-            return Choice(_described(folder, spec.name), folder)
-    return Choice(spec, None)
-
-
-def _described(folder: Path, name: str) -> Spec:
-    """The config decides what the model is; a preset only lends what a config does not say."""
-    config = folder / "config.json"
-    if not config.is_file():
-        raise EngineError("has no config.json", where=str(folder))
-    spec = read_config(config, name)
-    known = PRESETS.get(name.lower())
-    return replace(spec, eos=tuple({*spec.eos, *known.eos})) if known else spec
-
-
-def cached(spec: Spec) -> list[Path]:
-    """The folders in which a Hugging Face cache would keep this model."""
-    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
-    hub = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
-    return [folder for name in spec.hub for folder in _snapshots(hub / f"models--{name.replace('/', '--')}")]
-
-
-def _snapshots(model: Path) -> list[Path]:
-    """The snapshot that `main` points to first, then the others."""
-    try:
-        main = (model / "refs" / "main").read_text()[:100].strip()
-    except (OSError, ValueError):
-        main = ""
-    there = sorted(p for p in (model / "snapshots").glob("*") if p.is_dir())
-    return sorted(there, key=lambda p: p.name != main)
+    folder = next(filter(usable, cached(spec)), None)
+    return Choice(described(folder, spec.name), folder) if folder else Choice(spec, None)
 
 
 class Checkpoint:

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from capture.errors import EngineError, UsageError
-from engines import weights
-from engines.shards import Shards, read_header
+from engines import hub, weights
+from engines.headers import read_header
+from engines.shards import Shards
 from engines.spec import parameters, preset, tensors
 from tests.engines import folders, tiny
 
@@ -39,7 +40,7 @@ def test_the_cache_is_searched_its_main_snapshot_first(
     model = tmp_path / "models--google--gemma-3-1b-it"
     for sha in ("aaa", "bbb"):
         folders.gemma(model / "snapshots" / sha)
-    assert weights.cached(preset("gemma-3-1b"))[0].name == "aaa"
+    assert hub.cached(preset("gemma-3-1b"))[0].name == "aaa"
     (model / "refs").mkdir()
     (model / "refs" / "main").write_text("bbb\n")
     choice = weights.choose("gemma-3-1b", "auto")

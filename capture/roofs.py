@@ -1,0 +1,157 @@
+"""What a device can do at best: measured once and kept, else from a table of known GPUs.
+
+A row can be no faster than its bytes at the memory's speed, its arithmetic at the units' speed, and its
+launches at the least time that a launch takes.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from capture.atomic import whole_file
+from capture.errors import CaptureError
+from capture.places import cache_folder
+from capture.text import clean
+
+MEASURED: Final = "measured"
+AT_START: Final = "measured at the start of the run"
+TABLE: Final = "table"
+GPU_FLOOR_NS: Final = 2000.0  # of a launch, where nobody measured it
+
+_FILE: Final = "roofs.json"
+_LARGEST: Final = 1 << 20
+_FASTEST: Final = 1e18
+_SHORT: Final = {
+    "float32": "fp32", "float": "fp32", "f32": "fp32", "float16": "fp16", "half": "fp16", "f16": "fp16",
+    "bfloat16": "bf16",
+}  # fmt: skip
+
+# name → GB/s and dense bf16 TFLOP/s (fp16 where there is no bf16), as their makers state them
+_KNOWN: Final = (
+    (r"\bB200\b", 8000, 2250),
+    (r"\bH200\b(?! NVL)", 4800, 989),
+    (r"\bH100\b.*PCIe", 2000, 756),
+    (r"\bH100\b(?!.*NVL)", 3350, 989),
+    (r"\bA100\b.*40 ?GB", 1555, 312),
+    (r"\bA100\b.*80 ?GB.*PCIe", 1935, 312),
+    (r"\bA100\b", 2039, 312),
+    (r"\bL40S\b", 864, 362),
+    (r"\bL4\b", 300, 121),
+    (r"\b4090\b(?! *(D|Laptop))", 1008, 165),
+    (r"\b3090\b(?! *Ti)", 936, 71),
+    (r"\bT4\b", 320, 65),
+    (r"\bMI300X\b", 5300, 708),
+)
+
+
+@dataclass(frozen=True)
+class Roof:
+    """The best that a device can do, and how that is known."""
+
+    device: str
+    source: str  # measured · measured at the start of the run · table
+    read_bytes_per_s: float = 0.0  # 0: not known
+    copy_bytes_per_s: float = 0.0  # bytes read and bytes written
+    flop_per_s: Mapping[str, float] = field(default_factory=dict)  # by dtype
+    floor_ns: float = 0.0  # the least time from one launch to the next
+    cache: str = "L2"  # what serves a row that is faster than memory
+    when: str = ""
+    uuid: str = ""
+    driver: str = ""
+    torch: str = ""
+
+    @property
+    def memory(self) -> float:
+        """Bytes a second at best."""
+        return max(self.read_bytes_per_s, self.copy_bytes_per_s)
+
+    def compute(self, dtype: str | None) -> float:
+        """Operations a second at best, in a dtype where that was measured, else in the fastest."""
+        known = self.flop_per_s.get(_SHORT.get(dtype or "", dtype or ""))
+        return known or max(self.flop_per_s.values(), default=0.0)
+
+    @property
+    def key(self) -> str:
+        """What a measurement holds for: this device under this driver and this torch."""
+        return key(self.device, self.uuid, self.driver, self.torch)
+
+    def as_meta(self) -> dict[str, Any]:
+        """What a run's meta and the file of kept roofs say of it."""
+        known = {**vars(self), "flop_per_s": dict(self.flop_per_s)}
+        return {name: value for name, value in known.items() if value}
+
+
+def key(device: str, uuid: str, driver: str, torch: str) -> str:
+    return " | ".join((device, uuid, driver, torch))
+
+
+def from_meta(told: Any) -> Roof | None:
+    """The roof that a meta tells; None where it tells none that can be believed."""
+    if not isinstance(told, Mapping):
+        return None
+    words = ("device", "source", "cache", "when", "uuid", "driver", "torch")
+    text = {w: clean(v, 200) for w in words if isinstance(v := told.get(w), str)}
+    figures = ("read_bytes_per_s", "copy_bytes_per_s", "floor_ns")
+    numbers = {f: float(told[f]) for f in figures if _possible(told.get(f))}
+    rates = told.get("flop_per_s")
+    stated = rates.items() if isinstance(rates, Mapping) else ()
+    flops = {clean(str(k), 20): float(v) for k, v in stated if _possible(v)}
+    roof = Roof(**{"device": "", "source": MEASURED, **text}, **numbers, flop_per_s=flops)  # type: ignore[arg-type]
+    return roof if roof.memory or roof.flop_per_s else None
+
+
+def _possible(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < _FASTEST
+
+
+def from_table(device: str) -> Roof | None:
+    """What the maker of a GPU states of it."""
+    for pattern, gigabytes, teraflops in _KNOWN:
+        if re.search(pattern, device, re.IGNORECASE):
+            rates = {"bf16": teraflops * 1e12}
+            return Roof(device, TABLE, 0.0, gigabytes * 1e9, rates, floor_ns=GPU_FLOOR_NS)
+    return None
+
+
+def place() -> Path | None:
+    """The file in which measured roofs are kept; none where there is no private folder."""
+    folder = cache_folder()
+    return folder / _FILE if folder else None
+
+
+def kept() -> dict[str, Roof]:
+    """Every roof measured so far by its key; a file that is damaged holds none."""
+    path = place()
+    if path is None:
+        return {}
+    try:
+        with path.open("rb") as file:
+            roofs = [from_meta(told) for told in json.loads(file.read(_LARGEST))["roofs"]]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return {}
+    return {roof.key: roof for roof in roofs if roof}
+
+
+def keep(roof: Roof) -> Path:
+    """Keeps a roof beside those of other devices, in the place of an older one of its own."""
+    path = place()
+    if path is None:
+        raise CaptureError("there is no private folder to keep the roofs in", todo="set XDG_CACHE_HOME")
+    roofs = kept() | {roof.key: roof}
+    whole = {"schema": 1, "roofs": [r.as_meta() for r in roofs.values()]}
+    with whole_file(path, overwrite=True) as file:
+        file.write(json.dumps(whole, indent=1).encode() + b"\n")
+    return path
+
+
+def nvidia_driver() -> str:
+    """The version of the driver that is loaded; empty where there is none."""
+    with suppress(OSError, ValueError):
+        told = Path("/proc/driver/nvidia/version").read_text()
+        if found := re.search(r"\b\d{3,}\.\d+(\.\d+)?\b", told):
+            return found[0]
+    return ""

@@ -1,0 +1,132 @@
+"""What a device can do at best: told in a meta, kept in a file, stated in a table."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from capture import roofs
+from capture.roofs import Roof
+
+HERE = Roof(
+    "Some CPU, 2 cores", "measured", 34e9, 23.5e9, {"fp32": 82e9, "bf16": 193e9}, 900.0, "cache",
+    "2026-01-02 03:04 UTC", torch="2.13.0",
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+def test_what_is_kept_comes_back_under_its_key() -> None:
+    assert roofs.kept() == {}
+    path = roofs.keep(HERE)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert roofs.kept() == {HERE.key: HERE}
+
+
+@pytest.mark.parametrize("part", ["device", "uuid", "driver", "torch"])
+def test_another_device_driver_or_torch_is_measured_anew(part: str) -> None:
+    roofs.keep(HERE)
+    other = Roof(**{**vars(HERE), part: "another", "read_bytes_per_s": 1e9})
+    assert other.key not in roofs.kept()
+    roofs.keep(other)
+    assert roofs.kept() == {HERE.key: HERE, other.key: other}
+
+
+def test_a_second_measurement_takes_the_place_of_the_first() -> None:
+    roofs.keep(HERE)
+    again = Roof(**{**vars(HERE), "read_bytes_per_s": 36e9, "when": "2026-02-03 04:05 UTC"})
+    roofs.keep(again)
+    assert roofs.kept() == {HERE.key: again}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        '{"roofs":7}',
+        '{"roofs":[7,null,{}]}',
+        '{"roofs":[{"read_bytes_per_s":-1}]}',
+        "[" * 9999,
+    ],
+)
+def test_a_damaged_file_holds_nothing_and_is_replaced(text: str) -> None:
+    place = roofs.place()
+    assert place
+    place.write_text(text)
+    assert roofs.kept() == {}
+    roofs.keep(HERE)
+    assert list(roofs.kept()) == [HERE.key]
+
+
+def test_memory_is_the_faster_of_reading_and_copying() -> None:
+    assert HERE.memory == 34e9
+    assert Roof("x", "measured", 10.0, 12.0).memory == 12.0
+
+
+@pytest.mark.parametrize(
+    ("dtype", "rate"),
+    [
+        ("float32", 82e9),
+        ("fp32", 82e9),
+        ("bfloat16", 193e9),
+        ("bf16", 193e9),
+        ("float16", 193e9),
+        (None, 193e9),
+    ],
+)
+def test_the_arithmetic_of_the_dtype_or_else_the_fastest(dtype: str | None, rate: float) -> None:
+    assert HERE.compute(dtype) == rate
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        None, 7, "fast", [], {}, {"read_bytes_per_s": 0}, {"read_bytes_per_s": float("nan")},
+        {"read_bytes_per_s": float("inf")}, {"read_bytes_per_s": True}, {"read_bytes_per_s": "34e9"},
+        {"read_bytes_per_s": 10**400}, {"flop_per_s": [1]}, {"flop_per_s": {"bf16": -1}},
+    ],
+)  # fmt: skip
+def test_a_roof_that_cannot_be_is_none(told: Any) -> None:
+    assert roofs.from_meta(told) is None
+
+
+def test_a_meta_survives_json() -> None:
+    assert roofs.from_meta(json.loads(json.dumps(HERE.as_meta()))) == HERE
+
+
+@pytest.mark.parametrize(
+    ("device", "gigabytes", "teraflops"),
+    [
+        ("NVIDIA A100-SXM4-40GB", 1555, 312),
+        ("NVIDIA A100-SXM4-80GB", 2039, 312),
+        ("NVIDIA H100 80GB HBM3", 3350, 989),
+        ("NVIDIA H100 PCIe", 2000, 756),
+        ("NVIDIA H200", 4800, 989),
+        ("NVIDIA B200", 8000, 2250),
+        ("NVIDIA L4", 300, 121),
+        ("NVIDIA L40S", 864, 362),
+        ("NVIDIA GeForce RTX 4090", 1008, 165),
+        ("NVIDIA GeForce RTX 3090", 936, 71),
+        ("Tesla T4", 320, 65),
+        ("AMD Instinct MI300X", 5300, 708),
+    ],
+)
+def test_known_gpus(device: str, gigabytes: float, teraflops: float) -> None:
+    roof = roofs.from_table(device)
+    assert roof and roof.source == "table" and roof.floor_ns == 2000
+    assert (roof.memory, roof.compute("bfloat16")) == (gigabytes * 1e9, teraflops * 1e12)
+
+
+@pytest.mark.parametrize(
+    "device",
+    ["AMD EPYC, 2 cores", "NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA GeForce RTX 4090 D", "",
+     "NVIDIA H100 NVL", "NVIDIA GH200 480GB", "NVIDIA GeForce RTX 3090 Ti", "NVIDIA L40", "cpu"],
+)  # fmt: skip
+def test_a_gpu_that_only_resembles_a_known_one_has_no_roof(device: str) -> None:
+    assert roofs.from_table(device) is None

@@ -1,0 +1,94 @@
+"""The roofs that the engine measures, and which of them a run is told."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from capture import roofs as kept_roofs
+from capture.errors import UsageError
+from capture.roofs import Roof
+from engines import roofs
+from tests.engines.test_engine import main, of_kind, recorded
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def _small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures of tiny matrices and copies, in a cache of their own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for name, value in {"COPY_BYTES": 1 << 16, "SIDE": 32, "QUICK_SIDE": 32, "LAUNCHES": 10}.items():
+        monkeypatch.setattr(roofs, name, value)
+    monkeypatch.setattr(roofs, "read_rate", lambda: 3e10)
+
+
+def ticking(seconds: float) -> Callable[[], float]:
+    """A clock that moves on by so much at each look."""
+    now = 0.0
+
+    def look() -> float:
+        nonlocal now
+        now += seconds
+        return now
+
+    return look
+
+
+def test_rates_are_work_over_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(roofs.time, "perf_counter", ticking(0.5))
+    with torch.inference_mode():
+        roof = roofs.measured(CPU, lambda _: None)
+    assert roof.read_bytes_per_s == 3e10
+    assert roof.copy_bytes_per_s == 2 * (1 << 16) / 0.5
+    assert roof.flop_per_s["fp32"] == 2 * 32**3 / 0.5
+    assert roof.floor_ns == pytest.approx(0.5e9 / 10)
+    assert roof.source == "measured" and roof.cache == "cache" and roof.torch == torch.__version__
+
+
+def test_what_was_measured_before_is_told_and_nothing_measured_again() -> None:
+    roof = Roof(roofs.device_name(CPU), "measured", 5e9, torch=str(torch.__version__))
+    kept_roofs.keep(roof)
+    assert roofs.roof_of(CPU) == roof
+
+
+def test_under_another_torch_it_is_measured_at_the_start() -> None:
+    kept_roofs.keep(Roof(roofs.device_name(CPU), "measured", 5e9, torch="1.0"))
+    roof = roofs.roof_of(CPU)
+    assert roof and roof.source == "measured at the start of the run" and roof.read_bytes_per_s == 3e10
+
+
+def test_a_gpu_that_was_not_measured_has_the_figures_of_its_maker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(roofs, "device_name", lambda device: "NVIDIA H200")
+    monkeypatch.setattr(roofs, "_identity", lambda device: ("GPU-1", "580.1", "2.13.0"))
+    roof = roofs.roof_of(torch.device("cuda"))
+    assert roof and roof.source == "table" and roof.memory == 4.8e12
+
+
+def test_through_the_door_the_roofs_stand_in_the_meta(tmp_path: Path) -> None:
+    out = tmp_path / "roofs.jsonl"
+    assert main(["--tell", "roofs", "--device", "cpu", "--out", str(out)]) == 0
+    told = {k: v for run in of_kind(recorded(out), "run") for k, v in run["meta"].items()}
+    roof = kept_roofs.from_meta(told["roof"])
+    assert roof and roof.source == "measured" and roof.memory >= 3e10
+    assert "model" not in told
+
+
+def test_a_device_that_cannot_be_measured_is_named() -> None:
+    with pytest.raises(UsageError, match="roofs of a meta device are not measured"):
+        roofs.measured(torch.device("meta"), lambda _: None)
+
+
+def test_a_run_carries_its_roof(tmp_path: Path) -> None:
+    from tests.engines import folders, tiny
+
+    kept_roofs.keep(Roof(roofs.device_name(CPU), "measured", 5e9, torch=str(torch.__version__)))
+    model = folders.write(tmp_path / "m", folders.OLD_GEMMA, tiny.weights(tiny.SPECS["gemma3"]))
+    out = tmp_path / "a.jsonl"
+    assert main(["--model", "g", "--weights", str(model), "--out", str(out), "--dtype", "fp32",
+                 "--device", "cpu", "--threads", "1", "--steps", "1"]) == 0  # fmt: skip
+    metas = [run["meta"] for run in of_kind(recorded(out), "run")]
+    assert metas[1]["roof"]["read_bytes_per_s"] == 5e9
+    assert json.dumps(metas[1]["roof"])
