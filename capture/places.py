@@ -88,6 +88,12 @@ def baselines() -> list[Path]:
     return sorted(folder.glob("*.jsonl")) if folder else []
 
 
+def links_file() -> Path | None:
+    """Rows that a person linked by hand, beside the baselines that they may be rows of."""
+    state = state_folder()
+    return state / "links.tsv" if state else None
+
+
 def newest_first(paths: Iterable[Path]) -> list[Path]:
     """Files by their last change; one that vanishes meanwhile is left out."""
     return [path for _, _, path in _by_age(paths)]

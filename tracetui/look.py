@@ -11,13 +11,24 @@ PERS: Final[tuple[Per, ...]] = ("total", "step", "token")
 
 
 @dataclass(frozen=True)
+class Link:
+    """Two rows that a person knows to be the same work, in files whose names fit these patterns."""
+
+    a: str
+    b: str
+    file_a: str = "*"
+    file_b: str = "*"
+
+
+@dataclass(frozen=True)
 class Terms:
     """On what terms two runs are compared."""
 
     align: Literal["context", "step"] = "context"
     threshold: float = 0.01  # the smallest change that matters, as a share of the row
     noise: float = 0.0  # this machine's own, as a share, from repeated identical runs
-    links: tuple[tuple[str, str], ...] = ()  # rows that a person linked by hand
+    links: tuple[Link, ...] = ()
+    forced: bool = False  # shown although the two should not be compared
     changed_only: bool = False  # leave out rows that are the same, or undecided
     ranking: str = "suspicion"  # of cycle statistics
     baseline: int | None = None  # of a comparison of many runs: the one that all are divided by
@@ -44,6 +55,8 @@ class Look:
     zoom: tuple[int, int] | None = None  # first and last ns on the timeline
     cursor: tuple[int, int] = (0, 0)  # row, column in a drawing that has cells
     full_names: bool = False
+    columns: tuple[str, ...] = ()  # those a person chose to see; empty: what the view thinks best
+    one_table: bool = False  # also where two would fit side by side
     limit: int | None = None
     terms: Terms = Terms()
 

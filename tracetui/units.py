@@ -44,7 +44,20 @@ def _scaled(value: float, scale: Sequence[tuple[float, str]], gap: str) -> str:
     return f"{x:,.{digits}f}{gap}{unit}".rstrip()
 
 
+def change(percent: float) -> str:
+    """A change with its sign, and an arrow that needs no colour to be seen."""
+    digits = 0 if abs(percent) >= 1000 else 1
+    told = f"{percent:+,.{digits}f}%"
+    return f"▲ {told}" if percent > 0 else f"▼ {told}" if percent < 0 else "0.0%"
+
+
+def difference(ns: float) -> str:
+    return signed(duration(ns), ns)
+
+
 _BY_SUFFIX: Final[tuple[tuple[str, Callable[[Any], str]], ...]] = (
+    ("delta_ns", difference),
+    ("change_pct", change),
     ("_ns", duration),
     ("_ns_per_1k", duration),
     ("bytes", size),
@@ -66,8 +79,17 @@ def cell(column: str, value: Any) -> str:
     return ABSENT if value is None else writer(column)(value)
 
 
+_SAID: Final = {"delta": "Δ", "median delta": "median Δ", "change": "Δ%", "cliff": "effect"}
+
+
 def heading(column: str) -> str:
     """A column's name as a person reads it: total_ns → total."""
+    name = spoken(column)
+    return _SAID.get(name, name)
+
+
+def spoken(column: str) -> str:
+    """The same in letters that every keyboard has: delta_ns → delta."""
     for suffix in ("_ns", "_bytes", "_pct", "_ns_per_1k"):
         column = column.removesuffix(suffix)
     return column.replace("_per_s", "/s").replace("_", " ")

@@ -1,7 +1,8 @@
 """Two runs side by side: rows matched, totals split, and the evidence of their steps."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Final
 
 import polars as pl
@@ -9,6 +10,7 @@ import polars as pl
 from capture.run import Run
 from tracetui.analysis.comparable import Comparable, comparable
 from tracetui.analysis.kernels import kernel_table
+from tracetui.analysis.links import applying
 from tracetui.analysis.match import Match, fusions, match
 from tracetui.analysis.proof import Names, of_phase, phase_look, prove
 from tracetui.analysis.select import timed
@@ -28,10 +30,19 @@ class Diff:
 
 
 def diff(a: Run, b: Run, look: Look) -> Diff:
-    """Every row of both runs, exactly once."""
+    """Every row of both runs, exactly once; a filter hides rows, it never makes one new or gone."""
+    terms = replace(look.terms, changed_only=False, forced=False, ranking="", baseline=None)
+    return _diff(
+        a, b, Look(group=look.group, lens=look.lens, phase=look.phase, window=look.window, terms=terms)
+    )
+
+
+@lru_cache(maxsize=2)  # the views of a pair are looked at one after the other
+def _diff(a: Run, b: Run, look: Look) -> Diff:
     left, right = _side(a, look), _side(b, look)
-    matches = match(left.to_dicts(), right.to_dicts(), dict(look.terms.links))
+    matches = match(left.to_dicts(), right.to_dicts(), applying(look.terms.links, a, b))
     totals = left["total_ns"].to_list(), right["total_ns"].to_list()
+    names = _names(left, right, matches)
     rows = parts(_joined(left, right, matches))
     proof, how = prove(a, b, look, rows, _names(left, right, matches))
     rows = rows.hstack(proof).sort(
@@ -96,9 +107,9 @@ def _joined(left: pl.DataFrame, right: pl.DataFrame, matches: Sequence[Match]) -
 
 
 _JOINED: Final = {
-    "name": pl.String, "name_b": pl.String, "match": pl.String, "fused": pl.String, "op": pl.String,
-    "layer": pl.Int32, "category": pl.String, "phase": pl.String, "count_a": pl.Int64, "count_b": pl.Int64,
-    "total_a_ns": pl.Int64, "total_b_ns": pl.Int64,
+    "name": pl.String, "name_a": pl.String, "name_b": pl.String, "match": pl.String, "fused": pl.String,
+    "op": pl.String, "layer": pl.Int32, "category": pl.String, "phase": pl.String, "count_a": pl.Int64,
+    "count_b": pl.Int64, "total_a_ns": pl.Int64, "total_b_ns": pl.Int64,
 }  # fmt: skip
 
 
@@ -111,6 +122,7 @@ def _one(a: list[dict[str, Any]], b: list[dict[str, Any]], how: str) -> dict[str
     fused = sorted({f for r in b for f in fusions(r["name"])} ^ {f for r in a for f in fusions(r["name"])})
     return {
         "name": _title(a) if a else _title(b),
+        "name_a": _title(a) if a else None,
         "name_b": _title(b) if b else None,
         "match": how,
         "fused": ", ".join(fused) if a and b and fused else None,

@@ -6,6 +6,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tracetui.analysis.links import BY_HAND
+
 Row = Mapping[str, Any]  # name, op, layer, phase, category, total_ns …
 
 # what a compiler adds to a name when it fuses, and what it says about the row
@@ -24,7 +26,7 @@ class Match:
 
     a: tuple[int, ...]
     b: tuple[int, ...]
-    how: str  # by hand · exact · normalised · numbers aside · role · category · new · gone
+    how: str  # linked by you · exact · normalised · numbers aside · role · category · new · gone
 
 
 def match(a: Sequence[Row], b: Sequence[Row], links: Mapping[str, str] | None = None) -> list[Match]:
@@ -101,12 +103,12 @@ _GROUPS: Final[tuple[tuple[str, Key], ...]] = (("role", _role), ("category", _ca
 
 def _linked(left: dict[int, Row], right: dict[int, Row], links: Mapping[str, str]) -> list[Match]:
     """Pairs that a person made by hand."""
-    names = {row["name"]: j for j, row in right.items()}
+    places = {_exact(row): j for j, row in right.items()}
     found = []
     for i, row in list(left.items()):
-        j = names.get(links.get(row["name"], ""))
+        j = places.get((links.get(row["name"]), row.get("phase")))
         if j is not None and j in right:
-            found.append(Match((i,), (j,), "by hand"))
+            found.append(Match((i,), (j,), BY_HAND))
             del left[i], right[j]
     return found
 

@@ -14,8 +14,8 @@ from capture.run import Run
 from capture.text import clean
 from tracetui.look import Look
 from tracetui.ui import copying, keys, saving, terminal
-from tracetui.ui.attending import Attending
 from tracetui.ui.commands import COMMANDS, pan, sort_by
+from tracetui.ui.comparing import CHOICES, Comparing
 from tracetui.ui.driver import Driver
 from tracetui.ui.following import Following
 from tracetui.ui.messages import Entered, LeaveAsked, SortAsked, Told
@@ -34,7 +34,7 @@ BOUND: Final = frozenset(key for each in keys.bindings() for key in each.key.spl
 LEAVES: Final = ("detail", "pair", "counters", "memory", "log", "import")
 
 
-class Explorer(Attending):
+class Explorer(Comparing):
     """The desk with its keys."""
 
     _pattern = ""  # the last filter, for n and N
@@ -48,7 +48,7 @@ class Explorer(Attending):
         self._remember_row()
         if name.startswith("tab_"):
             self.open_tab(int(name.removeprefix("tab_")))
-        elif name in COMMANDS and not (name == "back" and self._leave()):
+        elif name in COMMANDS and not (name == "back" and self.leave()):
             if self.page == "view":
                 self.become(COMMANDS[name](self.session))
         elif name not in COMMANDS:
@@ -64,9 +64,9 @@ class Explorer(Attending):
         if self.page == "view" and self.main.shows_table:
             self.session = self.session.looking(cursor=(self.main.table.cursor, 0))
 
-    def _leave(self) -> bool:
-        """Out of the input line, help or the list of runs; when none is open, there is more to do."""
-        if self.page in ("help", "runs") and self.views:
+    def leave(self) -> bool:
+        """Out of the help or a list of choices; when none is open, there is more to do."""
+        if self.page in ("help", *CHOICES) and self.views:
             self.page = "view"
             self._show_answer()
         elif self.page in ("loading", "refused"):
@@ -86,15 +86,9 @@ class Explorer(Attending):
 
     def do_help(self) -> None:
         if self.page == "help":
-            self._leave()
+            self.leave()
         elif self.views:
             self.show_help()
-
-    def do_runs(self) -> None:
-        if self.page == "runs":
-            self._leave()
-        elif self.views:
-            self.show_runs()
 
     # moving
 
@@ -170,10 +164,10 @@ class Explorer(Attending):
     # in and out
 
     def do_enter(self) -> None:
-        if self.page == "runs":
-            self.page = "view"
-            self.become(self.session.on(self.main.table.cursor))
-            self.ask()
+        if self.page in CHOICES:
+            self.chosen()
+        elif self.page == "view" and self.doubted:
+            self.become(self.session.looking(terms=replace(self.session.look.terms, forced=True)))
         elif self.page == "view":
             focus = entered(self.view, self._answer, self.session.look)
             target = self._deeper(focus)
@@ -213,13 +207,6 @@ class Explorer(Attending):
         if fed:
             ahead = [i for i in fed if (i - here) * by > 0]
             self.open_tab((ahead or fed)[0 if by > 0 else -1] + 1)
-
-    def do_diff(self) -> None:
-        """Against the baseline, or against the first other run."""
-        if "diff" in [v.name for v in self.views] and len(self.session.runs) > 1:
-            self.become(self.session.at("diff"))
-        else:
-            self.tell("a diff needs two runs: tracetui diff A B opens both")
 
     def do_mark(self) -> None:
         """The row joins those that a chart shows, or leaves them."""

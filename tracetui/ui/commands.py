@@ -73,9 +73,18 @@ def full_names(session: Session) -> Session:
     return session.looking(full_names=not session.look.full_names)
 
 
-def baseline(session: Session) -> Session:
-    """The current run is what the others are measured against; again: no longer."""
-    return replace(session, baseline=None if session.baseline == session.current else session.current)
+def one_table(session: Session) -> Session:
+    return session.looking(one_table=not session.look.one_table)
+
+
+def pinned(session: Session, place: int) -> Session:
+    """A run is what the others are measured against; the same again: no longer."""
+    return against(session, None if session.baseline == place else place)
+
+
+def against(session: Session, place: int | None) -> Session:
+    """Views of two runs compare with this one, and views of many divide by it."""
+    return replace(session.looking(terms=replace(session.look.terms, baseline=place)), baseline=place)
 
 
 def next_part(session: Session) -> Session:
@@ -157,7 +166,7 @@ def _after(values: Sequence[Any], current: Any) -> Any:
 COMMANDS: Final[Mapping[str, Command]] = {
     f.__name__: f
     for f in (
-        group, lens, phase, per, sort, reverse, back, full_names, changed, baseline,
+        group, lens, phase, per, sort, reverse, back, full_names, one_table, changed,
         next_part, previous_part, zoom_in, zoom_out, zoom_all,
     )
 }  # fmt: skip

@@ -8,10 +8,13 @@ from typing import Final
 from textual import events
 from textual.app import App
 
+from capture.run import Run
+from tracetui import linking
 from tracetui.ui import footer, header, theme
 from tracetui.ui.asking import Question, reply
 from tracetui.ui.background import Latest
 from tracetui.ui.driver import Driver
+from tracetui.ui.facts import Facts
 from tracetui.ui.following import Following
 from tracetui.ui.messages import (
     Answered,
@@ -25,11 +28,11 @@ from tracetui.ui.messages import (
 )
 from tracetui.ui.options import Options
 from tracetui.ui.paint import Painter
-from tracetui.ui.panes.sheet import Sheet, measure
+from tracetui.ui.panes.sheet import Sheet
 from tracetui.ui.panes.table import EMPTY
 from tracetui.ui.reading import Reading
 from tracetui.ui.screens import help as help_page
-from tracetui.ui.screens import loading, prompt, runs
+from tracetui.ui.screens import loading, prompt
 from tracetui.ui.screens.main import Main
 from tracetui.ui.session import Session, same_question
 from tracetui.ui.start import opened
@@ -59,9 +62,12 @@ class Desk(App[None]):
         for each in theme.THEMES:
             self.register_theme(each)
         self.theme = theme.chosen(options.theme, self.no_color)
-        self.session = Session(start=replace(options.look, full_names=False))
+        self.kept = linking.kept()
+        terms = replace(options.look.terms, links=(*options.look.terms.links, *self.kept))
+        self.session = Session(start=replace(options.look, full_names=False, terms=terms))
+        self.opened: tuple[tuple[Run, Facts], ...] = ()  # saved runs, in front of those that are read
         self.views: list[View] = []
-        self.page = "loading"  # view · runs · help · loading · refused
+        self.page = "loading"  # view · runs · against · columns · help · options · loading · refused
         self.draft: prompt.Draft | None = None  # the input line, while it is open
         self.failed = 0  # the exit code of what went wrong
         self.paused = False
@@ -135,7 +141,8 @@ class Desk(App[None]):
             return
         message, self._waiting = self._waiting, None
         self._keep_row = True
-        self.become(self.session.with_runs(message.runs, message.facts))
+        opened, facts = [r for r, _ in self.opened], [f for _, f in self.opened]
+        self.become(self.session.with_runs([*opened, *message.runs], [*facts, *message.facts]))
 
     def _open(self, message: RunsChanged) -> None:
         start = opened(self.session.with_runs(message.runs, message.facts), message.views, self.options)
@@ -169,9 +176,7 @@ class Desk(App[None]):
     def show_again(self) -> None:
         """The same answer, looked at differently."""
         if self._lines is None:
-            look = self.session.look
-            self.main.table.show(self._sheet, look, look.cursor[0], self._answer.notes)
-            self.show_bands()
+            self._show_answer()
         else:
             self._start((self._answer, self._sheet))
 
@@ -184,6 +189,7 @@ class Desk(App[None]):
 
     def _pane(self) -> Size:
         size = self.main.pane
+        self._keep_row = self._keep_row and old.view == session.view
         return Size(max(1, size.width), max(1, size.height), self.options.ascii)
 
     @property
@@ -222,7 +228,9 @@ class Desk(App[None]):
         self.session = self.session.looking(cursor=self._cell)
 
     def _show_answer(self) -> None:
-        if self._lines is None:
+        if self.doubted:
+            self.main.show_drawing(loading.doubted(self._answer.doubts, self.size.width))
+        elif self._lines is None:
             row = None if self._keep_row else self.session.look.cursor[0]
             self.main.show_table(self._sheet, self.session.look, row, self._answer.notes)
         else:
@@ -252,19 +260,17 @@ class Desk(App[None]):
     def on_told(self, message: Told) -> None:
         self.tell(message.text)
 
+    @property
+    def doubted(self) -> bool:
+        """Whether the reasons against the answer have to be seen before it."""
+        return bool(self._answer.doubts) and not self.session.look.terms.forced
+
     def on_moved(self, message: Moved) -> None:
         self._show_status()
 
     def show_lines(self, lines: Sequence[Line]) -> None:
         """Lines that are no view's drawing: help, loading, a refusal."""
         self.main.show_drawing(lines, keep_top=self.page == "help")
-
-    def show_runs(self) -> None:
-        self.page = "runs"
-        answer = runs.answer(self.session)
-        sheet = measure(answer.rows, ("run",), runs.COLUMNS)
-        self.main.show_table(sheet, replace(self.session.look, sort=None, chosen=()), self.session.current)
-        self.show_bands()
 
     def show_help(self) -> None:
         self.page = "help"
@@ -276,9 +282,12 @@ class Desk(App[None]):
         width, session = self.size.width, self.session
         several = len(session.runs) > 1
         place = f"run {session.current + 1} of {len(session.runs)}" if several else ""
-        head = header.header(session.run, session.fact, session.look.lens, width, place, self._writer())
+        head = header.header(
+            session.run, session.fact, session.look.lens, width, place, self._writer(), self._against()
+        )
         tabs, self.tab_places = header.tabs(self.titles(), self._tab(), width)
-        keys = footer.footer(width, rows=self.page in ("view", "runs"), live=self.options.follow)
+        rows = self.page in ("view", "runs", "against", "columns")
+        keys = footer.footer(width, rows=rows, live=self.options.follow)
         if self.draft is not None:
             keys = prompt.line(self.draft, width)
         self.main.show_bands(head, tabs, keys)
@@ -315,6 +324,13 @@ class Desk(App[None]):
 
     @property
     def tabs(self) -> list[View]:
+    def _against(self) -> Run | None:
+        """The run that the one shown is compared with, where two are looked at."""
+        if self.page != "view" or not self.views or self.view.runs != 2:
+            return None
+        pair = self.session.asked(self.view)
+        return pair[0] if len(pair) == 2 else None
+
         """The views that have a tab: a drill has none, and what compares needs runs to compare."""
         several = len(self.session.runs) > 1
         return [v for v in self.views if v.name not in ("detail", "pair") and (several or v.runs < 2)]

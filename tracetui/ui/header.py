@@ -14,14 +14,23 @@ RUN_LEAST: Final = 12
 
 
 def header(
-    run: Run | None, facts: Facts, lens: str | None, width: int, place: str = "", writer: str = ""
+    run: Run | None,
+    facts: Facts,
+    lens: str | None,
+    width: int,
+    place: str = "",
+    writer: str = "",
+    against: Run | None = None,
 ) -> Line:
     """The run and its badges; on a narrow screen the least important parts go first."""
     if run is None:
         return (Span(" tracetui", "bar_on"),)
-    badges = [Span(f" {text} ", "bar_warn") for text in (writer, *_badges(run)) if text]
+    told = (*_badges(against), *_badges(run)) if against else _badges(run)
+    badges = [Span(f" {text} ", "bar_warn") for text in dict.fromkeys((writer, *told)) if text]
     room = width - sum(width_of(b.text) for b in badges) - 1
     parts = _parts(run, facts, lens, place)
+    if against is not None:
+        parts[0] = f"{against.name} → {run.name}"
     name = fit(parts[0], max(1, min(width_of(parts[0]), max(RUN_LEAST, room // 2), room)))
     room -= width_of(name)
     spans = [Span(" "), Span(name, "title")]
@@ -37,7 +46,7 @@ def _parts(run: Run, facts: Facts, lens: str | None, place: str) -> list[str]:
     """What is known of the run, by falling importance."""
     shown = lens or (facts.lenses[0] if facts.lenses else None)
     speed = _speed(facts.tokens_per_s) if facts.tokens_per_s else ""
-    steps = f"{len(facts.steps):,} steps" if facts.steps else ""
+    steps = f"{facts.step_count:,} steps" if facts.steps else ""
     known = [str(run.meta[k]) for k in KNOWN if run.meta.get(k)]
     times = f"{shown} times" if shown else ""
     parts = [run.name, place, *known[:1], speed, times, steps, *known[1:]]

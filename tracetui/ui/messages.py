@@ -38,6 +38,15 @@ class RunsChanged(Message):
 
 
 @dataclass(eq=False)
+class RunOpened(Message):
+    """A saved run was read while others are looked at."""
+
+    run: Run
+    facts: Facts
+    against: bool  # as what the run shown is compared with
+
+
+@dataclass(eq=False)
 class ViewsKnown(Message):
     """Every view is loaded: the tabs can be shown."""
 

@@ -10,7 +10,7 @@ from tracetui.ui.facts import Facts
 from tracetui.views import Focus, View
 
 # How a person stands to the runs; what only one view means stays with that view.
-SHARED: Final = ("lens", "phase", "per", "window", "zoom", "full_names")
+SHARED: Final = ("lens", "phase", "per", "window", "zoom", "full_names", "terms")
 
 
 @dataclass(frozen=True)
@@ -48,16 +48,29 @@ class Session:
         return self.facts[self.current] if self.facts else Facts()
 
     def asked(self, view: View) -> tuple[Run, ...]:
-        """The runs that a view is asked about: the current one, or all with the baseline first."""
+        """The runs that a view is asked about: the current one, it after the baseline, or all."""
         if view.runs <= 1 or not self.runs:
             return self.runs[self.current : self.current + 1]
-        first = (
-            self.baseline
-            if self.baseline is not None
-            else next((i for i in range(len(self.runs)) if i != self.current), self.current)
+        return tuple(self.runs[i] for i in self.pair) if view.runs == 2 else self.runs
+
+    @property
+    def pair(self) -> tuple[int, ...]:
+        """Baseline and current run; where one of them is not chosen yet, the first other one."""
+        others = [i for i in range(len(self.runs)) if i != self.current]
+        if self.baseline is None:
+            return (*others[:1], self.current)
+        return (self.baseline, self.current) if self.baseline != self.current else (self.current, *others[:1])
+
+    def beside(self, run: Run, facts: Facts) -> "Session":
+        """With one more run in front of the others, so that the newest stays the last."""
+        baseline = None if self.baseline is None else self.baseline + 1
+        return replace(
+            self,
+            runs=(run, *self.runs),
+            facts=(facts, *self.facts),
+            current=self.current + 1,
+            baseline=baseline,
         )
-        order = [first, self.current, *(i for i in range(len(self.runs)) if i not in (first, self.current))]
-        return tuple(self.runs[i] for i in dict.fromkeys(order))
 
     def looking(self, **change: Any) -> "Session":
         """The session after a change of the look; what is shared changes in every view."""
@@ -109,4 +122,5 @@ def same_question(old: Session, new: Session) -> bool:
 
 def _asked(look: Look) -> Look:
     """The look without what only a drawing depends on."""
-    return replace(look, cursor=(0, 0), full_names=False)
+    terms = replace(look.terms, forced=False)
+    return replace(look, cursor=(0, 0), full_names=False, columns=(), one_table=False, terms=terms)

@@ -9,7 +9,8 @@ from typing import Any
 
 from capture.errors import UsageError
 from capture.run import Run
-from tracetui.look import GROUPS, RANKINGS, Look, Terms
+from tracetui.linking import kept
+from tracetui.look import GROUPS, RANKINGS, Link, Look, Terms
 from tracetui.verbs import _shared
 
 NOT_COMPARABLE = 4
@@ -39,7 +40,14 @@ def options(parser: ArgumentParser) -> None:
         metavar="FILE",
         help="repeated identical runs: their noise is the floor",
     )
-    parser.add_argument("--link", nargs=2, action="append", default=[], metavar=("NAME_A", "NAME_B"))
+    parser.add_argument(
+        "--link",
+        nargs=2,
+        action="append",
+        default=[],
+        metavar=("NAME_A", "NAME_B"),
+        help="these two rows are the same work; on the screen M links the marked rows, and keeps it",
+    )
     parser.add_argument("--filter", default="", metavar="REGEX", help="only names that fit")
     parser.add_argument("--group-by", choices=GROUPS)
     parser.add_argument("--phase", metavar="PHASE")
@@ -98,7 +106,8 @@ def _look(args: Namespace) -> Look:
         align=args.align,
         threshold=percent(args.fail_over or args.threshold),
         noise=_noise(args),
-        links=tuple((a, b) for a, b in args.link),
+        links=(*(Link(a, b) for a, b in args.link), *kept()),
+        forced=args.force,
         changed_only=args.changed,
         ranking=args.rank,
     )

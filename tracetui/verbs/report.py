@@ -52,7 +52,7 @@ def _list() -> int:
 
 def sorted_look(look: Look, rows: pl.DataFrame, reverse: bool) -> Look:
     """The sort column as the answer calls it, numbers from the largest, text from A."""
-    named = {c: c for c in rows.columns} | {units.heading(c): c for c in rows.columns}
+    named = {name(c): c for name in (units.spoken, units.heading, str) for c in rows.columns}
     column = named.get(look.sort or "")
     if column is None:
         if not rows.columns:

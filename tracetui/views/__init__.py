@@ -40,6 +40,8 @@ VIEWS: Final = (
 )
 _RENAMED: Final = {"imported": "import"}  # which Python keeps for itself
 
+MANY: Final = 1 << 20  # runs of a view that takes as many as there are
+
 Focus = tuple[tuple[str, Any], ...]
 
 
@@ -51,7 +53,20 @@ class Answer:
     notes: tuple[str, ...] = ()
     key: tuple[str, ...] = ()  # columns that name a row: what Enter drills by
     parts: Mapping[str, pl.DataFrame] = field(default_factory=dict)  # further frames that a drawing needs
+    doubts: tuple[str, ...] = ()  # reasons not to believe the rows, which a screen shows before them
     missing: tuple[str, ...] = ()  # columns the source lacks, when it cannot feed the view
+
+
+Tones = Callable[[pl.DataFrame], Mapping[str, Sequence[str]]]  # of some rows: column → a style for each
+
+
+@dataclass(frozen=True)
+class Dress:
+    """What a table shows beside its numbers; whoever sees no colour finds the same in signs and words."""
+
+    tones: Tones
+    bar: str = ""  # the column that is drawn as a signed bar too
+    sides: tuple[tuple[str, ...], ...] = ()  # columns side by side where there is room: a | change | b
 
 
 @dataclass(frozen=True)
@@ -63,9 +78,10 @@ class View:
     answer: Callable[[Sequence[Run], Look], Answer]
     draw: Callable[[Answer, Look, Size], list[Line]] | None = None  # None: the rows are a table
     needs: frozenset[str] = frozenset()  # event columns, kind:NAME, table:NAME|any, or `a|b`
-    runs: int = 1
+    runs: int = 1  # 2: a baseline and the run held against it; MANY: all, in the order of the files
     key: str = ""  # the key that opens it, when it is no numbered tab
     columns: tuple[str, ...] = ()  # columns by falling importance, for narrow screens; empty: as they come
+    dress: Dress | None = None  # None: numbers and words alone
     over_time: bool = False  # its columns are moments: left and right are earlier and later
     group: str = "name"  # what its rows stand for, unless the look says otherwise
     enter: Callable[[Answer, Look], Focus] | None = None  # None: the key columns of the cursor's row

@@ -94,6 +94,21 @@ def bar(fraction: float, width: int, ascii: bool = False) -> str:
     return ("█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()).ljust(width)
 
 
+def signed_bar(fraction: float, width: int, ascii: bool = False) -> str:
+    """A bar from the middle: to the left what fell, to the right what rose."""
+    half = (width - 1) // 2
+    left = "".ljust(half) if fraction >= 0 else _leftward(-fraction, half, ascii)
+    right = bar(fraction, width - half - 1, ascii)
+    return f"{left}{'|' if ascii else '│'}{right}"
+
+
+def _leftward(fraction: float, width: int, ascii: bool) -> str:
+    """No font has blocks that grow to the left by eighths, but it has a half."""
+    halves = round(min(1.0, fraction) * width * 2)
+    text = "#" * round(halves / 2) if ascii else "▐" * (halves % 2) + "█" * (halves // 2)
+    return text.rjust(width)
+
+
 def heat(value: float | None, low: float, high: float) -> str:
     """The style of a heat cell."""
     if value is None or high <= low:

@@ -189,7 +189,7 @@ def test_every_row_stands_in_exactly_one_match() -> None:
     found = match(a, b, {"x": "y"})
     assert sorted(i for m in found for i in m.a) == list(range(5))
     assert sorted(j for m in found for j in m.b) == list(range(4))
-    assert {m.how for m in found} == {"role", "by hand", "exact"}
+    assert {m.how for m in found} == {"role", "linked by you", "exact"}
 
 
 def test_cycle_statistics_equal_the_published_ones() -> None:

@@ -21,7 +21,6 @@ from tracetui.views.ink import Line, Span
 BLOCK: Final = 64
 BLOCKS_KEPT: Final = 16
 GUTTER: Final = 1
-STYLE: Final = {"name": "", "number": "", "text": "dim", "trend": "accent"}
 EMPTY: Final = Sheet(pl.DataFrame(), (), (), ())
 
 
@@ -37,7 +36,7 @@ class Table(Widget):
         self._notes: Sequence[str] = ()
         self._cursor = self._top = self._first = 0
         self._columns: tuple[Column, ...] = ()
-        self._blocks: dict[int, list[list[str]]] = {}
+        self._blocks: dict[int, list[list[Span]]] = {}
 
     @property
     def sheet(self) -> Sheet:
@@ -71,7 +70,7 @@ class Table(Widget):
     def _arrange(self) -> None:
         """The columns for the size, and the cursor in sight; all of it is painted again."""
         self._blocks.clear()
-        self._columns = self._sheet.layout(self.size.width - GUTTER, self._first, self._look.full_names)
+        self._columns = self._sheet.arranged(self.size.width - GUTTER, self._look, self._first)
         self._cursor = max(0, min(self._cursor, self._sheet.rows.height - 1))
         self._top = self._clamped(self._top)
         if not self._top <= self._cursor < self._top + self.page:
@@ -163,8 +162,8 @@ class Table(Widget):
     def _line(self, row: int, plain: bool) -> Line:
         marked = self._sheet.identity(row) in self._look.chosen
         spans = [Span("•", "" if plain else "warn") if marked else Span(" " * GUTTER)]
-        for column, text in zip(self._columns, self._cells(row), strict=False):
-            spans.append(Span(text + " " * GAP, "" if plain else STYLE[column.kind]))
+        for text, style in self._cells(row):
+            spans += [Span(text, "" if plain else style), Span(" " * GAP)]
         return tuple(spans)
 
     def _note(self, place: int) -> Line:
@@ -177,15 +176,20 @@ class Table(Widget):
         ]
         return (Span(f" {lines[place]}", "dim"),) if 0 <= place < len(lines) else ()
 
-    def _cells(self, row: int) -> list[str]:
+    def _cells(self, row: int) -> list[Span]:
         number, inside = divmod(row, BLOCK)
         block = self._blocks.get(number)
         if block is None:
             if len(self._blocks) >= BLOCKS_KEPT:
                 self._blocks.clear()
-            block = self._sheet.cells(number * BLOCK, BLOCK, self._columns, self._painter.ascii)
+            block = self._block(number * BLOCK)
             self._blocks[number] = block
         return block[inside]
+
+    def _block(self, start: int) -> list[list[Span]]:
+        texts = self._sheet.cells(start, BLOCK, self._columns, self._painter.ascii)
+        styles = self._sheet.tones(start, BLOCK, self._columns)
+        return [[Span(t, s) for t, s in zip(*row, strict=True)] for row in zip(texts, styles, strict=True)]
 
     def _line_of(self, row: int) -> Region:
         return Region(0, row - self._top + 1, self.size.width, 1)

@@ -1,15 +1,29 @@
-"""The runs that are open, as a table to choose from."""
+"""The runs that are open and those that lie ready, as a table to choose from."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
 
 import polars as pl
 
+from capture.places import baselines_folder
+from capture.text import clean
 from tracetui.ui.session import Session
 from tracetui.views import Answer
 
-COLUMNS = ("run", "number", "shown", "model", "device", "dtype", "events", "steps", "tokens_per_s", "dropped")
+COLUMNS: Final = (
+    "run", "number", "shown", "model", "device", "dtype", "events", "steps", "tokens_per_s", "dropped",
+    "changed", "bytes",
+)  # fmt: skip
+NOTES: Final = {
+    "runs": "Enter shows a run, b makes it the baseline; those without a number are saved ones",
+    "against": "Enter compares the run shown with this one; those without a number are saved ones",
+}
 
 
-def answer(session: Session) -> Answer:
-    """One row a run, in the order of the files."""
+def answer(session: Session, files: Sequence[Path] = (), page: str = "runs") -> Answer:
+    """One row a run, in the order of the files; then the saved ones."""
     rows = [
         {
             "run": run.name,
@@ -17,7 +31,7 @@ def answer(session: Session) -> Answer:
             "shown": _sign(session, i),
             **{k: _text(run.meta.get(k)) for k in ("model", "device", "dtype")},
             "events": run.events.height,
-            "steps": len(fact.steps),
+            "steps": fact.step_count,
             "tokens_per_s": fact.tokens_per_s,
             "dropped": run.log.dropped,
             "source": run.log.source,
@@ -25,7 +39,20 @@ def answer(session: Session) -> Answer:
         }
         for i, (run, fact) in enumerate(zip(session.runs, session.facts, strict=True))
     ]
-    return Answer(pl.DataFrame(rows), ("Enter shows a run, b makes the one shown the baseline",), ("number",))
+    frame = pl.DataFrame([*rows, *(_saved(f) for f in files)], infer_schema_length=None)
+    return Answer(frame, (NOTES[page],), ("number",))
+
+
+def _saved(path: Path) -> dict[str, Any]:
+    """A file that is not open: what its name and its date say."""
+    baseline = path.parent == baselines_folder()
+    name = f"baseline:{path.stem}" if baseline else path.stem
+    try:
+        about = path.stat()
+    except OSError:
+        return {"run": clean(name)}
+    changed = datetime.fromtimestamp(about.st_mtime, UTC).astimezone().strftime("%Y-%m-%d %H:%M")
+    return {"run": clean(name), "changed": changed, "bytes": about.st_size, "source": clean(str(path))}
 
 
 def _sign(session: Session, place: int) -> str:

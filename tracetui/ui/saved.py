@@ -1,0 +1,35 @@
+"""Runs that lie ready beside those that are open: baselines and recordings."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from capture import places
+from capture.errors import CaptureError
+from capture.run import Run
+from tracetui.ui.asking import fault
+from tracetui.ui.facts import facts
+from tracetui.ui.messages import RunOpened, Told
+
+MOST: Final = 100
+
+
+def files(open_runs: Sequence[Run]) -> list[Path]:
+    """Baselines by name, then recordings from the newest, without what is open."""
+    known = {os.path.realpath(run.log.source) for run in open_runs}
+    found = [*places.baselines(), *places.recordings()]
+    return [path for path in found if os.path.realpath(path) not in known][:MOST]
+
+
+def opened(path: Path, against: bool) -> RunOpened | Told:
+    """The newest run of a file, or why there is none."""
+    from capture.loaders import load  # the loaders are there already when a screen is
+
+    try:
+        run = load(path)[-1]
+        return RunOpened(run, facts(run), against)
+    except CaptureError as e:
+        return Told(str(e))
+    except Exception as e:
+        return Told(fault(f"{path.name} could not be read", e))
