@@ -227,6 +227,11 @@ class Desk(App[None]):
         """The drawing did not change: the cursor had left its cells."""
         self.session = self.session.looking(cursor=self._cell)
 
+    @property
+    def doubted(self) -> bool:
+        """Whether the reasons against the answer have to be seen before it."""
+        return bool(self._answer.doubts) and not self.session.look.terms.forced
+
     def _show_answer(self) -> None:
         if self.doubted:
             self.main.show_drawing(loading.doubted(self._answer.doubts, self.size.width))
@@ -260,11 +265,6 @@ class Desk(App[None]):
     def on_told(self, message: Told) -> None:
         self.tell(message.text)
 
-    @property
-    def doubted(self) -> bool:
-        """Whether the reasons against the answer have to be seen before it."""
-        return bool(self._answer.doubts) and not self.session.look.terms.forced
-
     def on_moved(self, message: Moved) -> None:
         self._show_status()
 
@@ -292,6 +292,13 @@ class Desk(App[None]):
             keys = prompt.line(self.draft, width)
         self.main.show_bands(head, tabs, keys)
         self._show_status()
+
+    def _against(self) -> Run | None:
+        """The run that the one shown is compared with, where two are looked at."""
+        if self.page != "view" or not self.views or self.view.runs != 2:
+            return None
+        pair = self.session.asked(self.view)
+        return pair[0] if len(pair) == 2 else None
 
     def _writer(self) -> str:
         """What the head says about who writes the file."""
@@ -324,13 +331,6 @@ class Desk(App[None]):
 
     @property
     def tabs(self) -> list[View]:
-    def _against(self) -> Run | None:
-        """The run that the one shown is compared with, where two are looked at."""
-        if self.page != "view" or not self.views or self.view.runs != 2:
-            return None
-        pair = self.session.asked(self.view)
-        return pair[0] if len(pair) == 2 else None
-
         """The views that have a tab: a drill has none, and what compares needs runs to compare."""
         several = len(self.session.runs) > 1
         return [v for v in self.views if v.name not in ("detail", "pair") and (several or v.runs < 2)]
