@@ -8,6 +8,7 @@ from typing import Final, Protocol, cast
 from capture import places
 from capture.cache import entry, fetch, store
 from capture.errors import UnreadableError
+from capture.ranks import merged
 from capture.run import Run
 from capture.source import Head, Source
 from capture.strangers import FORMATS_HINT, explain
@@ -95,9 +96,21 @@ def _loaded(loader: Loader, source: Source) -> list[Run]:
         raise UnreadableError(f"could not be read as {loader.FORMAT}", where=source.label, why=why) from None
 
 
-def load_all(paths: Sequence[str | Path], *, cache: bool = True) -> list[Run]:
-    """All runs of all files; a folder stands for the profiles in it."""
-    return [run for path in gather(paths) for run in load(path, cache=cache)]
+def load_all(paths: Sequence[str | Path], *, cache: bool = True, merge: bool = False) -> list[Run]:
+    """All runs of all files; a folder stands for its profiles, and `merge` makes one run of several ranks."""
+    runs = [
+        [run for path in gather(group) for run in load(path, cache=cache)]
+        for group in groups(paths, merge=merge)
+    ]
+    return [run for group in runs for run in (merged(group) if merge else group)]
+
+
+def groups(paths: Sequence[str | Path], *, merge: bool) -> list[list[str | Path]]:
+    """What is opened at once: each path, or where ranks are merged each folder, and all files together."""
+    if not merge:
+        return [[path] for path in paths]
+    files = [path for path in paths if not Path(path).is_dir()]
+    return [*([path] for path in paths if path not in files), *([files] if files else [])]
 
 
 def gather(paths: Sequence[str | Path]) -> list[str | Path]:

@@ -346,7 +346,7 @@ def _reading(paths: list[str], options: Options) -> Reading | Following:
     """A file that grows is followed; with others beside it, all are read once."""
     if options.follow and len(paths) == 1:
         return Following(paths[0], options.engine, options.view, options.beside)
-    return Reading(paths, options.cache, options.view)
+    return Reading(paths, options.cache, options.view, options.merge)
 
 
 def run(paths: Sequence[str | Path], options: Options) -> int:

@@ -22,3 +22,4 @@ class Options:
     ascii: bool = False
     clipboard: bool = True
     cache: bool = True
+    merge: bool = False  # runs of one rank each become one run

@@ -21,9 +21,9 @@ from tracetui.views import view, views
 class Reading:
     """One opening of files; what comes of it is posted."""
 
-    def __init__(self, paths: Sequence[str], cache: bool, view: str) -> None:
+    def __init__(self, paths: Sequence[str], cache: bool, view: str, merge: bool = False) -> None:
         self.paths = list(paths)
-        self._cache, self._view = cache, view
+        self._cache, self._view, self._merge = cache, view, merge
         self._began = time.monotonic()
         self.size = sum(_size(p) for p in self.paths)
 
@@ -40,15 +40,15 @@ class Reading:
 
     def _read(self, post: Callable[[Message], object]) -> None:
         """What can be read counts; only when nothing can, the first reason is the answer."""
-        from capture.loaders import gather, load  # the loaders load while the screen comes up
+        from capture.loaders import groups, load_all  # the loaders load while the screen comes up
 
         runs: list[Run] = []
         errors: list[CaptureError] = []
-        for path in self.paths:
+        for group in groups(self.paths, merge=self._merge):
             try:
-                runs += [run for file in gather([path]) for run in load(file, cache=self._cache)]
+                runs += load_all(group, cache=self._cache, merge=self._merge)
             except Exception as e:
-                errors.append(_told(e, path))
+                errors.append(_told(e, str(group[0])))
         if not runs:
             post(LoadFailed(errors[0] if errors else UnreadableError("there is nothing to open")))
             return

@@ -24,6 +24,12 @@ def input_options(parser: ArgumentParser, files: str = "+") -> None:
     )
 
 
+def merge_option(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--merge", action="store_true", help="runs of one rank each become one run, a track a rank"
+    )
+
+
 def look_options(parser: ArgumentParser) -> None:
     parser.add_argument("--run", dest="which", metavar="N|NAME", help="one run, where a file holds several")
     parser.add_argument(
@@ -65,7 +71,7 @@ def load(args: Namespace) -> list[Run]:
     """All runs of the files that were named; what was lost is told on stderr."""
     from capture.loaders import load_all
 
-    runs = load_all(args.files, cache=not args.no_cache)
+    runs = load_all(args.files, cache=not args.no_cache, merge=getattr(args, "merge", False))
     for run in {id(r.log): r for r in runs}.values():
         lost = [n for n in run.log.notices if n.severity != "notice"]
         for n in lost:

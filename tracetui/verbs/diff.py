@@ -5,6 +5,7 @@ import shutil
 import sys
 from argparse import ArgumentParser, Namespace
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from capture.errors import UsageError
@@ -18,6 +19,7 @@ NOT_COMPARABLE = 4
 
 def options(parser: ArgumentParser) -> None:
     _shared.input_options(parser)
+    _shared.merge_option(parser)
     parser.add_argument("--run-a", metavar="N|NAME", help="which run of the first input (or of the only one)")
     parser.add_argument(
         "--run-b", metavar="N|NAME", help="which run of the second input (or of the only one)"
@@ -83,7 +85,7 @@ def _runs(args: Namespace) -> tuple[list[Run], int, int]:
 
     if len(args.files) > 2:
         raise UsageError("diff takes two inputs", todo="tracetui compare FILE… puts many side by side")
-    sides = [load_all([f], cache=not args.no_cache) for f in args.files]
+    sides = [load_all([f], cache=not args.no_cache, merge=args.merge) for f in args.files]
     if len(sides) == 2:
         a, b = _shared.choose(sides[0], args.run_a), _shared.choose(sides[1], args.run_b)
         return [*sides[0], *sides[1]], a, len(sides[0]) + b
@@ -97,8 +99,9 @@ def _screen(args: Namespace, look: Look, a: int, b: int) -> int:
     """Both runs on the screen, the first as the baseline of the second."""
     from tracetui.ui.app import run as show
 
-    screen = _shared.screen(args, run=str(b + 1), baseline=str(a + 1), look=look, cache=not args.no_cache)
-    return show(args.files, screen)
+    merge = args.merge and any(Path(file).is_dir() for file in args.files)
+    more = {"run": str(b + 1), "baseline": str(a + 1), "look": look, "merge": merge}
+    return show(args.files, _shared.screen(args, cache=not args.no_cache, **more))
 
 
 def _look(args: Namespace) -> Look:

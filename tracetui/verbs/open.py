@@ -9,6 +9,7 @@ from tracetui.verbs import _shared
 
 def options(parser: ArgumentParser) -> None:
     _shared.input_options(parser, "*")
+    _shared.merge_option(parser)
     _shared.look_options(parser)
     parser.add_argument("--follow", action="store_true", help="keep reading a file that grows")
     _shared.screen_options(parser)
@@ -25,7 +26,8 @@ def run(args: Namespace) -> int:
     from tracetui.ui.app import run as show
 
     look, cache = _shared.look(args), not args.no_cache
-    return show(args.files, _shared.screen(args, run=args.which, look=look, follow=args.follow, cache=cache))
+    more = {"run": args.which, "look": look, "follow": args.follow, "cache": cache, "merge": args.merge}
+    return show(args.files, _shared.screen(args, **more))
 
 
 def _summary(args: Namespace) -> int:
