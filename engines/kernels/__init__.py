@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Final
 
 KERNELS: Final = (
+    "embed",
     "add_rmsnorm",
     "qknorm_rope_append",
     "gemv",
