@@ -10,6 +10,7 @@ import polars as pl
 
 from capture.errors import UnreadableError
 from capture.events import SCHEMA
+from capture.fold import Past
 from capture.frames import Chunks, table_rows
 from capture.importlog import Log
 from capture.lines import (
@@ -32,6 +33,7 @@ from capture.run import DTYPES, Run, build, clean_meta, tidy
 BATCH: Final = 1 << 18  # events that wait as lines before they become a frame
 _SAME_CLOCK_NS: Final = 1_000_000
 _NOBODY: Final = frozenset(("counter", "memory", "mark"))  # kinds that a writer's total leaves out
+_SIGNS: Final = frozenset(("status", "heartbeat"))  # marks of a writer that has a pulse
 _BOM: Final = b"\xef\xbb\xbf"
 _EMPTY: Final = pl.DataFrame(schema={"kind": DTYPES["kind"], "name": DTYPES["name"]})
 
@@ -57,6 +59,8 @@ class _Part:
     flats: list[Flat] = field(default_factory=list)
     waiting: int = 0
     done: tuple[Chunks, Chunks, Chunks] = field(default_factory=lambda: (Chunks(), Chunks(), Chunks()))
+    past: Past = field(default_factory=Past)
+    kept: int = 0  # rows that the last folding left whole
 
     @property
     def open(self) -> bool:
@@ -74,17 +78,27 @@ class _Part:
             flats.add(flat_frame(self.flats, log))
         self.rows, self.columns, self.flats, self.waiting = [], [], [], 0
 
+    def fold(self, limit: int) -> None:
+        """What lies further back than so many rows becomes sums, some steps at a time."""
+        if sum(chunks.height for chunks in self.done) <= max(limit, self.kept) + limit // 4:
+            return
+        whole = self.past.take([chunks.joined() for chunks in self.done], limit)
+        self.done = (Chunks(whole[0]), Chunks(whole[1]), Chunks(whole[2]))
+        self.kept = sum(frame.height for frame in whole)
+
     def frame(self) -> pl.DataFrame:
         """All events so far; the order does not depend on how the lines were cut into batches."""
-        frames = [frame for chunks in self.done for frame in chunks]
+        frames = [frame for chunks in (Chunks(self.past.frame), *self.done) for frame in chunks]
         return tidy(pl.concat(frames, how="diagonal")) if frames else _EMPTY
 
 
 class Assembler:
-    """Takes lines, gives runs."""
+    """Takes lines, gives runs: of every event, or of so many of the newest and sums of the older ones."""
 
-    def __init__(self, log: Log, name: str) -> None:
+    def __init__(self, log: Log, name: str, newest: int | None = None) -> None:
         self.log = log
+        self._newest = newest
+        self.signs = 0  # of life, by a writer that gives them while it has nothing else to say
         self._name = name
         self._parts: list[_Part] = []
         self._current: _Part | None = None
@@ -104,10 +118,15 @@ class Assembler:
         """Whether every writer of the last run has said its last word."""
         return self._current is not None and self._current.told and not self._current.open
 
+    @property
+    def heard(self) -> int:
+        """How much has come from whoever does the work; who samples beside it writes counters alone."""
+        return self.signs + len(self._parts) + sum(part.seen.total() for part in self._parts)
+
     def runs(self, *, whole: bool = True) -> list[Run]:
         """The runs so far; `whole` when no more lines are to be expected."""
         for part in self._parts:
-            part.settle(self.log)
+            self._settle(part)
         return [self._run(part, whole) for part in self._parts]
 
     def _take(self, line: bytes, at: int) -> None:
@@ -134,7 +153,7 @@ class Assembler:
             case RunLine():
                 self._begin(record)
             case PlanLine():
-                self._part.settle(self.log)
+                self._settle(self._part)
                 self._part.plan.add(record.ops, record.rank, self.log)
             case TableLine():
                 self._table(record, at)
@@ -192,7 +211,10 @@ class Assembler:
             line.t += part.shifts.get(line.rank, 0)
         line.track = track_of(line.rank, line.track)
         part.flats.append(line)
-        self._count(part, line.rank, 1, of_writer=line.kind not in _NOBODY)
+        of_writer = line.kind not in _NOBODY
+        if not of_writer and line.path in _SIGNS:
+            self.signs += 1
+        self._count(part, line.rank, 1, of_writer=of_writer)
 
     def _table(self, line: TableLine, at: int) -> None:
         try:
@@ -206,8 +228,13 @@ class Assembler:
         self.log.read += events
         part.seen[rank] += events if of_writer else 0
         part.waiting += events
-        if part.waiting >= BATCH:
-            part.settle(self.log)
+        if part.waiting >= min(BATCH, self._newest or BATCH):
+            self._settle(part)
+
+    def _settle(self, part: _Part) -> None:
+        part.settle(self.log)
+        if self._newest is not None:
+            part.fold(self._newest // len(self._parts))
 
     def _lose(self, id: str, message: str, records: int, at: int) -> None:
         self.log.read += records
@@ -219,6 +246,9 @@ class Assembler:
             _last_words(part, log)
         tables = {name: pl.concat(frames, how="diagonal_relaxed") for name, frames in part.tables.items()}
         meta = part.meta | ({"clock": list(part.clock)} if part.clock else {})
+        if part.past.facts:
+            meta |= {"folded": part.past.facts}
+            log.note("folded", part.past.said)
         run = build(part.name, clean_meta(meta), _EMPTY, log, tables)
         return replace(run, events=part.frame())
 

@@ -18,8 +18,10 @@ from capture.text import clean
 State = Literal["waiting", "growing", "quiet", "deleted", "ended"]
 
 QUIET_S: Final = 30.0
+PULSE_S: Final = 10.0  # a writer that gives signs of life gives one a second
 AT_ONCE: Final = 16 << 20  # bytes that one poll reads at most, so that it stays short
 LONGEST_LINE: Final = 64 << 20
+NEWEST: Final = 1 << 15  # events that are held one by one, so that a picture of them takes little time
 
 _READ: Final = 1 << 20
 _TAIL: Final = 64
@@ -39,7 +41,8 @@ class Follow:
         self._label = clean(str(path), 4096)
         self._fd = -1
         self._deleted = False
-        self._changed_at = clock()
+        self._changed_at = self._heard_at = clock()
+        self._heard = 0
         self._at = 0  # bytes read
         self._rest = b""  # of which these are a line that is not whole yet
         self._start_anew()
@@ -53,7 +56,13 @@ class Follow:
             news |= self._read()
         if news:
             self._changed_at = self._clock()
+        if self._heard != self._assembler.heard:
+            self.listen()
         return news
+
+    def listen(self) -> None:
+        """From now on something is to be heard of the writer."""
+        self._heard, self._heard_at = self._assembler.heard, self._clock()
 
     def runs(self, *, final: bool = False) -> list[Run]:
         """The runs so far; `final` when the writer is known to be gone, as `load` would read the file."""
@@ -78,6 +87,17 @@ class Follow:
         return self._clock() - self._changed_at
 
     @property
+    def silence(self) -> str:
+        """That a writer which is alive gives no sign of it, as a sentence; empty while it does.
+
+        Counters are no sign: they come from a process beside it.
+        """
+        silent = self._clock() - self._heard_at
+        if silent < (PULSE_S if self._assembler.signs else QUIET_S):
+            return ""
+        return f"the engine has not been heard of for {silent:.0f} s"
+
+    @property
     def says(self) -> str:
         """The state of the file as a sentence; nothing while it grows."""
         return {
@@ -94,7 +114,7 @@ class Follow:
         self._fd = -1
 
     def _start_anew(self) -> None:
-        self._assembler = Assembler(Log(self._label, native.FORMAT), self.path.stem)
+        self._assembler = Assembler(Log(self._label, native.FORMAT), self.path.stem, NEWEST)
         self._known = False
         self._rewind()
 

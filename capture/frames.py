@@ -20,8 +20,16 @@ _TYPES: Final[Mapping[str, pl.DataType]] = {
 class Chunks:
     """Frames in order; neighbours of like size are merged, so that few are left of however many."""
 
-    def __init__(self) -> None:
-        self._frames: list[pl.DataFrame] = []
+    def __init__(self, *frames: pl.DataFrame) -> None:
+        self._frames = [frame for frame in frames if frame.height]
+
+    @property
+    def height(self) -> int:
+        return sum(frame.height for frame in self._frames)
+
+    def joined(self) -> pl.DataFrame:
+        """All of them as one frame."""
+        return pl.concat(self._frames, how="diagonal") if self._frames else pl.DataFrame()
 
     def add(self, frame: pl.DataFrame) -> None:
         self._frames.append(frame)

@@ -6,6 +6,7 @@ from typing import Final
 import polars as pl
 
 from capture.run import Run
+from tracetui.analysis import select
 
 WARM_FACTOR: Final = 1.5
 WARM_LOOK: Final = 10
@@ -35,12 +36,12 @@ def align(a: Run, b: Run, phase: str | None, by: str = "context") -> Alignment:
 
 
 def steps(run: Run, phase: str | None) -> pl.DataFrame:
-    """step, tokens, context and kernel total of every step of a phase, in order."""
+    """step, tokens, context and kernel total of every step of a phase, in order; folded ones are no steps."""
     if not run.has("step"):
         return pl.DataFrame(
             schema={"step": pl.Int64, "tokens": pl.Int64, "context": pl.Int64, "total": pl.Int64}
         )
-    rows = run.events.lazy().filter(pl.col("step").is_not_null())
+    rows = run.events.lazy().filter(pl.col("step").is_not_null() & select.whole(run))
     if phase is not None:
         rows = rows.filter(pl.col("phase") == phase)
     work = (

@@ -17,9 +17,9 @@ TOLD: Final = ("name", "step", "layer", "phase", "op", "count", "track", "path",
 
 
 def launches(run: Run, look: Look) -> pl.DataFrame:
-    """The rows themselves, in the order of time where it is known."""
+    """The rows themselves, but for folded ones, in the order of time where it is known."""
     told = [c for c in TOLD if run.has(c)]
-    rows = select.timed(run, look)
+    rows = select.timed(run, look).filter(select.whole(run))
     start = [(pl.col("t") - select.start(run)).alias("at_ns")] if run.has("t") else []
     rows = rows.select(*start, pl.col("dur").alias("dur_ns"), *told)
     return (rows.sort("at_ns", maintain_order=True, nulls_last=True) if start else rows).collect()

@@ -55,10 +55,10 @@ def _chosen_steps(run: Run, look: Look) -> pl.DataFrame:
 def _axis(known: pl.DataFrame) -> tuple[str, pl.DataFrame]:
     """What the series are fitted against, and step → x, tokens."""
     complete = [c for c in ("context", "tokens") if known.height and known[c].null_count() == 0]
-    tokens = pl.col("tokens").clip(lower_bound=1) if "tokens" in complete else pl.lit(1, pl.Int64)
+    tokens = pl.col("tokens").clip(lower_bound=1) if "tokens" in complete else pl.col("steps")
     axis = complete[0] if complete else "step"
     x = tokens.cum_sum() if axis == "tokens" else pl.col(axis)
-    return axis, known.select("step", x=x.cast(pl.Float64), tokens=tokens)
+    return axis, known.select("step", "steps", x=x.cast(pl.Float64), tokens=tokens)
 
 
 def _sums(run: Run, look: Look, group: str, known: pl.DataFrame) -> pl.DataFrame:
@@ -86,14 +86,18 @@ def _series(sums: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
     share = pl.when(total > 0).then(pl.col("dur") / total)
     return (
         sums.join(known, left_on="n", right_on="step")
-        .select("row", "x", "tokens", "dur", y=pl.col("dur") / pl.col("tokens"), share=share, step="n")
+        .select(
+            "row", "x", "steps", "tokens", "dur", y=pl.col("dur") / pl.col("tokens"), share=share, step="n"
+        )
         .sort("row", "step", nulls_last=True)
     )
 
 
 def _whole(series: pl.DataFrame) -> pl.DataFrame:
     """All that was measured, step by step, judged by its own line."""
-    sums = series.group_by("step").agg(pl.col("x", "tokens").first(), pl.col("dur").sum()).sort("step")
+    sums = (
+        series.group_by("step").agg(pl.col("x", "steps", "tokens").first(), pl.col("dur").sum()).sort("step")
+    )
     points = sums.with_columns(row=pl.lit("total"), y=pl.col("dur") / pl.col("tokens"))
     judged = laws.judge(points, laws.fit(points)).select("expected", "outlier")
     return points.drop("row").hstack(judged)
@@ -104,7 +108,8 @@ def _table(series: pl.DataFrame, lines: pl.DataFrame, judged: pl.DataFrame, axis
     off = judged.filter("outlier").group_by("row").agg(pl.col("step").sort())
     off = off.select("row", outliers=pl.col("step").map_elements(stretches, return_dtype=pl.String))
     slope, error = (pl.col(c).cast(pl.Float64) * 1000 for c in ("slope", "slope_se"))
-    table = series.group_by("row").agg(_ends()).join(lines, on="row", nulls_equal=True)
+    ends = series.group_by("row").agg(_ends()).join(_trends(series), on="row", nulls_equal=True)
+    table = ends.join(lines, on="row", nulls_equal=True)
     return (
         table.join(off, on="row", how="left", nulls_equal=True)
         .with_columns(axis=pl.lit(axis), slope_ns_per_1k=slope, slope_se_ns_per_1k=error)
@@ -117,12 +122,29 @@ def _table(series: pl.DataFrame, lines: pl.DataFrame, judged: pl.DataFrame, axis
     )  # fmt: skip
 
 
+def _trends(series: pl.DataFrame) -> pl.DataFrame:
+    """row → its course, a value a step; where steps were folded, one for as many steps each."""
+    if not (series["steps"] > 1).any():
+        return series.group_by("row").agg(pl.col("y").alias("trend"))
+    known = series.select("step", "steps").unique().sort("step")
+    placed = series.join(
+        known.select("step", cell=steps.cells(known["steps"], TREND_CELLS)), on="step", maintain_order="left"
+    )
+    mean = pl.col("dur").sum() / pl.col("tokens").sum()
+    return (
+        placed.group_by("row", "cell")
+        .agg(y=mean)
+        .sort("cell")
+        .group_by("row")
+        .agg(pl.col("y").alias("trend"))
+    )
+
+
 def _ends() -> list[pl.Expr]:
     share, y = pl.col("share"), pl.col("y")
     crossed = (share >= HALF) & (share.first() < HALF)
     return [
-        y.alias("trend"),
-        pl.len().cast(pl.Int64).alias("steps"),
+        pl.col("steps").sum(),
         pl.col("tokens").sum(),
         pl.col("dur").sum().alias("total_ns"),
         y.first().round().cast(pl.Int64).alias("first_ns"),

@@ -46,10 +46,9 @@ def divisor(run: Run, look: Look) -> float:
         return 1
     rows = select.in_steps(run, replace(look, filter="", focus=()))
     numbers = rows.select(pl.col("step").drop_nulls().unique()).collect()["step"]
-    if look.per == "step" or not run.has("tokens"):
-        return max(1, numbers.len())
     marks = steps.marks(run).filter(pl.col("step").is_in(numbers.implode()))
-    return max(1, int(marks["tokens"].sum()))
+    by_step = look.per == "step" or not run.has("tokens")
+    return max(1, int(marks["steps" if by_step else "tokens"].sum()))
 
 
 def trends(run: Run, rows: pl.LazyFrame, group: str, width: int = TREND_CELLS) -> pl.DataFrame:
@@ -75,7 +74,7 @@ def trends(run: Run, rows: pl.LazyFrame, group: str, width: int = TREND_CELLS) -
 
 
 def _cells(run: Run, numbers: pl.Series, width: int) -> pl.DataFrame:
-    """step → the cell of a trend in which it falls, and its tokens (1 where they are unknown).
+    """step → the cell of a trend in which it falls, and its tokens (its steps where they are unknown).
 
     A prefill in front of a decode would flatten everything after it: it is left out.
     """
@@ -84,9 +83,8 @@ def _cells(run: Run, numbers: pl.Series, width: int) -> pl.DataFrame:
     chosen = decode if decode.height else known
     tokens = pl.col("tokens").fill_null(0).clip(lower_bound=0)
     counted = chosen.filter(tokens > 0)
-    weight = tokens.cast(pl.Float64) if counted.height == chosen.height else pl.lit(1.0)
-    place = pl.int_range(pl.len()) * min(width, chosen.height) // pl.len()
-    return chosen.select("step", weight=weight, cell=place)
+    weight = tokens if counted.height == chosen.height else pl.col("steps")
+    return chosen.select("step", weight=weight.cast(pl.Float64), cell=steps.cells(chosen["steps"], width))
 
 
 def _sums(run: Run, rows: pl.LazyFrame, group: str) -> pl.DataFrame:
@@ -128,9 +126,14 @@ def _of_all(run: Run, each: pl.Expr, value: pl.Expr) -> pl.Expr:
     return value if select.all_instances(run) else pl.when(each.null_count() == 0).then(value)
 
 
+def _of_whole(run: Run, each: pl.Expr) -> pl.Expr:
+    """The launches that percentiles are of: those that were not folded."""
+    return each.filter(select.whole(run)) if select.folded(run) else each
+
+
 def _quantiles(run: Run, rows: pl.LazyFrame, group: str) -> pl.DataFrame:
     """Percentiles of instances, else what the source printed for a row; never those of sums."""
-    each = select.instance_dur(run)
+    each = _of_whole(run, select.instance_dur(run))
     own = [_of_all(run, each, each.quantile(q, "linear")).alias(f"{name}_ns") for name, q in QUANTILES]
     stated = [name for name, _ in QUANTILES if run.has(name)]
     only = pl.when(pl.len() == 1)

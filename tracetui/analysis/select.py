@@ -1,7 +1,7 @@
 """The rows of a run that a look speaks of."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
@@ -106,13 +106,37 @@ def with_group(run: Run, rows: pl.LazyFrame, group: str) -> pl.LazyFrame:
 
 def all_instances(run: Run) -> bool:
     """Whether every row is one launch: no aggregate of many, no sum of a step."""
-    return not step_sums(run) and not aggregates(run)
+    return not (step_sums(run) or aggregates(run) or folded(run))
 
 
 @once
 def aggregates(run: Run) -> bool:
-    """Whether some rows stand for several launches."""
-    return run.has("count") and bool((run.events["count"] > 1).any())
+    """Whether the source states rows that stand for several launches."""
+    if not run.has("count"):
+        return False
+    many = run.events.lazy().filter(whole(run)).select((pl.col("count") > 1).any())
+    return bool(many.collect().item())
+
+
+def folded(run: Run) -> bool:
+    """Whether steps that lie far back were folded while the run was followed."""
+    return isinstance(run.meta.get("folded"), Mapping)
+
+
+def whole(run: Run) -> pl.Expr:
+    """Whether a row is as the source told it, not one that older rows were folded into."""
+    if not folded(run):
+        return pl.lit(True)
+    once = pl.col("count").fill_null(1) == 1 if run.has("count") else pl.lit(True)
+    first = run.meta["folded"].get("before")
+    if not run.has("step") or not isinstance(first, int):
+        return once
+    return pl.when(pl.col("step").is_null()).then(once).otherwise(pl.col("step") >= first)
+
+
+def standing_for(run: Run) -> pl.Expr:
+    """How many launches, samples or steps a row is."""
+    return pl.col("count").fill_null(1) if run.has("count") else pl.repeat(1, pl.len(), dtype=pl.Int64)
 
 
 def instance_dur(run: Run) -> pl.Expr:
@@ -196,4 +220,13 @@ def notes(run: Run, look: Look) -> list[str]:
         said.append(
             f"this source has no {chosen} times; it has {', '.join(known) or 'none that name a lens'}"
         )
-    return said
+    return [*said, *folding(run)]
+
+
+def folding(run: Run) -> list[str]:
+    """What is no longer seen one by one of a run that goes on for long."""
+    if not folded(run):
+        return []
+    first = run.meta["folded"].get("before")
+    since = f"steps since {first:,}" if isinstance(first, int) else "newest events"
+    return [f"older steps are folded: percentiles, single launches and times are of the {since}"]

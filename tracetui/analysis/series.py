@@ -31,19 +31,21 @@ def samples(run: Run, look: Look, kind: str, value: str) -> pl.LazyFrame:
 
 def _sampled(run: Run, look: Look, kind: str, value: str, keys: list[str]) -> pl.DataFrame:
     v = pl.col(value)
-    place = pl.int_range(pl.len()) * TREND_CELLS // pl.len().clip(lower_bound=TREND_CELLS)
+    count = select.standing_for(run)
+    place = (count.cum_sum() - count) * TREND_CELLS // count.sum().clip(lower_bound=TREND_CELLS)
+    mean = (v * count).sum() / count.sum()
     rows = samples(run, look, kind, value)
     trend = (
         rows.with_columns(_cell=place.over(keys))
         .group_by(*keys, "_cell")
-        .agg(v.mean())
+        .agg(mean.alias(value))
         .group_by(keys)
         .agg(v.sort_by("_cell").alias("trend"))
     )
     table = rows.group_by(keys).agg(
-        pl.len().cast(pl.Int64).alias("count"),
+        count.sum().cast(pl.Int64).alias("count"),
         v.first().alias("first"),
-        v.mean().alias("mean"),
+        mean.alias("mean"),
         v.min().alias("min"),
         v.max().alias("max"),
         v.last().alias("last"),

@@ -10,13 +10,16 @@ from tracetui.look import Look
 
 _EMPTY: Final = {
     "step": pl.Int64(), "phase": pl.String(), "tokens": pl.Int64(), "context": pl.Int64(),
-    "batch": pl.Int64(), "t": pl.Int64(), "wall_ns": pl.Int64(),
+    "batch": pl.Int64(), "t": pl.Int64(), "wall_ns": pl.Int64(), "steps": pl.Int64(),
 }  # fmt: skip
 
 
 @select.once
 def marks(run: Run) -> pl.DataFrame:
-    """One row a step, in order: phase, tokens, context, batch, start, wall time; null where unknown."""
+    """One row a step, in order: phase, tokens, context, batch, start, wall time; null where unknown.
+
+    `steps` is 1 but for steps that were folded into one.
+    """
     if not run.has("step"):
         return pl.DataFrame(schema=_EMPTY)
     rows = run.events.lazy().filter(pl.col("step").is_not_null())
@@ -24,7 +27,7 @@ def marks(run: Run) -> pl.DataFrame:
     found = _phases(run, rows).join(stated, on="step", how="left")
     if "phase_stated" in found.collect_schema():
         found = found.with_columns(phase=pl.coalesce("phase_stated", "phase"))
-    return found.select(*_EMPTY).sort("step").collect()
+    return found.with_columns(pl.col("steps").fill_null(1)).select(*_EMPTY).sort("step").collect()
 
 
 def _phases(run: Run, rows: pl.LazyFrame) -> pl.LazyFrame:
@@ -43,10 +46,17 @@ def _stated(run: Run) -> list[pl.Expr]:
         (pl.col(c).max() if run.has(c) else pl.lit(None, pl.Int64)).alias(alias)
         for c, alias in highest.items()
     ]
+    exprs.append(select.standing_for(run).max().cast(pl.Int64).alias("steps"))
     exprs.append((pl.col("t").min() if run.has("t") else pl.lit(None, pl.Int64)).alias("t"))
     if run.has("phase"):
         exprs.append(pl.col("phase").cast(pl.String).drop_nulls().first().alias("phase_stated"))
     return exprs
+
+
+def cells(steps: pl.Series, width: int) -> pl.Series:
+    """The cell, of as many as the width says or as there are steps, in which each row of a course falls."""
+    whole, widest = int(steps.sum()), int(steps.max() or 1)  # type: ignore[arg-type]
+    return (steps.cum_sum() - steps) * min(width, whole // widest) // whole
 
 
 def step_table(run: Run, look: Look) -> pl.DataFrame:
@@ -62,7 +72,8 @@ def step_table(run: Run, look: Look) -> pl.DataFrame:
     for lens in others:
         table = table.join(_totals(run, look, lens, f"{lens}_total_ns"), on="step", how="left")
     return table.with_columns(_derived()).select(
-        "step", "phase", "tokens", "context", "batch", "total_ns", *(f"{x}_total_ns" for x in others),
+        "step", *(["steps"] if (table["steps"] > 1).any() else []),
+        "phase", "tokens", "context", "batch", "total_ns", *(f"{x}_total_ns" for x in others),
         "per_token_ns", "wall_ns", "gap_ns", "gap_share", "tokens_per_s",
     )  # fmt: skip
 

@@ -45,7 +45,7 @@ def _of_steps(run: Run, known: Mapping[str, Any]) -> dict[str, str]:
     table = steps.marks(run)
     said = {}
     for (phase,), part in table.group_by("phase", maintain_order=True):
-        said[f"{phase or 'other'} steps" if phase else "steps"] = f"{part.height:,}"
+        said[f"{phase or 'other'} steps" if phase else "steps"] = f"{int(part['steps'].sum()):,}"
     decode = table.filter(pl.col("phase") == "decode").drop_nulls(["tokens", "wall_ns"])
     wall = int(decode["wall_ns"].sum())
     if wall and "decode_tokens_per_s" not in known:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from capture.run import Run
-from tracetui.analysis import select
+from tracetui.analysis import select, steps
 
 
 @dataclass(frozen=True)
@@ -15,19 +15,22 @@ class Facts:
     lenses: tuple[str, ...] = ()
     phases: tuple[str, ...] = ()
     steps: tuple[int, ...] = ()
+    step_count: int = 0  # more than there are numbers, where steps were folded
     layers: tuple[int, ...] = ()
     extent: tuple[int, int] | None = None  # first and last ns on the timeline
     tokens_per_s: float | None = None
 
 
 def facts(run: Run) -> Facts:
+    marks = steps.marks(run)
     return Facts(
         lenses=tuple(select.lenses(run)),
         phases=tuple(select.phases(run)),
-        steps=_distinct(run, "step"),
+        steps=tuple(marks["step"].to_list()),
+        step_count=int(marks["steps"].sum()),
         layers=_distinct(run, "layer"),
         extent=_extent(run),
-        tokens_per_s=_tokens_per_s(run),
+        tokens_per_s=_tokens_per_s(marks),
     )
 
 
@@ -45,14 +48,12 @@ def _extent(run: Run) -> tuple[int, int] | None:
     return (first, last) if first is not None and last > first else None
 
 
-def _tokens_per_s(run: Run) -> float | None:
+def _tokens_per_s(marks: pl.DataFrame) -> float | None:
     """Decode tokens over decode wall time, where steps tell both."""
-    if not (run.has("tokens") and run.has("dur")):
-        return None
-    steps = run.events.filter(
-        (pl.col("kind") == "step") & pl.col("tokens").is_not_null() & (pl.col("dur") > 0)
+    decode = marks.filter(
+        (pl.col("phase").fill_null("decode") == "decode")
+        & pl.col("tokens").is_not_null()
+        & (pl.col("wall_ns") > 0)
     )
-    if run.has("phase"):
-        steps = steps.filter(pl.col("phase").cast(pl.String).fill_null("decode") == "decode")
-    tokens, time = steps.select(pl.col("tokens").sum(), pl.col("dur").sum()).row(0)
+    tokens, time = decode.select(pl.col("tokens").sum(), pl.col("wall_ns").sum()).row(0)
     return 1e9 * tokens / time if time else None

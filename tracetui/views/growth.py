@@ -47,7 +47,7 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
 
 
 def _scope(found: Growth) -> str:
-    steps = found.steps.height
+    steps = int(found.steps["steps"].sum())
     total = units.duration(int(found.steps["dur"].sum()))
     if found.axis == "step":
         return f"{steps} steps, {total} measured; values are per step"

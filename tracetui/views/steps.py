@@ -31,7 +31,8 @@ def _total(phase: object, part: pl.DataFrame) -> str:
     tokens, total = int(part["tokens"].sum()), int(part["total_ns"].sum())
     both = part.filter(pl.col("wall_ns").is_not_null() & pl.col("total_ns").is_not_null())
     seen, wall = int(both["total_ns"].sum()), int(both["wall_ns"].sum())
-    words = [f"{part.height} {f'{phase} ' if phase else ''}step{'s' * (part.height != 1)}"]
+    steps = int(part["steps"].sum()) if "steps" in part.columns else part.height
+    words = [f"{steps:,} {f'{phase} ' if phase else ''}step{'s' * (steps != 1)}"]
     if tokens:
         words.append(f"{tokens:,} tokens")
     if total:
@@ -61,7 +62,7 @@ VIEW = View(
     steps,
     needs=frozenset({"step"}),
     columns=(
-        "step", "phase", "total_ns", "tokens", "per_token_ns", "context", "tokens_per_s", "wall_ns", "gap_ns",
+        "step", "steps", "phase", "total_ns", "tokens", "per_token_ns", "context", "tokens_per_s", "wall_ns", "gap_ns",
         "gap_share", "batch",
     ),
 )  # fmt: skip
