@@ -22,6 +22,8 @@ PROMPT = "Why does a decode step read every weight once?"
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
+    if args.check:
+        return checked(args)
     rest_soon()
     if args.die_with_parent:
         die_with_parent()
@@ -90,6 +92,15 @@ def tell(args: argparse.Namespace, emitter: Emitter, id: str, pulse: Pulse) -> N
         roofs.tell(find_device(args.device), emitter, id, pulse)
 
 
+def checked(args: argparse.Namespace) -> int:
+    """Whether these arguments would be taken, as far as that is known before torch is there."""
+    try:
+        known(args.model, args.weights)
+    except CaptureError as e:
+        return told(e)
+    return 0
+
+
 def known(model: str, weights: str) -> None:
     """Refuses a model that does not exist before torch is imported for it."""
     if weights in ("auto", "random") and not (weights == "auto" and Path(model).expanduser().is_dir()):
@@ -138,6 +149,7 @@ def parser() -> argparse.ArgumentParser:
     add("--threads", type=natural, default=0, help="0: one a core")
     add("--capture", default="windows", choices=("spans", "windows", "continuous"))
     add("--tell", choices=("roofs", "weights"), help="of this machine, in place of decoding")
+    add("--check", action="store_true", help="only say whether these arguments would be taken")
     add("--interactive", action="store_true", help="wait for prompts on stdin when one is answered")
     add("--die-with-parent", action="store_true", help="end when the process that started this one does")
     add("--slow", action="append", default=[], type=slowing, help=argparse.SUPPRESS)

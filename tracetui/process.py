@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,14 +19,10 @@ from capture.text import clean
 
 STDERR_KEPT: Final = 64 << 10
 PATIENCE: Final = 3.0  # seconds between asking an engine to end and ending it
+DOOR_S: Final = 30.0  # seconds that the engine's door may take to answer
 OUT: Final = "TRACETUI_OUT"
+NOT_ASKED: Final = ("-h", "--help", "--out", "--check", "--tell", "--interactive", "--die-with-parent")
 OURS: Final = (sys.executable, "-P", "-m")  # -P: a folder here that has our name is not ours
-
-
-def bundled(arguments: Sequence[str], out: Path, *, interactive: bool) -> list[str]:
-    """The command line of the engine that comes with the explorer; it may wait for further prompts."""
-    command = [*OURS, "engines", "--out", str(out), "--die-with-parent", *arguments]
-    return [*command, "--interactive"] if interactive else command
 
 
 def surroundings(out: Path) -> dict[str, str]:
@@ -56,9 +53,10 @@ class Engine:
         self._environment = dict(environment) if environment is not None else None
         self._leashed = leashed
         self._leash: subprocess.Popen[bytes] | None = None
-        self._start()
+        self.start()
 
-    def _start(self) -> None:
+    def start(self) -> None:
+        """Once more after its end: what it appends to its file is a run of its own."""
         try:
             self._child = subprocess.Popen(
                 self.command,
@@ -111,11 +109,6 @@ class Engine:
             return False
         return True
 
-    def restart(self) -> None:
-        """The same command once more; what it appends to its file is a run of its own."""
-        self.stop()
-        self._start()
-
     def stop(self) -> None:
         """Asks the engine to end, then tells it, then ends its whole group; no orphan stays."""
         self._asked_to_end = self._asked_to_end or self.running
@@ -163,6 +156,54 @@ class Engine:
             self._kept += len(chunk)
             while self._kept > STDERR_KEPT:
                 self._kept -= len(self._said.popleft())
+
+
+class Bundled(Engine):
+    """The engine that comes with the explorer: it can be started again with other arguments."""
+
+    def __init__(self, arguments: Sequence[str], out: Path, *, interactive: bool = False) -> None:
+        """An interactive one waits for further prompts."""
+        self._out, self._interactive = out, interactive
+        self.arguments = tuple(arguments)
+        super().__init__(self._command())
+
+    def take(self, arguments: Sequence[str]) -> None:
+        """Other arguments, from the next start on."""
+        self.arguments = tuple(arguments)
+        self.command = self._command()
+
+    def _command(self) -> list[str]:
+        own = ["--out", str(self._out), "--die-with-parent", *(["--interactive"] * self._interactive)]
+        return [*OURS, "engines", *self.arguments, *own]
+
+
+def refusal(arguments: Sequence[str]) -> str:
+    """Why the bundled engine would not take these arguments, in its own words; empty where it would."""
+    for option in NOT_ASKED:
+        if option in arguments:
+            return f"{option} is not for a person to choose here"
+    code, words = _asked(*arguments, "--out", os.devnull, "--check")
+    last = words.strip().splitlines()[-1:] or [f"exit code {code}"]
+    return clean(re.sub(r"^.*?: (error: )?", "", last[0]), 1000) if code else ""
+
+
+def offered() -> list[str]:
+    """What the bundled engine may be asked, each option with its values, in its own words."""
+    usage = _asked("--help")[1].partition("\n\n")[0]
+    known = (" ".join(option.split()) for option in re.findall(r"\[(--[^\]]+)\]", usage))
+    return [clean(option, 200) for option in known if option.split()[0] not in NOT_ASKED]
+
+
+def _asked(*arguments: str) -> tuple[int, str]:
+    """What the engine's door says, before anything heavy is imported."""
+    try:
+        done = subprocess.run(
+            [*OURS, "engines", *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, errors="replace", timeout=DOOR_S, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError) as e:
+        return 1, f"engines: {e}"
+    return done.returncode, done.stdout
 
 
 def _signal_name(number: int) -> str:

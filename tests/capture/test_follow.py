@@ -236,3 +236,33 @@ def test_an_endless_line_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     follow.poll()
     (run,) = follow.runs()
     assert kernels(follow) == 15 and {n.id: n.count for n in run.log.notices} == {"endless_line": 1}
+
+
+def test_a_writer_that_stops_is_missed_though_counters_go_on(tmp_path: Path) -> None:
+    now, path = 100.0, tmp_path / "live.jsonl"
+    follow = Follow(path, clock=lambda: now)
+    append(path, b"".join(lines("a", range(1, 3), end=False)))
+    append(path, seal({"kind": "mark", "name": "capturing", "path": "heartbeat", "t": 1}))
+    assert follow.poll() and follow.silence == ""
+    counter = seal({"kind": "counter", "name": "power", "value": 1.0, "t": 2})
+    for seconds, said in ((9.0, ""), (12.0, "the engine has not been heard of for 12 s")):
+        now = 100.0 + seconds
+        append(path, counter)
+        assert follow.poll() and follow.silence == said
+    append(path, seal({"kind": "mark", "name": "capturing", "path": "heartbeat", "t": 3}))
+    assert follow.poll() and follow.silence == ""
+    now += 30.0
+    assert follow.silence != ""
+    follow.listen()  # another engine is started
+    assert follow.silence == ""
+
+
+def test_a_writer_without_a_pulse_is_given_longer(tmp_path: Path) -> None:
+    now, path = 0.0, tmp_path / "live.jsonl"
+    follow = Follow(path, clock=lambda: now)
+    append(path, b"".join(lines("a", range(2), end=False)))
+    follow.poll()
+    now = 29.0
+    assert follow.silence == ""
+    now = 31.0
+    assert follow.silence == "the engine has not been heard of for 31 s"

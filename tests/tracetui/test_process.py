@@ -39,7 +39,7 @@ def gone(pid: int) -> bool:
 def test_orders_reach_the_engine() -> None:
     engine = program(LISTENS)
     assert engine.send({"do": "prompt", "text": "hé"})
-    until(lambda: engine.last_words())
+    until(lambda: engine.last_words() and engine.last_words()[0].endswith("}"))
     assert json.loads(engine.last_words()[0].removeprefix("got ")) == {"do": "prompt", "text": "hé"}
     engine.stop()
     assert gone(engine.pid)

@@ -69,6 +69,7 @@ class Explorer(Comparing):
         if self.page in ("help", *CHOICES) and self.views:
             self.page = "view"
             self._show_answer()
+            self.ask()  # the runs may have grown meanwhile
         elif self.page in ("loading", "refused"):
             self.do_quit()
         else:
@@ -265,6 +266,9 @@ class Explorer(Comparing):
             self._filter(draft.text)
         elif draft.purpose == "prompt":
             self.send_prompt(draft.text)
+        elif draft.purpose == "engine":
+            self.leave_options()
+            self.send_arguments(draft.text)
         else:
             self._export(draft.text.strip())
         self.show_bands()
@@ -273,6 +277,7 @@ class Explorer(Comparing):
         self.draft = None
         if draft.purpose == "filter":
             self._filter("")
+        self.leave_options()
         self.show_bands()
 
     def _filter(self, pattern: str) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 EVERY: Final = 0.2  # seconds between two looks at the file
 TEXT_MARKS: Final = 40  # pieces of text that the status line may show
 BADGES: Final = {"ended": "ended", "deleted": "file deleted", "quiet": "no data"}
+HELP: Final = "R starts it anew, q leaves"
 MODES: Final = ("spans", "windows", "continuous")
 
 
@@ -40,6 +41,7 @@ class Following:
         self.badge = ""  # what the header says about the writer
         self.words = "waiting for the first line"
         self.text = ""  # the end of what the model wrote
+        self.alarm = ""  # what is wrong with an engine that is alive, for as long as it is
         self._engine = engine
         self._view = view
         self._beside = [(run, facts(run)) for run in beside]
@@ -63,15 +65,19 @@ class Following:
         return 0
 
     @property
+    def engine(self) -> Engine | None:
+        return self._engine
+
+    @property
     def ours(self) -> bool:
         return self._engine is not None and self._engine.running
 
-    def restart(self) -> bool:
-        """The engine once more, after its end or in its place."""
-        if self._engine is None:
-            return False
-        self._engine.restart()
-        return True
+    def start_anew(self) -> None:
+        """The engine once more, after its end."""
+        if self._engine is not None:
+            self._follow.listen()
+            self.words, self.alarm = "waiting for the first line", ""
+            self._engine.start()
 
     def order(self, what: Mapping[str, Any]) -> bool:
         """An order to the engine; false where none of ours listens."""
@@ -90,6 +96,7 @@ class Following:
                 if self._follow.poll() or (dead and not self.badge.startswith("engine")):
                     self._show(self._follow.runs(final=dead), post)
                 self._tell(dead, post)
+                self._watch_pulse(dead, post)
         except CaptureError as e:
             post(LoadFailed(e) if not self._shown else Told(str(e)))
 
@@ -118,10 +125,21 @@ class Following:
         else:
             post(Told(self._follow.says or self.badge))
 
+    def _watch_pulse(self, dead: bool, post: Callable[[Message], object]) -> None:
+        """An engine that hangs is named until it is heard again, ends, or is started anew."""
+        silence = self._follow.silence if self._engine is not None and not dead else ""
+        old, self.alarm = self.alarm, f"{silence}: {HELP}" if silence else ""
+        if old and not silence and not dead:
+            post(Told("the engine is heard again"))
+        elif self.alarm != old:
+            post(Told(""))
+
     def _fortune(self, dead: bool) -> str:
         if dead:
             died = self._engine is not None and self._engine.obituary()
             return "engine died" if died else "engine ended"
+        if self._engine is not None and self._follow.silence:
+            return "engine silent"
         return BADGES.get(self._follow.state, "live")
 
 

@@ -63,7 +63,8 @@ KEYS: Final = (
     Key("m", "mark", "mark the row; a chart shows the marked rows", "rows"),
     Key("c", "mode", "capture in another way: spans, windows, continuous", "live", "mode"),
     Key("colon", "prompt", "a new prompt for the engine", "live", "prompt", ":"),
-    Key("R", "restart", "start the engine anew", "live"),
+    Key("R", "restart", "start the engine anew; the old run stays, and d compares with it", "live"),
+    Key("E", "engine", "start it anew with other options: --path, --dtype, --quant …", "live", "engine"),
     Key("space", "pause", "hold the picture; what is recorded goes on", "live", "pause", "Space"),
     Key("ctrl+z", "suspend", "to the shell; `fg` comes back", shown="Ctrl+Z"),
 )  # fmt: skip

@@ -11,7 +11,7 @@ import polars as pl
 from capture.errors import EngineError, UsageError
 from capture.follow import Follow
 from capture.run import Run
-from tracetui.process import Engine, bundled, sampler, surroundings
+from tracetui.process import Bundled, Engine, sampler, surroundings
 from tracetui.verbs import _shared
 
 STEPS = 64
@@ -52,7 +52,7 @@ def engine(args: Namespace, out: Path, *, interactive: bool = False) -> Engine:
     """Starts what was asked for; its lines go to `out`."""
     if args.command:
         return Engine(args.command, surroundings(out), leashed=True)
-    return Engine(bundled(arguments(args), out, interactive=interactive))
+    return Bundled(arguments(args), out, interactive=interactive)
 
 
 def counters(out: Path, engine: Engine) -> Engine:

@@ -149,6 +149,28 @@ def test_a_live_run_is_held_against_an_earlier_one(tmp_path: Path) -> None:
         engine.stop()
 
 
+def test_what_stands_in_place_of_the_view_stays_while_the_run_grows(tmp_path: Path) -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        await until(app, pilot, "building")
+        await press(pilot, "c")
+        await until(app, pilot, row("windows"))
+        for key, shown in (("question_mark", "Keys"), ("r", "Enter shows")):
+            steps = len(app.session.fact.steps)
+            await press(pilot, key)
+            await until(app, pilot, shown)
+            assert app.following is not None and app.following.next_mode()
+            for _ in range(200):
+                if len(app.session.fact.steps) > steps:
+                    break
+                await pilot.pause(0.05)
+            assert shown in "\n".join(screen(app))
+            await press(pilot, "escape")
+            await until(app, pilot, f"{steps + 1} steps")
+            await until(app, pilot, row("windows"))
+
+    watch(tmp_path / "prof.jsonl", script)
+
+
 def test_keys_for_an_engine_that_is_not_ours_say_so(tmp_path: Path) -> None:
     path = tmp_path / "prof.jsonl"
     path.write_text('{"kind":"kernel","name":"attention","dur":5,"lens":"gpu"}\n')

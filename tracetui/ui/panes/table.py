@@ -60,7 +60,8 @@ class Table(Widget):
         """Another answer: the cursor goes to a row, or stays on the row that it is on."""
         self._notes = notes
         if cursor is None:
-            cursor = sheet.find(self._sheet.identity(self._cursor), self._cursor)
+            alike = sheet.key == self._sheet.key  # else the rows in sight are those of something else
+            cursor = sheet.find(self._sheet.identity(self._cursor), self._cursor) if alike else look.cursor[0]
             self._top += cursor - self._cursor
         if sheet.rows.columns != self._sheet.rows.columns:
             self._first = 0

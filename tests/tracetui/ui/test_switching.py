@@ -1,0 +1,161 @@
+"""An engine replaced in the live screen: by itself, by one with other options, and when it hangs."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+from capture.follow import Follow
+from tests.tracetui.ui.hand import press, screen
+from tests.tracetui.ui.test_live import until
+from tracetui import process
+from tracetui.process import Bundled, refusal
+from tracetui.ui import following
+from tracetui.ui.app import Explorer
+from tracetui.ui.following import Following
+from tracetui.ui.options import Options
+
+Pilots = Pilot[Any]
+Script = Callable[[Explorer, Pilots], Awaitable[None]]
+
+# what stands behind `python -m engines` here: the same door, and steps of a known length
+DOOR = """
+import argparse, json, os, sys, threading
+add = (parser := argparse.ArgumentParser(prog="python -m engines")).add_argument
+add("engines")
+add("--model", default="toy")
+add("--path", default="fused", choices=("fused", "granular"))
+add("--prompt")
+add("--out")
+for flag in ("--check", "--interactive", "--die-with-parent"):
+    add(flag, action="store_true")
+args = parser.parse_args()
+if args.check:
+    sys.exit()
+out = open(args.out, "a", buffering=1)
+def say(**line): print(json.dumps(line), file=out)
+say(kind="run", schema=1, name=args.model, id=str(os.getpid()), meta={"model": args.model, "path": args.path})
+say(kind="mark", name="capturing", path="status")
+for step in range(1, 9):
+    dur = {"fused": 100, "granular": 300}[args.path]
+    say(kind="kernel", name="attention", t=step * 1000, dur=dur, step=step, phase="decode", lens="wall")
+    say(kind="step", name="step", t=step * 1000, dur=dur, step=step, phase="decode", tokens=1)
+over = threading.Event()
+threading.Thread(target=lambda: (sys.stdin.readline(), over.set()), daemon=True).start()
+while not over.wait(0.1):
+    say(kind="mark", name="waiting", path="heartbeat")
+"""
+
+
+@pytest.fixture
+def door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "door.py"
+    script.write_text(DOOR)
+    monkeypatch.setattr(process, "OURS", (sys.executable, str(script)))
+
+
+def watch(path: Path, script: Script, size: tuple[int, int] = (80, 24)) -> Bundled:
+    engine = Bundled(["--model", "toy"], path, interactive=True)
+    app = Explorer(Following(path, engine, "kernels"), Options(view="kernels", follow=True, engine=engine))
+
+    async def session() -> None:
+        async with app.run_test(size=size) as pilot:
+            await until(app, pilot, "attention")
+            await script(app, pilot)
+
+    try:
+        asyncio.run(session())
+    finally:
+        if app.following is not None:
+            app.following.stop()
+        engine.stop()
+    return engine
+
+
+async def erase(pilot: Pilots, letters: int) -> None:
+    await pilot.press(*["backspace"] * letters)
+
+
+@pytest.mark.usefixtures("door")
+def test_other_options_give_another_run_beside_the_old_one(tmp_path: Path) -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        await press(pilot, "E")
+        await until(app, pilot, "engine: --model toy")
+        await until(app, pilot, "--path {fused,granular}")
+        assert "--die-with-parent" not in "\n".join(screen(app))
+        await press(pilot, *" --path granular", "enter")
+        await until(app, pilot, "run 2 of 2")
+        await until(app, pilot, "2.400 µs")  # eight steps of 300 ns
+        assert [run.meta["path"] for run in app.session.runs] == ["fused", "granular"]
+        await press(pilot, "d")
+        await until(app, pilot, "+1.600 µs")  # 2,400 ns against 800
+
+    engine = watch(tmp_path / "prof.jsonl", script)
+    assert engine.arguments == ("--model", "toy", "--path", "granular")
+
+
+@pytest.mark.usefixtures("door")
+def test_options_that_are_refused_leave_the_engine_alone(tmp_path: Path) -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        following = app.following
+        assert following is not None and following.engine is not None
+        pid = following.engine.pid
+        await press(pilot, "E")
+        await until(app, pilot, "engine: --model toy")
+        await press(pilot, *" --path fast", "enter")
+        await until(app, pilot, "invalid choice: 'fast'")
+        await until(app, pilot, "engine: --model toy --path fast")  # the line is open again
+        await erase(pilot, 4)
+        await press(pilot, *"'", "enter")
+        await until(app, pilot, "no closing quotation")
+        await press(pilot, "escape")
+        await until(app, pilot, "attention")
+        assert following.engine.pid == pid and following.engine.running
+
+    watch(tmp_path / "prof.jsonl", script, (120, 24))
+
+
+@pytest.mark.usefixtures("door")
+def test_what_belongs_to_the_screen_is_not_for_the_line_to_say() -> None:
+    assert "--out" in refusal(["--out", "elsewhere"]) and "-h" in refusal(["-h"])
+    assert refusal(["--prompt", "--path is a word here"]) == ""
+
+
+@pytest.mark.usefixtures("door")
+def test_an_engine_that_hangs_is_named_and_can_be_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = 0.0
+    monkeypatch.setattr(following, "_follow", lambda path: Follow(path, lambda: late))
+    monkeypatch.setattr(process, "PATIENCE", 0.2)
+
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        nonlocal late
+        attended = app.following
+        assert attended is not None and attended.engine is not None
+        await until(app, pilot, "live")
+        pid = attended.engine.pid
+        os.kill(pid, signal.SIGSTOP)
+        await pilot.pause(0.5)  # what it wrote before is read
+        late = 12.0
+        await until(app, pilot, "the engine has not been heard of for 12 s: R starts it anew")
+        await until(app, pilot, "engine silent")
+        await until(app, pilot, "attention")
+        os.kill(pid, signal.SIGCONT)
+        await until(app, pilot, "the engine is heard again")
+        os.kill(pid, signal.SIGSTOP)
+        await pilot.pause(0.5)
+        late = 24.0
+        await until(app, pilot, "the engine has not been heard of for 12 s")
+        await press(pilot, "R")
+        await until(app, pilot, "run 2 of 2")
+        await until(app, pilot, "live")
+        assert attended.engine.pid != pid
+
+    watch(tmp_path / "prof.jsonl", script, (120, 24))
