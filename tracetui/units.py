@@ -33,6 +33,11 @@ def rate(per_second: float) -> str:
     return _scaled(per_second, _RATE, " ")
 
 
+def giga(value: float) -> str:
+    """A rate that is in GB/s or GFLOP/s already: no other prefix stands beside it."""
+    return _scaled(value, ((1.0, ""),), "")
+
+
 def signed(text: str, value: float) -> str:
     return f"+{text}" if value > 0 else text
 
@@ -66,6 +71,8 @@ _BY_SUFFIX: Final[tuple[tuple[str, Callable[[Any], str]], ...]] = (
     ("share_last", share),
     ("r2", lambda v: f"{v:.4f}"),
     ("_pct", lambda v: f"{v:.1f}%"),
+    ("gb_per_s", giga),
+    ("gflop_per_s", giga),
     ("_per_s", rate),
 )
 
@@ -79,7 +86,10 @@ def cell(column: str, value: Any) -> str:
     return ABSENT if value is None else writer(column)(value)
 
 
-_SAID: Final = {"delta": "Δ", "median delta": "median Δ", "change": "Δ%", "cliff": "effect"}
+_SAID: Final = {
+    "delta": "Δ", "median delta": "median Δ", "change": "Δ%", "cliff": "effect",
+    "gb/s": "GB/s", "gflop/s": "GFLOP/s", "roof share": "roof",
+}  # fmt: skip
 
 
 def heading(column: str) -> str:
