@@ -44,10 +44,10 @@ def _diff(a: Run, b: Run, look: Look) -> Diff:
     totals = left["total_ns"].to_list(), right["total_ns"].to_list()
     names = _names(left, right, matches)
     rows = parts(_joined(left, right, matches))
-    proof, how = prove(a, b, look, rows, _names(left, right, matches))
-    rows = rows.hstack(proof).sort(
-        pl.col("delta_ns").abs(), "name", descending=[True, False], maintain_order=True
-    )
+    proof, how = prove(a, b, look, rows, names)
+    members = {s: [pair[i] for pair in names] for i, s in enumerate(("members_a", "members_b"))}
+    rows = rows.hstack(proof).with_columns(pl.Series(s, m, pl.List(pl.String)) for s, m in members.items())
+    rows = rows.sort(pl.col("delta_ns").abs(), "name", descending=[True, False], maintain_order=True)
     return Diff(rows, comparable(a, b, matches, totals), tuple(matches), _gap(a, b, look), how)
 
 

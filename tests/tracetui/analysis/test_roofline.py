@@ -1,0 +1,172 @@
+"""Rates and roofs worked out on paper, from a native file of six ops."""
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from capture.loaders import load
+from capture.run import Run
+from tests.tracetui.runs import made
+from tracetui.analysis.kernels import kernel_table
+from tracetui.analysis.layers import layer_table
+from tracetui.look import Look
+from tracetui.report import report
+from tracetui.views import ask, ink, view
+
+ROOF = {
+    "source": "measured", "when": "2026-01-02 03:04 UTC", "read_bytes_per_s": 100e9, "copy_bytes_per_s": 60e9,
+    "flop_per_s": {"fp32": 0.5e12, "bf16": 1e12}, "floor_ns": 2000, "cache": "cache",
+}  # fmt: skip
+
+OPS = [
+    {"id": 0, "name": "matmul", "op": "mlp.down", "layer": 0, "bytes": [4e6, 0], "flops": [2e6, 0]},
+    {"id": 1, "name": "attention", "op": "attn.core", "layer": 0, "bytes": [1000, 500], "flops": [0, 100]},
+    {"id": 2, "name": "norm", "op": "norm", "layer": 0, "bytes": [4000, 0], "flops": [1000, 0]},
+    {"id": 3, "name": "wide", "op": "mlp.up", "layer": 1, "bytes": [4e6, 0], "flops": [8e9, 0]},
+    {"id": 4, "name": "again", "op": "mlp.down", "layer": 1, "bytes": [1e6, 0], "flops": [0, 0]},
+    {"id": 5, "name": "untold", "op": "sample"},
+]
+STEPS = (
+    (1, 100, [50_000, 5_100, 10_000, 10_000_000, 5_000, 700]),
+    (2, 200, [30_000, 5_100, 10_000, 10_000_000, 5_000, 700]),
+)
+
+COLUMNS = ("gb_per_s", "gflop_per_s", "roof_share", "bound")
+
+
+def recording(folder: Path, **meta: Any) -> Path:
+    lines: list[dict[str, Any]] = [
+        {"kind": "run", "schema": 1, "name": "toy", "meta": {"dtype": "float16", **meta}},
+        {"kind": "plan", "ops": [{"kind": "kernel", "lens": "wall", **op} for op in OPS]},
+    ]
+    lines += [
+        {
+            "kind": "columns",
+            "step": n,
+            "phase": "decode",
+            "context": context,
+            "op": list(range(6)),
+            "dur": durs,
+        }
+        for n, context, durs in STEPS
+    ]  # fmt: skip
+    path = folder / "toy.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def toy(folder: Path, **meta: Any) -> Run:
+    (run,) = load(recording(folder, **meta), cache=False)
+    return run
+
+
+def by_name(table: pl.DataFrame) -> dict[str, dict[str, Any]]:
+    return {str(r["name"]): r for r in table.to_dicts()}
+
+
+def test_rates_shares_and_words(tmp_path: Path) -> None:
+    rows = by_name(kernel_table(toy(tmp_path, roof=ROOF), Look()))
+    told = {
+        n: tuple(r[c] for c in ("gb_per_s", "gflop_per_s", "roof_share", "bound")) for n, r in rows.items()
+    }
+    assert told["matmul"] == (pytest.approx(100.0), pytest.approx(50.0), pytest.approx(1.0), "memory")
+    # 1,000 + 500 · 100 and 1,000 + 500 · 200 bytes in 10.2 µs; 1.52 µs at best, 4 µs for two launches
+    assert told["attention"] == (
+        pytest.approx(152_000 / 10_200), pytest.approx(30_000 / 10_200), pytest.approx(1_520 / 10_200),
+        "floor",
+    )  # fmt: skip
+    assert told["norm"] == (pytest.approx(0.4), pytest.approx(0.1), pytest.approx(0.004), "floor")
+    assert told["wide"] == (pytest.approx(0.4), pytest.approx(800.0), pytest.approx(0.8), "compute")
+    assert told["again"] == (pytest.approx(200.0), None, pytest.approx(2.0), "cache")
+    assert told["untold"] == (None, None, None, None)
+
+
+@pytest.mark.parametrize("per", ["step", "token"])
+def test_rates_do_not_depend_on_what_totals_are_divided_by(per: Any, tmp_path: Path) -> None:
+    run = toy(tmp_path, roof=ROOF)
+    columns = ["name", *COLUMNS]
+    assert kernel_table(run, Look(per=per))[columns].equals(kernel_table(run, Look())[columns])
+
+
+def test_the_roof_of_arithmetic_is_that_of_the_dtype(tmp_path: Path) -> None:
+    rows = by_name(kernel_table(toy(tmp_path, roof=ROOF, dtype="float32"), Look()))
+    assert rows["wide"]["roof_share"] == pytest.approx(1.6)
+
+
+def test_a_group_that_holds_work_nobody_told_has_no_rate(tmp_path: Path) -> None:
+    table = kernel_table(toy(tmp_path, roof=ROOF), Look(group="layer"))
+    rates = {r["layer"]: r["gb_per_s"] for r in table.to_dicts()}
+    assert rates[None] is None
+    assert rates[0] == pytest.approx((8e6 + 152_000 + 8_000) / (80_000 + 10_200 + 20_000))
+
+
+def test_layers_carry_the_same(tmp_path: Path) -> None:
+    table = layer_table(toy(tmp_path, roof=ROOF), Look(), "op")
+    (down,) = table.filter(pl.col("layer") == 1, pl.col("op").cast(pl.String) == "mlp.down").to_dicts()
+    assert (down["gb_per_s"], down["roof_share"], down["bound"]) == (
+        pytest.approx(200.0),
+        pytest.approx(2.0),
+        "cache",
+    )
+
+
+def test_the_heat_map_says_it_under_the_cursor_and_below_each_op(tmp_path: Path) -> None:
+    answer = ask(view("layers"), [toy(tmp_path, roof=ROOF)], Look(cursor=(1, 0)))
+    draw = view("layers").draw
+    assert draw
+    text = ink.plain(draw(answer, Look(cursor=(1, 0)), ink.Size(100, 20)))
+    assert "0.400 GB/s  800.0 GFLOP/s  80.0% of the roof (compute)" in text
+    # mlp.down in both layers: 80 µs + 20 µs at best, 80 µs + 10 µs in truth
+    assert "80%       111%" in text
+
+
+def test_without_a_roof_there_is_no_share_and_without_work_no_rate(tmp_path: Path) -> None:
+    table = kernel_table(toy(tmp_path), Look())
+    assert "gb_per_s" in table.columns and not {"roof_share", "bound"} & set(table.columns)
+    answer = ask(view("kernels"), [toy(tmp_path)], Look())
+    assert any(n.startswith("no roof is known") for n in answer.notes)
+    bare = ask(view("kernels"), [made([{"name": "a", "dur": 5}], roof=ROOF)], Look())
+    assert not {"gb_per_s", "gflop_per_s", "roof_share", "bound"} & set(bare.rows.columns)
+    assert not any("roof" in n for n in bare.notes)
+
+
+@pytest.mark.parametrize("told", [{"read_bytes_per_s": 0}, "fast", {"read_bytes_per_s": "1e9"}, [], {}])
+def test_a_roof_that_cannot_be_believed_is_none(told: Any, tmp_path: Path) -> None:
+    assert "roof_share" not in kernel_table(toy(tmp_path, roof=told), Look()).columns
+
+
+def test_a_known_gpu_has_the_roof_of_its_maker(tmp_path: Path) -> None:
+    run = toy(tmp_path, device="NVIDIA H100 80GB HBM3")
+    answer = ask(view("kernels"), [run], Look())
+    assert by_name(answer.rows)["matmul"]["roof_share"] == pytest.approx(100 / 3350)
+    assert any(n == "roof: 3,350 GB/s, 989,000 GFLOP/s, as its maker states it (table)" for n in answer.notes)
+
+
+def test_every_answer_says_how_the_roof_is_known_and_what_the_words_mean(tmp_path: Path) -> None:
+    notes = ask(view("kernels"), [toy(tmp_path, roof=ROOF)], Look()).notes
+    assert "roof: 100.0 GB/s, 1,000 GFLOP/s, measured 2026-01-02 03:04 UTC" in notes
+    assert any(n.startswith("cache: faster than memory") for n in notes)
+    assert any(n.startswith("floor: less work than fits the 2 µs") for n in notes)
+
+
+def test_json_and_csv_have_the_columns_and_sort_by_them(tmp_path: Path) -> None:
+    run = toy(tmp_path, roof=ROOF)
+    told = json.loads(report(view("kernels"), [run], Look(sort="roof_share"), "json"))
+    assert [r["name"] for r in told["rows"]] == ["again", "matmul", "wide", "attention", "norm", "untold"]
+    assert told["rows"][0]["bound"] == "cache" and told["rows"][-1]["roof_share"] is None
+    rows = list(csv.DictReader(io.StringIO(report(view("kernels"), [run], Look(sort="gb_per_s"), "csv"))))
+    assert [r["name"] for r in rows][:2] == ["again", "matmul"]
+    assert float(rows[0]["gb_per_s"]) == 200.0
+
+
+def test_eighty_columns_keep_the_share_and_the_word(tmp_path: Path) -> None:
+    answer = ask(view("kernels"), [toy(tmp_path, roof=ROOF)], Look())
+    head = ink.plain(ink.table(answer.rows, ink.Size(80, 24), view("kernels").columns, 0)).splitlines()[0]
+    assert [w for w in head.split() if w in ("name", "total", "share", "roof", "bound")] == [
+        "name", "total", "share", "roof", "bound",
+    ]  # fmt: skip

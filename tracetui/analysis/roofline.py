@@ -1,0 +1,102 @@
+"""Rooflines: how fast work was done, and what part that is of the best that the device can do."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import polars as pl
+
+from capture import roofs
+from capture.roofs import Roof
+from capture.run import Run
+from tracetui import units
+from tracetui.analysis import select
+
+WORK: Final = ("bytes", "flops")
+RATES: Final = ("gb_per_s", "gflop_per_s")
+AGAINST_ROOF: Final = ("roof_share", "bound")
+COLUMNS: Final = (*RATES, *AGAINST_ROOF)
+
+
+@select.once
+def roof_of(run: Run) -> Roof | None:
+    """The roof that the run carries, else what is stated of its device, if that is known."""
+    device = run.meta.get("device")
+    told = roofs.from_meta(run.meta.get("roof"))
+    return told or (roofs.from_table(device) if isinstance(device, str) else None)
+
+
+def work(run: Run) -> list[pl.Expr]:
+    """The bytes and operations of a group: sums that stand only where every row has its part."""
+    return [pl.when(pl.col(c).null_count() == 0).then(pl.col(c).sum()).alias(c) for c in WORK if run.has(c)]
+
+
+def with_rates(table: pl.DataFrame, run: Run) -> pl.DataFrame:
+    """A table of counts, totals and work with its rates in place of the work; what is not known is absent."""
+    told = [c for c in WORK if c in table.columns]
+    rated = table.with_columns(
+        _rate(work, name) for work, name in zip(WORK, RATES, strict=True) if work in told
+    )
+    roof = roof_of(run)
+    if roof and told:
+        rated = rated.with_columns(*_against(roof, run.meta.get("dtype"), told))
+    empty = [c for c in COLUMNS if c in rated.columns and rated[c].null_count() == rated.height]
+    return rated.drop(*told, *empty)
+
+
+def _rate(work: str, name: str) -> pl.Expr:
+    """Thousands of millions a second; the rate of no work is none."""
+    known = (pl.col(work) > 0) & (pl.col("total_ns") > 0)
+    return pl.when(known).then(pl.col(work) / pl.col("total_ns")).alias(name)
+
+
+def _against(roof: Roof, dtype: object, known: Sequence[str]) -> tuple[pl.Expr, pl.Expr]:
+    """The share of the nearer roof, and which of them binds: the one that would take longest at best."""
+    limits = {"bytes": roof.memory, "flops": roof.compute(dtype if isinstance(dtype, str) else None)}
+    least = {c: pl.col(c) / limits[c] * 1e9 for c in known if limits[c]}
+    if not least:
+        return pl.lit(None, pl.Float64).alias("roof_share"), pl.lit(None, pl.String).alias("bound")
+    memory = least.get("bytes", pl.lit(0.0)).fill_null(0.0)
+    compute = least.get("flops", pl.lit(0.0)).fill_null(0.0)
+    at_best, floor = pl.max_horizontal(memory, compute), pl.col("count") * roof.floor_ns
+    sure = (at_best > 0) & (pl.col("total_ns") > 0)
+    word = (
+        pl.when(memory > pl.col("total_ns")).then(pl.lit(roof.cache))
+        .when(floor > at_best).then(pl.lit("floor"))
+        .when(compute > memory).then(pl.lit("compute"))
+        .otherwise(pl.lit("memory"))
+    )  # fmt: skip
+    return (
+        pl.when(sure).then(at_best / pl.col("total_ns")).alias("roof_share"),
+        pl.when(sure).then(word).alias("bound"),
+    )
+
+
+def notes(run: Run, table: pl.DataFrame) -> list[str]:
+    """Which roof the shares are of and how it is known, and what the words beside them mean."""
+    roof = roof_of(run)
+    if roof is None or "bound" not in table.columns:
+        rated = any(c in table.columns for c in RATES)
+        return ["no roof is known of this run's device (tracetui doctor --measure)"] if rated else []
+    least = f"{roof.floor_ns / 1e3:.2g} µs"
+    meanings = {
+        roof.cache: f"{roof.cache}: faster than memory, so not all of it was read from there",
+        "floor": f"floor: less work than fits the {least} that a launch takes at least",
+    }
+    words = set(table["bound"].drop_nulls())
+    return [f"roof: {told(roof, run.meta.get('dtype'))}", *(m for w, m in meanings.items() if w in words)]
+
+
+def told(roof: Roof, dtype: object = None) -> str:
+    """A roof in a few words: its figures, and how they are known."""
+    compute = roof.compute(dtype if isinstance(dtype, str) else None)
+    figures = [
+        *([f"{_giga(roof.memory)} GB/s"] if roof.memory else []),
+        *([f"{_giga(compute)} GFLOP/s"] if compute else []),
+    ]
+    stated = roof.source == roofs.TABLE
+    how = "as its maker states it (table)" if stated else f"{roof.source} {roof.when}".rstrip()
+    return f"{', '.join(figures)}, {how}"
+
+
+def _giga(value: float) -> str:
+    return units.giga(value / 1e9)
