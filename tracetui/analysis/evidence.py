@@ -1,7 +1,7 @@
 """Whether two series differ: medians, intervals, tests and effect sizes that know about autocorrelation.
 
-Steps of one run follow each other, so a slow moment slows several of them. The interval resamples whole
-blocks of steps, and the variance of the rank tests is widened by the series' autocorrelation time.
+Steps of one run follow each other, so a slow moment slows several of them. The interval bootstraps whole
+blocks of steps, and the variance of the rank test is widened by the series' autocorrelation time.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 FEWEST: Final = 6  # samples on each side below which nothing is concluded
-RESAMPLES: Final = 400
+RESAMPLES: Final = 1000
 LEVEL: Final = 0.95
 SEED: Final = 20_251
 ALPHA: Final = 0.05
@@ -59,10 +59,10 @@ def _alone(a: Floats, b: Floats) -> Evidence:
     """One row; sorted samples know no autocorrelation."""
     if min(len(a), len(b)) < FEWEST:
         return _undecided(a, b)
+    low, high = (np.array([bound]) for bound in shift_interval(a, b))
     x, y, once = a[None, :], b[None, :], np.ones(1)
-    low, high = two_sample_interval(x, y, once / 2)
     delta = np.median(y, axis=1) - np.median(x, axis=1)
-    return _evidence(x, y, delta, low, high, mann_whitney(x, y, once), once * len(a), once * len(b))
+    return _evidence(x, y, delta, low, high, mann_whitney(x, y), once * len(a), once * len(b))
 
 
 def _undecided(a: Floats, b: Floats) -> Evidence:
@@ -96,7 +96,7 @@ def autocorrelation_time(rows: Floats) -> Floats:
         return np.ones(len(rows))
     own = _autocorrelations(rows)
     common = own.mean(axis=0)
-    floor = max(1.0, float(_first_order(common[1], n)), _windowed(common, n))
+    floor = max(1.0, float(_first_order(common[1], n)), _windowed(common, n), _masked(common, n))
     return np.clip(_first_order(own[:, 1], n), floor, n / 2)
 
 
@@ -126,37 +126,64 @@ def _windowed(correlation: Floats, n: int) -> float:
     return tau * (1 + 4 * tau / n)
 
 
-def block_starts(n: int, block: int, resamples: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Resamples × n step indices, drawn as circular blocks."""
-    blocks = -(-n // block)
-    starts = rng.integers(0, n, (resamples, blocks))
-    return ((starts[:, :, None] + np.arange(block)).reshape(resamples, -1)[:, :n]) % n
+def _masked(correlation: Floats, n: int) -> float:
+    """The time of an AR(1) series below white noise: its decay is seen from the first lag to the second."""
+    first, second = correlation[1:3]
+    if first <= 2 / np.sqrt(n):
+        return 1.0
+    decay = second / first
+    freed = float(np.clip(decay + (2 + 4 * decay) / n, 0.0, 0.98))
+    return float(1 + 2 * first / (1 - freed))
 
 
-def block_interval(rows: Floats, tau: Floats, resamples: int = RESAMPLES) -> tuple[Floats, Floats]:
-    """The 95 % interval of each row's median under a block bootstrap, seeded and so repeatable."""
-    medians = np.empty((resamples, len(rows)))
-    for block, members in _by_block(tau, rows.shape[1]):
-        index = block_starts(rows.shape[1], block, resamples, np.random.default_rng(SEED))
-        for i, steps in enumerate(index):
-            medians[i, members] = np.median(rows[members][:, steps], axis=1)
-    return _quantiles(medians)
+def block_interval(rows: Floats, tau: Floats) -> tuple[Floats, Floats]:
+    """The 95 % interval of each row's median under a circular block bootstrap, without drawing it.
+
+    A median is known as well as the number of steps below it; the spread that the bootstrap gives to this
+    number has a closed form, and the interval reaches as many ranks to either side (Woodruff's interval).
+    """
+    n = rows.shape[1]
+    median = np.median(rows, axis=1, keepdims=True)
+    below = (rows < median) + (rows == median) / 2
+    ranks = np.empty(len(rows))
+    for block, members in _by_block(tau, n):
+        ranks[members] = _distance(tau[members], n, block) * _block_spread(below[members], block)
+    ordered = np.sort(rows, axis=1)
+    return _at_rank(ordered, (n - 1) / 2 - ranks), _at_rank(ordered, (n - 1) / 2 + ranks)
 
 
-def two_sample_interval(
-    a: Floats, b: Floats, tau: Floats, resamples: int = RESAMPLES
-) -> tuple[Floats, Floats]:
-    """The same for the difference of two medians whose steps are not paired."""
-    medians = np.empty((resamples, len(a)))
-    for block, members in _by_block(tau, min(a.shape[1], b.shape[1])):
-        rng = np.random.default_rng(SEED)
-        left = block_starts(a.shape[1], min(block, a.shape[1]), resamples, rng)
-        right = block_starts(b.shape[1], min(block, b.shape[1]), resamples, rng)
-        for i in range(resamples):
-            medians[i, members] = np.median(b[members][:, right[i]], axis=1) - np.median(
-                a[members][:, left[i]], axis=1
-            )
-    return _quantiles(medians)
+def _block_spread(rows: Floats, block: int) -> Floats:
+    """The standard deviation of each row's sum over all its resamples of circular blocks."""
+    n = rows.shape[1]
+    sums = np.cumsum(np.concatenate([np.zeros((len(rows), 1)), rows, rows[:, :block]], axis=1), axis=1)
+    return np.asarray(np.std(sums[:, block : block + n] - sums[:, :n], axis=1) * np.sqrt(n / block))
+
+
+def _distance(tau: Floats, n: int, block: int) -> Floats:
+    """How many standard deviations make 95 %: more than 1.96 where blocks miss a part and τ is uncertain.
+
+    For an AR(1) series of time τ, blocks of b steps see its variance too small by the part (τ² − 1) / 2τb.
+    """
+    from scipy.special import stdtrit
+
+    missed = np.minimum((tau**2 - 1) / (2 * tau * block), 0.5)
+    return np.asarray(stdtrit(_freedom(tau, n), (1 + LEVEL) / 2) / np.sqrt(1 - missed))
+
+
+def _freedom(tau: Floats, n: int) -> Floats:
+    """The longer the autocorrelation time, the worse it is known; at 1 it is not in use."""
+    return np.maximum(1.0, np.divide(n, tau - 1, out=np.full_like(tau, np.inf), where=tau > 1))
+
+
+def _at_rank(ordered: Floats, rank: Floats) -> Floats:
+    """Of each row the value at a rank, between two ranks a part of both."""
+    rank = np.clip(rank, 0, ordered.shape[1] - 1)
+    first = np.floor(rank).astype(np.int64)
+    near, far = (
+        np.take_along_axis(ordered, places[:, None], axis=1)[:, 0]
+        for places in (first, np.ceil(rank).astype(np.int64))
+    )
+    return np.asarray(near + (rank - first) * (far - near))
 
 
 def _by_block(tau: Floats, n: int) -> list[tuple[int, NDArray[np.int64]]]:
@@ -165,15 +192,35 @@ def _by_block(tau: Floats, n: int) -> list[tuple[int, NDArray[np.int64]]]:
     return [(int(size), np.flatnonzero(wanted == size)) for size in np.unique(wanted)]
 
 
-def _quantiles(medians: Floats) -> tuple[Floats, Floats]:
+def shift_interval(a: Floats, b: Floats, resamples: int = RESAMPLES) -> tuple[float, float]:
+    """The 95 % interval of the difference of two medians whose samples know no order.
+
+    Both sides take both streams of draws in turn, so that swapping the sides swaps the signs exactly.
+    """
+    one, two = (resampled_medians(a, stream, resamples) for stream in (0, 1))
+    three, four = (resampled_medians(b, stream, resamples) for stream in (0, 1))
+    shifts = np.concatenate([four - one, three - two])
     tail = (1 - LEVEL) / 2
-    low, high = np.quantile(medians, [tail, 1 - tail], axis=0)
-    return low, high
+    low, high = np.quantile(shifts, [tail, 1 - tail])
+    return float(low), float(high)
+
+
+def resampled_medians(values: Floats, stream: int, resamples: int) -> Floats:
+    """Medians of bootstrap resamples, drawn as what they are: order statistics of uniform draws of places."""
+    n, rng = len(values), np.random.default_rng((SEED, len(values), stream))
+    half = n // 2
+    upper = rng.beta(half + 1, n - half, resamples)
+    lower = upper if n % 2 else upper * rng.random(resamples) ** (1 / half)
+    ordered = np.sort(values)
+    return np.asarray((ordered[(n * lower).astype(int)] + ordered[(n * upper).astype(int)]) / 2)
 
 
 def signed_rank(difference: Floats, tau: Floats) -> Floats:
-    """Wilcoxon's signed-rank test, normal approximation, its variance widened by the autocorrelation time."""
-    from scipy.special import ndtr
+    """Wilcoxon's signed-rank test, its variance widened by the autocorrelation time.
+
+    That time is itself an estimate, so the longer it is, the heavier the tails; without it they are normal.
+    """
+    from scipy.special import stdtr
     from scipy.stats import rankdata
 
     ranks = rankdata(np.abs(difference), axis=1)
@@ -181,11 +228,11 @@ def signed_rank(difference: Floats, tau: Floats) -> Floats:
     statistic = (np.sign(difference) * ranks).sum(axis=1)
     spread = np.sqrt((ranks**2).sum(axis=1) * tau)
     z = np.divide(np.abs(statistic), spread, out=np.zeros_like(statistic), where=spread > 0)
-    return np.asarray(2 * ndtr(-z))
+    return np.asarray(2 * stdtr(_freedom(tau, difference.shape[1]), -z))
 
 
-def mann_whitney(a: Floats, b: Floats, tau: Floats) -> Floats:
-    """Mann–Whitney's U, two-sided, normal approximation with ties, variance widened likewise."""
+def mann_whitney(a: Floats, b: Floats) -> Floats:
+    """Mann–Whitney's U, two-sided, normal approximation with ties."""
     from scipy.special import ndtr
     from scipy.stats import rankdata
 
@@ -194,7 +241,7 @@ def mann_whitney(a: Floats, b: Floats, tau: Floats) -> Floats:
     u = both[:, :n].sum(axis=1) - n * (n + 1) / 2
     total = n + m
     ties = np.array([_tie_term(row) for row in both]) / (total * (total - 1)) if total > 1 else 0.0
-    spread = np.sqrt(n * m / 12 * (total + 1 - ties) * tau)
+    spread = np.sqrt(n * m / 12 * (total + 1 - ties))
     distance = np.maximum(np.abs(u - n * m / 2) - 0.5, 0.0)
     z = np.divide(distance, spread, out=np.zeros_like(distance), where=spread > 0)
     return np.asarray(np.minimum(1.0, 2 * ndtr(-z)))
