@@ -1,6 +1,7 @@
 """The desk under the keys: what is open, the question being asked, the answer in sight."""
 
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -39,7 +40,8 @@ from tracetui.ui.start import opened
 from tracetui.views import Answer, View, missing
 from tracetui.views.ink import Line, Size
 
-REFRESH: Final = 0.25  # seconds between two pictures, of loading and of runs that grow
+REFRESH: Final = 0.25  # seconds between two pictures of loading
+LEISURE: Final = 4  # times as long as an answer took, the next one has to wait while a run grows
 TOLD_FOR: Final = 6.0
 SLOW: Final = 1.5
 NOTHING: Final = Answer(EMPTY.rows)
@@ -81,6 +83,7 @@ class Desk(App[None]):
         self._cell = (0, 0)  # where the cursor of the drawing in sight is
         self._told = ""
         self._waiting: RunsChanged | None = None
+        self._asked_at = self._due = 0.0  # when the last question was put, and when newer runs may put one
 
     def get_default_screen(self) -> Main:
         self._main = Main(self._painter())
@@ -122,22 +125,23 @@ class Desk(App[None]):
         self.show_bands()
 
     def on_runs_changed(self, message: RunsChanged) -> None:
-        """The first runs open the first view; newer ones are shown at most four times a second."""
+        """The first runs open the first view; of newer ones the last counts."""
         if not self.session.runs:
             self._open(message)
             return
-        first = self._waiting is None
         self._waiting = message
-        if first and not self.paused:
-            self.set_timer(REFRESH, self.catch_up)
+        self.catch_up()
 
     def on_views_known(self, message: ViewsKnown) -> None:
         self.views = list(message.views)
         self.show_bands()
 
     def catch_up(self) -> None:
-        """The newest snapshot comes into sight; cursor, order and looks stay."""
-        if self._waiting is None or self.paused:
+        """The newest snapshot comes into sight once the last is answered; cursor, order and looks stay."""
+        if self._waiting is None or self.paused or not self.answered:
+            return
+        if (early := self._due - time.monotonic()) > 0:
+            self.set_timer(early, self.catch_up)
             return
         message, self._waiting = self._waiting, None
         self._keep_row = True
@@ -182,6 +186,7 @@ class Desk(App[None]):
 
     def _start(self, known: tuple[Answer, Sheet] | None) -> None:
         self._ticket += 1
+        self._asked_at = time.monotonic()
         question = Question(
             self._ticket, self.view, self.session.asked(self.view), self.session.look, self._pane(), known
         )
@@ -212,7 +217,7 @@ class Desk(App[None]):
     def on_answered(self, message: Answered) -> None:
         if message.ticket != self._ticket:
             return
-        self._answer_of = message.ticket
+        self._close(message.ticket)
         if message.answer is self._answer and message.lines == self._lines:
             self._cell_back()
             return
@@ -221,6 +226,13 @@ class Desk(App[None]):
         self.session = replace(self.session, columns=message.sheet.sortable)
         if self.page == "view":
             self._show_answer()
+
+    def _close(self, ticket: int) -> None:
+        """A question is answered: runs that have grown since may put the next, after a while."""
+        self._answer_of = ticket
+        now = time.monotonic()
+        self._due = now + LEISURE * (now - self._asked_at)
+        self.call_later(self.catch_up)
 
     def _cell_back(self) -> None:
         """The drawing did not change: the cursor had left its cells."""
@@ -244,7 +256,7 @@ class Desk(App[None]):
 
     def on_refused(self, message: Refused) -> None:
         if message.ticket == self._ticket:
-            self._answer_of = message.ticket
+            self._close(message.ticket)
             self.failed = self.failed or (70 if message.fault else 0)
             self.tell(message.why)
 

@@ -19,7 +19,9 @@ from tracetui.views import view, views
 if TYPE_CHECKING:
     from capture.follow import Follow
 
-EVERY: Final = 0.2  # seconds between two looks at the file
+EVERY: Final = 0.04  # seconds between two looks at the file
+REFRESH: Final = 0.2  # seconds between two pictures of it
+LEISURE: Final = 8  # times as long as a picture took to make, the next one may have to wait
 TEXT_MARKS: Final = 40  # pieces of text that the status line may show
 BADGES: Final = {"ended": "ended", "deleted": "file deleted", "quiet": "no data"}
 HELP: Final = "R starts it anew, q leaves"
@@ -90,11 +92,17 @@ class Following:
 
     def _watch(self, post: Callable[[Message], object]) -> None:
         """Until the screen closes; the last bytes of an engine that has died are shown too."""
+        news, due = False, 0.0
         try:
             while not self._over.wait(EVERY):
                 dead = self._engine is not None and not self._engine.running
-                if self._follow.poll() or (dead and not self.badge.startswith("engine")):
+                last = dead and not self.badge.startswith("engine")
+                news |= self._follow.poll()
+                began = time.monotonic()
+                if last or (news and began >= due):
                     self._show(self._follow.runs(final=dead), post)
+                    news = False
+                    due = began + max(REFRESH, LEISURE * (time.monotonic() - began))
                 self._tell(dead, post)
                 self._watch_pulse(dead, post)
         except CaptureError as e:
