@@ -1,12 +1,23 @@
 """`record` with a program of one's own, and `replay` at another speed."""
 
 import json
+import os
+import re
+import signal
+import sys
+import threading
 import time
 from pathlib import Path
 
+import pytest
+
+from capture import follow
 from capture.loaders import load
 from tests.tracetui.test_cli import tracetui
+from tests.tracetui.test_process import until
+from tracetui.process import Engine
 from tracetui.replaying import Replay
+from tracetui.verbs import record
 
 SHELL = """
 printf '%s\\n' '{"kind":"run","schema":1,"name":"shell","meta":{"model":"toy"}}' >>"$TRACETUI_OUT"
@@ -31,6 +42,43 @@ def test_an_engine_that_fails_leaves_what_it_wrote_and_exit_5(tmp_path: Path) ->
     assert done.returncode == 5
     assert "exit code 9: no more memory" in done.stderr and str(out) in done.stderr
     assert load(out, cache=False)[0].events.filter(kind="kernel").height == 3
+
+
+BEATS = """
+import json, sys, time
+out = open(sys.argv[1], "a", buffering=1)
+while True:
+    print(json.dumps({"kind": "mark", "name": "capturing", "path": "heartbeat"}), file=out)
+    time.sleep(0.05)
+"""
+
+
+def test_an_engine_that_hangs_is_named_and_so_is_its_return(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(follow, "PULSE_S", 1.0)
+    monkeypatch.setattr(record, "EVERY", 0.05)
+    out, said = tmp_path / "prof.jsonl", ""
+    engine = Engine([sys.executable, "-c", BEATS, str(out)])
+
+    def disturb() -> None:
+        nonlocal said
+        until(lambda: out.exists() and out.stat().st_size)
+        deadline = time.monotonic() + 20
+        for number, word in ((signal.SIGSTOP, "not been heard of"), (signal.SIGCONT, "heard again")):
+            os.kill(engine.pid, number)
+            while word not in said:
+                said += capsys.readouterr().err
+                assert time.monotonic() < deadline, said
+                time.sleep(0.02)
+        engine.stop()
+
+    disturber = threading.Thread(target=disturb)
+    disturber.start()
+    record._watch(engine, out, quiet=False)
+    disturber.join()
+    assert re.search(r"the engine has not been heard of for \d+ s: Ctrl\+C ends it\n", said)
+    assert said.index("not been heard") < said.index("is heard again")
 
 
 def test_a_recording_is_never_written_over(tmp_path: Path) -> None:

@@ -109,13 +109,21 @@ def run(args: Namespace) -> int:
 
 def _watch(running: Engine, out: Path, quiet: bool) -> list[Run]:
     """Follows the file until the engine ends, telling what it is doing."""
-    follow, told = Follow(out), ""
+    follow, told, hush = Follow(out), "", ""
     while running.running:
         time.sleep(EVERY)
         if follow.poll() and not quiet:
             told = _progress(follow.runs(), told)
+        hush = _hush(follow.silence, hush)
     follow.poll()
     return follow.runs(final=True)
+
+
+def _hush(silence: str, told: str) -> str:
+    """That an engine hangs, once, and that it goes on again."""
+    if bool(silence) != bool(told):
+        _shared.say(f"{silence}: Ctrl+C ends it" if silence else "the engine is heard again")
+    return silence
 
 
 def _progress(runs: list[Run], told: str) -> str:
