@@ -69,9 +69,11 @@ class Desk(App[None]):
         self.session = Session(start=replace(options.look, full_names=False, terms=terms))
         self.opened: tuple[tuple[Run, Facts], ...] = ()  # saved runs, in front of those that are read
         self.views: list[View] = []
-        self.page = "loading"  # view · runs · against · columns · help · loading · refused
+        self.page = "loading"  # view · runs · against · columns · help · options · loading · refused
         self.draft: prompt.Draft | None = None  # the input line, while it is open
         self.failed = 0  # the exit code of what went wrong
+        self._refusal = ""  # why nothing is shown
+        self._before = "loading"  # the page that the options stand in place of
         self.paused = False
         self._reading = reading
         self._latest = Latest("answers")
@@ -121,8 +123,37 @@ class Desk(App[None]):
 
     def on_load_failed(self, message: LoadFailed) -> None:
         self.page, self.failed = "refused", message.error.exit_code
-        self.show_lines(loading.refused(str(message.error), self.size.width))
+        self._refusal = str(message.error)
+        self._show_refusal()
         self.show_bands()
+
+    def _show_refusal(self) -> None:
+        ours = self.following is not None and self.following.engine is not None
+        ways_out = "R starts it anew    E with other options    q leaves" if ours else "q leaves"
+        self.show_lines(loading.refused(self._refusal, self.size.width, ways_out))
+
+    def start_over(self) -> None:
+        """Another engine is at work: where nothing was seen of the last one, what it is doing is shown."""
+        self.tell("started anew")
+        if not self.session.runs:
+            self.page, self.failed = "loading", 0
+
+    def show_options(self, offered: Sequence[str]) -> None:
+        """What the engine may be asked, in place of what is seen while its arguments are edited."""
+        self._before = self.page if self.page != "options" else self._before
+        self.page = "options"
+        self.show_lines(loading.options(offered, self.size.width))
+
+    def leave_options(self) -> None:
+        """Back to what was seen before."""
+        if self.page != "options":
+            return
+        self.page = self._before
+        if self.page == "refused":
+            self._show_refusal()
+        elif self.views:
+            self.page = "view"
+            self._show_answer()
 
     def on_runs_changed(self, message: RunsChanged) -> None:
         """The first runs open the first view; of newer ones the last counts."""
@@ -144,9 +175,13 @@ class Desk(App[None]):
             self.set_timer(early, self.catch_up)
             return
         message, self._waiting = self._waiting, None
-        self._keep_row = True
         opened, facts = [r for r, _ in self.opened], [f for _, f in self.opened]
-        self.become(self.session.with_runs([*opened, *message.runs], [*facts, *message.facts]))
+        newer = self.session.with_runs([*opened, *message.runs], [*facts, *message.facts])
+        if self.page == "view":
+            self._keep_row = True
+            self.become(newer)
+        else:
+            self.session = newer  # what stands in place of the view stays there
 
     def _open(self, message: RunsChanged) -> None:
         start = opened(self.session.with_runs(message.runs, message.facts), message.views, self.options)
@@ -334,7 +369,8 @@ class Desk(App[None]):
         if self.main.shows_table and not table.sheet.rows.height:
             row = "no rows" if self.page == "view" else ""
         look = self.session.look if self.page == "view" else replace(self.session.start, filter="")
-        self.main.show_status(footer.status(look, row, self._told, notes, self.size.width))
+        told = self._told or (self.following.alarm if self.following is not None else "")
+        self.main.show_status(footer.status(look, row, told, notes, self.size.width))
 
     def titles(self) -> list[tuple[str, bool]]:
         """The tabs, and whether the run can feed each."""

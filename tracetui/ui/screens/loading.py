@@ -14,7 +14,7 @@ from tracetui.views.ink import Line, Span
 def lines(reading: Reading | Following, width: int, ascii: bool) -> list[Line]:
     """A bar for the bytes that were read, or what an engine is doing before its first step."""
     if isinstance(reading, Following):
-        return _waiting(reading)
+        return _waiting(reading, width)
     paths, read, size = reading.paths, reading.read(), reading.size
     share = min(1.0, read / size) if size else 0.0
     bar = ink.bar(share, max(4, min(40, width - 20)), ascii)
@@ -31,10 +31,12 @@ def lines(reading: Reading | Following, width: int, ascii: bool) -> list[Line]:
     ]
 
 
-def _waiting(following: Following) -> list[Line]:
+def _waiting(following: Following, width: int) -> list[Line]:
+    alarm = textwrap.wrap(following.alarm, max(10, width - 4))
     return [
         (),
         (Span("  "), Span(following.words, "title")),
+        *((Span("  " + line, "warn"),) for line in alarm),
         (),
         (Span(f"  {following.seconds:.0f} s", "dim"), Span("    q leaves", "dim")),
     ]
@@ -57,7 +59,22 @@ def doubted(reasons: Sequence[str], width: int) -> list[Line]:
     return [*lines, (), (Span(keys, "dim"),)]
 
 
-def refused(sentence: str, width: int) -> list[Line]:
+def refused(sentence: str, width: int, ways_out: str = "q leaves") -> list[Line]:
     """Why nothing is shown."""
     wrapped = textwrap.wrap(sentence, max(10, width - 4), break_on_hyphens=False)
-    return [(), *((Span("  " + line, "warn"),) for line in wrapped), (), (Span("  q leaves", "dim"),)]
+    return [(), *((Span("  " + line, "warn"),) for line in wrapped), (), (Span(f"  {ways_out}", "dim"),)]
+
+
+def options(offered: Sequence[str], width: int) -> list[Line]:
+    """What an engine may be asked, while its arguments are edited."""
+    lines = textwrap.wrap("   ".join(o.replace(" ", "\N{NO-BREAK SPACE}") for o in offered),
+                          max(10, width - 4), break_on_hyphens=False, break_long_words=False)  # fmt: skip
+    told = [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
+    return [
+        (),
+        (Span("  The engine is started anew with these options; the old run stays beside it.", "title"),),
+        (),
+        *((Span("  " + line),) for line in told),
+        (),
+        (Span("  Enter starts it    Esc leaves it as it is", "dim"),),
+    ]
