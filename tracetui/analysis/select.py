@@ -10,6 +10,7 @@ import polars as pl
 
 from capture.errors import UsageError
 from capture.events import LENSES
+from capture.ranks import ranks
 from capture.run import Run
 from tracetui.look import Look
 
@@ -33,6 +34,12 @@ def once(fact: Callable[[Run], Fact]) -> Callable[[Run], Fact]:
         return found
 
     return known
+
+
+@once
+def rank_tracks(run: Run) -> dict[str, int]:
+    """The tracks that are a rank's, each with its rank."""
+    return ranks(run)
 
 
 @once

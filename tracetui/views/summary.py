@@ -28,7 +28,7 @@ def summary(runs: Sequence[Run], look: Look) -> Answer:
 
 def _unknown(run: Run) -> pl.DataFrame:
     """Views that the source cannot feed, each with what is missing."""
-    asked = [v for v in views() if v.runs == 1 and not _of_one_source(v)]
+    asked = [v for v in views() if v.runs == 1 and not _of_some_sources(v)]
     lacking = {v.name: gone for v in asked if (gone := missing(v, [run]))}
     rows = [
         {"part": "unknown", "name": name, "text": f"needs {' and '.join(gone)}"}
@@ -37,9 +37,10 @@ def _unknown(run: Run) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=SCHEMA)
 
 
-def _of_one_source(view: View) -> bool:
-    """What a source prints of itself is no question to all the others."""
-    return bool(view.needs) and all(need.startswith("table:") for need in view.needs)
+def _of_some_sources(view: View) -> bool:
+    """What a source prints of itself, or has because it is several, is no question to all the others."""
+    tables = bool(view.needs) and all(need.startswith("table:") for need in view.needs)
+    return tables or any(need.startswith("several:") for need in view.needs)
 
 
 def draw(answer: Answer, look: Look, size: Size) -> list[Line]:

@@ -1,0 +1,147 @@
+"""Ranks by hand: work and waiting of two ranks, whose difference can be worked out on paper."""
+
+from typing import Any
+
+import pytest
+
+from capture.run import Run
+from tests.tracetui.runs import made
+from tracetui.analysis import ranks
+from tracetui.look import Look
+from tracetui.views import ask, view
+
+US = 1_000
+
+
+def together(work: list[dict[int, int]], *, timed: bool = True, phase: str = "decode") -> Run:
+    """A step for each entry: the µs that each rank works; all end it with the slowest, 5 µs later.
+
+    The work is a norm of 4 µs and a product; what is left of the step is an all-reduce.
+    """
+    rows: list[dict[str, Any]] = []
+    clock = 0
+    for step, of_rank in enumerate(work):
+        end = clock + (max(of_rank.values()) + 5) * US
+        for rank, us in of_rank.items():
+            at = clock
+            for name, length in (("rmsnorm", 4 * US), ("ffn_down", (us - 4) * US), ("all_reduce", 0)):
+                length = length or end - at
+                rows.append(
+                    {"kind": "kernel", "name": name, "t": at if timed else None, "dur": length, "step": step,
+                     "phase": phase, "lens": "wall", "track": f"rank {rank}"}
+                )  # fmt: skip
+                at += length
+            rows.append(
+                {"kind": "step", "name": phase, "t": clock, "dur": end - clock, "step": step, "phase": phase,
+                 "tokens": 1, "track": f"rank {rank}"}
+            )  # fmt: skip
+        clock = end
+    return made(rows)
+
+
+WORK = [{0: 100, 1: 110}, {0: 100, 1: 130}, {0: 120, 1: 110}]
+
+
+def test_the_skew_of_each_step() -> None:
+    skews = ranks.step_skews(ranks.compared(together(WORK), Look()))
+    assert skews.rows() == [
+        (0, 0, 1, 100 * US, 110 * US, 10 * US, 10 / 110, 115 * US),
+        (1, 0, 1, 100 * US, 130 * US, 30 * US, 30 / 130, 135 * US),
+        (2, 1, 0, 110 * US, 120 * US, 10 * US, 10 / 120, 125 * US),
+    ]
+
+
+def test_means_and_shares_of_each_rank() -> None:
+    """Walls of 115, 135, 125 µs; rank 0 works 320 of 375 µs and waits 55, rank 1 works 350 and waits 25."""
+    table = ranks.rank_table(ranks.compared(together(WORK), Look()), Look())
+    told = table.select("rank", "steps", "wall_ns", "work_ns", "comm_ns", "comm_share", "slowest").rows()
+    assert told == [
+        (0, 3, 125 * US, 106_667, 18_333, 55 / 375, 1),
+        (1, 3, 125 * US, 116_667, 8_333, 25 / 375, 2),
+    ]
+    assert table["behind_ns"].to_list() == [-10 * US, 10 * US]  # of −10, −30, 10 the middle one
+    assert table["exposed_share"].to_list() == pytest.approx([55 / 375, 25 / 375])
+    assert table["verdict"].to_list() == ["~", "~"]  # three steps are no evidence
+    assert table["trend"].to_list() == [[100e3, 100e3, 120e3], [110e3, 130e3, 110e3]]
+
+
+def test_a_straggler_is_named_with_its_evidence() -> None:
+    """Of four ranks number 2 works 30 µs more, all of it in ffn_down, with a jitter of its own."""
+    jitter = [3, 0, 5, 1, 4, 2, 6, 0, 2, 5]
+    work = [
+        {rank: 100 + (30 if rank == 2 else 0) + jitter[(3 * step + rank) % 10] for rank in range(4)}
+        for step in range(40)
+    ]
+    answer = ask(view("ranks"), [together(work)], Look())
+    assert answer.rows["verdict"].to_list()[2] == "slower"
+    assert "slower" not in answer.rows.filter(answer.rows["rank"] != 2)["verdict"].to_list()
+    (told,) = [n for n in answer.notes if n.startswith("straggler")]
+    assert "rank 2" in told and "slowest in 40 of 40 steps" in told and "most of it in mlp.down, +" in told
+    low, high = (
+        answer.rows.row(2, named=True)["behind_low_ns"],
+        answer.rows.row(2, named=True)["behind_high_ns"],
+    )
+    assert 25 * US < low <= answer.rows["behind_ns"][2] <= high < 35 * US
+
+
+def test_equal_ranks_have_no_straggler() -> None:
+    jitter = [3, 0, 5, 1, 4, 2, 6, 0, 2, 5, 1]
+    work = [{rank: 100 + jitter[(3 * s + 7 * rank) % 11] for rank in range(2)} for s in range(44)]
+    answer = ask(view("ranks"), [together(work)], Look())
+    assert not [n for n in answer.notes if n.startswith("straggler")]
+    assert "slower" not in answer.rows["verdict"].to_list()
+
+
+def test_what_overlaps_counts_once() -> None:
+    """A rank on two streams: work from 0 to 60 and 40 to 100, a collective from 80 to 130."""
+    spans = [("gemv", 0, 60, "a"), ("gemv", 40, 60, "a"), ("all_reduce", 80, 50, "b")]
+    rows = [
+        {
+            "kind": "kernel",
+            "name": name,
+            "t": t,
+            "dur": dur,
+            "step": 0,
+            "lens": "gpu",
+            "track": f"rank {r} / {s}",
+        }
+        for r in range(2)
+        for name, t, dur, s in spans
+    ]
+    table = ranks.rank_table(ranks.compared(made(rows), Look()), Look())
+    assert table.select("work_ns", "comm_ns", "comm_share", "exposed_share").row(0) == (
+        100, 50, 50 / 130, 30 / 130,
+    )  # fmt: skip
+
+
+def test_without_moments_times_are_sums_and_it_is_said() -> None:
+    answer = ask(view("ranks"), [together(WORK, timed=False)], Look())
+    assert answer.rows["work_ns"].to_list() == [106_667, 116_667]
+    assert any("times are sums" in note for note in answer.notes)
+
+
+def test_a_step_that_a_rank_lacks_is_left_out() -> None:
+    found = ranks.compared(together([*WORK, {0: 500}]), Look())
+    assert found.steps == 3 and found.numbers == [0, 1]
+
+
+def test_the_decode_is_looked_at_unless_another_phase_is_asked_for() -> None:
+    prefill = together([{0: 900, 1: 1000}], phase="prefill").events.with_columns(step=100)
+    both = made([*together(WORK).events.to_dicts(), *prefill.to_dicts()])
+    assert ranks.compared(both, Look()).steps == 3
+    assert ranks.step_skews(ranks.compared(both, Look(phase="prefill")))["skew_ns"].to_list() == [100 * US]
+
+
+def test_grouped_by_step_the_view_tells_the_skews() -> None:
+    answer = ask(view("ranks"), [together(WORK)], Look(group="step"))
+    assert answer.key == ("step",) and answer.rows["skew_ns"].to_list() == [10 * US, 30 * US, 10 * US]
+    assert (
+        "skew of the work in a step, slowest less fastest: 10.00 µs at the median, 9.1% of the slowest"
+        in (answer.notes)
+    )
+
+
+def test_one_rank_alone_is_told() -> None:
+    alone = made([{"name": "gemv", "dur": 1, "step": 0, "track": "rank 0"}])
+    answer = ask(view("ranks"), [alone], Look())
+    assert answer.missing == ("several ranks",) and "the ranks view needs it" in answer.notes[0]

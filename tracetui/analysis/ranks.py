@@ -1,0 +1,179 @@
+"""Ranks beside each other: what each works and waits in a step, how far apart they are, and who is behind.
+
+Ranks that decode together end each step together: who has less to do waits in a collective for who has more.
+So the skew of a step is that of the work outside of collectives, and a straggler is the rank that the others
+wait for.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from capture.run import Run
+from tracetui.analysis import select, steps
+from tracetui.analysis.evidence import Floats, paired, verdicts
+from tracetui.look import Look
+
+_CELL: Final = ("step", "rank")
+_TREND: Final = 48  # cells at most
+
+
+@dataclass(frozen=True, eq=False)
+class Ranks:
+    """Every rank in every step that all of them have."""
+
+    cells: pl.DataFrame  # step, rank, wall_ns, work_ns, comm_ns, busy_ns
+    ops: pl.DataFrame  # rank, op, total_ns: of the work
+    overlaps: bool  # whether moments are known, so that what overlaps counts once
+
+    @property
+    def numbers(self) -> list[int]:
+        return [int(n) for n in self.cells["rank"].unique().sort()]
+
+    @property
+    def steps(self) -> int:
+        return self.cells["step"].n_unique()
+
+    def work(self) -> Floats:
+        """Ranks × steps, in ns."""
+        ordered = self.cells.sort("rank", "step")["work_ns"]
+        return ordered.to_numpy().astype(float).reshape(len(self.numbers), -1)
+
+
+def compared(run: Run, look: Look) -> Ranks:
+    """The ranks of a run in the steps looked at; a step that a rank lacks is left out."""
+    rows = _rows(run, look)
+    timed = run.has("t") and rows["t"].null_count() == 0
+    comm = pl.col("category").eq_missing("comm") if run.has("category") else pl.lit(False)
+    work = rows.filter(~comm)
+    cells = _spent(rows, timed).rename({"ns": "busy_ns"})
+    for name, part in (("work_ns", work), ("comm_ns", rows.filter(comm))):
+        cells = cells.join(_spent(part, timed).rename({"ns": name}), on=_CELL, how="left")
+    several = pl.len().over("step") == pl.col("rank").n_unique()
+    cells = cells.with_columns(pl.col("work_ns", "comm_ns").fill_null(0)).filter(several)
+    cells = cells.join(_walls(run), on=_CELL, how="left").sort(*_CELL)
+    ops = work.join(cells.select(_CELL), on=_CELL).group_by("rank", op=_role(run))
+    return Ranks(cells, ops.agg(total_ns=pl.col("dur").sum()), timed)
+
+
+def phase_of(run: Run, look: Look) -> str | None:
+    """The phase looked at: where none is chosen the decode, that a prefill would outweigh."""
+    return look.phase or ("decode" if "decode" in select.phases(run) else None)
+
+
+def _rows(run: Run, look: Look) -> pl.DataFrame:
+    """What ranks do in steps, with the rank of each row; waits for the device are neither work nor comm."""
+    kept = [c for c in ("name", "op", "category", "t", "dur", "step", "track") if run.has(c)]
+    rows = select.timed(run, look).filter(pl.col("step").is_not_null()).select(kept)
+    if run.has("category"):
+        rows = rows.filter(pl.col("category").ne_missing("wait"))
+    phase = phase_of(run, look)
+    if phase is not None:
+        asked = steps.marks(run).filter(pl.col("phase") == phase).select("step")
+        rows = rows.join(asked.lazy(), on="step", how="semi")
+    return _ranked(rows, run).collect()
+
+
+def _ranked(rows: pl.LazyFrame, run: Run) -> pl.LazyFrame:
+    """The rows on a track of a rank, with its number."""
+    tracks = select.rank_tracks(run)
+    names = pl.Series("track", list(tracks), dtype=pl.String).cast(pl.Categorical())
+    whose = pl.LazyFrame({"track": names, "rank": pl.Series(list(tracks.values()), dtype=pl.Int64)})
+    return rows.join(whose, on="track")
+
+
+def _spent(rows: pl.DataFrame, timed: bool) -> pl.DataFrame:
+    """step, rank → the time of the rows in ns; where their moments are known, what overlaps counts once."""
+    if not timed:
+        return rows.group_by(_CELL).agg(ns=pl.col("dur").sum())
+    end = pl.col("t") + pl.col("dur")
+    before = end.cum_max().shift(1).over(_CELL)
+    new = (end - pl.max_horizontal("t", before)).clip(lower_bound=0)
+    return rows.sort(*_CELL, "t").with_columns(ns=new).group_by(_CELL).agg(pl.col("ns").sum())
+
+
+def _walls(run: Run) -> pl.DataFrame:
+    """step, rank → the wall time that the rank's own step row tells."""
+    rows = run.events.lazy().filter(
+        (pl.col("kind") == "step") & pl.col("dur").is_not_null() & pl.col("step").is_not_null()
+    )
+    return _ranked(rows, run).group_by(_CELL).agg(wall_ns=pl.col("dur").max()).collect()
+
+
+def _role(run: Run) -> pl.Expr:
+    return pl.coalesce(pl.col(c).cast(pl.String) for c in ("op", "name") if run.has(c))
+
+
+def rank_table(found: Ranks, look: Look) -> pl.DataFrame:
+    """One row a rank: its means of a step, and how far its work is behind that of the others."""
+    work = found.work()
+    order = np.sort(work, axis=0)
+    longest = (work == order[-1]) & (order[-1] > order[-2])
+    per_step = found.cells.group_by("rank").agg(
+        steps=pl.len(),
+        wall_ns=_mean("wall_ns"), work_ns=_mean("work_ns"), comm_ns=_mean("comm_ns"),
+        comm_share=pl.col("comm_ns").sum() / pl.col("busy_ns").sum(),
+        exposed_share=(pl.col("busy_ns") - pl.col("work_ns")).sum() / pl.col("busy_ns").sum(),
+    ).sort("rank")  # fmt: skip
+    return per_step.hstack([pl.Series("slowest", longest.sum(axis=1))]).hstack(_behind(work, look)).hstack(
+        [pl.Series("trend", _trends(work))]
+    )  # fmt: skip
+
+
+def _mean(column: str) -> pl.Expr:
+    return pl.col(column).mean().round().cast(pl.Int64)
+
+
+def _behind(work: Floats, look: Look) -> pl.DataFrame:
+    """Each rank's work against the median of the others in the same steps, with evidence."""
+    others = np.stack([np.median(np.delete(work, i, axis=0), axis=0) for i in range(len(work))])
+    seen = paired(others, work)
+    floor = look.terms.floor * seen.median_a
+    figures = {"behind_ns": seen.delta, "behind_low_ns": seen.low, "behind_high_ns": seen.high}
+    columns = [pl.Series(k, v).fill_nan(None).round().cast(pl.Int64) for k, v in figures.items()]
+    share = np.divide(
+        seen.delta, seen.median_a, out=np.full_like(seen.delta, np.nan), where=seen.median_a > 0
+    )
+    return pl.DataFrame(
+        [
+            *columns,
+            pl.Series("behind_share", share).fill_nan(None),
+            pl.Series("p", seen.p_adjusted).fill_nan(None),
+            pl.Series("verdict", verdicts(seen, floor)),
+        ]
+    )
+
+
+def _trends(work: Floats) -> list[list[float]]:
+    """The work over the steps, in a few cells."""
+    cells = np.array_split(work, min(_TREND, work.shape[1]), axis=1)
+    means = np.stack([cell.mean(axis=1) for cell in cells], axis=1)
+    return [[float(x) for x in rank] for rank in means]
+
+
+def step_skews(found: Ranks) -> pl.DataFrame:
+    """One row a step: which ranks worked least and most, and how far they are apart."""
+    by_work = pl.col("rank").sort_by("work_ns", "rank")
+    return (
+        found.cells.group_by("step")
+        .agg(
+            fastest=by_work.first(), slowest=pl.col("rank").sort_by(-pl.col("work_ns"), "rank").first(),
+            fastest_ns=pl.col("work_ns").min(), slowest_ns=pl.col("work_ns").max(),
+            wall_ns=pl.col("wall_ns").max(),
+        )
+        .with_columns(skew_ns=pl.col("slowest_ns") - pl.col("fastest_ns"))
+        .with_columns(skew_share=(pl.col("skew_ns") / pl.col("slowest_ns")).fill_nan(None))
+        .sort("step")
+        .select("step", "fastest", "slowest", "fastest_ns", "slowest_ns", "skew_ns", "skew_share", "wall_ns")
+    )  # fmt: skip
+
+
+def excess(found: Ranks, rank: int) -> tuple[str, int] | None:
+    """The role in which a rank takes the most time a step beyond the median of the others."""
+    own = pl.col("total_ns").filter(pl.col("rank") == rank).sum()
+    others = pl.col("total_ns").filter(pl.col("rank") != rank).median().fill_null(0)
+    by_op = found.ops.group_by("op").agg(over=((own - others) / found.steps).round().cast(pl.Int64))
+    most = by_op.drop_nulls("op").sort("over", "op", descending=[True, False]).head(1).rows()
+    return (str(most[0][0]), int(most[0][1])) if most and most[0][1] > 0 else None

@@ -1,0 +1,100 @@
+"""Ranks: what each works and waits in a step, the skew between them, and the stragglers with the evidence."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from capture.run import Run
+from tracetui import units
+from tracetui.analysis import select
+from tracetui.look import Look
+from tracetui.views import Answer, View
+
+if TYPE_CHECKING:
+    from tracetui.analysis.ranks import Ranks
+
+
+def answer(runs: Sequence[Run], look: Look) -> Answer:
+    """One row a rank, or grouped by step one row a step."""
+    from tracetui.analysis.ranks import (  # numpy loads with the first question
+        compared,
+        phase_of,
+        rank_table,
+        step_skews,
+    )
+
+    run = runs[0]
+    found = compared(run, look)
+    if len(found.numbers) < 2:
+        return Answer(pl.DataFrame(), (select.NOTHING, *select.notes(run, look)))
+    table, skews = rank_table(found, look), step_skews(found)
+    phase = phase_of(run, look)
+    notes = [
+        f"{len(found.numbers)} ranks in {found.steps} {f'{phase} ' if phase else ''}steps",
+        _skew(skews), *_stragglers(found, table), *_scope(found, table), *select.notes(run, look),
+    ]  # fmt: skip
+    if look.group == "step":
+        return Answer(skews, tuple(notes), ("step",))
+    return Answer(table, tuple(notes), ("rank",))
+
+
+def _skew(skews: pl.DataFrame) -> str:
+    middle, share = skews["skew_ns"].median(), skews["skew_share"].median()
+    told = f"skew of the work in a step, slowest less fastest: {units.duration(_float(middle))} at the median"
+    return told if share is None else f"{told}, {units.share(_float(share))} of the slowest"
+
+
+def _float(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def _stragglers(found: "Ranks", table: pl.DataFrame) -> list[str]:
+    """Every rank whose work is longer than the others', with what carries it."""
+    late = table.filter(pl.col("verdict") == "slower").sort("behind_ns", descending=True)
+    if late.is_empty():
+        undecided = (table["verdict"] == "~").all()
+        return [
+            "too few steps to tell a straggler"
+            if undecided
+            else "no straggler: no rank is behind with evidence"
+        ]
+    return [_straggler(found, row) for row in late.iter_rows(named=True)]
+
+
+def _straggler(found: "Ranks", row: dict[str, float]) -> str:
+    from tracetui.analysis.ranks import excess
+
+    low, high = (units.duration(row[c]) for c in ("behind_low_ns", "behind_high_ns"))
+    most = excess(found, int(row["rank"]))
+    where = f"; most of it in {most[0]}, {units.difference(most[1])} a step" if most else ""
+    return (
+        f"straggler: rank {row['rank']}, whose work takes {units.duration(row['behind_ns'])} "
+        f"({units.share(row['behind_share'])}) longer than that of the others, "
+        f"95 % interval {low} to {high}, slowest in {row['slowest']} of {row['steps']} steps{where}"
+    )
+
+
+def _scope(found: "Ranks", table: pl.DataFrame) -> list[str]:
+    said = []
+    if table["comm_ns"].sum() == 0:
+        said.append("no collective is among the rows: all of their time counts as work")
+    elif found.overlaps:
+        said.append("comm holds the wait for other ranks; exposed is what of it no work of the rank hides")
+    if not found.overlaps:
+        said.append("this source does not tell moments: times are sums, also of what overlaps")
+    return said
+
+
+VIEW = View(
+    "ranks",
+    "Ranks",
+    answer,
+    needs=frozenset({"dur", "step", "several:ranks"}),
+    group="track",
+    columns=(
+        "rank", "step", "work_ns", "comm_ns", "behind_ns", "verdict", "slowest", "fastest", "skew_ns",
+        "skew_share", "comm_share", "wall_ns", "trend", "behind_share", "exposed_share", "slowest_ns",
+        "fastest_ns", "steps", "behind_low_ns", "behind_high_ns", "p",
+    ),
+)  # fmt: skip
