@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
@@ -28,7 +28,7 @@ from capture.lines import (
     decode,
 )
 from capture.plan import Plan, columns_frame, flat_frame, planned_rows, rows_frame, track_of
-from capture.run import DTYPES, Run, build, clean_meta, tidy
+from capture.run import DTYPES, Run, checked, clean_meta, tidy
 
 BATCH: Final = 1 << 18  # events that wait as lines before they become a frame
 _SAME_CLOCK_NS: Final = 1_000_000
@@ -249,8 +249,7 @@ class Assembler:
         if part.past.facts:
             meta |= {"folded": part.past.facts}
             log.note("folded", part.past.said)
-        run = build(part.name, clean_meta(meta), _EMPTY, log, tables)
-        return replace(run, events=part.frame())
+        return checked(part.name, meta, part.frame(), log, tables)
 
 
 def _introduce(part: _Part, line: RunLine) -> None:

@@ -11,6 +11,7 @@ _LAYER: Final = re.compile(
     r"(?:\bL|\blayers?[._/ \[]?|\bblocks?[._/ ]|\bblk\.|\bh\.|\btransformer[._]h[._])(\d{1,4})(?!\d)"
 )
 
+_TIMED: Final = ("kernel", "span")
 _TELLING: Final = 1 << 12  # characters of a name that are looked at
 
 # name pattern → (op, category); the first that fits decides. An empty op leaves the role open.
@@ -87,7 +88,9 @@ def phase_of(text: str) -> str | None:
 
 def enrich(events: pl.DataFrame) -> pl.DataFrame:
     """The frame with its open columns filled; what the source stated stands."""
-    events = _fill(events, _roles(events, ("kernel", "span")))
+    if not events["kind"].is_in(list(_TIMED)).any():
+        return events
+    events = _fill(events, _roles(events, _TIMED))
     if "path" in events.columns:
         events = _fill(events, _scopes(events))
     return events
@@ -133,7 +136,7 @@ def _fill(events: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
     columns = [c for c in columns if known[c].null_count() < known.height]
     if not columns or known.is_empty():
         return events
-    timed = events["kind"].is_in(["kernel", "span"])
+    timed = events["kind"].is_in(list(_TIMED))
     at = standing(known[key], events[key])
     guesses = {c: pl.when(timed).then(known[c].gather(at)) for c in columns}
     return events.with_columns(

@@ -52,12 +52,19 @@ def build(
     frame = _clean_names(frame)
     frame = _drop_impossible(frame, log)
     frame = frame if enriched else enrich(frame)
+    return checked(name, meta, tidy(frame).rechunk(), log, tables or {})
+
+
+def checked(
+    name: str, meta: Mapping[str, Any], events: pl.DataFrame, log: Log, tables: Mapping[str, pl.DataFrame]
+) -> Run:
+    """A run of events that have passed `build` already, part by part."""
     return Run(
         name=clean(name, 200) or "run",
         meta=clean_meta(meta),
-        events=tidy(frame).rechunk(),
+        events=events,
         log=log.freeze(),
-        tables={clean(k): _clean_table(t) for k, t in (tables or {}).items()},
+        tables={clean(k): _clean_table(t) for k, t in tables.items()},
     )
 
 
