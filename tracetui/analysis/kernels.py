@@ -1,12 +1,13 @@
 """Kernel statistics: one row a group, percentiles only where there are instances."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 import polars as pl
 
 from capture.run import Run
-from tracetui.analysis import select, steps
+from tracetui.analysis import roofline, select, steps
 from tracetui.look import Look
 
 LABELS: Final = ("name", "op", "layer", "phase", "category", "lens", "shape")
@@ -15,10 +16,11 @@ TREND_CELLS: Final = 48
 
 
 def kernel_table(run: Run, look: Look) -> pl.DataFrame:
-    """One row a group, largest total first, with its share and its trend over steps."""
+    """One row a group, largest total first, with its share, its trend over steps, and its rates."""
     group = look.group or "name"
     rows = select.with_group(run, select.in_steps(run, look), group)
-    table = _sums(run, rows, group).join(_quantiles(run, rows, group), on=group, nulls_equal=True)
+    sums = roofline.with_rates(_sums(run, rows, group, roofline.work(run)), run)
+    table = sums.join(_quantiles(run, rows, group), on=group, nulls_equal=True)
     if run.has("step") and group != "step":
         table = table.join(trends(run, rows, group), on=group, how="left", nulls_equal=True)
     return _per(_with_shares(table, group, _whole(run, look)), divisor(run, look))
@@ -87,8 +89,8 @@ def _cells(run: Run, numbers: pl.Series, width: int) -> pl.DataFrame:
     return chosen.select("step", weight=weight.cast(pl.Float64), cell=steps.cells(chosen["steps"], width))
 
 
-def _sums(run: Run, rows: pl.LazyFrame, group: str) -> pl.DataFrame:
-    """Labels, totals, extremes. The rows are first added up under all labels, in one fast pass."""
+def _sums(run: Run, rows: pl.LazyFrame, group: str, work: Sequence[pl.Expr] = ()) -> pl.DataFrame:
+    """Labels, totals, extremes, work. The rows are first added up under all labels, in one fast pass."""
     labels = [c for c in LABELS if run.has(c) and c != group]
     count = pl.col("count").fill_null(1).sum() if run.has("count") else pl.len()
     low, high = _extremes(run)
@@ -96,7 +98,7 @@ def _sums(run: Run, rows: pl.LazyFrame, group: str) -> pl.DataFrame:
     mean = pl.when(pl.col("count").sum() > 0).then(total / pl.col("count").sum()).round()
     return (
         rows.group_by(group, *labels)
-        .agg(count.cast(pl.Int64).alias("count"), pl.col("dur").sum().alias("total_ns"), low, high)
+        .agg(count.cast(pl.Int64).alias("count"), pl.col("dur").sum().alias("total_ns"), low, high, *work)
         .group_by(group)
         .agg(
             *(pl.when(pl.col(c).n_unique() == 1).then(pl.col(c).first()).alias(c) for c in labels),
@@ -105,6 +107,7 @@ def _sums(run: Run, rows: pl.LazyFrame, group: str) -> pl.DataFrame:
             mean.cast(pl.Int64).alias("mean_ns"),
             pl.when(pl.col("min_ns").null_count() == 0).then(pl.col("min_ns").min()),
             pl.when(pl.col("max_ns").null_count() == 0).then(pl.col("max_ns").max()),
+            *work,
         )
         .collect()
     )

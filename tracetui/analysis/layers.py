@@ -3,22 +3,24 @@
 import polars as pl
 
 from capture.run import Run
-from tracetui.analysis import laws, select, steps
+from tracetui.analysis import laws, roofline, select, steps
 from tracetui.look import Look
 
 _DEVIATION = 1.4826  # of a normal distribution, in median absolute deviations
 
 
 def layer_table(run: Run, look: Look, column: str) -> pl.DataFrame:
-    """One row a layer and op: its time, per token where tokens are known, and how far it is from the rest."""
+    """One row a layer and op: its time, per token where tokens are known, its rates where its work is, and
+    how far it is from the rest.
+    """
     rows = select.with_group(run, select.timed(run, look), column).filter(pl.col("layer").is_not_null())
     if column == "step":
         rows = rows.filter(pl.col("step").is_not_null())
     count = pl.col("count").fill_null(1).sum() if run.has("count") else pl.len()
     sums = rows.group_by("layer", column).agg(
-        count.cast(pl.Int64).alias("count"), pl.col("dur").sum().alias("total_ns")
+        count.cast(pl.Int64).alias("count"), pl.col("dur").sum().alias("total_ns"), *roofline.work(run)
     )
-    table = sums.collect()
+    table = roofline.with_rates(sums.collect(), run)
     tokens = _tokens(run, rows, column)
     if tokens is None:
         table = table.with_columns(per_token_ns=pl.lit(None, pl.Int64))
@@ -27,7 +29,8 @@ def layer_table(run: Run, look: Look, column: str) -> pl.DataFrame:
             per_token_ns=(pl.col("total_ns") / pl.col("tokens")).round().cast(pl.Int64)
         )
     table = table.with_columns(_oddness(column)).sort("layer", column, nulls_last=True)
-    return table.select("layer", column, "count", "total_ns", "per_token_ns", "deviation", "odd")
+    rates = [c for c in roofline.COLUMNS if c in table.columns]
+    return table.select("layer", column, "count", "total_ns", "per_token_ns", *rates, "deviation", "odd")
 
 
 def _tokens(run: Run, rows: pl.LazyFrame, column: str) -> pl.DataFrame | None:

@@ -3,7 +3,7 @@
 import polars as pl
 
 from capture.run import Run
-from tracetui.analysis import select
+from tracetui.analysis import roofline, select
 from tracetui.look import Look
 
 
@@ -13,10 +13,9 @@ def shape_table(run: Run, look: Look) -> pl.DataFrame:
     keys = ["shape", *(c for c in ("op", "category") if run.has(c))]
     count = pl.col("count").fill_null(1).sum() if run.has("count") else pl.len()
     total = pl.col("dur").sum()
-    work = [_whole(run, c) for c in ("flops", "bytes")]
-    table = (
-        rows.group_by(keys).agg(count.cast(pl.Int64).alias("count"), total.alias("total_ns"), *work).collect()
-    )
+    unknown = [pl.lit(None, pl.Float64).alias(c) for c in roofline.WORK if not run.has(c)]
+    sums = count.cast(pl.Int64).alias("count"), total.alias("total_ns"), *roofline.work(run)
+    table = rows.group_by(keys).agg(*sums).collect().with_columns(unknown)
     seconds = pl.col("total_ns") / 1e9
     known = pl.col("total_ns") > 0
     every = pl.col("total_ns").sum()
@@ -33,11 +32,3 @@ def shape_table(run: Run, look: Look) -> pl.DataFrame:
         .sort("total_ns", *keys, descending=[True, *(False for _ in keys)], nulls_last=True)
         .select(*keys, "count", "total_ns", "share", "mean_ns", "flops", "flop_per_s", "bytes", "byte_per_s")
     )
-
-
-def _whole(run: Run, column: str) -> pl.Expr:
-    """A sum that stands only where every row has its part."""
-    if not run.has(column):
-        return pl.lit(None, pl.Float64).alias(column)
-    known = pl.col(column).null_count() == 0
-    return pl.when(known).then(pl.col(column).sum()).alias(column)

@@ -6,26 +6,27 @@ from typing import Final
 import polars as pl
 
 from capture.run import Run
-from tracetui.analysis import select
+from tracetui.analysis import roofline, select
 from tracetui.analysis.kernels import kernel_table
 from tracetui.look import Look
 from tracetui.views import Answer, View
 
 _ORDER: Final = (
     "name", "op", "layer", "phase", "category", "lens", "count", "total_ns", "share", "cumulative_share",
-    "mean_ns", "p50_ns", "p95_ns", "p99_ns", "min_ns", "max_ns", "trend", "shape",
+    *roofline.COLUMNS, "mean_ns", "p50_ns", "p95_ns", "p99_ns", "min_ns", "max_ns", "trend", "shape",
 )  # fmt: skip
 
 
 def kernels(runs: Sequence[Run], look: Look) -> Answer:
     run, group = runs[0], look.group or "name"
     table = kernel_table(run, look)
-    unknown = [c for c in _ORDER if c not in table.columns]
+    order = [c for c in _ORDER if c in table.columns or c not in roofline.COLUMNS]
+    unknown = [c for c in order if c not in table.columns]
     table = table.with_columns(
         pl.lit(None, pl.Int64 if c == "layer" else pl.String).alias(c) for c in unknown
     )
-    order = [group, *(c for c in _ORDER if c != group)]
-    return Answer(table.select(order), tuple(_notes(run, look, group, table)), key=(group,))
+    rows = table.select(group, *(c for c in order if c != group))
+    return Answer(rows, tuple(_notes(run, look, group, table)), key=(group,))
 
 
 def _notes(run: Run, look: Look, group: str, table: pl.DataFrame) -> list[str]:
@@ -43,7 +44,7 @@ def _notes(run: Run, look: Look, group: str, table: pl.DataFrame) -> list[str]:
                      "are no launches to take percentiles of")  # fmt: skip
     elif select.aggregates(run):
         notes.append("rows are aggregates: percentiles stand only where the source printed them")
-    return notes
+    return [*notes, *roofline.notes(run, table)]
 
 
 def _per(run: Run, look: Look) -> str:
@@ -60,7 +61,8 @@ VIEW = View(
     kernels,
     needs=frozenset({"dur"}),
     columns=(
-        "name", "total_ns", "share", "count", "mean_ns", "trend", "p95_ns", "op", "layer", "phase", "p50_ns",
-        "max_ns", "min_ns", "cumulative_share", "p99_ns", "category", "shape", "lens",
+        "name", "total_ns", "share", "roof_share", "bound", "count", "mean_ns", "gb_per_s", "trend", "p95_ns",
+        "op", "layer", "phase", "gflop_per_s", "p50_ns", "max_ns", "min_ns", "cumulative_share", "p99_ns",
+        "category", "shape", "lens",
     ),
 )  # fmt: skip

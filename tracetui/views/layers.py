@@ -7,13 +7,14 @@ import polars as pl
 
 from capture.run import Run
 from tracetui import units
-from tracetui.analysis import select
+from tracetui.analysis import roofline, select
 from tracetui.analysis.layers import layer_table
 from tracetui.look import Look
 from tracetui.views import Answer, Focus, View, ink
 from tracetui.views.ink import Line, Size
 
 NAMED: Final = 8  # odd layers that a note names at most
+ROOM_FOR_SHARE: Final = 5  # cells that a share of the roof takes
 
 
 def layers(runs: Sequence[Run], look: Look) -> Answer:
@@ -21,7 +22,8 @@ def layers(runs: Sequence[Run], look: Look) -> Answer:
     table = layer_table(run, look, column)
     if table.is_empty():
         return Answer(table, (select.NOTHING, *select.notes(run, look)), ("layer", column))
-    return Answer(table, (*select.notes(run, look), *_notes(table, column)), ("layer", column))
+    notes = (*select.notes(run, look), *_notes(table, column), *roofline.notes(run, table))
+    return Answer(table, notes, ("layer", column))
 
 
 def _column(run: Run, look: Look) -> str:
@@ -76,7 +78,7 @@ def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
         for down in downs[top : top + max(1, size.height - 3)]
     ]
     told = _told(cells.get((downs[row], acrosses[place])), answer.key[1])
-    return ink.clip([head, *body, ink.line(), told], size)
+    return ink.clip([head, *body, _roofs(answer, shown, wide), told], size)
 
 
 def _axes(answer: Answer) -> tuple[list[Any], list[Any]]:
@@ -124,13 +126,35 @@ def _headings(shown: Sequence[Any], wide: int, size: Size) -> str:
     return "".join(ink.fit(label, every * wide - 1, ascii=size.ascii) + " " for label in labels[::every])
 
 
+def _roofs(answer: Answer, shown: Sequence[Any], wide: int) -> Line:
+    """Below each op how near it comes to its roof in all layers, where that is known and has room."""
+    if "roof_share" not in answer.rows.columns or wide < ROOM_FOR_SHARE:
+        return ink.line()
+    at_best = (pl.col("roof_share") * pl.col("total_ns")).sum() / pl.col("total_ns").sum()
+    known = pl.col("roof_share").null_count() == 0
+    table = answer.rows.group_by(answer.key[1]).agg(pl.when(known).then(at_best).alias("share"))
+    shares = dict(table.iter_rows())
+    cells = (units.ABSENT if shares[a] is None else f"{100 * shares[a]:.0f}%" for a in shown)
+    return ink.line((" roof ", "dim"), *(ink.fit(cell, wide) for cell in cells))
+
+
 def _told(cell: dict[str, Any] | None, column: str) -> Line:
     if cell is None:
         return ink.line(("nothing ran here", "dim"))
     per = cell["per_token_ns"]
     value = f"{units.duration(per)} per token" if per is not None else units.duration(cell["total_ns"])
     odd = "  unlike the other layers" if cell["odd"] else ""
-    return ink.line((f"layer {cell['layer']}, {column} {cell[column]}: ", "dim"), value, (odd, "warn"))
+    rates = "".join(f"  {text}" for text in _rates(cell))
+    return ink.line((f"layer {cell['layer']}, {column} {cell[column]}: ", "dim"), value, rates, (odd, "warn"))
+
+
+def _rates(cell: dict[str, Any]) -> list[str]:
+    """33.6 GB/s, 97.1% of the roof (memory)."""
+    named = ((c, units.heading(c)) for c in roofline.RATES)
+    rates = [f"{units.cell(c, cell[c])} {unit}" for c, unit in named if cell.get(c) is not None]
+    if cell.get("roof_share") is None:
+        return rates
+    return [*rates, f"{units.share(cell['roof_share'])} of the roof ({cell['bound']})"]
 
 
 def enter(answer: Answer, look: Look) -> Focus:
