@@ -13,32 +13,39 @@ from pathlib import Path
 
 from capture.emit import Emitter
 from capture.errors import CaptureError, EngineError, UsageError
+from engines import ranks, training_options
 from engines.commands import Commands, StoppedError
 from engines.pulse import Pulse
 from engines.spec import preset
 
+MODEL = "gemma-3-1b"
 PROMPT = "Why does a decode step read every weight once?"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    args = parser().parse_args(argv)
+    args = completed(parser().parse_args(argv))
+    rank = ranks.of_environment(os.environ)
+    args.ranks = rank.size if rank else args.ranks
     if args.check:
         return checked(args)
     rest_soon()
     if args.die_with_parent:
         die_with_parent()
+    out = ranks.file_of(args.out, rank) if rank else args.out
     try:
-        emitter = Emitter(args.out)
+        emitter = Emitter(out, rank=rank.number if rank else None)
     except OSError as e:
-        return told(UsageError(f"{args.out} cannot be written", why=os.strerror(e.errno or 0).lower()))
-    with_id = secrets.token_hex(8)
+        return told(UsageError(f"{out} cannot be written", why=os.strerror(e.errno or 0).lower()))
+    with_id = args.run_id or (ranks.run_id(os.environ, rank) if rank else secrets.token_hex(8))
     about = {} if args.tell else {"model": args.model}
     emitter.run(args.tell or args.model, {**about, "argv": sys.argv, "pid": os.getpid()}, id=with_id)
+    if args.ranks > 1 and rank is None:
+        return launched(args, list(sys.argv[1:] if argv is None else argv), emitter, with_id)
     pulse = Pulse(emitter)
     pulse.status("looking for weights" if args.tell == "weights" else "importing torch")
     pulse.start()
     try:
-        return lived(args, emitter, with_id, pulse)
+        return lived(args, emitter, with_id, pulse, rank)
     finally:
         pulse.stop()
         emitter.end()
@@ -54,29 +61,59 @@ def rest_soon() -> None:
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 
-def lived(args: argparse.Namespace, emitter: Emitter, id: str, pulse: Pulse) -> int:
+def launched(args: argparse.Namespace, arguments: list[str], emitter: Emitter, id: str) -> int:
+    """Runs the engine as several ranks, and tells how they ended."""
+    emitter.mark(f"starting {args.ranks} ranks", "status")
+    emitter.flush()
+    try:
+        known(args)
+        ranks.launch(args.ranks, [*arguments, "--run-id", id], id)
+    except (CaptureError, StoppedError) as e:
+        return fell(e, emitter)
+    finally:
+        emitter.end()
+    return 0
+
+
+def lived(args: argparse.Namespace, emitter: Emitter, id: str, pulse: Pulse, rank: ranks.Rank | None) -> int:
     """Runs the engine and turns every way in which it may end into an exit code and a mark."""
     commands = Commands()
-    commands.listen()
+    commands.listen(lines=rank is None or rank.number == 0)
     try:
         if args.tell:
             tell(args, emitter, id, pulse)
         else:
-            known(args.model, args.weights)
-            from engines.start import run
-
-            run(args, emitter, id, pulse, commands)
-    except CaptureError as e:
-        emitter.mark(str(e), "error")
-        return told(e)
-    except StoppedError as e:
-        emitter.mark(f"stopped by {e}", "log")
-        return 128 + e.number
+            known(args)
+            start(args, emitter, id, pulse, commands, rank)
+    except (CaptureError, StoppedError) as e:
+        return fell(e, emitter)
     except Exception as e:  # the last word of a dying engine belongs into its recording
-        failed = EngineError(f"{type(e).__name__}: {str(e)[:1000]}")
-        emitter.mark(str(failed), "error")
-        return told(failed)
+        return fell(EngineError(f"{type(e).__name__}: {str(e)[:1000]}"), emitter)
     return 0
+
+
+def fell(error: CaptureError | StoppedError, emitter: Emitter) -> int:
+    """An end before the end, as a mark and an exit code."""
+    if isinstance(error, StoppedError):
+        emitter.mark(f"stopped by {error}", "log")
+        return 128 + error.number
+    emitter.mark(str(error), "error")
+    return told(error)
+
+
+def start(
+    args: argparse.Namespace, emitter: Emitter, id: str, pulse: Pulse, commands: Commands,
+    rank: ranks.Rank | None,
+) -> None:  # fmt: skip
+    """The engine of the mode; now torch is imported."""
+    if args.mode == "train":
+        from engines.training_start import run as train
+
+        train(args, emitter, id, pulse, commands)
+    else:
+        from engines.start import run
+
+        run(args, emitter, id, pulse, commands, rank)
 
 
 def tell(args: argparse.Namespace, emitter: Emitter, id: str, pulse: Pulse) -> None:
@@ -95,20 +132,38 @@ def tell(args: argparse.Namespace, emitter: Emitter, id: str, pulse: Pulse) -> N
 def checked(args: argparse.Namespace) -> int:
     """Whether these arguments would be taken, as far as that is known before torch is there."""
     try:
-        known(args.model, args.weights)
+        known(args)
     except CaptureError as e:
         return told(e)
     return 0
 
 
-def known(model: str, weights: str) -> None:
+def completed(args: argparse.Namespace) -> argparse.Namespace:
+    """What nobody chose and the mode decides."""
+    training = args.mode == "train"
+    args.model = args.model or (training_options.MODEL if training else MODEL)
+    args.batch = args.batch or (training_options.BATCH if training else 1)
+    return args
+
+
+def known(args: argparse.Namespace) -> None:
     """Refuses a model that does not exist before torch is imported for it."""
-    if weights in ("auto", "random") and not (weights == "auto" and Path(model).expanduser().is_dir()):
-        preset(model)
+    if args.mode == "train":
+        training_options.asked(args)
+        if args.ranks > 1:
+            raise UsageError("training runs on one rank", todo="leave out --ranks")
+        return
+    training_options.refuse_elsewhere(args)
+    folder = args.weights == "auto" and Path(args.model).expanduser().is_dir()
+    if args.weights in ("auto", "random") and not folder:
+        spec = preset(args.model)
+        if args.ranks > 1:
+            ranks.share(spec, args.ranks)
 
 
 def told(error: CaptureError) -> int:
-    print(f"engines: {error}", file=sys.stderr)
+    if not ranks.report(error):
+        print(f"engines: {error}", file=sys.stderr)
     return error.exit_code
 
 
@@ -125,7 +180,8 @@ def die_with_parent() -> None:
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="python -m engines", description="a decoder that records every step")
     add = top.add_argument
-    add("--model", default="gemma-3-1b", help="a known model or a folder")
+    add("--mode", default="decode", choices=("decode", "train"))
+    add("--model", help=f"a known model or a folder; {MODEL}, in training {training_options.MODEL}")
     add("--out", type=Path, required=True, help="the file that event lines are appended to")
     add("--weights", default="auto", metavar="auto|random|DIR", help="where the weights come from")
     add("--dtype", default="auto", choices=("auto", "fp32", "fp16", "bf16"))
@@ -138,15 +194,23 @@ def parser() -> argparse.ArgumentParser:
         default=0,
         help="tokens to decode; 0: until the end token or the context's end",
     )
-    add("--context", type=natural, default=0, help="start behind so many made-up positions")
+    add(
+        "--context",
+        type=natural,
+        default=0,
+        help="start behind so many made-up positions; in training: positions of a sequence",
+    )
     add("--capacity", type=natural, default=0, help="positions to make room for; 0: as needed")
-    add("--batch", type=positive, default=1, help="sequences at once")
+    add("--batch", type=positive, help=f"sequences at once: 1, in training {training_options.BATCH}")
     add("--tokens-per-report", type=positive, default=1, help="decode steps that are reported as one")
     add("--temperature", type=float, default=0.0)
     add("--top-k", type=natural, default=0)
     add("--top-p", type=float, default=1.0)
     add("--seed", type=natural, default=0, help="of the random weights and of sampling")
     add("--threads", type=natural, default=0, help="0: one a core")
+    add("--ranks", type=positive, default=1, help="processes that share the model, as torchrun starts them")
+    add("--run-id", help=argparse.SUPPRESS)
+    training_options.add_options(add, positive, natural)
     add("--capture", default="windows", choices=("spans", "windows", "continuous"))
     add("--tell", choices=("roofs", "weights"), help="of this machine, in place of decoding")
     add("--check", action="store_true", help="only say whether these arguments would be taken")

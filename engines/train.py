@@ -1,9 +1,9 @@
-"""A training step as ops that can be timed one by one: forward, backward, optimizer.
+"""A training step as ops that can be timed one by one: forward and optimizer; the backward pass is one call.
 
-Every op's input is cut from the graph that made it, so each op can be differentiated alone: the whole
-backward pass belongs to ops, and none is lost on another thread.
+The model is the course's own: all is written out, and only attention may be left to torch as one op.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -11,9 +11,8 @@ from typing import Final
 import torch
 from torch.nn import functional
 
-from capture.errors import EngineError
-from engines.plan import Row
-from engines.training import SOFTMAX, Size, backward_rows, forward_rows, optimizer_rows
+from engines.training import Size
+from engines.training_rows import SOFTMAX
 
 Op = Callable[[], None]
 Maths = Callable[..., torch.Tensor]
@@ -24,67 +23,49 @@ TINY: Final = 1e-8
 
 
 @dataclass(frozen=True)
-class Phase:
-    """A part of a step: its rows, and the calls that do them."""
-
-    name: str
-    rows: tuple[Row, ...]
-    ops: tuple[Op, ...]
-
-
-@dataclass(slots=True)
 class Node:
-    """One op of the forward pass: what it reads and writes by name, and what it made."""
+    """One op of the forward pass: what it reads and writes by name."""
 
     maths: Maths
     reads: tuple[str, ...]
     writes: str
-    made: torch.Tensor | None = None
 
 
 class Trainer:
-    """A model, its data and its optimizer; `phases` are the steps' rows as calls."""
+    """A model, its data and its optimizer; the ops of a phase stand in the order of its rows."""
 
     def __init__(
-        self, size: Size, device: torch.device, *, optimizer: str = "cs336", seed: int = 0, limit: int = 0
-    ) -> None:
-        refuse_beyond(size, limit)
+        self, size: Size, device: torch.device, *, optimizer: str = "cs336", seed: int = 0,
+        progress: Callable[[float], None] = lambda share: None,
+    ) -> None:  # fmt: skip
         self.size = size
         random = torch.Generator().manual_seed(seed)
-        self.parameters = {n: _parameter(s, random).to(device) for n, s in size.tensors().items()}
-        for parameter in self.parameters.values():
-            parameter.requires_grad_()
+        self.parameters: dict[str, torch.Tensor] = {}
+        tensors = size.tensors()
+        for name, shape in tensors.items():
+            self.parameters[name] = _parameter(shape, random).to(device).requires_grad_()
+            progress(len(self.parameters) / len(tensors))
         self.ids = torch.randint(size.vocab, (size.batch, size.context + 1), generator=random).to(device)
         self._rope = _rope_tables(size, device)
-        self._hidden = torch.ones(size.context, size.context, dtype=torch.bool, device=device).triu(1)
+        self._seen = torch.ones(size.context, size.context, dtype=torch.bool, device=device).tril()
         self.values: dict[str, torch.Tensor] = {}
-        self._nodes = tuple(self._graph())
+        self.forward = tuple(self._forward(*node) for node in _with_last_reads(list(self._graph())))
         update = Unfused(self.parameters) if optimizer == "cs336" else Whole(self.parameters, optimizer)
-        self.phases = (
-            Phase("forward", forward_rows(size), tuple(self._forward(n) for n in self._nodes)),
-            Phase("backward", backward_rows(size), tuple(self._backward(n) for n in reversed(self._nodes))),
-            Phase("optimizer", optimizer_rows(size, optimizer), (*update.ops(), self._zero_grad)),
-        )
+        self.optimizer = (*update.ops(), self._zero_grad)
 
     @property
     def loss(self) -> float:
         return self.values["loss"].item()
 
-    def _forward(self, node: Node) -> Op:
-        def op() -> None:
-            node.made = node.maths(*(self.values[name] for name in node.reads))
-            self.values[node.writes] = node.made.detach().requires_grad_()
+    def backward(self) -> None:
+        """All gradients, as autograd goes through the graph of the forward pass."""
+        self.values["loss"].backward()
 
-        return op
-
-    def _backward(self, node: Node) -> Op:
+    def _forward(self, node: Node, done_with: tuple[str, ...]) -> Op:
         def op() -> None:
-            assert node.made is not None, "forward comes first"
-            if node.writes == "loss":
-                node.made.backward()
-            else:
-                node.made.backward(self.values.pop(node.writes).grad)
-            node.made = None
+            self.values[node.writes] = node.maths(*(self.values[name] for name in node.reads))
+            for name in done_with:
+                del self.values[name]
 
         return op
 
@@ -93,9 +74,7 @@ class Trainer:
             parameter.grad = None
 
     def _graph(self) -> Iterator[Node]:
-        yield Node(
-            lambda: functional.embedding(self.ids[:, :-1], self.parameters["token_embeddings"]), (), "x0"
-        )
+        yield Node(lambda: self.parameters["token_embeddings"][self.ids[:, :-1]], (), "x0")
         for layer in range(self.size.layers):
             yield from self._layer(layer)
         last = f"x{2 * self.size.layers}"
@@ -105,63 +84,62 @@ class Trainer:
 
     def _layer(self, layer: int) -> Iterator[Node]:
         at, x, middle, after = f"layers.{layer}.", *(f"x{2 * layer + i}" for i in range(3))
-        yield self._norm(f"{at}ln1", x, f"{at}h")
+        yield self._norm(f"{at}ln1", x, "h")
         for name in "qkv":
-            yield self._linear(f"{at}attn.{name}_proj", f"{at}h", f"{at}{name}")
-        yield Node(self._turned, (f"{at}q", f"{at}k"), f"{at}qk")
-        yield from self._attention(at)
-        yield self._linear(f"{at}attn.output_proj", f"{at}seen", f"{at}out")
-        yield Node(torch.add, (x, f"{at}out"), middle)
-        yield self._norm(f"{at}ln2", middle, f"{at}g")
-        yield self._linear(f"{at}ffn.w1", f"{at}g", f"{at}gate")
-        yield self._linear(f"{at}ffn.w3", f"{at}g", f"{at}up")
-        yield Node(_swiglu, (f"{at}gate", f"{at}up"), f"{at}act")
-        yield self._linear(f"{at}ffn.w2", f"{at}act", f"{at}down")
-        yield Node(torch.add, (middle, f"{at}down"), after)
+            yield self._linear(f"{at}attn.{name}_proj", "h", name)
+        for name in "qk":
+            yield Node(self._turned, (name,), f"turned_{name}")
+        yield from self._attention()
+        yield self._linear(f"{at}attn.output_proj", "seen", "out")
+        yield Node(torch.add, (x, "out"), middle)
+        yield self._norm(f"{at}ln2", middle, "g")
+        yield self._linear(f"{at}ffn.w1", "g", "gate")
+        yield self._linear(f"{at}ffn.w3", "g", "up")
+        yield Node(_swiglu, ("gate", "up"), "act")
+        yield self._linear(f"{at}ffn.w2", "act", "down")
+        yield Node(torch.add, (middle, "down"), after)
 
-    def _attention(self, at: str) -> Iterator[Node]:
+    def _attention(self) -> Iterator[Node]:
         if not self.size.explicit:
-            yield Node(self._fused, (f"{at}qk", f"{at}v"), f"{at}seen")
+            yield Node(self._fused, ("turned_q", "turned_k", "v"), "seen")
             return
-        yield Node(self._scores, (f"{at}qk",), f"{at}scores")
-        yield Node(self._masked, (f"{at}scores",), f"{at}masked")
-        largest, powers, total, chances = (at + name for name in SOFTMAX)
-        yield Node(_largest, (f"{at}masked",), largest)
-        yield Node(_powers, (f"{at}masked", largest), powers)
+        yield Node(_scores, ("turned_q", "turned_k"), "scores")
+        yield Node(self._masked, ("scores",), "masked")
+        largest, powers, total, chances = SOFTMAX
+        yield Node(_largest, ("masked",), largest)
+        yield Node(_powers, ("masked", largest), powers)
         yield Node(_total, (powers,), total)
         yield Node(torch.div, (powers, total), chances)
-        yield Node(self._mixed, (chances, f"{at}v"), f"{at}seen")
+        yield Node(self._mixed, (chances, "v"), "seen")
 
     def _linear(self, name: str, reads: str, writes: str) -> Node:
         return Node(lambda x: functional.linear(x, self.parameters[name]), (reads,), writes)
 
     def _norm(self, name: str, reads: str, writes: str) -> Node:
-        eps = self.size.eps
-        return Node(
-            lambda x: functional.rms_norm(x, x.shape[-1:], self.parameters[name], eps), (reads,), writes
-        )
+        def maths(x: torch.Tensor) -> torch.Tensor:
+            scale = torch.rsqrt(x.square().mean(-1, keepdim=True) + self.size.eps)
+            return x * scale * self.parameters[name]
+
+        return Node(maths, (reads,), writes)
 
     def _heads(self, x: torch.Tensor) -> torch.Tensor:
         return x.unflatten(-1, (self.size.heads, -1)).transpose(1, 2)
 
-    def _turned(self, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    def _turned(self, x: torch.Tensor) -> torch.Tensor:
         """Neighbours turned against each other; the halves of the result are the first and the second."""
-        both = torch.stack((self._heads(q), self._heads(k)))
+        x = self._heads(x)
         cos, sin = self._rope
-        first, second = both[..., 0::2], both[..., 1::2]
+        first, second = x[..., 0::2], x[..., 1::2]
         return torch.cat((first * cos - second * sin, first * sin + second * cos), -1)
 
-    def _scores(self, qk: torch.Tensor) -> torch.Tensor:
-        return qk[0] @ qk[1].mT
-
     def _masked(self, scores: torch.Tensor) -> torch.Tensor:
-        return (scores * self.size.head_dim**-0.5).masked_fill(self._hidden, -torch.inf)
+        return torch.where(self._seen, scores / math.sqrt(self.size.head_dim), -torch.inf)
 
     def _mixed(self, chances: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         return (chances @ self._heads(v)).transpose(1, 2).flatten(2)
 
-    def _fused(self, qk: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        seen = functional.scaled_dot_product_attention(qk[0], qk[1], self._heads(v), is_causal=True)
+    def _fused(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        seen = functional.scaled_dot_product_attention(q, k, self._heads(v), is_causal=True)
         return seen.transpose(1, 2).flatten(2)
 
     def _loss(self, logits: torch.Tensor) -> torch.Tensor:
@@ -210,16 +188,21 @@ class Whole:
         self._optimizer.step()
 
 
-def refuse_beyond(size: Size, limit: int) -> None:
-    """A size that does not fit into so many bytes is refused with the sum; 0: no limit is known."""
-    needed, states = size.bytes_needed(), 16 * size.parameters
-    if limit and needed > limit:
-        raise EngineError(
-            f"training {size.name} does not fit",
-            why=f"weights, gradients and moments are {states / 1e9:.1f} GB, with what the forward pass keeps "
-            f"{needed / 1e9:.1f} GB; {limit / 1e9:.1f} GB are free",
-            todo="train a part of it with --layers, or a smaller size",
-        )
+def _with_last_reads(nodes: list[Node]) -> Iterator[tuple[Node, tuple[str, ...]]]:
+    """Each node, and the values that none after it reads: only the graph may hold on to them."""
+    for at, node in enumerate(nodes):
+        last = {n for n in node.reads if not _read_again(n, nodes[at + 1 :])}
+        yield node, tuple(sorted(last))
+
+
+def _read_again(name: str, later: list[Node]) -> bool:
+    """Whether a value is read before another takes its name."""
+    for node in later:
+        if name in node.reads:
+            return True
+        if node.writes == name:
+            return False
+    return False
 
 
 def _parameter(shape: tuple[int, ...], random: torch.Generator) -> torch.Tensor:
@@ -232,12 +215,16 @@ def _rope_tables(size: Size, device: torch.device) -> tuple[torch.Tensor, torch.
     return angle.cos().to(device), angle.sin().to(device)
 
 
+def _scores(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    return q @ k.mT
+
+
 def _swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     return functional.silu(gate) * up
 
 
 def _largest(scores: torch.Tensor) -> torch.Tensor:
-    return scores.amax(-1, keepdim=True)
+    return scores.max(-1, keepdim=True).values
 
 
 def _powers(scores: torch.Tensor, largest: torch.Tensor) -> torch.Tensor:

@@ -1,18 +1,22 @@
-"""Models to train as data: the CS336 family, and every op of a training step.
+"""Models to train as data: the CS336 family, and the memory that a step of each takes.
 
 They are llama-like: RMS norms, rotation, a gated feed-forward, an untied head; all in fp32.
 """
 
+import difflib
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from engines.plan import Row
+from capture.errors import EngineError, UsageError
 
+FAMILY: Final = "cs336-"
 FP32: Final = 4
 VOCAB: Final = 10_000
-SOFTMAX: Final = ("softmax_max", "softmax_exp", "softmax_sum", "softmax_div")
 OPTIMIZERS: Final = ("cs336", "foreach", "fused")
+ATTENTIONS: Final = ("explicit", "sdpa")
+CONTEXTS: Final = (128, 256, 512, 1024)
 
 
 @dataclass(frozen=True)
@@ -40,8 +44,13 @@ class Size:
         return self.batch * self.context
 
     @property
+    def pairs(self) -> int:
+        """Elements of one layer's score matrices."""
+        return self.batch * self.heads * self.context**2
+
+    @property
     def parameters(self) -> int:
-        return sum(_product(shape) for shape in self.tensors().values())
+        return sum(math.prod(shape) for shape in self.tensors().values())
 
     def tensors(self) -> dict[str, tuple[int, ...]]:
         """Name and shape of every parameter."""
@@ -57,114 +66,86 @@ class Size:
             shapes |= {f"layers.{i}.ln1": (d,), f"layers.{i}.ln2": (d,)}
         return {**shapes, "ln_final": (d,), "lm_head": (self.vocab, d)}
 
-    def bytes_needed(self) -> int:
-        """Parameters, gradients, both moments, and what the forward pass keeps for the backward pass."""
-        t, scores = self.tokens, self.batch * self.heads * self.context**2
-        layer = t * (12 * self.width + 4 * self.ffn) + (4 * scores if self.explicit else 0)
-        kept = self.layers * layer + 2 * t * (self.width + self.vocab)
-        return FP32 * (4 * self.parameters + kept)
+    def states(self) -> int:
+        """Bytes of parameters, gradients and both moments."""
+        return 4 * FP32 * self.parameters
+
+    def kept(self) -> int:
+        """Bytes that the forward pass keeps for the backward pass."""
+        layer = self.tokens * (10 * self.width + 4 * self.ffn) + (2 * self.pairs if self.explicit else 0)
+        return FP32 * (self.layers * layer + self.tokens * (3 * self.width + self.vocab))
+
+    def bytes_needed(self, optimizer: str = "cs336") -> int:
+        """What a step holds at its fullest: the logits or the scores stand there a few times over."""
+        passing = max(2 * self.tokens * self.vocab, 3 * self.pairs if self.explicit else 0)
+        copies = self.parameters if optimizer == "foreach" else self.vocab * self.width
+        return self.states() + max(self.kept() + FP32 * passing, FP32 * copies)
 
     def with_layers(self, layers: int) -> "Size":
         """A part of the model, named as one."""
+        if not 1 <= layers <= self.layers:
+            raise UsageError(f"--layers {layers}: {self.name} has {self.layers}", todo="ask for some of them")
+        if layers == self.layers:
+            return self
         return replace(self, name=f"{self.name} ({layers} of {self.layers} layers)", layers=layers)
 
 
 SIZES: Final = {
     size.name: size
     for size in (
-        Size("small", 768, 3072, 12, 12),
-        Size("medium", 1024, 4096, 24, 16),
-        Size("large", 1280, 5120, 36, 20),
-        Size("xl", 1600, 6400, 48, 25),
-        Size("2.7B", 2560, 10240, 32, 32),
+        Size("cs336-small", 768, 3072, 12, 12),
+        Size("cs336-medium", 1024, 4096, 24, 16),
+        Size("cs336-large", 1280, 5120, 36, 20),
+        Size("cs336-xl", 1600, 6400, 48, 25),
+        Size("cs336-2.7B", 2560, 10240, 32, 32),
     )
 }
 
 
-def forward_rows(size: Size) -> tuple[Row, ...]:
-    """The ops of a forward pass, in their order."""
-    ends = (
-        _norm(size, "ln_final", None),
-        _matmul(size, "lm_head", "lm_head", size.vocab, size.width, None),
-        _each("loss", "loss", "other", size.tokens * size.vocab, None, flops=5, passes=2),
-    )
-    embed = _each("embed", "embed", "copy", size.tokens * size.width, None, flops=0, passes=2)
-    return (embed, *(row for layer in range(size.layers) for row in _layer(size, layer)), *ends)
+def sized(model: str) -> Size:
+    """The size of that name, with or without the family before it."""
+    known = {key: size for name, size in SIZES.items() for key in _keys(name)}
+    if found := known.get(model.lower()):
+        return found
+    near = difflib.get_close_matches(model.lower(), known, n=1, cutoff=0.6)
+    todo = f"did you mean {known[near[0]].name}?" if near else f"choose one of: {', '.join(SIZES)}"
+    raise UsageError(f"no model to train is called {model}", todo=todo)
 
 
-def backward_rows(size: Size) -> tuple[Row, ...]:
-    """The same ops in reverse: a product is two products, everything else twice the traffic."""
-    return tuple(
-        replace(r, flops=(2 * r.flops[0], 0.0), bytes=(2 * r.bytes[0], 0.0))
-        for r in reversed(forward_rows(size))
-    )
+def _keys(name: str) -> tuple[str, str]:
+    return name.lower(), name.lower().removeprefix(FAMILY)
 
 
-def optimizer_rows(size: Size, optimizer: str) -> tuple[Row, ...]:
-    """AdamW: a row for every tensor where it goes one by one, else one for all."""
-    last = Row("zero_grad", "optimizer", "elementwise", shape=f"n={size.parameters}")
-    if optimizer != "cs336":
-        passes = 7 if optimizer == "fused" else 20
-        whole = _each(f"adamw_{optimizer}", "optimizer", "elementwise", size.parameters, None, 12, passes)
-        return whole, last
-    return (*(_update(name, shape) for name, shape in size.tensors().items()), last)
+def refuse_beyond(size: Size, limit: int, optimizer: str = "cs336") -> None:
+    """A size that does not fit into so many bytes is refused with the sum, and with what would fit."""
+    needed = size.bytes_needed(optimizer)
+    if needed > limit:
+        raise EngineError(
+            f"training {size.name} does not fit",
+            why=f"weights, gradients and moments are {_gb(size.states())}, with what the passes hold "
+            f"{_gb(needed)}; {_gb(limit)} are free",
+            todo=_smaller(size, limit, optimizer),
+        )
 
 
-def _layer(size: Size, layer: int) -> Iterator[Row]:
-    d, f, n = size.width, size.ffn, size.tokens
-    yield _norm(size, "ln1", layer)
-    for name in "qkv":
-        yield _matmul(size, f"{name}_proj", f"attn.{name}", d, d, layer)
-    yield _each("rope", "attn.rope", "elementwise", 2 * n * d, layer, flops=3, passes=2)
-    yield from _attention(size, layer)
-    yield _matmul(size, "output_proj", "attn.out", d, d, layer)
-    yield _each("attn_residual", "residual", "elementwise", n * d, layer, flops=1, passes=3)
-    yield _norm(size, "ln2", layer)
-    yield _matmul(size, "w1", "mlp.gate", f, d, layer)
-    yield _matmul(size, "w3", "mlp.up", f, d, layer)
-    yield _each("swiglu", "mlp.act", "elementwise", n * f, layer, flops=6, passes=3)
-    yield _matmul(size, "w2", "mlp.down", d, f, layer)
-    yield _each("ffn_residual", "residual", "elementwise", n * d, layer, flops=1, passes=3)
+def _smaller(size: Size, limit: int, optimizer: str) -> str:
+    """The largest of each kind of choice that would fit."""
+    fitting = []
+    for choices in _smaller_choices(size):
+        needs = ((words, smaller.bytes_needed(optimizer)) for words, smaller in choices)
+        fitting += [(words, needed) for words, needed in needs if needed <= limit][:1]
+    listed = ", ".join(f"{words} ({_gb(needed)})" for words, needed in fitting)
+    return f"these fit: {listed}" if fitting else "no size of the family fits"
 
 
-def _attention(size: Size, layer: int) -> Iterator[Row]:
-    pairs = size.batch * size.heads * size.context**2
-    flops = (2 * pairs * size.head_dim, 0.0)
-    moved = (FP32 * (pairs + 2.0 * size.tokens * size.width), 0.0)
-    shape = f"b={size.batch * size.heads} m={size.context} n={size.context} k={size.head_dim}"
-    if not size.explicit:
-        ends = (FP32 * 4.0 * size.tokens * size.width, 0.0)
-        yield Row("attention", "attn.core", "attention", layer, shape, (2 * flops[0], 0.0), ends)
-        return
-    yield Row("scores", "attn.core", "matmul", layer, shape, flops, moved)
-    yield _each("mask", "attn.core", "elementwise", pairs, layer, flops=2, passes=2)
-    for name in SOFTMAX:
-        passes = 2 if name in ("softmax_exp", "softmax_div") else 1
-        yield _each(name, "attn.core", "softmax", pairs, layer, flops=1, passes=passes)
-    yield Row("mix", "attn.core", "matmul", layer, shape, flops, moved)
+def _smaller_choices(size: Size) -> Iterator[list[tuple[str, Size]]]:
+    """A part of the same, fewer positions, one sequence, a smaller size; the largest first."""
+    yield [(f"--layers {n}", replace(size, layers=n)) for n in range(size.layers - 1, 0, -1)]
+    yield [(f"--context {c}", replace(size, context=c)) for c in reversed(CONTEXTS) if c < size.context]
+    yield [("--batch 1", replace(size, batch=1))]
+    load = {"batch": size.batch, "context": size.context, "explicit": size.explicit}
+    yield [(s.name, replace(s, **load)) for s in reversed(SIZES.values()) if s.parameters < size.parameters]
 
 
-def _matmul(size: Size, name: str, op: str, n: int, k: int, layer: int | None) -> Row:
-    m = size.tokens
-    moved = FP32 * (n * k + m * (n + k))
-    return Row(name, op, "matmul", layer, f"m={m} n={n} k={k}", (2 * m * n * k, 0), (moved, 0))
-
-
-def _norm(size: Size, name: str, layer: int | None) -> Row:
-    return _each(name, "norm", "norm", size.tokens * size.width, layer, flops=4, passes=2)
-
-
-def _each(name: str, op: str, category: str, count: int, layer: int | None, flops: int, passes: int) -> Row:
-    return Row(name, op, category, layer, f"n={count}", (flops * count, 0), (passes * count * FP32, 0))
-
-
-def _update(name: str, shape: tuple[int, ...]) -> Row:
-    layer = int(name.split(".")[1]) if name.startswith("layers.") else None
-    return _each("adamw", "optimizer", "elementwise", _product(shape), layer, flops=12, passes=20)
-
-
-def _product(shape: tuple[int, ...]) -> int:
-    total = 1
-    for n in shape:
-        total *= n
-    return total
+def _gb(n: int) -> str:
+    return f"{n / 1e9:.1f} GB"

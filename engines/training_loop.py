@@ -1,56 +1,190 @@
 """Training steps, written down phase by phase: a span for each phase, a row for each of its ops."""
 
-from typing import Final
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Final
+
+import torch
 
 from capture.emit import Emitter, now
-from engines.device import runner
+from capture.record.kernels import MARK, Profiler, Window
+from engines.commands import Commands
+from engines.plan import Row, host_row
+from engines.pulse import Pulse
 from engines.trace import Ledger, Ticks
-from engines.train import Trainer
+from engines.train import Op, Trainer
+from engines.training_rows import StepRows
+from engines.training_window import SEED, Owners, Work
 
-WARM_UP: Final = 5
+PHASES: Final = ("forward", "backward", "optimizer")
+MODES: Final = {"spans": False, "windows": True, "continuous": True}
+LAUNCHED: Final = (host_row("launch"), host_row("device_wait"))
+IDLE_S: Final = 0.02
 
 
 class Course:
-    """Ties a trainer and the runners of its phases to an emitter."""
+    """Takes a trainer through its steps and hands an emitter what they took.
 
-    def __init__(self, trainer: Trainer, emitter: Emitter, mode: str = "windows") -> None:
-        self._trainer, self._emitter, self._ledger = trainer, emitter, Ledger(emitter)
-        device = trainer.ids.device
-        self._runners = [runner(p.ops, p.rows, device, mode) for p in trainer.phases]
+    On the processor an op of the forward pass or of the optimizer is timed by the clock, and the backward
+    pass, one call, by the profiler. On an accelerator calls only queue work: each phase is launched and
+    waited for, and the profiler shows its kernels.
+    """
+
+    def __init__(
+        self, trainer: Trainer, rows: StepRows, emitter: Emitter, pulse: Pulse, commands: Commands
+    ) -> None:
+        self._trainer, self._rows, self._emitter = trainer, rows, emitter
+        self._pulse, self._commands = pulse, commands
+        self._device = trainer.ids.device
+        self._on_host = self._device.type == "cpu"
+        self._ops: dict[str, tuple[Op, ...]] = {
+            "forward": _noted(trainer.forward, (row.scope for row in rows.forward)),
+            "backward": _noted((trainer.backward,), (SEED,)),
+            "optimizer": _noted(trainer.optimizer, (row.scope for row in rows.optimizer)),
+        }
+        self._ledger, self._owners = Ledger(emitter), Owners(rows)
+        self._numbers: dict[Row, int] = {}
+        self._profiler = Profiler(gpu=self._device.type == "cuda")
+        self._watched = True
         self._step = 0
+        self._paused = self._quit = False
 
-    def warm_up(self, steps: int = WARM_UP) -> None:
-        """Steps that are not written down."""
-        for _ in range(steps):
-            for each in self._runners:
-                each.run(Ticks(now()))
+    def mode(self, name: str) -> str:
+        """spans: no window of the profiler; else one in every step, since each phase is to be told."""
+        if name not in MODES:
+            return f"there is no mode {name}; there are {', '.join(MODES)}"
+        self._watched = MODES[name]
+        return "every step is watched by the profiler" if self._watched else "the profiler rests"
+
+    def warm_up(self, steps: int) -> dict[str, int]:
+        """Steps that are not written down; how long each phase of the last took, without the profiler."""
+        took: dict[str, int] = {}
+        for number in range(1, steps + 1):
+            self._pulse.status(f"warming up, step {number} of {steps}")
+            ticks, _ = self._run(watched=self._watched and number == 1 < steps)
+            took = {phase: each.end - each.at[0] for phase, each in ticks.items()}
+        return took
 
     def run(self, steps: int) -> None:
-        for _ in range(steps):
-            self._one()
+        """So many steps; 0: until the other side has had enough."""
+        self._pulse.status("capturing")
+        while not self._quit and (not steps or self._step < steps):
+            self._step += 1
+            self._write(*self._run(watched=self._watched))
+            self._listen()
 
-    def _one(self) -> None:
-        self._step += 1
-        begin = now()
-        ticks = [self._phase(number) for number in range(len(self._runners))]
-        size, end = self._trainer.size, ticks[-1].end
-        for number, clock in enumerate(ticks):
-            self._write(number, clock)
+    def _run(self, *, watched: bool) -> tuple[dict[str, Ticks], Window | None]:
+        """A step, each phase of it on its own clock."""
+        try:
+            if watched:
+                self._profiler.start()
+            ticks = {phase: self._phase(phase) for phase in PHASES}
+            return ticks, self._profiler.stop() if watched else None
+        finally:
+            self._profiler.abandon()
+
+    def _phase(self, phase: str) -> Ticks:
+        self._commands.check()
+        if self._step:
+            self._pulse.doing = f"step {self._step}, {phase}"
+        ticks = Ticks(now())
+        if self._on_host:
+            ticks.run(self._ops[phase])
+            return ticks
+        for op in self._ops[phase]:
+            op()
+        ticks.mark()
+        torch.accelerator.synchronize()
+        ticks.mark()
+        return ticks
+
+    def _write(self, ticks: dict[str, Ticks], window: Window | None) -> None:
+        size = self._trainer.size
+        begin, end = ticks["forward"].at[0], ticks["optimizer"].end
+        for phase, each in ticks.items():
+            span = {"t": each.at[0], "dur": each.end - each.at[0], "lens": "wall"}
+            self._emitter.event("span", phase, step=self._step, phase=phase, **span)
+            self._write_clock(phase, each)
+        if window is not None:
+            self._write_window(window)
         self._emitter.event(
             "step", "train", t=begin, dur=end - begin, step=self._step,
             tokens=size.tokens, context=size.context, batch=size.batch,
         )  # fmt: skip
         self._emitter.counter("loss", self._trainer.loss)
+        self._pulse.touch()
 
-    def _phase(self, number: int) -> Ticks:
-        ticks = Ticks(now())
-        self._runners[number].run(ticks)
-        return ticks
+    def _write_clock(self, phase: str, ticks: Ticks) -> None:
+        """What the processor's own clock tells of a phase."""
+        if not self._on_host:
+            numbers = self._ledger.numbers(LAUNCHED)
+        elif phase == "backward":
+            return
+        else:
+            numbers = self._ledger.numbers(getattr(self._rows, phase))
+        ticks.write(self._emitter, numbers, step=self._step, phase=phase)
 
-    def _write(self, number: int, ticks: Ticks) -> None:
-        phase, each = self._trainer.phases[number], self._runners[number]
-        facts = {"step": self._step, "phase": phase.name}
-        begin = ticks.at[0]
-        self._emitter.event("span", phase.name, t=begin, dur=ticks.end - begin, lens="wall", **facts)
-        ticks.write(self._emitter, self._ledger.numbers(each.rows(phase.rows)), **facts)
-        each.write(self._emitter, self._ledger.numbers, **facts)
+    def _write_window(self, window: Window) -> None:
+        works = self._owners.backward(window) if self._on_host else self._owners.kernels(window)
+        parts: dict[str | None, list[Work]] = defaultdict(list)
+        for work in works:
+            parts[work.phase].append(work)
+        for phase, part in parts.items():
+            numbers = self._number([work.row for work in part])
+            starts, durations = [w.start for w in part], [w.duration for w in part]
+            self._emitter.columns(numbers, starts, durations, step=self._step, phase=phase)
+        for problem, count in window.problems.items():
+            self._emitter.mark(f"a window of the profiler is incomplete: {count} {problem}", "log")
+        self._emitter.cost_ns += self._profiler.overhead_ns
+
+    def _number(self, rows: Sequence[Row]) -> list[int]:
+        """The numbers of rows of which none comes in a fixed order."""
+        new = tuple(dict.fromkeys(row for row in rows if row not in self._numbers))
+        if new:
+            self._numbers |= zip(new, self._ledger.numbers(new), strict=True)
+        return [self._numbers[row] for row in rows]
+
+    def _listen(self) -> None:
+        """Does what was asked for, and waits while it was asked to."""
+        self._obey()
+        while self._paused and not self._quit:
+            if self._pulse.doing != "paused":
+                self._pulse.status("paused")
+            time.sleep(IDLE_S)
+            self._commands.check()
+            self._obey()
+
+    def _obey(self) -> None:
+        while self._commands.waiting:
+            command = self._commands.waiting.popleft()
+            match command["do"]:
+                case "quit":
+                    self._quit = True
+                case "pause":
+                    self._paused = not self._paused
+                case "resume":
+                    self._paused = False
+                case "mode":
+                    self._emitter.mark(self.mode(str(command.get("mode"))), "note")
+                case what:
+                    self._emitter.mark(f"training takes no {what}", "note")
+
+
+def _noted(ops: Iterable[Op], scopes: Iterable[str]) -> tuple[Op, ...]:
+    """Each op within an annotation that says to a profiler whose work it is."""
+    return tuple(_within(_note(scope), op) for op, scope in zip(ops, scopes, strict=True))
+
+
+def _within(note: AbstractContextManager[Any], op: Op) -> Op:
+    def noted() -> None:
+        with note:
+            op()
+
+    return noted
+
+
+def _note(scope: str) -> AbstractContextManager[Any]:
+    note: AbstractContextManager[Any] = torch._C._profiler._RecordFunctionFast(f"{MARK}{scope}")
+    return note

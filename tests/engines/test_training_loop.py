@@ -1,23 +1,72 @@
 """What a course writes, read back as any other recording."""
 
+import time
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import polars as pl
+import pytest
 import torch
 
 from capture.emit import Emitter
 from capture.loaders import load
-from engines.train import Trainer
+from capture.record.kernels import Row as Piece
+from capture.record.kernels import Window
+from engines.commands import Commands
+from engines.pulse import Pulse
+from engines.train import Maths, Node, Trainer
+from engines.training import Size
 from engines.training_loop import Course
+from engines.training_rows import step_rows
+from engines.training_window import Owners
 from tests.engines.test_train import TINY
 
+CPU = torch.device("cpu")
+MIDDLE = Size("middle", 64, 256, 3, 2, vocab=64, batch=2, context=64)
+PHASES = ("forward", "backward", "optimizer")
+NAP_S = 0.05
 
-def recorded(path: Path, steps: int) -> pl.DataFrame:
+
+class Sleepy(torch.autograd.Function):
+    """Takes its time on the way back."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        time.sleep(NAP_S)
+        return grad
+
+
+class Drowsy(Trainer):
+    """Its second layer's activation sleeps on the way back."""
+
+    def _layer(self, layer: int) -> Iterator[Node]:
+        for node in super()._layer(layer):
+            late = layer == 1 and node.writes == "act"
+            yield replace(node, maths=sleepy(node.maths)) if late else node
+
+
+def sleepy(maths: Maths) -> Maths:
+    return lambda gate, up: Sleepy.apply(maths(gate, up))
+
+
+def course(path: Path, trainer: Trainer, optimizer: str = "cs336") -> tuple[Course, Emitter]:
     emitter = Emitter(path)
     emitter.run("tiny", {"model": "tiny"})
-    course = Course(Trainer(TINY, torch.device("cpu")), emitter)
-    course.warm_up(1)
-    course.run(steps)
+    rows = step_rows(trainer.size, optimizer)
+    return Course(trainer, rows, emitter, Pulse(emitter), Commands()), emitter
+
+
+def recorded(path: Path, steps: int, trainer: Trainer | None = None, mode: str = "windows") -> pl.DataFrame:
+    tried, emitter = course(path, trainer or Trainer(TINY, CPU))
+    tried.mode(mode)
+    tried.warm_up(2)
+    tried.run(steps)
     emitter.end()
     (run,) = load(path, cache=False)
     return run.events
@@ -27,27 +76,58 @@ def test_steps_phases_and_rows(tmp_path: Path) -> None:
     events = recorded(tmp_path / "prof.jsonl", 3)
     steps = events.filter(kind="step")
     assert steps["step"].to_list() == [1, 2, 3]
-    assert steps["tokens"].to_list() == [14, 14, 14]
+    assert steps.select("tokens", "context", "batch").unique().rows() == [(14, 7, 2)]
     spans = events.filter(kind="span")
-    assert spans.select("step", "phase").rows() == [
-        (step, phase) for step in (1, 2, 3) for phase in ("forward", "backward", "optimizer")
-    ]
-    rows = events.filter(kind="kernel", step=2)
-    counts = dict(rows.group_by("phase").len().rows())
-    assert counts == {"forward": 1 + 2 * 20 + 3, "backward": 1 + 2 * 20 + 3, "optimizer": 21 + 1}
+    assert spans.select("step", "phase").rows() == [(step, phase) for step in (1, 2, 3) for phase in PHASES]
+    rows = step_rows(TINY, "cs336")
+    for step in (1, 2, 3):
+        own = events.filter(kind="kernel", step=step)
+        named = {phase: set(own.filter(phase=phase)["name"].cast(str)) for phase in PHASES}
+        assert named["forward"] == {row.name for row in rows.forward}
+        assert named["backward"] == {row.name for row in rows.backward} | {"grad_accum"}
+        assert own.filter(phase="backward").height == len(rows.backward) + 1
+        assert own.filter(phase="optimizer").height == len(rows.optimizer)
 
 
-def test_rows_of_a_phase_add_up_to_it(tmp_path: Path) -> None:
-    """All of the backward pass belongs to an op, and nearly all to a layer or an end of the model."""
+def test_forward_and_optimizer_rows_add_up_and_backward_rows_do_not_pass_their_phase(tmp_path: Path) -> None:
     events = recorded(tmp_path / "prof.jsonl", 2)
     for step in (1, 2):
-        for phase in ("forward", "backward", "optimizer"):
+        for phase in PHASES:
             own = events.filter(step=step, phase=phase)
             span = own.filter(kind="span")["dur"].item()
-            assert own.filter(kind="kernel")["dur"].sum() == span
-    backward = events.filter(kind="kernel", phase="backward")
-    assert backward.filter(pl.col("layer").is_not_null())["name"].n_unique() == 20
-    assert backward["op"].null_count() == 0
+            total = own.filter(kind="kernel")["dur"].sum()
+            assert total <= span if phase == "backward" else total == span
+        wall = events.filter(kind="step", step=step)["dur"].item()
+        assert events.filter(kind="span", step=step)["dur"].sum() <= wall
+
+
+def test_nearly_all_backward_time_belongs_to_modules(tmp_path: Path) -> None:
+    """The best of a few steps: on a busy machine any op may be the one that waits for a processor."""
+    events = recorded(tmp_path / "prof.jsonl", 4, Trainer(MIDDLE, CPU))
+    work = events.filter(kind="kernel", phase="backward")
+    assert not work["name"].cast(str).is_in(["unattributed"]).any()
+    elsewhere = pl.col("op").cast(str).is_in(["loss", "grad_accum", "embed"])
+    shares = work.group_by("step").agg(pl.col("dur").filter(~elsewhere).sum() / pl.col("dur").sum())
+    assert shares["dur"].max() >= 0.95
+    assert work.filter(~elsewhere)["layer"].n_unique() == 3 + 1, "three layers, and the head without one"
+
+
+def test_backward_work_is_told_by_its_sequence_number(tmp_path: Path) -> None:
+    """What sleeps on the way back is found under the op whose forward pass it belongs to."""
+    events = recorded(tmp_path / "prof.jsonl", 3, Drowsy(TINY, CPU)).filter(kind="kernel", phase="backward")
+    shortest = events.group_by(pl.col("name").cast(str), "layer").agg(pl.col("dur").min())
+    slow = shortest.filter(pl.col("dur") >= NAP_S * 1e9)
+    assert slow.select("name", "layer").rows() == [("swiglu", 1)]
+
+
+def test_every_row_stands_in_its_module(tmp_path: Path) -> None:
+    events = recorded(tmp_path / "prof.jsonl", 1).filter(kind="kernel", layer=1)
+    told = dict(events.filter(phase="backward").select(pl.col("name", "path").cast(str)).rows())
+    assert told["q_proj"] == "backward / layers.1 / attn"
+    assert told["w3"] == "backward / layers.1 / ffn"
+    assert told["ln2"] == "backward / layers.1"
+    updates = events.filter(phase="optimizer")["path"].cast(str).to_list()
+    assert "optimizer / layers.1 / attn / q_proj" in updates and len(updates) == 9
 
 
 def test_categories_answer_where_attention_spends_its_time(tmp_path: Path) -> None:
@@ -55,10 +135,110 @@ def test_categories_answer_where_attention_spends_its_time(tmp_path: Path) -> No
     core = events.filter(op="attn.core")
     assert core["category"].cast(str).to_list() == ["matmul", "elementwise", *["softmax"] * 4, "matmul"]
     pairs = 2 * 2 * 7 * 7
-    assert core["flops"].to_list() == [2 * pairs * 8, 2 * pairs, *[pairs] * 4, 2 * pairs * 8]
+    assert core["flops"].to_list() == [
+        2 * pairs * 8, 2 * pairs, pairs, 2 * pairs, pairs, pairs, 2 * pairs * 8,
+    ]  # fmt: skip
+
+
+def test_without_the_profiler_the_backward_pass_is_one_span(tmp_path: Path) -> None:
+    events = recorded(tmp_path / "prof.jsonl", 1, mode="spans")
+    assert events.filter(kind="span", phase="backward").height == 1
+    assert events.filter(kind="kernel", phase="backward").is_empty()
+    assert events.filter(kind="kernel", phase="forward").height == len(step_rows(TINY, "cs336").forward)
+
+
+def test_the_last_step_of_the_warm_up_is_timed_without_the_profiler(tmp_path: Path) -> None:
+    tried, emitter = course(tmp_path / "prof.jsonl", Trainer(TINY, CPU))
+    began = time.perf_counter_ns()
+    took = tried.warm_up(3)
+    assert list(took) == list(PHASES) and 0 < sum(took.values()) < time.perf_counter_ns() - began
+    assert tried.warm_up(0) == {}
+    emitter.end()
+    assert "columns" not in (tmp_path / "prof.jsonl").read_text()
 
 
 def test_loss_is_a_counter(tmp_path: Path) -> None:
     losses = recorded(tmp_path / "prof.jsonl", 3).filter(kind="counter", name="loss")["value"].to_list()
     assert len(losses) == 3
     assert losses[0] > losses[2] > 0
+
+
+def test_orders_are_obeyed_between_steps(tmp_path: Path) -> None:
+    tried, emitter = course(tmp_path / "prof.jsonl", Trainer(TINY, CPU))
+    for line in ('{"do":"prompt","text":"hi"}', '{"do":"mode","mode":"spans"}', '{"do":"mode","mode":"x"}'):
+        tried._commands.take(line)
+    tried._commands.take('{"do":"quit"}')
+    tried.run(0)
+    emitter.end()
+    text = (tmp_path / "prof.jsonl").read_text()
+    for said in ("training takes no prompt", "the profiler rests", "there is no mode x", '"step":1'):
+        assert said in text
+    assert '"step":2' not in text
+
+
+def piece(name: str, owner: str | None, duration: int, phase: str | None = None) -> Piece:
+    return Piece(name, 10, duration, owner, "aten::mm", phase, "gpu", "gpu 0 stream 7")
+
+
+WINDOW = Window([
+    piece("sgemm_128", "forward / layers.1 / attn / q_proj", 50),
+    piece("splitk_reduce", "forward / layers.1 / attn / q_proj", 5),
+    piece("sgemm_dgrad", "forward / layers.1 / attn / q_proj", 90, "backward"),
+    piece("fill", "backward", 1),
+    piece("add", "gradients", 3, "backward"),
+    piece("lost", None, 4, "backward"),
+    piece("multi_tensor", "optimizer", 20, "optimizer"),
+    piece("memset", None, 2),
+])  # fmt: skip
+
+
+def test_kernels_of_a_device_stand_under_their_ops() -> None:
+    rows = step_rows(TINY, "fused")
+    told = {work.row.name: work for work in Owners(rows).kernels(WINDOW)}
+    assert {name: work.phase for name, work in told.items()} == {
+        "sgemm_128": "forward", "splitk_reduce": "forward", "sgemm_dgrad": "backward", "fill": "backward",
+        "add": "backward", "lost": "backward", "multi_tensor": "optimizer", "memset": None,
+    }  # fmt: skip
+    gemm, dgrad = told["sgemm_128"].row, told["sgemm_dgrad"].row
+    assert (gemm.op, gemm.layer, gemm.category, gemm.lens) == ("attn.q", 1, "matmul", "gpu")
+    assert gemm.path == "forward / layers.1 / attn / q_proj"
+    assert dgrad.path == "backward / layers.1 / attn / q_proj"
+    product = 2 * TINY.tokens * TINY.width**2
+    assert (gemm.flops[0], told["splitk_reduce"].row.flops[0], dgrad.flops[0]) == (product, 0, 2 * product)
+    assert told["fill"].row.op == "loss" and told["multi_tensor"].row.op == "optimizer"
+    assert [told[name].row.op for name in ("add", "lost", "memset")] == [
+        "grad_accum", "unattributed", "unattributed",
+    ]  # fmt: skip
+    assert "category" not in told["lost"].row.as_op(1), "its name is left to tell"
+
+
+class Shown:
+    """A profiler that has seen a GPU."""
+
+    overhead_ns = 7
+
+    def start(self) -> None: ...
+
+    def abandon(self) -> None: ...
+
+    def stop(self) -> Window:
+        return replace(WINDOW, problems={"launches without a kernel": 2})
+
+
+def test_a_device_is_launched_waited_for_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.accelerator, "synchronize", lambda: None)
+    tried, emitter = course(tmp_path / "prof.jsonl", Trainer(TINY, CPU, optimizer="fused"), "fused")
+    tried._on_host, tried._profiler = False, Shown()
+    tried.run(2)
+    emitter.end()
+    (run,) = load(tmp_path / "prof.jsonl", cache=False)
+    kernels = run.events.filter(kind="kernel", step=2)
+    assert kernels.filter(lens="gpu")["name"].cast(str).sort().to_list() == sorted(
+        row.name for row in WINDOW.rows
+    )
+    for phase in PHASES:
+        clock = kernels.filter((pl.col("phase") == phase) & pl.col("lens").is_in(["host", "wait"]))
+        assert clock["name"].cast(str).to_list() == ["launch", "device_wait"]
+        assert clock["dur"].sum() == run.events.filter(kind="span", step=2, phase=phase)["dur"].item()
+    notes = run.events.filter(kind="mark")["name"].cast(str)
+    assert notes.str.contains("window of the profiler is incomplete: 2 launches").sum() == 2

@@ -14,7 +14,8 @@ from capture.run import Run
 from tracetui.process import Bundled, Engine, sampler, surroundings
 from tracetui.verbs import _shared
 
-STEPS = 64
+MODELS = {"decode": "gemma-3-1b", "train": "cs336-small"}
+STEPS = {"decode": 64, "train": 10}  # when nobody says how many and nobody watches
 EVERY = 0.5  # seconds between two words of progress
 
 
@@ -25,14 +26,15 @@ def options(parser: ArgumentParser) -> None:
 
 def engine_options(parser: ArgumentParser) -> None:
     """What the engine is asked; a command after -- takes its place."""
-    parser.add_argument("--model", default="gemma-3-1b")
+    parser.add_argument("--mode", default="decode", choices=tuple(MODELS))
+    parser.add_argument("--model", help=" or ".join(MODELS.values()))
     parser.add_argument("--weights", default="auto", help="auto, random or a folder")
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda", "mps", "xpu"))
     parser.add_argument("--dtype", default="auto")
     parser.add_argument("--prompt")
-    parser.add_argument("--steps", type=int, help=f"decode steps; {STEPS} without a screen")
-    parser.add_argument("--context", type=int, help="begin this deep into a context")
-    parser.add_argument("--batch", type=int, help="sequences decoded at once")
+    parser.add_argument("--steps", type=int, help="how many; without a screen a few")
+    parser.add_argument("--context", type=int, help="begin this deep into one; of training: how long")
+    parser.add_argument("--batch", type=int, help="sequences at once")
     parser.add_argument("--tokens-per-report", type=int, help="tokens that one step row stands for")
     parser.add_argument("--temperature", type=float)
     parser.add_argument("--top-k", type=int)
@@ -42,10 +44,19 @@ def engine_options(parser: ArgumentParser) -> None:
     parser.add_argument("--path", choices=("granular", "fused"), help="rows as small as they come, or fused")
     parser.add_argument("--capture", choices=("spans", "windows", "continuous"))
     parser.add_argument("--slow", metavar="OP:FACTOR", help="slow one op down, to try the diff on")
+    _training_options(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="where the recording goes")
     parser.add_argument(
         "command", nargs="*", metavar="-- CMD", help="any program instead of the bundled engine"
     )
+
+
+def _training_options(parser: ArgumentParser) -> None:
+    add = parser.add_argument_group("with --mode train").add_argument
+    add("--layers", type=int, help="so many of the model's layers")
+    add("--attention", choices=("explicit", "sdpa"), help="written out, or fused by torch")
+    add("--optimizer", choices=("cs336", "foreach", "fused"), help="AdamW tensor by tensor, or by torch")
+    add("--warm-up", type=int, help="steps that are not recorded")
 
 
 def engine(args: Namespace, out: Path, *, interactive: bool = False) -> Engine:
@@ -63,8 +74,9 @@ def counters(out: Path, engine: Engine) -> Engine:
 def arguments(args: Namespace) -> list[str]:
     """The engine's options, those that were given."""
     names = (
-        "model", "weights", "device", "dtype", "prompt", "steps", "context", "batch", "tokens_per_report",
-        "temperature", "top_k", "top_p", "seed", "threads", "path", "capture", "slow",
+        "mode", "model", "weights", "device", "dtype", "prompt", "steps", "context", "batch",
+        "tokens_per_report", "temperature", "top_k", "top_p", "seed", "threads", "path", "capture", "slow",
+        "layers", "attention", "optimizer", "warm_up",
     )  # fmt: skip
     given = ((name, getattr(args, name)) for name in names)
     return [part for name, v in given if v is not None for part in (f"--{name.replace('_', '-')}", str(v))]
@@ -75,7 +87,7 @@ def place(args: Namespace) -> Path:
     from capture.places import new_recording
 
     if args.output is None:
-        return new_recording(Path(args.command[0]).name if args.command else args.model)
+        return new_recording(Path(args.command[0]).name if args.command else args.model or MODELS[args.mode])
     out = Path(args.output)
     if out.exists() and out.stat().st_size:
         raise UsageError(f"{out} is there already", todo="choose another file with -o, or remove it")
@@ -84,8 +96,8 @@ def place(args: Namespace) -> Path:
 
 def run(args: Namespace) -> int:
     if args.steps is None and not args.command:
-        args.steps = STEPS
-        _shared.say(f"recording {STEPS} decode steps (--steps changes that)")
+        args.steps = STEPS[args.mode]
+        _shared.say(f"recording {args.steps} steps of {args.mode} (--steps changes that)")
     out = place(args)
     running = engine(args, out)
     beside = counters(out, running)

@@ -1,0 +1,56 @@
+"""Training as the door knows it: its options, and the size that they ask for. Nothing heavy is imported."""
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from capture.errors import UsageError
+from engines.training import ATTENTIONS, CONTEXTS, OPTIMIZERS, SIZES, Size, sized
+
+BATCH: Final = 4
+MODEL: Final = next(iter(SIZES))
+_ONLY_HERE: Final = ("layers", "attention", "optimizer", "warm_up")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A course of training, as it was asked for."""
+
+    size: Size
+    attention: str
+    optimizer: str
+    warm_up: int | None  # None: as many steps as the device needs
+
+
+def add_options(add: Callable[..., Any], number: Callable[[str], int], count: Callable[[str], int]) -> None:
+    """The options that only training has; none has a value until it is asked for."""
+    add("--layers", type=number, help="in training: so many of the model's layers")
+    add("--attention", choices=ATTENTIONS, help="in training: written out, or as torch fuses it")
+    add("--optimizer", choices=OPTIMIZERS, help="in training: AdamW tensor by tensor, or by torch")
+    add("--warm-up", type=count, help="in training: steps that are not written down")
+
+
+def refuse_elsewhere(args: argparse.Namespace) -> None:
+    """What only training knows is refused where nothing is trained."""
+    for name in _ONLY_HERE:
+        if getattr(args, name) is not None:
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{option} is of --mode train", why=f"this is --mode {args.mode}")
+    if args.model in SIZES:
+        raise UsageError(f"{args.model} is there to be trained", todo="ask for --mode train")
+
+
+def asked(args: argparse.Namespace) -> Asked:
+    """What is to be trained, and how; what training cannot do is refused."""
+    if args.weights not in ("auto", "random"):
+        raise UsageError("training begins with random weights", todo="leave --weights out")
+    if args.dtype not in ("auto", "fp32"):
+        raise UsageError(f"training is in fp32, not {args.dtype}", todo="leave --dtype out")
+    if args.slow:
+        raise UsageError("--slow is not of --mode train")
+    context, attention = args.context or CONTEXTS[0], args.attention or ATTENTIONS[0]
+    whole = sized(args.model)
+    size = replace(whole, batch=args.batch, context=context, explicit=attention == ATTENTIONS[0])
+    part = size if args.layers is None else size.with_layers(args.layers)
+    return Asked(part, attention, args.optimizer or OPTIMIZERS[0], args.warm_up)

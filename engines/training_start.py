@@ -1,0 +1,92 @@
+"""From arguments to a running course of training: each choice on the way is told in the run's meta."""
+
+import argparse
+import platform
+import time
+from typing import Any, Final
+
+import torch
+
+from capture.emit import Emitter
+from capture.errors import EngineError
+from engines.commands import Commands
+from engines.pulse import Pulse
+from engines.roofs import device_name, roof_of
+from engines.start import find_device
+from engines.train import Trainer
+from engines.training import refuse_beyond
+from engines.training_loop import Course
+from engines.training_options import Asked, asked
+from engines.training_rows import step_rows
+from engines.weights import free_memory
+
+TELL_S: Final = 0.1
+WARM_UP: Final = 5  # until the clocks and the allocator of an accelerator have settled
+WARM_UP_ON_CPU: Final = 2
+
+
+def run(args: argparse.Namespace, emitter: Emitter, id: str, pulse: Pulse, commands: Commands) -> None:
+    """The whole life of a trainer, after torch is there."""
+    commands.check()
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    wanted, device = asked(args), find_device(args.device)
+    refuse_beyond(wanted.size, free_bytes(device), wanted.optimizer)
+    if device.type == "cuda":
+        torch.backends.cuda.matmul.allow_tf32 = True  # as the course's own runs
+    emitter.run(wanted.size.name, about(args, wanted, device), id=id)
+    trainer = build(wanted, device, args.seed, pulse, commands)
+    rows = step_rows(wanted.size, wanted.optimizer)
+    course = Course(trainer, rows, emitter, pulse, commands)
+    course.mode(args.capture)
+    unwatched = course.warm_up(warm_up_steps(wanted, device))
+    if unwatched:
+        emitter.run(wanted.size.name, {"unprofiled_ns": unwatched}, id=id)
+    course.run(args.steps)
+
+
+def warm_up_steps(wanted: Asked, device: torch.device) -> int:
+    usual = WARM_UP_ON_CPU if device.type == "cpu" else WARM_UP
+    return usual if wanted.warm_up is None else wanted.warm_up
+
+
+def free_bytes(device: torch.device) -> int:
+    """What the device can still give; as good as no limit where it does not tell."""
+    if device.type == "cpu":
+        return free_memory()
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    return 1 << 62
+
+
+def build(wanted: Asked, device: torch.device, seed: int, pulse: Pulse, commands: Commands) -> Trainer:
+    """The model and its optimizer, telling how far they have come."""
+    told = 0.0
+
+    def progress(share: float) -> None:
+        nonlocal told
+        commands.check()
+        if time.monotonic() - told > TELL_S:
+            told = time.monotonic()
+            pulse.status(f"building weights {100 * share:.0f} %")
+
+    try:
+        return Trainer(wanted.size, device, optimizer=wanted.optimizer, seed=seed, progress=progress)
+    except torch.OutOfMemoryError as e:
+        raise EngineError(f"{wanted.size.name} does not fit after all", why=str(e)[:200]) from None
+
+
+def about(args: argparse.Namespace, wanted: Asked, device: torch.device) -> dict[str, Any]:
+    """The run's meta: what a reader must know to judge its numbers."""
+    size, roof = wanted.size, roof_of(device)
+    known: dict[str, Any] = {
+        "mode": "train", "model": size.name, "device": device_name(device), "dtype": "float32",
+        "products": "tf32" if device.type == "cuda" else "fp32", "weights": f"random({args.seed})",
+        "d_model": size.width, "d_ff": size.ffn, "layers": size.layers, "heads": size.heads,
+        "vocab": size.vocab, "context": size.context, "batch": size.batch, "parameters": size.parameters,
+        "attention": wanted.attention, "optimizer": wanted.optimizer,
+        "bytes_needed": size.bytes_needed(wanted.optimizer), "roof": roof and roof.as_meta(),
+        "warm_up": warm_up_steps(wanted, device), "threads": torch.get_num_threads(), "capture": args.capture,
+        "producer": "tracetui engines", "torch": torch.__version__, "python": platform.python_version(),
+    }  # fmt: skip
+    return {key: value for key, value in known.items() if value is not None}

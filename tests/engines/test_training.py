@@ -1,0 +1,108 @@
+"""The CS336 family as numbers: parameters, bytes, flops, and what is refused."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from capture.errors import EngineError, UsageError
+from engines.training import SIZES, Size, refuse_beyond, sized
+from engines.training_rows import Placed, backward_rows, forward_rows, optimizer_rows
+
+GB = 10**9
+TINY = Size("tiny", 16, 24, 2, 2, vocab=40, batch=2, context=7)
+
+
+def products(rows: tuple[Placed, ...]) -> float:
+    return sum(r.flops[0] for r in rows if r.category == "matmul")
+
+
+@pytest.mark.parametrize(
+    ("name", "millions", "states_gb", "short", "long"),
+    [
+        ("small", 128.6, 2.1, 126, 1145),
+        ("medium", 423.2, 6.8, 429, 3795),
+        ("large", 969.4, 15.5, 992, 8610),
+        ("xl", 1998.2, 32.0, 2050, 17527),
+        ("2.7b", 3406.8, 54.5, 3484, 29073),
+    ],
+)
+def test_the_family(name: str, millions: float, states_gb: float, short: float, long: float) -> None:
+    """Parameters, bytes of the optimizer's states, and GFLOP of a forward pass at 128 and 1024 positions."""
+    size = sized(name)
+    assert size is sized(f"cs336-{name}") and size.name.lower() == f"cs336-{name}"
+    assert round(size.parameters / 1e6, 1) == millions
+    assert round(size.states() / 1e9, 1) == states_gb
+    for context, wanted in ((128, short), (1024, long)):
+        rows = forward_rows(replace(size, context=context))
+        assert products(rows) / 1e9 == pytest.approx(wanted, rel=5e-3)
+
+
+@pytest.mark.parametrize("size", [TINY, replace(SIZES["cs336-2.7B"], context=256)], ids=["tiny", "2.7B"])
+def test_flops_are_their_closed_forms(size: Size) -> None:
+    """Products by their shapes; attention by the seed's formulas, times batch and layers."""
+    d, f, t, n = size.width, size.ffn, size.tokens, size.layers
+    linear = n * (4 * 2 * t * d * d + 3 * 2 * t * d * f) + 2 * t * d * size.vocab
+    scores = n * size.batch * size.heads * size.context**2
+    forward = forward_rows(size)
+    assert products(forward) == linear + 2 * 2 * scores * size.head_dim
+    assert products(backward_rows(size)) == 2 * products(forward)
+    softmax = sum(r.flops[0] for r in forward if r.category == "softmax")
+    assert softmax == 5 * scores, "largest, difference, power, sum, quotient"
+    (fused,) = {
+        sum(r.flops[0] for r in forward_rows(replace(size, explicit=False)) if r.category == "attention")
+    }
+    assert fused == 2 * 2 * scores * size.head_dim
+    for optimizer in ("cs336", "foreach", "fused"):
+        assert sum(r.flops[0] for r in optimizer_rows(size, optimizer)) == 12 * size.parameters
+
+
+def test_a_row_stands_in_its_module() -> None:
+    rows = {row.scope: row for row in (*forward_rows(TINY), *optimizer_rows(TINY, "cs336"))}
+    scores = rows["forward / layers.1 / attn / scores"]
+    assert (scores.layer, scores.op, scores.category) == (1, "attn.core", "matmul")
+    assert rows["forward / loss"].layer is None
+    assert rows["optimizer / layers.0 / ffn / w2 / adamw"].layer == 0
+    assert rows["optimizer / lm_head / adamw"].as_op(3) == {
+        "id": 3, "name": "adamw", "kind": "kernel", "category": "elementwise", "lens": "wall",
+        "op": "optimizer", "shape": "n=640", "flops": [12 * 640, 0], "bytes": [20 * 4 * 640, 0],
+        "path": "optimizer / lm_head",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("said", "wanted"),
+    [("cs336-smal", "did you mean cs336-small?"), ("gpt-5", "cs336-small, cs336-medium, cs336-large")],
+)
+def test_an_unknown_size_is_answered_with_known_ones(said: str, wanted: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(wanted)):
+        sized(said)
+
+
+def test_a_size_that_does_not_fit_is_refused_with_the_sum_and_what_would() -> None:
+    refuse_beyond(SIZES["cs336-small"], 24 * GB)
+    with pytest.raises(EngineError) as refused:
+        refuse_beyond(SIZES["cs336-2.7B"], 24 * GB)
+    said = str(refused.value)
+    assert "weights, gradients and moments are 54.5 GB" in said and "24.0 GB are free" in said
+    (layers,) = re.findall(r"--layers (\d+)", said)
+    assert SIZES["cs336-2.7B"].with_layers(int(layers)).bytes_needed() <= 24 * GB
+    assert SIZES["cs336-2.7B"].with_layers(int(layers) + 1).bytes_needed() > 24 * GB
+    assert "cs336-large" in said and "cs336-xl" not in said
+
+
+def test_less_at_once_is_offered_where_that_is_what_does_not_fit() -> None:
+    with pytest.raises(EngineError, match=r"--context 512 .*--batch 1 "):
+        refuse_beyond(replace(SIZES["cs336-small"], context=1024), 10 * GB)
+    with pytest.raises(EngineError, match="no size of the family fits"):
+        refuse_beyond(SIZES["cs336-small"], GB // 10)
+
+
+def test_a_part_is_named_as_one() -> None:
+    part = SIZES["cs336-small"].with_layers(3)
+    assert part.name == "cs336-small (3 of 12 layers)"
+    assert part.parameters < SIZES["cs336-small"].parameters / 2
+    assert SIZES["cs336-small"].with_layers(12) is SIZES["cs336-small"]
+    for layers in (0, 13):
+        with pytest.raises(UsageError, match="cs336-small has 12"):
+            SIZES["cs336-small"].with_layers(layers)
