@@ -155,3 +155,15 @@ def nvidia_driver() -> str:
         if found := re.search(r"\b\d{3,}\.\d+(\.\d+)?\b", told):
             return found[0]
     return ""
+
+
+def nvidia_gpus() -> list[str]:
+    """The names of the GPUs that this driver drives."""
+    names = []
+    for path in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
+        with suppress(OSError, ValueError):
+            lines = path.read_text().splitlines()
+            names += [
+                clean(line.split(":", 1)[1].strip(), 200) for line in lines if line.startswith("Model:")
+            ]
+    return names

@@ -20,7 +20,7 @@ CPU = torch.device("cpu")
 def _small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures of tiny matrices and copies, in a cache of their own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    for name, value in {"COPY_BYTES": 1 << 16, "SIDE": 32, "QUICK_SIDE": 32, "LAUNCHES": 10}.items():
+    for name, value in {"COPY_BYTES": 1 << 16, "SIDE": 32, "QUICK_SIDE": 32, "LAUNCHES": 10, "LONG_S": 0.0}.items():
         monkeypatch.setattr(roofs, name, value)
     monkeypatch.setattr(roofs, "read_rate", lambda: 3e10)
 

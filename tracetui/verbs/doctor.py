@@ -6,11 +6,12 @@ import platform
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
+from capture import roofs
+from capture.errors import UsageError
 from capture.run import Run
-from tracetui.verbs import _shared
+from tracetui.verbs import _machine, _shared
 from tracetui.views import View, missing, views
 
 # column → what to capture with, so that the source tells it next time
@@ -43,12 +44,27 @@ _PACKAGES: Final = (
 
 def options(parser: ArgumentParser) -> None:
     _shared.input_options(parser, "*")
+    parser.add_argument(
+        "--measure", action="store_true", help="measure how fast this machine is at best, and keep it"
+    )
+    parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"), help="what to measure")
 
 
 def run(args: Namespace) -> int:
-    lines = _file(args) if args.files else _machine()
+    if args.measure and args.files:
+        raise UsageError("--measure is of this machine, not of a file")
+    lines = _measured(args.device) if args.measure else _file(args) if args.files else _here()
     sys.stdout.write("\n".join(lines) + "\n")
     return 0
+
+
+def _measured(device: str) -> Iterator[str]:
+    _shared.say("measuring for some seconds")
+    roof = _machine.measure(device)
+    yield f"kept in {roofs.place()}:"
+    yield from _machine.roof_entry(roof)
+    if busy := _machine.busy():
+        _shared.say(busy)
 
 
 def _file(args: Namespace) -> Iterator[str]:
@@ -70,19 +86,14 @@ def _answers(run: Run, asked: list[View]) -> Iterator[str]:
     yield from (f"  next time, for {_CAPTURE_WITH[c]}" for c in columns if c in _CAPTURE_WITH)
 
 
-def _machine() -> Iterator[str]:
+def _here() -> Iterator[str]:
     system = f"{platform.system()} {platform.machine()}"
     yield f"python {platform.python_version()} on {system}, {os.cpu_count()} cores"
     for name in _PACKAGES:
-        yield f"  {name:14} {_version(name)}"
+        yield f"  {name:14} {_machine.installed(name) or 'not installed'}"
     screen = "yes" if _shared.has_screen() else "no"
     yield f"terminal: TERM={os.environ.get('TERM', '(unset)')}, screen {screen}"
     has_torch = importlib.util.find_spec("torch") is not None
     yield f"live: {'yes' if has_torch else 'no, torch is not installed (pip install tracetui[live])'}"
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "not installed"
+    yield from _machine.roof_lines()
+    yield from _machine.weight_lines()

@@ -1,0 +1,99 @@
+"""`tracetui doctor`: the roofs that are known and the weights that lie on a machine made here."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from capture import roofs
+from capture.roofs import Roof
+from tests.engines import folders
+from tests.tracetui.test_cli import PROFILE, tracetui
+from tracetui.verbs import _machine
+
+HERE = Roof("Some CPU, 2 cores", "measured", 34.04e9, 23.5e9, {"bf16": 193.2e9}, 910.0, "cache", "2026-01-02")
+
+
+def snapshot(hub: Path, name: str, sha: str = "abc") -> Path:
+    folder = hub / f"models--{name.replace('/', '--')}" / "snapshots" / sha
+    folder.mkdir(parents=True)
+    return folder
+
+
+def test_weights_are_told_for_every_model_with_what_is_refused_and_why(tmp_path: Path) -> None:
+    hub = tmp_path / "hub"
+    whole, _ = folders.gemma(snapshot(hub, "google/gemma-3-1b-it"), shards=2)
+    (whole / "tokenizer.json").write_text("{}")
+    bare, _ = folders.gemma(snapshot(hub, "google/gemma-3-270m-it"))
+    binary = snapshot(hub, "Qwen/Qwen2.5-0.5B-Instruct")
+    (binary / "config.json").write_text("{}")
+    (binary / "pytorch_model.bin").write_bytes(b"\x80\x02")
+    size = sum(p.stat().st_size for p in whole.glob("*.safetensors"))
+    done = tracetui("doctor", env={"HF_HUB_CACHE": str(hub)})
+    told = {line.split()[0]: line for line in done.stdout.splitlines() if line.startswith("  ")}
+    assert f"weights: {hub} (HF_HUB_CACHE)\n" in done.stdout
+    assert told["gemma-3-1b"].split(maxsplit=1)[1] == (
+        f"config, 2 shards, {size / 1024:.1f} KiB, tokenizer: {whole}"
+    )
+    assert f"no tokenizer.json: token ids in place of text: {bare}" in told["gemma-3-270m"]
+    assert (
+        "refused: " in told["qwen2.5-0.5b"]
+        and "pytorch_model.bin, which can run code" in told["qwen2.5-0.5b"]
+    )
+    assert "safetensors/convert-weights" in told["qwen2.5-0.5b"]
+    assert "random: none found under HuggingFaceTB/SmolLM2-135M-Instruct" in told["smollm2-135m"]
+    assert done.returncode == 0 and done.stderr == ""
+
+
+def test_a_cache_that_is_not_there_is_said(tmp_path: Path) -> None:
+    done = tracetui("doctor", env={"HF_HUB_CACHE": "", "HF_HOME": str(tmp_path)})
+    assert f"weights: {tmp_path}/hub (HF_HOME), which is not there\n" in done.stdout
+
+
+def test_without_a_measurement_it_says_how_to_make_one() -> None:
+    assert "roofs: none measured (tracetui doctor --measure)\n" in tracetui("doctor").stdout
+
+
+def test_what_is_kept_is_shown_with_where_and_when(tmp_path: Path) -> None:
+    place = tmp_path / "tracetui" / "roofs.json"
+    place.parent.mkdir(mode=0o700)
+    place.write_text(json.dumps({"schema": 1, "roofs": [HERE.as_meta(), {**HERE.as_meta(), "torch": "1.0"}]}))
+    done = tracetui("doctor", env={"XDG_CACHE_HOME": str(tmp_path)})
+    figures = "read 34.04 GB/s, copy 23.50 GB/s, bf16 193.2 GFLOP/s, launch floor 910 ns"
+    assert f"roofs: {place}\n  Some CPU, 2 cores: {figures}\n    measured 2026-01-02\n" in done.stdout
+    assert "measured 2026-01-02, torch 1.0, not used: torch is " in done.stdout
+
+
+def test_a_gpu_that_was_not_measured_is_in_the_table_or_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(roofs, "nvidia_gpus", lambda: ["NVIDIA L4", "NVIDIA L4", "NVIDIA Thing", "GPU kept"])
+    roofs.keep(Roof("GPU kept", "measured", 0.0, 9e11))
+    assert list(_machine.roof_lines())[1:] == [
+        "  GPU kept: copy 900.0 GB/s",
+        "    measured",
+        "  NVIDIA L4: copy 300.0 GB/s, bf16 121,000 GFLOP/s, launch floor 2.000 µs",
+        "    table: as its maker states it (tracetui doctor --measure)",
+        "  NVIDIA Thing: none (tracetui doctor --measure)",
+    ]
+
+
+def test_measuring_keeps_what_the_next_run_and_the_next_doctor_find(tmp_path: Path) -> None:
+    env = {"XDG_CACHE_HOME": str(tmp_path)}
+    done = tracetui("doctor", "--measure", "--device", "cpu", env=env)
+    place = tmp_path / "tracetui" / "roofs.json"
+    assert done.returncode == 0 and f"kept in {place}:\n" in done.stdout
+    (kept,) = json.loads(place.read_text())["roofs"]
+    assert kept["source"] == "measured" and kept["read_bytes_per_s"] > 0 and kept["floor_ns"] > 0
+    figures = done.stdout.splitlines()[1]
+    assert figures in tracetui("doctor", env=env).stdout
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "says"),
+    [(("--measure", PROFILE), 2, "not of a file"), (("--measure", "--device", "warp"), 2, "invalid choice")],
+)
+def test_what_cannot_be_measured(args: tuple[str | Path, ...], code: int, says: str) -> None:
+    done = tracetui("doctor", *args)
+    assert done.returncode == code and says in done.stderr

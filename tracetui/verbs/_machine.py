@@ -1,0 +1,133 @@
+"""What this machine can do and what lies on it, in lines: its roofs, and the weights of every known model."""
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Final
+
+from capture import roofs
+from capture.errors import CaptureError, EngineError
+from capture.roofs import Roof
+from tracetui import units
+from tracetui.process import Bundled
+
+BUSY: Final = 0.75  # of the cores, over the last minute
+EVERY: Final = 0.02  # seconds between two looks at whether the engine has ended
+MEASURE: Final = "tracetui doctor --measure"
+
+
+def measure(device: str) -> Roof:
+    """Measures the roofs of a device, and keeps them for every run to come."""
+    roof = roofs.from_meta(_told("roofs", "--device", device).get("roof"))
+    if roof is None:
+        raise EngineError("the engine measured nothing")
+    roofs.keep(roof)
+    return roof
+
+
+def busy() -> str:
+    """Why the figures may be too small; empty on a machine that does little else."""
+    try:
+        load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    except OSError:
+        return ""
+    words = f"the machine is busy (load {load:.1f} on {cores} cores): measure again when it is not"
+    return words if load > cores * BUSY else ""
+
+
+def roof_lines() -> Iterator[str]:
+    """Every roof that is known: measured and kept, or stated in the table for a GPU that is here."""
+    kept = list(roofs.kept().values())
+    rest = [gpu for gpu in dict.fromkeys(roofs.nvidia_gpus()) if gpu not in {roof.device for roof in kept}]
+    if not kept:
+        yield f"roofs: none measured ({MEASURE})"
+    else:
+        yield f"roofs: {roofs.place()}"
+    for roof in kept:
+        yield from roof_entry(roof)
+    for gpu in rest:
+        stated = roofs.from_table(gpu)
+        yield from roof_entry(stated) if stated else (f"  {gpu}: none ({MEASURE})",)
+
+
+def roof_entry(roof: Roof) -> Iterator[str]:
+    """A device, its figures, and how they are known."""
+    yield f"  {roof.device}: {', '.join(_figures(roof))}"
+    if roof.source == roofs.TABLE:
+        yield f"    table: as its maker states it ({MEASURE})"
+    else:
+        told = [f"{roof.source} {roof.when}".rstrip(), *([f"torch {roof.torch}"] if roof.torch else [])]
+        yield "    " + ", ".join([*told, *([f"driver {roof.driver}"] if roof.driver else []), *_stale(roof)])
+
+
+def _figures(roof: Roof) -> Iterator[str]:
+    for name, rate in (("read", roof.read_bytes_per_s), ("copy", roof.copy_bytes_per_s)):
+        if rate:
+            yield f"{name} {units.giga(rate / 1e9)} GB/s"
+    for dtype, rate in roof.flop_per_s.items():
+        yield f"{dtype} {units.giga(rate / 1e9)} GFLOP/s"
+    if roof.floor_ns:
+        yield f"launch floor {units.duration(roof.floor_ns)}"
+
+
+def _stale(roof: Roof) -> Iterator[str]:
+    """Why a run that starts now would not take it."""
+    now = installed("torch")
+    if roof.torch and now and roof.torch != now:
+        yield f"not used: torch is {now} now ({MEASURE})"
+    driver = roofs.nvidia_driver()
+    if roof.driver and driver and roof.driver != driver:
+        yield f"not used: the driver is {driver} now ({MEASURE})"
+
+
+def installed(package: str) -> str:
+    """Its version; empty where it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+def weight_lines() -> Iterator[str]:
+    """Where weights are looked for, and what was found of each known model."""
+    try:
+        told = _told("weights")["weights_found"]
+    except (CaptureError, KeyError) as e:
+        yield f"weights: cannot be looked for: {e}"
+        return
+    gone = "" if told["there"] else ", which is not there"
+    yield f"weights: {told['folder']} ({told['why']}){gone}"
+    for entry in told["found"]:
+        yield from _found(entry)
+
+
+def _found(entry: Mapping[str, Any]) -> Iterator[str]:
+    model = f"  {entry['model']:14}"
+    if "folder" not in entry:
+        yield f"{model} random: none found under {', '.join(entry['names'])}"
+    elif "refused" in entry:
+        yield f"{model} refused: {entry['refused']}"
+    else:
+        shards = f"{entry['shards']} shard{'s' * (entry['shards'] != 1)}, {units.size(entry['bytes'])}"
+        words = "tokenizer" if entry["tokenizer"] else "no tokenizer.json: token ids in place of text"
+        yield f"{model} config, {shards}, {words}: {entry['folder']}"
+
+
+def _told(what: str, *more: str) -> Mapping[str, Any]:
+    """What the engine tells of this machine in place of decoding."""
+    from capture.loaders import load
+
+    with tempfile.TemporaryDirectory(prefix="tracetui-") as folder:
+        out = Path(folder) / "told.jsonl"
+        engine = Bundled(("--tell", what, *more), out)
+        try:
+            while engine.running:
+                time.sleep(EVERY)
+        finally:
+            engine.stop()
+        if died := engine.obituary():
+            raise EngineError(died)
+        return load(out, cache=False)[0].meta
