@@ -1,6 +1,7 @@
 """The sampler: what is there is measured, what is not is named once, and nothing brings it down."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -13,7 +14,7 @@ import pytest
 
 from capture.errors import CaptureError
 from capture.loaders import load
-from capture.record.counters import alive, rounds
+from capture.record.counters import alive, host_probes, rounds
 from capture.run import Run
 
 HERE = Path(__file__).parent
@@ -147,3 +148,21 @@ def test_late_rounds_are_left_out() -> None:
         numbers.append(number)
         time.sleep(0.03)
     assert numbers == sorted(set(numbers)) and len(numbers) < 15 < numbers[-1]
+
+
+def test_what_a_process_started_counts_with_it() -> None:
+    """A parent that does nothing, and a child that holds 64 MB and is busy."""
+    code = "held = b'x' * (64 << 20); print(flush=True)\nwhile True: len(held)"
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {code!r}])"
+    family = subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, start_new_session=True)
+    try:
+        assert family.stdout and family.stdout.readline() == b"\n"
+        probe = host_probes(family.pid)["the process"]
+        list(probe())
+        found: dict[str, float] = {}
+        while not found.get("process_cpu_usage"):
+            found = {sample.name: sample.value for sample in probe()}
+        assert found["process_mem_used"] > 64 << 20
+    finally:
+        os.killpg(family.pid, signal.SIGKILL)
+        family.wait()
