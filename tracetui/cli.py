@@ -10,6 +10,7 @@ from typing import Final
 
 from capture.errors import CaptureError
 from tracetui import verbs
+from tracetui.threads import leave_the_cores
 
 INTERNAL_ERROR: Final = 70
 EPILOG: Final = """\
@@ -45,6 +46,8 @@ def _run(argv: list[str]) -> int:
     command, rest = _command(argv)
     if command is None:
         return _overview(rest)
+    if command in verbs.BESIDE or "--follow" in rest:
+        leave_the_cores()
     chosen = verbs.verb(command)
     parser = argparse.ArgumentParser(f"tracetui {command}", description=verbs.VERBS[command], epilog=EPILOG)
     chosen.options(parser)

@@ -1,7 +1,6 @@
 """The desk under the keys: what is open, the question being asked, the answer in sight."""
 
 import os
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -41,7 +40,6 @@ from tracetui.views import Answer, View, missing
 from tracetui.views.ink import Line, Size
 
 REFRESH: Final = 0.25  # seconds between two pictures of loading
-LEISURE: Final = 4  # times as long as an answer took, the next one has to wait while a run grows
 TOLD_FOR: Final = 6.0
 SLOW: Final = 1.5
 NOTHING: Final = Answer(EMPTY.rows)
@@ -85,7 +83,6 @@ class Desk(App[None]):
         self._cell = (0, 0)  # where the cursor of the drawing in sight is
         self._told = ""
         self._waiting: RunsChanged | None = None
-        self._asked_at = self._due = 0.0  # when the last question was put, and when newer runs may put one
 
     def get_default_screen(self) -> Main:
         self._main = Main(self._painter())
@@ -171,9 +168,6 @@ class Desk(App[None]):
         """The newest snapshot comes into sight once the last is answered; cursor, order and looks stay."""
         if self._waiting is None or self.paused or not self.answered:
             return
-        if (early := self._due - time.monotonic()) > 0:
-            self.set_timer(early, self.catch_up)
-            return
         message, self._waiting = self._waiting, None
         opened, facts = [r for r, _ in self.opened], [f for _, f in self.opened]
         newer = self.session.with_runs([*opened, *message.runs], [*facts, *message.facts])
@@ -221,7 +215,6 @@ class Desk(App[None]):
 
     def _start(self, known: tuple[Answer, Sheet] | None) -> None:
         self._ticket += 1
-        self._asked_at = time.monotonic()
         question = Question(
             self._ticket, self.view, self.session.asked(self.view), self.session.look, self._pane(), known
         )
@@ -263,10 +256,8 @@ class Desk(App[None]):
             self._show_answer()
 
     def _close(self, ticket: int) -> None:
-        """A question is answered: runs that have grown since may put the next, after a while."""
+        """A question is answered: runs that have grown since put the next."""
         self._answer_of = ticket
-        now = time.monotonic()
-        self._due = now + LEISURE * (now - self._asked_at)
         self.call_later(self.catch_up)
 
     def _cell_back(self) -> None:

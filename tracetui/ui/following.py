@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 EVERY: Final = 0.04  # seconds between two looks at the file
 REFRESH: Final = 0.2  # seconds between two pictures of it
-LEISURE: Final = 8  # times as long as a picture took to make, the next one may have to wait
+LEISURE: Final = 7  # of all the time, the part that making pictures takes is one in so many at most
+SLOWEST: Final = 1.0  # seconds between two pictures, whatever they cost
 TEXT_MARKS: Final = 40  # pieces of text that the status line may show
 BADGES: Final = {"ended": "ended", "deleted": "file deleted", "quiet": "no data"}
 HELP: Final = "R starts it anew, q leaves"
@@ -92,7 +93,7 @@ class Following:
 
     def _watch(self, post: Callable[[Message], object]) -> None:
         """Until the screen closes; the last bytes of an engine that has died are shown too."""
-        news, due = False, 0.0
+        news, due, spent = False, 0.0, time.process_time()
         try:
             while not self._over.wait(EVERY):
                 dead = self._engine is not None and not self._engine.running
@@ -101,8 +102,8 @@ class Following:
                 began = time.monotonic()
                 if last or (news and began >= due):
                     self._show(self._follow.runs(final=dead), post)
-                    news = False
-                    due = began + max(REFRESH, LEISURE * (time.monotonic() - began))
+                    before, spent = spent, time.process_time()
+                    news, due = False, began + min(SLOWEST, max(REFRESH, LEISURE * (spent - before)))
                 self._tell(dead, post)
                 self._watch_pulse(dead, post)
         except CaptureError as e:

@@ -18,6 +18,7 @@ VERBS: Final = {
     "formats": "what is read, and how each is produced",
     "doctor": "what this machine, or a file, can and cannot do",
 }
+BESIDE: Final = ("live", "record", "replay")  # what stands beside a program that works
 
 
 class Verb(Protocol):
