@@ -73,15 +73,7 @@ def _rows(run: Run, look: Look) -> pl.DataFrame:
     if phase is not None:
         asked = steps.marks(run).filter(pl.col("phase") == phase).select("step")
         rows = rows.join(asked.lazy(), on="step", how="semi")
-    return _ranked(rows, run).collect()
-
-
-def _ranked(rows: pl.LazyFrame, run: Run) -> pl.LazyFrame:
-    """The rows on a track of a rank, with its number."""
-    tracks = select.rank_tracks(run)
-    names = pl.Series("track", list(tracks), dtype=pl.String).cast(pl.Categorical())
-    whose = pl.LazyFrame({"track": names, "rank": pl.Series(list(tracks.values()), dtype=pl.Int64)})
-    return rows.join(whose, on="track")
+    return select.with_rank(run, rows).drop_nulls("rank").collect()
 
 
 def _spent(rows: pl.DataFrame, timed: bool) -> pl.DataFrame:
@@ -99,7 +91,13 @@ def _walls(run: Run) -> pl.DataFrame:
     rows = run.events.lazy().filter(
         (pl.col("kind") == "step") & pl.col("dur").is_not_null() & pl.col("step").is_not_null()
     )
-    return _ranked(rows, run).group_by(_CELL).agg(wall_ns=pl.col("dur").max()).collect()
+    return (
+        select.with_rank(run, rows)
+        .drop_nulls("rank")
+        .group_by(_CELL)
+        .agg(wall_ns=pl.col("dur").max())
+        .collect()
+    )
 
 
 def _role(run: Run) -> pl.Expr:
@@ -130,7 +128,7 @@ def _behind(work: Floats, look: Look) -> pl.DataFrame:
     """Each rank's work against the median of the others in the same steps, with evidence."""
     others = np.stack([np.median(np.delete(work, i, axis=0), axis=0) for i in range(len(work))])
     seen = paired(others, work)
-    floor = look.terms.floor * seen.median_a
+    floor = look.terms.threshold * seen.median_a
     figures = {"behind_ns": seen.delta, "behind_low_ns": seen.low, "behind_high_ns": seen.high}
     columns = [pl.Series(k, v).fill_nan(None).round().cast(pl.Int64) for k, v in figures.items()]
     share = np.divide(

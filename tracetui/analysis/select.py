@@ -42,6 +42,14 @@ def rank_tracks(run: Run) -> dict[str, int]:
     return ranks(run)
 
 
+def with_rank(run: Run, rows: pl.LazyFrame) -> pl.LazyFrame:
+    """The rows with the rank on whose track they are; null for those on no rank's."""
+    tracks = rank_tracks(run)
+    names = pl.Series("track", list(tracks), dtype=pl.String).cast(pl.Categorical())
+    whose = pl.LazyFrame({"track": names, "rank": pl.Series(list(tracks.values()), dtype=pl.Int64)})
+    return rows.join(whose, on="track", how="left")
+
+
 @once
 def lenses(run: Run) -> list[str]:
     """The lenses under which a run has timed leaf rows, in the order in which they are preferred."""

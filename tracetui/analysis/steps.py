@@ -90,6 +90,9 @@ def _totals(run: Run, look: Look, lens: str | None, name: str) -> pl.DataFrame:
     if not run.has("dur"):
         return pl.DataFrame(schema={"step": pl.Int64, name: pl.Int64})
     rows = select.timed(run, look, lens=lens).filter(pl.col("step").is_not_null())
+    if select.rank_tracks(run):  # ranks run at once: the one that takes longest stands
+        rows = select.with_rank(run, rows).group_by("step", "rank").agg(pl.col("dur").sum())
+        return rows.group_by("step").agg(pl.col("dur").max().alias(name)).collect()
     return rows.group_by("step").agg(pl.col("dur").sum().alias(name)).collect()
 
 

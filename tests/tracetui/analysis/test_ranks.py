@@ -7,6 +7,7 @@ import pytest
 from capture.run import Run
 from tests.tracetui.runs import made
 from tracetui.analysis import ranks
+from tracetui.analysis.steps import step_table
 from tracetui.look import Look
 from tracetui.views import ask, view
 
@@ -139,6 +140,14 @@ def test_grouped_by_step_the_view_tells_the_skews() -> None:
         "skew of the work in a step, slowest less fastest: 10.00 µs at the median, 9.1% of the slowest"
         in (answer.notes)
     )
+
+
+def test_a_step_takes_what_its_slowest_rank_takes() -> None:
+    """Both ranks fill the 115, 135 and 125 µs of the steps; they are not added up."""
+    table = step_table(together(WORK), Look())
+    assert table["total_ns"].to_list() == table["wall_ns"].to_list() == [115 * US, 135 * US, 125 * US]
+    only = step_table(together(WORK), Look(filter="ffn_down"))
+    assert only["total_ns"].to_list() == [106 * US, 126 * US, 116 * US]
 
 
 def test_one_rank_alone_is_told() -> None:
