@@ -32,6 +32,8 @@ class Terms:
     changed_only: bool = False  # leave out rows that are the same, or undecided
     ranking: str = "suspicion"  # of cycle statistics
     baseline: int | None = None  # of a comparison of many runs: the one that all are divided by
+    of: str = "kernels"  # the view whose rows are compared over many runs
+    value: str = ""  # and the column of it; empty: the one that says how much
 
     @property
     def floor(self) -> float:

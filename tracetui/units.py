@@ -63,6 +63,7 @@ def difference(ns: float) -> str:
 _BY_SUFFIX: Final[tuple[tuple[str, Callable[[Any], str]], ...]] = (
     ("delta_ns", difference),
     ("change_pct", change),
+    ("_times", lambda v: f"{v:.2f}×"),
     ("_ns", duration),
     ("_ns_per_1k", duration),
     ("bytes", size),
@@ -100,7 +101,7 @@ def heading(column: str) -> str:
 
 def spoken(column: str) -> str:
     """The same in letters that every keyboard has: delta_ns → delta."""
-    for suffix in ("_ns", "_bytes", "_pct", "_ns_per_1k"):
+    for suffix in ("_ns", "_bytes", "_pct", "_ns_per_1k", "_times"):
         column = column.removesuffix(suffix)
     return column.replace("_per_s", "/s").replace("_", " ")
 

@@ -1,13 +1,19 @@
-"""One row of a diff, entered: the same work in both runs, launch by launch and step by step."""
+"""One row of a diff, entered: the same work in both runs, its launches, its steps, the counters meanwhile."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from capture.run import Run
 from tracetui.analysis import detail
+from tracetui.analysis.select import start
 from tracetui.look import Look
+
+SHOWN: Final = 5  # launches of either side, from the longest
 
 
 @dataclass(frozen=True, eq=False)
@@ -17,21 +23,36 @@ class Pair:
     rows: pl.DataFrame  # one a side: launches, total, mean, median, smallest, largest
     bins: pl.DataFrame  # low_ns, high_ns, a, b: how many launches of either side lie between
     series: pl.DataFrame  # side, step, y: ns per token, or per step where tokens are unknown
+    launches: pl.DataFrame  # the longest of either side, with what is known of them
+    counters: pl.DataFrame  # counter, unit, a, b, change_pct: the mean while the row ran
 
 
-def pair(runs: Sequence[Run], looks: Sequence[Look]) -> Pair:
-    """What is in focus in either run; the looks differ where the names do."""
-    sides = [(s, r, replace(k, per="total", filter="")) for s, r, k in zip("ab", runs, looks, strict=True)]
-    launches = {s: detail.launches(run, look)["dur_ns"] for s, run, look in sides}
-    series = [_series(s, run, look) for s, run, look in sides]
+def pair(runs: Sequence[Run], names: Sequence[Sequence[str]], group: str, look: Look) -> Pair:
+    """The rows of these names in either run."""
+    look = replace(look, per="total", filter="", focus=())
+    sides = [(s, only(run, group, n, look.phase)) for s, run, n in zip("ab", runs, names, strict=True)]
+    launches = {s: detail.launches(run, look) for s, run in sides}
+    durations = {s: table["dur_ns"] for s, table in launches.items()}
     return Pair(
-        pl.DataFrame([_statistics(s, durations) for s, durations in launches.items()], schema=_SCHEMA),
-        _bins(launches["a"], launches["b"]),
-        pl.concat(series),
+        pl.DataFrame([_statistics(s, d) for s, d in durations.items()], schema=_SCHEMA),
+        _bins(durations["a"], durations["b"]),
+        pl.concat([_series(s, run, look) for s, run in sides]),
+        pl.concat([_longest(s, table) for s, table in launches.items()], how="diagonal_relaxed"),
+        counters(dict(sides), look),
     )
 
 
-_SCHEMA = {
+def only(run: Run, group: str, names: Sequence[str], phase: str | None) -> Run:
+    """The run with the kernels of these names alone; its steps and counters stay."""
+    label = pl.col(group).cast(pl.String).fill_null("–") if run.has(group) else pl.lit("–")
+    fits = label.is_in(list(names))
+    if phase is not None and run.has("phase"):
+        fits &= pl.col("phase") == phase
+    kept = run.events.filter((pl.col("kind") != "kernel") | fits.fill_null(False))
+    return Run(run.name, run.meta, kept, run.log)
+
+
+_SCHEMA: Final = {
     "side": pl.String, "count": pl.Int64, "total_ns": pl.Int64, "mean_ns": pl.Int64, "p50_ns": pl.Int64,
     "min_ns": pl.Int64, "max_ns": pl.Int64,
 }  # fmt: skip
@@ -62,3 +83,48 @@ def _bins(a: pl.Series, b: pl.Series) -> pl.DataFrame:
 def _series(side: str, run: Run, look: Look) -> pl.DataFrame:
     y = pl.coalesce("per_token_ns", pl.col("total_ns").cast(pl.Float64))
     return detail.by_step(run, look).select(side=pl.lit(side), step="step", y=y)
+
+
+def _longest(side: str, launches: pl.DataFrame) -> pl.DataFrame:
+    columns = [c for c in ("dur_ns", "step", "layer", "name") if c in launches.columns]
+    found = launches.sort("dur_ns", descending=True, maintain_order=True).head(SHOWN)
+    return found.select(pl.lit(side).alias("side"), *columns)
+
+
+def counters(sides: dict[str, Run], look: Look) -> pl.DataFrame:
+    """What was sampled in both runs, each counter's mean weighted by the time of the row."""
+    means = {side: _while_running(run, look) for side, run in sides.items()}
+    both = means["a"].join(means["b"], on=("counter", "unit"), suffix="_b", nulls_equal=True)
+    change = pl.when(pl.col("value") != 0).then(100 * (pl.col("value_b") / pl.col("value") - 1))
+    return both.select("counter", "unit", a="value", b="value_b", change_pct=change).sort(
+        pl.col("change_pct").abs().fill_null(0), "counter", descending=[True, False]
+    )
+
+
+def _while_running(run: Run, look: Look) -> pl.DataFrame:
+    """counter, unit, value: read off between two samples at the middle of each launch."""
+    schema = {"counter": pl.String, "unit": pl.String, "value": pl.Float64}
+    if not all(run.has(c) for c in ("t", "dur", "value")):
+        return pl.DataFrame(schema=schema)
+    work = detail.launches(run, look).drop_nulls("at_ns")
+    samples = run.events.filter(
+        (pl.col("kind") == "counter") & pl.col("t").is_not_null() & pl.col("value").is_not_null()
+    )
+    if work.is_empty() or samples.is_empty():
+        return pl.DataFrame(schema=schema)
+    middle = _floats(work["at_ns"] + work["dur_ns"] / 2 + start(run))
+    weights = _floats(work["dur_ns"].clip(1))
+    unit = pl.col("unit").cast(pl.String) if run.has("unit") else pl.lit(None, pl.String)
+    rows = samples.select("t", "value", counter=pl.col("name").cast(pl.String), unit=unit).sort("t")
+    found = [
+        (
+            *key,
+            float(np.average(np.interp(middle, _floats(part["t"]), _floats(part["value"])), weights=weights)),
+        )
+        for key, part in rows.group_by("counter", "unit", maintain_order=True)
+    ]
+    return pl.DataFrame(found, schema=schema, orient="row")
+
+
+def _floats(values: pl.Series) -> NDArray[np.float64]:
+    return values.cast(pl.Float64).to_numpy()

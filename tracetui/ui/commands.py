@@ -118,7 +118,9 @@ def pan(session: Session, direction: int) -> Session:
 
 
 def _step(session: Session, direction: int) -> Session:
-    """The next layer where a layer is in focus, else the next step."""
+    """Of many runs the next baseline, else the next layer where one is in focus, else the next step."""
+    if session.view == "compare" and session.baseline is not None:
+        return against(session, (session.baseline + direction) % len(session.runs))
     focused = session.look.focused
     if "layer" in focused and session.fact.layers:
         layer = _beside(session.fact.layers, focused["layer"], direction)

@@ -319,8 +319,9 @@ class Desk(App[None]):
         width, session = self.size.width, self.session
         several = len(session.runs) > 1
         place = f"run {session.current + 1} of {len(session.runs)}" if several else ""
+        asked = session.asked(self.view) if self.page == "view" and self.views else ()
         head = header.header(
-            session.run, session.fact, session.look.lens, width, place, self._writer(), self._against()
+            session.run, session.fact, session.look.lens, width, place, self._writer(), asked
         )
         tabs, self.tab_places = header.tabs(self.titles(), self._tab(), width)
         rows = self.page in ("view", "runs", "against", "columns")
@@ -329,13 +330,6 @@ class Desk(App[None]):
             keys = prompt.line(self.draft, width)
         self.main.show_bands(head, tabs, keys)
         self._show_status()
-
-    def _against(self) -> Run | None:
-        """The run that the one shown is compared with, where two are looked at."""
-        if self.page != "view" or not self.views or self.view.runs != 2:
-            return None
-        pair = self.session.asked(self.view)
-        return pair[0] if len(pair) == 2 else None
 
     def _writer(self) -> str:
         """What the head says about who writes the file."""

@@ -7,6 +7,7 @@ from capture.run import Run
 from tracetui import units
 from tracetui.ui.facts import Facts
 from tracetui.ui.paint import fit, width_of
+from tracetui.views.diff import titles
 from tracetui.views.ink import Line, Span
 
 KNOWN: Final = ("model", "device", "dtype", "quant", "weights")
@@ -20,17 +21,17 @@ def header(
     width: int,
     place: str = "",
     writer: str = "",
-    against: Run | None = None,
+    asked: Sequence[Run] = (),
 ) -> Line:
     """The run and its badges; on a narrow screen the least important parts go first."""
     if run is None:
         return (Span(" tracetui", "bar_on"),)
-    told = (*_badges(against), *_badges(run)) if against else _badges(run)
+    told = [badge for each in asked or (run,) for badge in _badges(each)]
     badges = [Span(f" {text} ", "bar_warn") for text in dict.fromkeys((writer, *told)) if text]
     room = width - sum(width_of(b.text) for b in badges) - 1
     parts = _parts(run, facts, lens, place)
-    if against is not None:
-        parts[0] = f"{against.name} → {run.name}"
+    if len(asked) > 1:
+        parts[0] = " → ".join(titles(*asked)) if len(asked) == 2 else f"{len(asked)} runs"
     name = fit(parts[0], max(1, min(width_of(parts[0]), max(RUN_LEAST, room // 2), room)))
     room -= width_of(name)
     spans = [Span(" "), Span(name, "title")]

@@ -23,6 +23,9 @@ _DARK: Final = {
     "bar_on": "bold #ffffff on #1f4e79", "bar_warn": "bold #f0d97a on #1c232b",
     "head": "bold #9fb1c1 on #1c232b",
     **{f"heat{i}": f"{'#0b1116' if i > 4 else '#d3d9e0'} on {c}" for i, c in enumerate(DARK_HEAT)},
+    "fall3": "#0b1116 on #56b4e9", "fall2": "#e6edf3 on #2a6c99", "fall1": "#d3d9e0 on #1c3a50",
+    "level": "#7f8b97 on #16202c", "rise1": "#d3d9e0 on #4a3420", "rise2": "#fff3e4 on #94602a",
+    "rise3": "#0b1116 on #f0a04b",
     **{f"series{i}": c for i, c in enumerate(SERIES)},
 }  # fmt: skip
 _LIGHT: Final = {
@@ -32,6 +35,9 @@ _LIGHT: Final = {
     "bar_on": "bold #ffffff on #2b6ca3", "bar_warn": "bold #8a4b00 on #e6e8e6",
     "head": "bold #46525d on #e6e8e6",
     **{f"heat{i}": f"{'#ffffff' if i > 4 else '#1f2429'} on {c}" for i, c in enumerate(LIGHT_HEAT)},
+    "fall3": "#ffffff on #0060a0", "fall2": "#101418 on #8fbfd8", "fall1": "#101418 on #d4e4ee",
+    "level": "#6b747d on #f3f3f0", "rise1": "#101418 on #f3dfc6", "rise2": "#101418 on #e3ac6c",
+    "rise3": "#ffffff on #a84b00",
     **{f"series{i}": c for i, c in enumerate(LIGHT_SERIES)},
 }  # fmt: skip
 _ANSI: Final = {
@@ -40,6 +46,8 @@ _ANSI: Final = {
     "bar_on": "bold reverse", "bar_warn": "bold yellow", "head": "bold underline",
     "heat0": "dim", "heat1": "", "heat2": "blue", "heat3": "bold blue", "heat4": "cyan", "heat5": "bold cyan",
     "heat6": "reverse cyan", "heat7": "bold reverse yellow",
+    "fall3": "bold reverse cyan", "fall2": "reverse cyan", "fall1": "cyan", "level": "dim",
+    "rise1": "yellow", "rise2": "reverse yellow", "rise3": "bold reverse yellow",
     "series0": "cyan", "series1": "yellow", "series2": "green", "series3": "magenta", "series4": "blue",
     "series5": "red",
 }  # fmt: skip

@@ -51,8 +51,10 @@ def look_options(parser: ArgumentParser) -> None:
     parser.add_argument("--steps", metavar="FIRST:LAST", help="only these steps")
 
 
-def screen_options(parser: ArgumentParser, view: str | None = "summary") -> None:
-    parser.add_argument("--view", default=view, help="the view to begin with")
+def screen_options(
+    parser: ArgumentParser, view: str | None = "summary", about: str = "the view to begin with"
+) -> None:
+    parser.add_argument("--view", default=view, help=about)
     parser.add_argument("--theme", choices=("dark", "light", "ansi"), help="colours of the screen")
     parser.add_argument("--ascii", action="store_true", help="draw with ASCII characters only")
     parser.add_argument("--no-clipboard", action="store_true", help="never write to the terminal's clipboard")

@@ -6,28 +6,48 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import replace
 
 from capture.errors import UsageError
+from tracetui.look import Look
 from tracetui.verbs import _shared
 
 
 def options(parser: ArgumentParser) -> None:
     _shared.input_options(parser)
     _shared.look_options(parser)
+    _shared.screen_options(parser, "kernels", "whose rows are compared: kernels, steps, shapes, memory …")
+    parser.add_argument("--value", default="", metavar="COLUMN", help="which of its columns")
     parser.add_argument("--baseline", metavar="N|NAME", help="divide every cell by this run's")
     parser.add_argument("--limit", type=int, metavar="N")
-    parser.add_argument("--format", choices=("table", "json", "csv", "md"), default="table")
+    parser.add_argument("--format", choices=("table", "json", "csv", "md"))
     parser.add_argument("--width", type=int)
 
 
 def run(args: Namespace) -> int:
-    from tracetui.report import report
-    from tracetui.views import view
-
     runs = _shared.load(args)
     if len(runs) < 2:
         raise UsageError("one run alone cannot be compared", todo="name a second file")
+    base = _shared.choose(runs, args.baseline) if args.baseline else None
     look = _shared.look(args)
-    if args.baseline:
-        look = replace(look, terms=replace(look.terms, baseline=_shared.choose(runs, args.baseline)))
+    look = replace(look, terms=replace(look.terms, baseline=base, of=args.view, value=args.value))
+    if args.format is None and _shared.has_screen():
+        return _screen(args, look, base)
+    from tracetui.report import report
+    from tracetui.verbs.report import sorted_look
+    from tracetui.views import ask, view
+
+    asked = view("compare")
+    if look.sort:
+        look = sorted_look(look, ask(asked, runs, look).rows, args.reverse)
     width = args.width or shutil.get_terminal_size((120, 40)).columns
-    sys.stdout.write(report(view("compare"), runs, look, args.format, width=width))
+    sys.stdout.write(report(asked, runs, look, args.format or "table", width=width))
     return 0
+
+
+def _screen(args: Namespace, look: Look, base: int | None) -> int:
+    """The matrix on the screen, sorted by key: a column as it is called is what a report sorts by."""
+    from tracetui.ui.app import run as show
+
+    baseline = None if base is None else str(base + 1)
+    screen = _shared.screen(
+        args, run=args.which or baseline, baseline=baseline, look=look, cache=not args.no_cache
+    )
+    return show(args.files, replace(screen, view="compare"))

@@ -1,32 +1,114 @@
-"""Compare: N runs side by side, a row a kernel or op, and how each row scales."""
+"""Compare: N runs side by side, a row a kernel, op or row of another view, and how each row scales."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
+import polars as pl
+
+from capture.errors import UsageError
 from capture.run import Run
 from tracetui.look import Look
-from tracetui.views import Answer, View
+from tracetui.views import MANY, Answer, Dress, Focus, View, ask, ink, view
+from tracetui.views.diff import titles
+
+if TYPE_CHECKING:
+    from tracetui.analysis.compare import Matrix
+
+LAW: Final = ("exponent", "r2")
+MEASURES: Final = ("total_ns", "dur_ns", "self_ns", "wall_ns", "bytes", "mean", "value", "p50_ns", "mean_ns")
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
-    from tracetui.analysis.compare import (  # numpy and scipy load with the first question
-        FEWEST,
-        axis,
-        matrix,
-        normalised,
-        scaling,
-    )
+    from tracetui.analysis.compare import axis, matrix, normalised, scaling  # numpy loads with them
 
-    found = matrix(runs, look)
-    rows, notes = found.rows, [f"{len(runs)} runs; {found.rows.height} rows"]
+    of = look.terms.of
+    if of == "kernels" and look.terms.value in ("", "total_ns"):
+        found, unit, what = matrix(runs, look, titles(*runs)), "_ns", "total"
+    else:
+        found, unit, what = _of_view(view(of), runs, look)
+    notes = [f"{len(runs)} runs; {found.rows.height} rows of {of}: {what.replace('_', ' ')}"]
+    along = axis(runs)
+    law = scaling(found, along) if along is not None and found.columns else None
     base = look.terms.baseline
     if base is not None and found.columns:
-        rows = normalised(found, min(base, len(runs) - 1))
-        notes.append(f"each cell is a multiple of the same row in {runs[min(base, len(runs) - 1)].name}")
-    along = axis(runs) if len(runs) >= FEWEST else None
-    if along is not None:
-        rows = rows.hstack(scaling(found, along[1]))
-        notes.append(f"exponent: total ∝ {along[0]}^exponent, fitted over {len(runs)} runs")
+        base = min(base, len(runs) - 1)
+        found = normalised(found, base, unit)
+        notes.append(
+            f"each cell is a multiple of the same row in {runs[base].name}; [ ] take another run, b none"
+        )
+    elif found.columns:
+        notes.append("colours compare the runs of one row; b divides by the run shown")
+    if law is None or along is None:
+        return Answer(found.rows, tuple(notes), ("row",))
+    families = len(set(along.families))
+    within = f", one slope through {families} families" if families > 1 else ""
+    notes.append(
+        f"exponent: {what.removesuffix('_ns')} ∝ {along.name}^exponent, fitted over {len(runs)} runs{within}"
+    )
+    rows = pl.concat([found.rows.select("row"), law, found.rows.drop("row")], how="horizontal")
     return Answer(rows, tuple(notes), ("row",))
 
 
-VIEW = View("compare", "Compare", answer, needs=frozenset({"dur"}), runs=2)
+def _of_view(asked: View, runs: Sequence[Run], look: Look) -> "tuple[Matrix, str, str]":
+    """Rows of a view of one run, each by its key, and the column that is compared."""
+    from tracetui.analysis.compare import joined
+
+    answers = [ask(asked, [run], look) for run in runs] if asked.runs == 1 else []
+    first = next((a for a in answers if not a.rows.is_empty()), None)
+    if first is None or not first.key:
+        raise UsageError(f"the {asked.name} view has no rows to set beside each other", todo="--view kernels")
+    value = look.terms.value or next((c for c in MEASURES if c in first.rows.columns), "")
+    if value not in first.rows.columns or not first.rows.schema[value].is_numeric():
+        numbers = [c for c, t in first.rows.schema.items() if t.is_numeric() and c not in first.key]
+        raise UsageError(
+            f"the {asked.name} view has no number {value!r}", todo=f"--value {', '.join(numbers)}"
+        )
+    unit = "_ns" if value.endswith("_ns") else "_bytes" if value.endswith("bytes") else ""
+    return joined([_column(a, first.key, value) for a in answers], titles(*runs), unit), unit, value
+
+
+def _column(answer: Answer, key: Sequence[str], value: str) -> pl.DataFrame:
+    """row, value: what names a row as one text; rows of the same name are one."""
+    if answer.rows.is_empty() or value not in answer.rows.columns:
+        return pl.DataFrame(schema={"row": pl.String, "value": pl.Float64})
+    named = pl.concat_str([pl.col(k).cast(pl.String).fill_null("–") for k in key], separator=" · ")
+    rows = answer.rows.select(named.alias("row"), pl.col(value).alias("value"))
+    return rows.group_by("row", maintain_order=True).agg(pl.col("value").sum())
+
+
+def tones(rows: pl.DataFrame) -> Mapping[str, Sequence[str]]:
+    """Heat along each row; multiples of a baseline as what rose and what fell."""
+    columns = [c for c, t in rows.schema.items() if t.is_numeric() and c not in LAW]
+    painted = [_row(columns, row) for row in rows.select(columns).iter_rows()]
+    return {c: [styles[i] for styles in painted] for i, c in enumerate(columns)}
+
+
+def _row(columns: Sequence[str], values: Sequence[float | None]) -> list[str]:
+    if columns and columns[0].endswith("_times"):
+        return ["dim" if v is None else ink.drift(100 * (v - 1)) for v in values]
+    logs = [math.log(v) if v is not None and v > 0 else None for v in values]
+    known = [x for x in logs if x is not None]
+    low, high = (min(known), max(known)) if known else (0.0, 0.0)
+    return ["dim" if x is None else ink.heat(x, low, high) if len(known) > 1 else "" for x in logs]
+
+
+def enter(answer: Answer, look: Look) -> Focus:
+    """The row in the run that is shown."""
+    row = look.cursor[0]
+    if not 0 <= row < answer.rows.height or look.terms.of != "kernels":
+        return ()
+    group, value = look.group or "name", answer.rows[row, "row"]
+    return ((group, int(value) if group in ("layer", "step") and value.isdecimal() else value),)
+
+
+VIEW = View(
+    "compare",
+    "Compare",
+    answer,
+    needs=frozenset({"dur"}),
+    runs=MANY,
+    columns=("row", *LAW),
+    dress=Dress(tones),
+    enter=enter,
+)

@@ -1,6 +1,8 @@
 """Diff: two runs side by side, what changed and whether the evidence carries it."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
@@ -20,10 +22,10 @@ COLUMNS: Final = (
 )  # fmt: skip
 SIDES: Final = (
     ("name_a", "count_a", "median_a_ns", "total_a_ns"),
-    ("bar", "delta_ns", "change_pct", "verdict", "p_adjusted", "cliff"),
+    ("bar", "delta_ns", "change_pct", "verdict", "phase", "p_adjusted", "cliff"),
     ("total_b_ns", "median_b_ns", "count_b", "name_b"),
 )
-IMPORTANCE: Final = (*COLUMNS[:6], "bar", *COLUMNS[6:])
+IMPORTANCE: Final = (*COLUMNS[:6], "phase", "bar", *COLUMNS[6:])
 VERDICTS: Final = {"slower": "bad", "faster": "good", "new": "warn", "gone": "warn"}
 _TIMES: Final = ("median_a_ns", "median_b_ns", "median_delta_ns", "low_ns", "high_ns")
 
@@ -56,13 +58,26 @@ def shown(rows: pl.DataFrame, look: Look) -> pl.DataFrame:
 
 def notes(a: Run, b: Run, found: "Diff") -> tuple[str, ...]:
     """Who is compared, whether that may be done, and how it was done."""
-    told = [f"a is {a.name}, b is {b.name}; Δ is b − a"]
+    told = [parties(a, b)]
     if found.comparable.reasons:
         word = "comparable with care" if found.comparable.ok else "NOT comparable"
         told.append(f"{word} ({found.comparable.score:.2f}): {'; '.join(found.comparable.reasons)}")
     if found.gap_ns is not None:
         told.append(f"time between the measured kernels changed by {found.gap_ns:,} ns")
     return (*told, *found.how)
+
+
+def parties(a: Run, b: Run) -> str:
+    one, other = titles(a, b)
+    return f"a is {one}, b is {other}; Δ is b − a"
+
+
+def titles(*runs: Run) -> tuple[str, ...]:
+    """What to call runs: their names, and where these are the same, their files too."""
+    often = Counter(run.name for run in runs)
+    return tuple(
+        f"{run.name} ({PurePath(run.log.source).name})" if often[run.name] > 1 else run.name for run in runs
+    )
 
 
 def tones(rows: pl.DataFrame) -> Mapping[str, Sequence[str]]:

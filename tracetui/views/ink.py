@@ -16,12 +16,17 @@ from tracetui import units
 STYLES: Final = (
     "", "dim", "bold", "title", "name", "number", "good", "bad", "warn", "accent", "cursor",
     *(f"heat{i}" for i in range(8)), *(f"series{i}" for i in range(6)),
+    "fall3", "fall2", "fall1", "level", "rise1", "rise2", "rise3",
 )  # fmt: skip
 
 BLOCKS: Final = "▁▂▃▄▅▆▇█"
 ASCII_BLOCKS: Final = "_.-~=+*#"
 SHADES: Final = "··░░▒▒▓█"  # beside the eight heat styles, so that colour is never alone
 ASCII_SHADES: Final = "..:-=+*#"
+
+DRIFTS: Final = (2.0, 5.0, 20.0)  # per cent from which a change is drawn as small, plain and large
+MARKS: Final = ("▼▼▼", "▼▼", "▼", "·", "▲", "▲▲", "▲▲▲")
+ASCII_MARKS: Final = ("---", "--", "-", ".", "+", "++", "+++")
 
 Point = tuple[float, float]
 
@@ -122,6 +127,23 @@ def shade(value: float | None, low: float, high: float, ascii: bool = False) -> 
         return " "
     marks = ASCII_SHADES if ascii else SHADES
     return marks[_level(value - low, high - low, 8)]
+
+
+def drift(percent: float) -> str:
+    """The style of a change: one hue for what fell, another for what rose, stronger with its size."""
+    strength = sum(abs(percent) >= bound for bound in DRIFTS)
+    return "level" if not strength else f"{'rise' if percent > 0 else 'fall'}{strength}"
+
+
+def drift_mark(percent: float, ascii: bool = False) -> str:
+    """The same in signs."""
+    strength = sum(abs(percent) >= bound for bound in DRIFTS)
+    return (ASCII_MARKS if ascii else MARKS)[3 + (strength if percent > 0 else -strength)]
+
+
+def sign_tone(value: float | None) -> str:
+    """What took longer is bad, what took less is good."""
+    return "" if not value else "bad" if value > 0 else "good"
 
 
 def wide(text: str) -> int:

@@ -11,6 +11,7 @@ from tracetui.analysis import roofline, select
 from tracetui.analysis.layers import layer_table
 from tracetui.look import Look
 from tracetui.views import Answer, Focus, View, ink
+from tracetui.views._grid import Cell, Grid, drawn, entered, grid
 from tracetui.views.ink import Line, Size
 
 NAMED: Final = 8  # odd layers that a note names at most
@@ -56,58 +57,24 @@ def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
     """Layers down, ops or steps across; the last line tells the cell under the cursor."""
     if answer.rows.is_empty():
         return []
-    downs, acrosses = _axes(answer)
-    room = size.width - 6
-    wide = max(2, min(10, room // len(acrosses)))
-    fits = max(1, room // wide)
-    row, place = _cursor(look, downs, acrosses)
-    left = max(0, min(place - fits // 2, len(acrosses) - fits))
-    shown = acrosses[left : left + fits]
-    top = max(0, min(row - (size.height - 3) // 2, len(downs) - (size.height - 3)))
-    cells = {(r["layer"], r[answer.key[1]]): r for r in answer.rows.iter_rows(named=True)}
-    bounds = {a: _bounds(cells, downs, a) for a in shown}
-    head = ink.line(("layer ", "title"), (_headings(shown, wide, size), "title"))
-    body = [
-        ink.line(
-            (f"{down!s:>5} ", "dim"),
-            *(
-                _cell(cells.get((down, a)), bounds[a], wide, size, (down, a) == (downs[row], acrosses[place]))
-                for a in shown
-            ),
-        )
-        for down in downs[top : top + max(1, size.height - 3)]
-    ]
-    told = _told(cells.get((downs[row], acrosses[place])), answer.key[1])
-    return ink.clip([head, *body, _roofs(answer, shown, wide), told], size)
+    shown = grid(answer, look, "total_ns")
+    wide, across = shown.wide(size), shown.across(size)
+    bounds = {a: _bounds(shown, a) for a in across}
+
+    def paint(cell: Cell | None, a: Any, here: bool) -> ink.Span:
+        return _cell(cell, bounds[a], wide, size, here)
+
+    return drawn(shown, size, paint, [_roofs(answer, across, wide), _told(shown.here, shown.column)])
 
 
-def _axes(answer: Answer) -> tuple[list[Any], list[Any]]:
-    """Layers in order; ops by falling total, steps and other numbers in order."""
-    column = answer.key[1]
-    downs = answer.rows["layer"].unique().sort().to_list()
-    sums = answer.rows.group_by(column).agg(pl.col("total_ns").sum())
-    if answer.rows.schema[column].is_numeric():
-        return downs, sums.sort(column)[column].to_list()
-    return downs, sums.sort("total_ns", column, descending=[True, False], nulls_last=True)[column].to_list()
-
-
-def _cursor(look: Look, downs: Sequence[Any], acrosses: Sequence[Any]) -> tuple[int, int]:
-    row, place = look.cursor
-    return max(0, min(row, len(downs) - 1)), max(0, min(place, len(acrosses) - 1))
-
-
-def _bounds(
-    cells: dict[tuple[Any, Any], dict[str, Any]], downs: Sequence[Any], across: Any
-) -> tuple[float, float]:
-    values = [float(cells[d, across]["total_ns"]) for d in downs if (d, across) in cells]
+def _bounds(shown: Grid, across: Any) -> tuple[float, float]:
+    values = [float(shown.cells[d, across]["total_ns"]) for d in shown.downs if (d, across) in shown.cells]
     low, high = min(values), max(values)
     middle, least = (low + high) / 2, 0.05 * max(high, 1.0)
     return min(low, middle - least), max(high, middle + least)
 
 
-def _cell(
-    cell: dict[str, Any] | None, bounds: tuple[float, float], wide: int, size: Size, here: bool
-) -> ink.Span:
+def _cell(cell: Cell | None, bounds: tuple[float, float], wide: int, size: Size, here: bool) -> ink.Span:
     """A shade as wide as the cell; an exclamation mark on the odd one."""
     if cell is None:
         return ink.Span(" " * wide, "cursor" if here else "")
@@ -115,15 +82,6 @@ def _cell(
     text = ink.shade(value, *bounds, size.ascii) * (wide - 1)
     style = "cursor" if here else ink.heat(value, *bounds)
     return ink.Span(text + ("!" if cell["odd"] else " "), style)
-
-
-def _headings(shown: Sequence[Any], wide: int, size: Size) -> str:
-    """A label over each cell; numbers wider than their cell stand over every second, third … one."""
-    labels = ["–" if a is None else str(a) for a in shown]
-    every = 1
-    if all(isinstance(a, int) for a in shown):
-        every = -(-(max(map(len, labels)) + 1) // wide)
-    return "".join(ink.fit(label, every * wide - 1, ascii=size.ascii) + " " for label in labels[::every])
 
 
 def _roofs(answer: Answer, shown: Sequence[Any], wide: int) -> Line:
@@ -138,7 +96,7 @@ def _roofs(answer: Answer, shown: Sequence[Any], wide: int) -> Line:
     return ink.line((" roof ", "dim"), *(ink.fit(cell, wide) for cell in cells))
 
 
-def _told(cell: dict[str, Any] | None, column: str) -> Line:
+def _told(cell: Cell | None, column: str) -> Line:
     if cell is None:
         return ink.line(("nothing ran here", "dim"))
     per = cell["per_token_ns"]
@@ -148,7 +106,7 @@ def _told(cell: dict[str, Any] | None, column: str) -> Line:
     return ink.line((f"layer {cell['layer']}, {column} {cell[column]}: ", "dim"), value, rates, (odd, "warn"))
 
 
-def _rates(cell: dict[str, Any]) -> list[str]:
+def _rates(cell: Cell) -> list[str]:
     """33.6 GB/s, 97.1% of the roof (memory)."""
     named = ((c, units.heading(c)) for c in roofline.RATES)
     rates = [f"{units.cell(c, cell[c])} {unit}" for c, unit in named if cell.get(c) is not None]
@@ -158,11 +116,7 @@ def _rates(cell: dict[str, Any]) -> list[str]:
 
 
 def enter(answer: Answer, look: Look) -> Focus:
-    if answer.rows.is_empty():
-        return ()
-    downs, acrosses = _axes(answer)
-    row, place = _cursor(look, downs, acrosses)
-    return (("layer", downs[row]), (answer.key[1], acrosses[place]))
+    return entered(answer, look, "total_ns")
 
 
 VIEW = View(

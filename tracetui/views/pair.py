@@ -1,49 +1,104 @@
-"""Pair: one row of a diff, entered: both distributions and both courses over the steps."""
+"""Pair: one row of a diff, entered: distributions, courses over the steps, counters and launches."""
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import polars as pl
 
 from capture.run import Run
 from tracetui import units
-from tracetui.analysis.pair import pair
 from tracetui.look import Look
 from tracetui.views import Answer, View, ink
+from tracetui.views.diff import titles
 from tracetui.views.ink import Line, Size
+
+CHART: Final = (9, 14)  # lines of the course over the steps, at least and at most
+COUNTERS: Final = 8
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
+    from tracetui.analysis.pair import pair  # numpy and scipy load with the first question
+
     focus = look.focused
     if "name" not in focus:
         return Answer(pl.DataFrame(), ("enter a row of the diff to see it in both runs",))
-    group = focus.get("by", "name")
-    names = focus["name"], focus.get("name_b") or focus["name"]
-    found = pair(runs[:2], [replace(look, focus=_focus(group, name, focus)) for name in names])
-    notes = [f"a is {names[0]} in {runs[0].name}", f"b is {names[1]} in {runs[1].name}"]
-    if (found.rows["count"] == 0).any():
-        notes.append("a side without launches: the row is new, gone, or several kernels of one role")
-    return Answer(found.rows, tuple(notes), ("side",), {"bins": found.bins, "series": found.series})
+    row = _row(runs, look, focus)
+    names = row["members_a"] or [], row["members_b"] or []
+    group = focus.get("by") or "name"
+    found = pair(runs[:2], names, group, replace(look, phase=row["phase"]))
+    parts = {
+        "bins": found.bins,
+        "series": found.series,
+        "launches": found.launches,
+        "counters": found.counters,
+    }
+    return Answer(found.rows, tuple(_notes(runs, row, names)), ("side",), parts)
 
 
-def _focus(group: str, name: str, focus: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
-    named = (group, int(name) if group == "layer" and name.isdecimal() else name)
-    return (named, ("phase", focus["phase"])) if focus.get("phase") is not None else (named,)
+def _row(runs: Sequence[Run], look: Look, focus: dict[str, Any]) -> dict[str, Any]:
+    """The row of the diff that was entered; where the runs have grown and it is gone, its name alone."""
+    from tracetui.analysis.diff import diff
+
+    rows = diff(runs[0], runs[1], replace(look, group=focus.get("by"))).rows
+    same = rows["name"] == focus["name"]
+    for column in ("name_b", "phase"):
+        if column in focus:
+            same &= rows[column].eq_missing(pl.Series([focus[column]], dtype=pl.String))
+    found = rows.filter(same)
+    if found.height:
+        return found.row(0, named=True)
+    alone = [str(focus["name"])]
+    return {
+        "members_a": alone,
+        "members_b": alone,
+        "phase": focus.get("phase"),
+        "verdict": None,
+        "match": "name",
+    }
+
+
+def _notes(runs: Sequence[Run], row: dict[str, Any], names: Sequence[Sequence[str]]) -> list[str]:
+    told = []
+    if row["verdict"] is not None:
+        change = units.difference(row["delta_ns"])
+        told.append(f"{row['verdict']}, Δ {change} in all; matched: {row['match']}")
+    for side, run, of in zip("ab", titles(runs[0], runs[1]), names, strict=True):
+        told.append(f"{side} is {', '.join(of) or 'nothing'} in {run}")
+    return told
 
 
 def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
-    """The figures, the two distributions beside each other, the two courses on one chart."""
+    """From the figures to the single launches; what does not fit is scrolled to."""
     if answer.rows.is_empty():
         return []
-    bins, series = answer.parts["bins"], answer.parts["series"]
+    parts = answer.parts
     lines = [*ink.table(answer.rows, Size(size.width, 3, size.ascii)), ink.line()]
-    lines += _distributions(bins, size)
-    room = size.height - len(lines)
+    lines += _distributions(parts["bins"], size)
+    below = [*_counters(parts["counters"], size), *_launches(parts["launches"], size)]
+    room = max(CHART[0], min(CHART[1], size.height - len(lines) - len(below)))
+    return [*lines, *_courses(parts["series"], Size(size.width, room, size.ascii)), *below]
+
+
+def _courses(series: pl.DataFrame, size: Size) -> list[Line]:
     points = {s: series.filter(pl.col("side") == s).select("step", "y").rows() for s in ("a", "b")}
-    if room >= 8 and all(len(p) > 1 for p in points.values()):
-        lines += ink.chart(points, Size(size.width, room, size.ascii), x_label="step", y_text=units.duration)
-    return ink.clip(lines, size)
+    if not all(len(p) > 1 for p in points.values()):
+        return []
+    return [ink.line(), *ink.chart(points, size, x_label="step", y_text=units.duration)]
+
+
+def _counters(counters: pl.DataFrame, size: Size) -> list[Line]:
+    if counters.is_empty():
+        return [ink.line(), ink.line(("no counter was sampled in both runs", "dim"))]
+    table = ink.table(counters, Size(size.width, COUNTERS + 1, size.ascii))
+    return [ink.line(), ink.line(("counters while it ran", "title")), *table]
+
+
+def _launches(launches: pl.DataFrame, size: Size) -> list[Line]:
+    if launches.is_empty():
+        return []
+    table = ink.table(launches, Size(size.width, launches.height + 1, size.ascii), launches.columns)
+    return [ink.line(), ink.line(("the longest launches of either run", "title")), *table]
 
 
 def _distributions(bins: pl.DataFrame, size: Size) -> list[Line]:
@@ -53,7 +108,8 @@ def _distributions(bins: pl.DataFrame, size: Size) -> list[Line]:
     labels = [f"{units.duration(low)} – {units.duration(high)}" for low, high in edges]
     width = max((len(x) for x in labels), default=0)
     half = max(4, (size.width - width - 3) // 2)
-    return [
+    head = [ink.line(" " * (width + 1), (ink.fit("a", half), "series0"), " ", ("b", "series1"))]
+    return head + [
         ink.line(
             (label.rjust(width) + " ", "dim"),
             (ink.bar(a / most, half, size.ascii), "series0"),

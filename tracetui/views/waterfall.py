@@ -35,19 +35,19 @@ def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
     lines = [ink.line((f"{by} ".ljust(label + half), "dim"), ("faster ◂ ▸ slower", "dim"))]
     for row in rows.head(max(1, size.height - 2)).iter_rows(named=True):
         value = row["delta_ns"]
-        bar = ink.bar(abs(value) / largest, half, size.ascii)
-        left = bar[::-1].replace("▏", "▐") if value < 0 else " " * half
-        right = bar if value >= 0 else " " * half
-        told = units.signed(units.duration(value), value)
+        tone = ink.sign_tone(value)
         lines.append(
             ink.line(
-                (f"{str(row[by])[:label]:<{label}} ", "name"),
-                (left, "good"),
-                (right, "bad"),
-                (f" {told:>13}", "number"),
+                (ink.fit(str(row[by]), label, ascii=size.ascii) + " ", "name"),
+                (ink.signed_bar(value / largest, 2 * half + 1, size.ascii), tone),
+                (f" {_arrow(value)} {units.difference(value):>11}", tone),
             )
         )
     return lines
+
+
+def _arrow(value: int) -> str:
+    return "▲" if value > 0 else "▼" if value < 0 else " "
 
 
 VIEW = View("waterfall", "Waterfall", answer, draw, needs=frozenset({"dur"}), runs=2)

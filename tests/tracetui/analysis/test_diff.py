@@ -236,9 +236,9 @@ def test_many_runs_in_one_matrix_scale_along_their_axis() -> None:
         for n in (100, 200, 400, 800)
     ]
     along = axis(runs)
-    assert along == ("ctx", [100, 200, 400, 800])
+    assert along is not None and (along.name, along.values) == ("ctx", (100, 200, 400, 800))
     found = matrix(runs, Look())
-    laws = dict(zip(found.rows["row"], scaling(found, along[1])["exponent"], strict=True))
+    laws = dict(zip(found.rows["row"], scaling(found, along)["exponent"], strict=True))
     assert laws["attn"] == pytest.approx(2) and laws["mlp"] == pytest.approx(1)
 
 

@@ -1,0 +1,97 @@
+"""A grid of cells: layers down, ops or steps across, as much of it as fits around the cursor."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import polars as pl
+
+from tracetui.look import Look
+from tracetui.views import Answer, Focus, ink
+from tracetui.views.ink import Line, Size, Span
+
+HEAD: Final = 6  # cells of the layer's number
+NARROWEST, WIDEST = 2, 10  # cells of a cell
+REST: Final = 3  # lines that are no layers
+
+Cell = dict[str, Any]  # a row of the answer
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The rows of an answer by layer and column, and where the cursor stands."""
+
+    column: str
+    downs: Sequence[Any]
+    acrosses: Sequence[Any]
+    cells: Mapping[tuple[Any, Any], Cell]
+    row: int
+    place: int
+
+    @property
+    def here(self) -> Cell | None:
+        return self.cells.get((self.downs[self.row], self.acrosses[self.place]))
+
+    def wide(self, size: Size) -> int:
+        return max(NARROWEST, min(WIDEST, (size.width - HEAD) // len(self.acrosses)))
+
+    def across(self, size: Size) -> Sequence[Any]:
+        """The columns in sight."""
+        fits = max(1, (size.width - HEAD) // self.wide(size))
+        left = max(0, min(self.place - fits // 2, len(self.acrosses) - fits))
+        return self.acrosses[left : left + fits]
+
+    def down(self, size: Size) -> Sequence[Any]:
+        """The layers in sight."""
+        room = max(1, size.height - REST)
+        top = max(0, min(self.row - (size.height - REST) // 2, len(self.downs) - (size.height - REST)))
+        return self.downs[top : top + room]
+
+
+def grid(answer: Answer, look: Look, weight: str) -> Grid:
+    """Layers in order; ops by their falling sum of the weight, steps and other numbers in order."""
+    column = answer.key[1]
+    downs = answer.rows["layer"].unique().sort().to_list()
+    sums = answer.rows.group_by(column).agg(pl.col(weight).sum())
+    if answer.rows.schema[column].is_numeric():
+        sums = sums.sort(column)
+    else:
+        sums = sums.sort(weight, column, descending=[True, False], nulls_last=True)
+    acrosses = sums[column].to_list()
+    cells = {(r["layer"], r[column]): r for r in answer.rows.iter_rows(named=True)}
+    row, place = (max(0, min(at, len(of) - 1)) for at, of in zip(look.cursor, (downs, acrosses), strict=True))
+    return Grid(column, downs, acrosses, cells, row, place)
+
+
+def drawn(
+    shown: Grid, size: Size, paint: Callable[[Cell | None, Any, bool], Span], foot: Sequence[Line]
+) -> list[Line]:
+    """A heading, the cells as they are painted, and what stands below them."""
+    across = shown.across(size)
+    here = shown.downs[shown.row], shown.acrosses[shown.place]
+    head = ink.line(("layer ", "title"), (_headings(across, shown.wide(size), size), "title"))
+    body = [
+        ink.line(
+            (f"{down!s:>{HEAD - 1}} ", "dim"),
+            *(paint(shown.cells.get((down, a)), a, (down, a) == here) for a in across),
+        )
+        for down in shown.down(size)
+    ]
+    return ink.clip([head, *body, *foot], size)
+
+
+def _headings(shown: Sequence[Any], wide: int, size: Size) -> str:
+    """A label over each cell; numbers wider than their cell stand over every second, third … one."""
+    labels = ["–" if a is None else str(a) for a in shown]
+    every = 1
+    if all(isinstance(a, int) for a in shown):
+        every = -(-(max(map(len, labels)) + 1) // wide)
+    return "".join(ink.fit(label, every * wide - 1, ascii=size.ascii) + " " for label in labels[::every])
+
+
+def entered(answer: Answer, look: Look, weight: str) -> Focus:
+    """The layer and the column under the cursor."""
+    if answer.rows.is_empty():
+        return ()
+    shown = grid(answer, look, weight)
+    return (("layer", shown.downs[shown.row]), (shown.column, shown.acrosses[shown.place]))
