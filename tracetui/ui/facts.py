@@ -1,11 +1,15 @@
 """What the screen wants to know of a run once: its lenses, phases, extent and speed."""
 
 from dataclasses import dataclass
+from typing import Final
 
 import polars as pl
 
 from capture.run import Run
 from tracetui.analysis import select, steps
+from tracetui.analysis.vitals import Vitals, vitals
+
+NO_VITALS: Final = Vitals()
 
 
 @dataclass(frozen=True)
@@ -19,6 +23,7 @@ class Facts:
     layers: tuple[int, ...] = ()
     extent: tuple[int, int] | None = None  # first and last ns on the timeline
     tokens_per_s: float | None = None
+    vitals: Vitals = NO_VITALS
 
 
 def facts(run: Run) -> Facts:
@@ -31,6 +36,7 @@ def facts(run: Run) -> Facts:
         layers=_distinct(run, "layer"),
         extent=_extent(run),
         tokens_per_s=_tokens_per_s(marks),
+        vitals=vitals(run),
     )
 
 

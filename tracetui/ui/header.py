@@ -1,17 +1,18 @@
 """The head of the screen as lines of ink: what is open, and the tabs of the views."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from capture.run import Run
 from tracetui import units
+from tracetui.analysis.vitals import Vitals
 from tracetui.ui.facts import Facts
 from tracetui.ui.paint import fit, width_of
-from tracetui.views.diff import titles
 from tracetui.views.ink import Line, Span
 
-KNOWN: Final = ("model", "device", "dtype", "quant", "weights")
+KNOWN: Final = ("model", "dtype", "quant", "device")
 RUN_LEAST: Final = 12
+NAME_LEAST: Final = 6  # cells that no badge may take from the name
 
 
 def header(
@@ -21,21 +22,23 @@ def header(
     width: int,
     place: str = "",
     writer: str = "",
-    asked: Sequence[Run] = (),
+    against: Run | None = None,
 ) -> Line:
     """The run and its badges; on a narrow screen the least important parts go first."""
     if run is None:
         return (Span(" tracetui", "bar_on"),)
-    told = [badge for each in asked or (run,) for badge in _badges(each)]
+    told = (*_badges(against), *_badges(run)) if against else _badges(run)
     badges = [Span(f" {text} ", "bar_warn") for text in dict.fromkeys((writer, *told)) if text]
-    room = width - sum(width_of(b.text) for b in badges) - 1
-    parts = _parts(run, facts, lens, place)
-    if len(asked) > 1:
-        parts[0] = " → ".join(titles(*asked)) if len(asked) == 2 else f"{len(asked)} runs"
-    name = fit(parts[0], max(1, min(width_of(parts[0]), max(RUN_LEAST, room // 2), room)))
+    name, *parts = _parts(run, facts, lens, place, live=bool(writer))
+    if against is not None:
+        name = f"{against.name} → {run.name}"
+    speed = f" · {_speed(facts.tokens_per_s)}" if facts.tokens_per_s else ""
+    badges = _fitting(badges, width - width_of(speed) - NAME_LEAST)
+    room = width - sum(width_of(b.text) for b in badges) - 1 - width_of(speed)
+    name = fit(name, max(1, min(width_of(name), max(RUN_LEAST, room // 2), room)))
     room -= width_of(name)
-    spans = [Span(" "), Span(name, "title")]
-    for part in parts[1:]:
+    spans = [Span(" "), Span(name, "title"), Span(speed)]
+    for part in parts:
         text = f" · {part}"
         if width_of(text) <= room:
             spans.append(Span(text))
@@ -43,15 +46,51 @@ def header(
     return (*spans, Span(" " * max(0, room)), *badges)
 
 
-def _parts(run: Run, facts: Facts, lens: str | None, place: str) -> list[str]:
-    """What is known of the run, by falling importance."""
+def _fitting(badges: Sequence[Span], room: int) -> list[Span]:
+    """The badges that leave room for a name and its speed, the first ones first."""
+    kept: list[Span] = []
+    for badge in badges:
+        room -= width_of(badge.text)
+        if room > 0:
+            kept.append(badge)
+    return kept
+
+
+def _parts(run: Run, facts: Facts, lens: str | None, place: str, *, live: bool) -> list[str]:
+    """The run's name, then what is known beside its speed, by falling importance."""
     shown = lens or (facts.lenses[0] if facts.lenses else None)
-    speed = _speed(facts.tokens_per_s) if facts.tokens_per_s else ""
     steps = f"{facts.step_count:,} steps" if facts.steps else ""
-    known = [str(run.meta[k]) for k in KNOWN if run.meta.get(k)]
+    model, *others = (str(run.meta[k]) if run.meta.get(k) else "" for k in KNOWN)
     times = f"{shown} times" if shown else ""
-    parts = [run.name, place, *known[:1], speed, times, steps, *known[1:]]
-    return [parts[0], *(p for p in dict.fromkeys(parts[1:]) if p and p != run.name)]
+    known = [place, _weights(run), model, *_vitals(facts.vitals, live), times, steps, *others]
+    return [run.name, *(p for p in dict.fromkeys(known) if p and p != run.name)]
+
+
+def _weights(run: Run) -> str:
+    """Random weights are no small thing to overlook; of real ones the folder does not matter here."""
+    told = str(run.meta.get("weights") or "")
+    return "weights=random" if told.startswith("random") else "weights=real" if "/" in told else told
+
+
+def _vitals(now: Vitals, live: bool) -> Iterator[str]:
+    """The moment's figures; one that a live run should have and has not is said to be missing."""
+    if now.context is not None:
+        yield f"ctx {now.context:,}"
+    if now.read_share is not None and now.read_roof is not None:
+        yield f"{100 * now.read_share:.0f}% of {units.giga(now.read_roof / 1e9)} GB/s"
+    if now.memory is not None or live:
+        yield f"mem {units.cell('bytes', now.memory)}"
+    for device, figures in now.gauges.items():
+        yield f"{device} " + " ".join(_gauge(value, unit) for value, unit in figures)
+    if live and not now.gauges:
+        yield f"cpu {units.ABSENT}"
+    if now.capture_pct is not None or live:
+        yield f"capture {units.cell('capture_pct', now.capture_pct)}"
+
+
+def _gauge(value: float | None, unit: str) -> str:
+    text = units.ABSENT if value is None else f"{value:,.0f}"
+    return f"{text}%" if unit == "%" else f"{text} {unit}"
 
 
 def _speed(tokens_per_s: float) -> str:

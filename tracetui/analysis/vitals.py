@@ -1,0 +1,86 @@
+"""The state of a run and of its machine at the last moment that is known: what a head line tells."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+import polars as pl
+
+from capture.run import Run
+from tracetui.analysis import roofline, select, steps
+from tracetui.look import Look
+
+NEWEST: Final = 5  # samples of a counter that are averaged: a second of them
+GAUGES: Final = {
+    "cpu": (("host_cpu_usage", "%"), ("cpu_frequency", "MHz")),
+    "gpu": (("gpu_usage", "%"), ("gpu_sm_frequency", "MHz"), ("gpu_power", "W"), ("gpu_temperature", "°C")),
+}
+_MEMORY: Final = ("gpu_mem_used", "process_mem_used")
+_COST: Final = "capture cost"
+
+
+@dataclass(frozen=True)
+class Vitals:
+    """What is not known is None, and a device none of whose counters were read is absent."""
+
+    context: int | None = None
+    memory: float | None = None  # bytes in use: of the GPU where there is one, else of the process
+    read_share: float | None = None  # of the memory's speed, in decode
+    read_roof: float | None = None  # bytes a second
+    capture_pct: float | None = None
+    gauges: dict[str, tuple[tuple[float | None, str], ...]] = field(default_factory=dict)
+
+
+def vitals(run: Run) -> Vitals:
+    newest = _newest(run)
+    roof = roofline.roof_of(run)
+    gauges = {
+        device: tuple((newest.get(name), unit) for name, unit in figures)
+        for device, figures in GAUGES.items()
+        if any(name in newest for name, _ in figures)
+    }
+    return Vitals(
+        context=_context(run),
+        memory=next((newest[name] for name in _MEMORY if name in newest), None),
+        read_share=_read_share(run, roof.memory) if roof and roof.memory else None,
+        read_roof=roof.memory if roof and roof.memory else None,
+        capture_pct=newest.get(_COST),
+        gauges=gauges,
+    )
+
+
+def _newest(run: Run) -> dict[str, float]:
+    """Each counter's last second; of several devices the first."""
+    if not run.has("value"):
+        return {}
+    known = {*(name for figures in GAUGES.values() for name, _ in figures), *_MEMORY, _COST}
+    rows = run.events.lazy().filter((pl.col("kind") == "counter") & pl.col("value").is_not_null())
+    track = pl.col("track").cast(pl.String) if run.has("track") else pl.lit(None, pl.String)
+    order = pl.col("t") if run.has("t") else pl.int_range(pl.len())
+    samples = (
+        rows.select(pl.col("name").cast(pl.String), track.alias("track"), "value", order.alias("at"))
+        .filter(pl.col("name").is_in(sorted(known)))
+        .sort("at")
+        .group_by("name", "track")
+        .agg(pl.col("value").tail(NEWEST).mean())
+        .sort("track")
+        .collect()
+    )
+    return dict(samples.unique("name", keep="first", maintain_order=True).select("name", "value").iter_rows())
+
+
+def _context(run: Run) -> int | None:
+    """The context length at the end of the last step."""
+    known = steps.marks(run)["context"].drop_nulls()
+    return int(known[-1]) if known.len() else None
+
+
+def _read_share(run: Run, roof: float) -> float | None:
+    """The traffic of the decode steps over their wall time, where all of it is known."""
+    if not (run.has("bytes") and run.has("step") and run.has("dur")):
+        return None
+    walls = steps.marks(run).filter((pl.col("phase") == "decode") & (pl.col("wall_ns") > 0))
+    rows = select.timed(run, Look()).group_by("step")
+    moved = rows.agg(pl.col("bytes").sum(), gaps=pl.col("bytes").null_count()).collect()
+    both = walls.join(moved, on="step")
+    total, wall, gaps = both.select(pl.col("bytes", "wall_ns", "gaps").sum()).row(0)
+    return total / (wall / 1e9) / roof if total and wall and not gaps else None
