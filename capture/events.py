@@ -55,6 +55,7 @@ COLUMNS: Final = (
 )
 
 PATH_SEPARATOR: Final = " / "
+WINDOW: Final = "window"  # op of a span without a duration: in this step single rows of its lens were seen
 
 _CRC: Final = b',"crc":"'
 _CRC_TAIL: Final = len(_CRC) + 8 + 2  # ,"crc":"xxxxxxxx"}

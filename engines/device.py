@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 import torch
 
 from capture.emit import Emitter, now
-from capture.record.kernels import MARK, Duty, Profiler, Window
+from capture.record.kernels import MARK, Duty, Profiler, Window, tell_window
 from engines.plan import WAIT, Row, host_row
 from engines.trace import Op, Ticks
 
@@ -104,6 +104,7 @@ class OnDevice:
         durations = [b - a for a, b in pairwise(offsets)]
         emitter.columns(self._span_numbers, [self._anchor + o for o in offsets[:-1]], durations, **facts)
         if self._window:
+            emitter.cost_ns += self._profiler.overhead_ns
             self._write_kernels(emitter, numbers, self._window, facts)
 
     def _launch(self, watched: bool) -> None:
@@ -127,6 +128,7 @@ class OnDevice:
         seen = sorted((k for k in window.rows if k.lens == "gpu"), key=lambda k: k.start)
         rows = [self._kernel_row(k.name, k.owner) for k in seen]
         ops = [numbers((row,))[0] for row in rows]
+        tell_window(emitter, "gpu", **facts)
         emitter.columns(ops, [k.start for k in seen], [k.duration for k in seen], **facts)
         for problem, count in window.problems.items():
             emitter.mark(f"a window of the profiler is incomplete: {count} {problem}", "log")

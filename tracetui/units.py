@@ -71,6 +71,7 @@ _BY_SUFFIX: Final[tuple[tuple[str, Callable[[Any], str]], ...]] = (
     ("share_first", share),
     ("share_last", share),
     ("r2", lambda v: f"{v:.4f}"),
+    ("scale", lambda v: f"×{v:.3g}"),
     ("_pct", lambda v: f"{v:.1f}%"),
     ("gb_per_s", giga),
     ("gflop_per_s", giga),

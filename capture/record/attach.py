@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from capture.emit import Emitter, emitting, now
-from capture.record.kernels import MARK, Duty, Profiler, Row
+from capture.record.kernels import MARK, Duty, Profiler, Row, tell_window
 from capture.record.spans import OUT
 
 # what a module of such a name does besides calling its projections is the attention itself
@@ -183,6 +183,8 @@ class Watcher:
         if self._watching:
             self._watching = False
             window = self._close_window(took, number)
+            seen = "gpu" if self._lens == "host" else "host"  # what is not told of every step
+            tell_window(self._emitter, seen, step=number, phase=None if step.training else step.phase)
             self._emit([(self._op_of_row(r, step), r.start, r.duration) for r in window], number, None)
         else:
             self._duty.plain_step(took)

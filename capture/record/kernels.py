@@ -10,7 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from capture.emit import clock_pair, now
+from capture.emit import Emitter, clock_pair, now
+from capture.events import WINDOW
 
 MARK: Final = "tt:"  # begins the annotations that say whose work is done within them
 BUDGET: Final = 0.03
@@ -171,6 +172,11 @@ def _row(e: Seen, place: _Place | None, owners: dict[int, str | None], lens: str
     elif place and place.optimizer:
         owner, phase = "optimizer", "optimizer"
     return Row(name, e.start, e.end - e.start, owner, op, phase, lens, track)
+
+
+def tell_window(emitter: Emitter, lens: str, **facts: Any) -> None:
+    """Single rows of the lens were seen in this step; where a file says so, they stand for the other steps."""
+    emitter.event("span", "profiler window", t=now(), lens=lens, op=WINDOW, **facts)
 
 
 class Duty:

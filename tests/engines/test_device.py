@@ -53,6 +53,11 @@ class Paper:
         self.ops: dict[int, dict[str, Any]] = {}
         self.lines: list[tuple[list[int], list[int], list[int]]] = []
         self.marks: list[str] = []
+        self.events: list[dict[str, Any]] = []
+        self.cost_ns = 0
+
+    def event(self, kind: str, name: str, **columns: Any) -> None:
+        self.events.append({"kind": kind, **columns})
 
     def plan(self, ops: Any) -> None:
         self.ops |= {op["id"]: op for op in ops}
@@ -109,6 +114,9 @@ def test_kernels_of_a_window_belong_to_the_row_that_launched_them(runner: OnDevi
     assert (fill["name"], fill.get("layer"), fill["kind"]) == ("fill", None, "kernel")
     assert (gemv["name"], gemv["layer"], gemv["op"], gemv["lens"]) == ("gemv_k", 3, "attn.qkv", "gpu")
     assert paper.marks == ["a window of the profiler is incomplete: 2 launches without a kernel"]
+    (told,) = ({k: v for k, v in event.items() if k != "t"} for event in paper.events)
+    assert told == {"kind": "span", "op": "window", "lens": "gpu", "step": 1}
+    assert paper.cost_ns == FakeProfiler.overhead_ns
 
 
 def test_a_mode_that_does_not_exist_changes_nothing(runner: OnDevice) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 import polars as pl
 
 from capture.run import Run
-from tracetui.analysis import roofline, select, steps
+from tracetui.analysis import roofline, select, steps, windows
 from tracetui.look import Look
 
 LABELS: Final = ("name", "op", "layer", "phase", "category", "lens", "shape")
@@ -19,7 +19,9 @@ def kernel_table(run: Run, look: Look) -> pl.DataFrame:
     """One row a group, largest total first, with its share, its trend over steps, and its rates."""
     group = look.group or "name"
     rows = select.with_group(run, select.in_steps(run, look), group)
-    sums = roofline.with_rates(_sums(run, rows, group, roofline.work(run)), run)
+    rows = windows.weighed(run, look, rows)
+    adds = [*roofline.work(run), *windows.sums(run, look)]
+    sums = windows.scaled(roofline.with_rates(_sums(run, rows, group, adds), run))
     table = sums.join(_quantiles(run, rows, group), on=group, nulls_equal=True)
     if run.has("step") and group != "step":
         table = table.join(trends(run, rows, group), on=group, how="left", nulls_equal=True)
@@ -30,7 +32,9 @@ def total_table(run: Run, look: Look) -> pl.DataFrame:
     """One row a group: labels, count, total and share alone, which is several times faster."""
     group = look.group or "name"
     rows = select.with_group(run, select.in_steps(run, look), group)
-    table = _with_shares(_sums(run, rows, group), group, _whole(run, look))
+    rows = windows.weighed(run, look, rows)
+    table = windows.scaled(_sums(run, rows, group, windows.sums(run, look)))
+    table = _with_shares(table, group, _whole(run, look))
     return _per(table, divisor(run, look))
 
 
@@ -38,8 +42,7 @@ def _whole(run: Run, look: Look) -> int | None:
     """What shares are of where a filter hides rows: all rows, hidden or not."""
     if not look.filter:
         return None
-    rows = select.in_steps(run, replace(look, filter=""))
-    return int(rows.select(pl.col("dur").sum()).collect().item())
+    return windows.whole(run, look, select.in_steps(run, replace(look, filter="")))
 
 
 def divisor(run: Run, look: Look) -> float:
@@ -48,6 +51,7 @@ def divisor(run: Run, look: Look) -> float:
         return 1
     rows = select.in_steps(run, replace(look, filter="", focus=()))
     numbers = rows.select(pl.col("step").drop_nulls().unique()).collect()["step"]
+    numbers = windows.stood_for(run, look, numbers)
     marks = steps.marks(run).filter(pl.col("step").is_in(numbers.implode()))
     by_step = look.per == "step" or not run.has("tokens")
     return max(1, int(marks["steps" if by_step else "tokens"].sum()))

@@ -8,7 +8,7 @@ import polars as pl
 
 from capture.run import Run
 from tracetui import units
-from tracetui.analysis import select, steps
+from tracetui.analysis import steps, windows
 from tracetui.analysis.kernels import total_table
 from tracetui.look import Look
 
@@ -83,7 +83,7 @@ def _rows(part: str, names: list[str], texts: list[str]) -> pl.DataFrame:
 
 def scope(run: Run, look: Look) -> list[str]:
     """What the numbers of the summary must not be read without."""
-    said = select.notes(run, look)
+    said = windows.scope(run, look, scaled=True)
     if run.meta.get("profiled"):
         said.append("numbers were taken while profiling: the unprofiled run is faster")
     if run.meta.get("truncated"):

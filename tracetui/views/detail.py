@@ -8,7 +8,7 @@ import polars as pl
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis import detail as analysis
-from tracetui.analysis import select
+from tracetui.analysis import select, windows
 from tracetui.look import Look
 from tracetui.views import Answer, View, ink
 from tracetui.views.ink import Line, Size
@@ -20,7 +20,7 @@ def detail(runs: Sequence[Run], look: Look) -> Answer:
     run = runs[0]
     rows = analysis.launches(run, look)
     about = " and ".join(f"{k} {v if v is not None else 'unknown'}" for k, v in look.focus) or "all rows"
-    notes = (about, *select.notes(run, look))
+    notes = (about, *windows.scope(run, look, scaled=True))
     if rows.is_empty():
         return Answer(rows, (select.NOTHING, *notes))
     parts = {

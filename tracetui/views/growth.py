@@ -7,7 +7,7 @@ import polars as pl
 
 from capture.run import Run
 from tracetui import units
-from tracetui.analysis import select
+from tracetui.analysis import select, windows
 from tracetui.analysis.growth import Growth, growth, stretches
 from tracetui.analysis.steps import stated
 from tracetui.look import Look
@@ -34,13 +34,13 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     found = growth(run, look, group)
     parts = {"series": found.series, "steps": found.steps, "slow": found.slow}
     if found.rows.is_empty():
-        return Answer(found.rows, (select.NOTHING, *select.notes(run, look)), (group,), parts)
+        return Answer(found.rows, (select.NOTHING, *windows.scope(run, look)), (group,), parts)
     printed = stated(run, look.phase or "decode")
     notes = (
         _scope(found),
         *([printed] if printed else []),
         _AXES[found.axis],
-        *select.notes(run, look),
+        *windows.scope(run, look),
         *_slow_steps(found),
     )
     return Answer(found.rows, notes, (group,), parts)

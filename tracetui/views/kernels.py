@@ -6,21 +6,23 @@ from typing import Final
 import polars as pl
 
 from capture.run import Run
-from tracetui.analysis import roofline, select
+from tracetui.analysis import roofline, select, windows
 from tracetui.analysis.kernels import kernel_table
 from tracetui.look import Look
 from tracetui.views import Answer, View
 
 _ORDER: Final = (
-    "name", "op", "layer", "phase", "category", "lens", "count", "total_ns", "share", "cumulative_share",
-    *roofline.COLUMNS, "mean_ns", "p50_ns", "p95_ns", "p99_ns", "min_ns", "max_ns", "trend", "shape",
+    "name", "op", "layer", "phase", "category", "lens", "count", "total_ns", *windows.COLUMNS, "share",
+    "cumulative_share", *roofline.COLUMNS, "mean_ns", "p50_ns", "p95_ns", "p99_ns", "min_ns", "max_ns",
+    "trend", "shape",
 )  # fmt: skip
+_ABSENT: Final = (*windows.COLUMNS, *roofline.COLUMNS)  # where nobody could know them
 
 
 def kernels(runs: Sequence[Run], look: Look) -> Answer:
     run, group = runs[0], look.group or "name"
     table = kernel_table(run, look)
-    order = [c for c in _ORDER if c in table.columns or c not in roofline.COLUMNS]
+    order = [c for c in _ORDER if c in table.columns or c not in _ABSENT]
     unknown = [c for c in order if c not in table.columns]
     table = table.with_columns(
         pl.lit(None, pl.Int64 if c == "layer" else pl.String).alias(c) for c in unknown
@@ -30,7 +32,7 @@ def kernels(runs: Sequence[Run], look: Look) -> Answer:
 
 
 def _notes(run: Run, look: Look, group: str, table: pl.DataFrame) -> list[str]:
-    notes = select.notes(run, look)
+    notes = windows.scope(run, look, scaled=True)
     if table.is_empty():
         return [select.NOTHING, *notes]
     if not run.has(group):
@@ -61,8 +63,8 @@ VIEW = View(
     kernels,
     needs=frozenset({"dur"}),
     columns=(
-        "name", "total_ns", "share", "roof_share", "bound", "count", "mean_ns", "gb_per_s", "trend", "p95_ns",
-        "op", "layer", "phase", "gflop_per_s", "p50_ns", "max_ns", "min_ns", "cumulative_share", "p99_ns",
-        "category", "shape", "lens",
+        "name", "total_ns", "scale", "share", "roof_share", "bound", "count", "mean_ns", "gb_per_s", "trend",
+        "p95_ns", "op", "layer", "phase", "gflop_per_s", "p50_ns", "max_ns", "min_ns", "cumulative_share",
+        "p99_ns", "category", "shape", "lens", "measured_ns",
     ),
 )  # fmt: skip

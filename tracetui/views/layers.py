@@ -7,7 +7,7 @@ import polars as pl
 
 from capture.run import Run
 from tracetui import units
-from tracetui.analysis import roofline, select
+from tracetui.analysis import roofline, select, windows
 from tracetui.analysis.layers import layer_table
 from tracetui.look import Look
 from tracetui.views import Answer, Focus, View, ink
@@ -22,8 +22,8 @@ def layers(runs: Sequence[Run], look: Look) -> Answer:
     run, column = runs[0], _column(runs[0], look)
     table = layer_table(run, look, column)
     if table.is_empty():
-        return Answer(table, (select.NOTHING, *select.notes(run, look)), ("layer", column))
-    notes = (*select.notes(run, look), *_notes(table, column), *roofline.notes(run, table))
+        return Answer(table, (select.NOTHING, *windows.scope(run, look)), ("layer", column))
+    notes = (*windows.scope(run, look), *_notes(table, column), *roofline.notes(run, table))
     return Answer(table, notes, ("layer", column))
 
 

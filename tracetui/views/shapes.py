@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from capture.run import Run
-from tracetui.analysis import select
+from tracetui.analysis import select, windows
 from tracetui.analysis.shapes import shape_table
 from tracetui.look import Look
 from tracetui.views import Answer, View
@@ -12,7 +12,7 @@ from tracetui.views import Answer, View
 def shapes(runs: Sequence[Run], look: Look) -> Answer:
     run = runs[0]
     table = shape_table(run, look)
-    notes = select.notes(run, look)
+    notes = windows.scope(run, look)
     if table.is_empty():
         return Answer(table, (select.NOTHING, *notes), ("shape",))
     for column, rate in (("flops", "flop/s"), ("bytes", "byte/s")):

@@ -6,7 +6,7 @@ import polars as pl
 
 from capture.run import Run
 from tracetui import units
-from tracetui.analysis import select
+from tracetui.analysis import select, windows
 from tracetui.analysis.steps import stated, step_table
 from tracetui.look import Look
 from tracetui.views import Answer, View
@@ -16,9 +16,9 @@ def steps(runs: Sequence[Run], look: Look) -> Answer:
     run = runs[0]
     table = step_table(run, look)
     if table.is_empty():
-        return Answer(table, (select.NOTHING, *select.notes(run, look)), key=("step",))
+        return Answer(table, (select.NOTHING, *windows.scope(run, look)), key=("step",))
     said = (stated(run, phase) for phase in table["phase"].unique(maintain_order=True))
-    notes = (*_totals(table), *(s for s in said if s), *select.notes(run, look), *_notes(table))
+    notes = (*_totals(table), *(s for s in said if s), *windows.scope(run, look), *_notes(table))
     return Answer(table, notes, key=("step",))
 
 

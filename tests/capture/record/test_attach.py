@@ -74,6 +74,16 @@ def test_the_rows_of_a_step_add_up_to_no_more_than_its_wall_time(recordings: dic
         assert 0.5 * wall < spent[step] <= wall
 
 
+def test_ops_of_windows_stand_for_all_steps(recordings: dict[str, Run]) -> None:
+    """Attention runs three times in each of the twelve decode steps, watched or not."""
+    run = recordings["fail"]
+    windows = run.events.filter((pl.col("kind") == "span") & (pl.col("op") == "window"))
+    seen = run.events.filter(name="aten::scaled_dot_product_attention")
+    assert set(windows["lens"].cast(pl.String)) == {"host"} and windows["dur"].null_count() == windows.height
+    assert set(windows["step"]) == set(seen["step"]) and 0 < windows.height < 13
+    assert seen.height == 3 * windows.height
+
+
 def test_ops_are_told_to_their_modules(recordings: dict[str, Run]) -> None:
     run = recordings["fail"]
     found = run.events.filter(name="aten::scaled_dot_product_attention").select("layer", "path", "step")

@@ -1,0 +1,121 @@
+"""Rows that were seen in windows: what they are scaled to is known, because all of it was made by hand."""
+
+import json
+from typing import Any
+
+import pytest
+
+from capture.run import Run
+from tests.tracetui.runs import made
+from tracetui.analysis import windows
+from tracetui.analysis.kernels import kernel_table, total_table
+from tracetui.look import Look
+from tracetui.report import report
+from tracetui.views import view
+
+STEPS = range(1, 41)
+WATCHED = (4, 11, 12, 26, 37)
+PARTS = {"attention": 0.6, "ffn_down": 0.3, "rmsnorm": 0.1}
+LOOK = Look(lens="gpu")
+
+
+def true_us(step: int) -> int:
+    """What a step takes when nobody watches it."""
+    return 1000 + 20 * step
+
+
+def device(watched: tuple[int, ...] = WATCHED, *, slower: float = 1.5, spans: bool = True) -> Run:
+    """A decode whose layers are timed in every step and whose kernels in some; watching slows a step down."""
+    rows: list[dict[str, Any]] = [
+        {"kind": "counter", "name": "capture cost", "t": 1, "value": 2.1, "unit": "%"}
+    ]
+    clock = 0
+    for step in STEPS:
+        facts = {"step": step, "phase": "decode"}
+        took = true_us(step) * 1000
+        shown = round(took * slower) if step in watched else took
+        rows.append({"kind": "step", "name": "decode", "t": clock, "dur": shown, "tokens": 1, **facts})
+        rows.append({"kind": "kernel", "name": "launch", "t": clock, "dur": shown, "lens": "host", **facts})
+        if spans:
+            rows.append({"kind": "span", "name": "layer", "t": clock, "dur": shown, "lens": "gpu", **facts})
+        if step in watched:
+            window = {"kind": "span", "name": "profiler window", "op": "window", "t": clock, "lens": "gpu"}
+            rows.append(window | facts)
+            for name, part in PARTS.items():
+                dur = round(took * part)
+                rows.append({"kind": "kernel", "name": name, "t": clock, "dur": dur, "lens": "gpu", **facts})
+        clock += shown
+    return made(rows)
+
+
+TRUE_NS = sum(map(true_us, STEPS)) * 1000
+SEEN_NS = sum(map(true_us, WATCHED)) * 1000
+
+
+@pytest.mark.parametrize("spans", [True, False], ids=["by layer spans", "by wall time"])
+def test_totals_are_those_of_all_steps_though_watching_slows_them_down(spans: bool) -> None:
+    table = kernel_table(device(spans=spans), LOOK)
+    for row in table.iter_rows(named=True):
+        part = PARTS[row["name"]]
+        assert row["total_ns"] == pytest.approx(part * TRUE_NS, rel=1e-9)
+        assert row["measured_ns"] == pytest.approx(part * SEEN_NS, rel=1e-9)
+        assert row["scale"] == pytest.approx(TRUE_NS / SEEN_NS)
+        assert row["count"] == len(STEPS)
+        assert row["share"] == pytest.approx(part)
+        assert row["mean_ns"] == pytest.approx(part * SEEN_NS / len(WATCHED), rel=1e-6)
+        assert row["min_ns"] == round(part * true_us(WATCHED[0]) * 1000)
+
+
+def test_short_tables_filters_and_shares_a_step_agree() -> None:
+    run = device()
+    short = {r["name"]: r for r in total_table(run, LOOK).iter_rows(named=True)}
+    assert short["attention"]["total_ns"] == pytest.approx(0.6 * TRUE_NS, rel=1e-9)
+    (only,) = kernel_table(run, Look(lens="gpu", filter="rms")).iter_rows(named=True)
+    assert only["share"] == pytest.approx(0.1)
+    per = {r["name"]: r for r in kernel_table(run, Look(lens="gpu", per="step")).iter_rows(named=True)}
+    assert per["attention"]["total_ns"] == pytest.approx(0.6 * TRUE_NS / len(STEPS), rel=1e-6)
+
+
+def test_a_range_of_steps_is_scaled_to_itself_and_a_step_to_nothing() -> None:
+    run = device()
+    (row,) = kernel_table(run, Look(lens="gpu", window=(10, 13), filter="attention")).iter_rows(named=True)
+    assert row["total_ns"] == pytest.approx(600 * sum(map(true_us, range(10, 14))), rel=1e-9)
+    (row,) = kernel_table(run, Look(lens="gpu", window=(11, 11), filter="attention")).iter_rows(named=True)
+    assert row["total_ns"] == 600 * true_us(11) and "scale" not in row
+    assert kernel_table(run, Look(lens="gpu", window=(17, 17))).is_empty()
+    assert windows.notes(run, Look(lens="gpu", window=(17, 17)), scaled=True) == [
+        "step 17 was not watched; the nearest that were: 12 and 26"
+    ]
+    by_step = kernel_table(run, Look(lens="gpu", group="step"))
+    assert by_step["total_ns"].sum() == pytest.approx(SEEN_NS, rel=1e-9)
+
+
+def test_what_was_seen_in_every_step_is_left_alone() -> None:
+    always = device(tuple(STEPS))
+    for run, look in ((always, LOOK), (device(), Look(lens="host")), (device(()), LOOK)):
+        table = kernel_table(run, look)
+        assert not {"scale", "measured_ns"} & set(table.columns)
+        assert windows.notes(run, look, scaled=True) == [] and windows.share(run, look) == 1.0
+    assert kernel_table(always, LOOK)["total_ns"].sum() == pytest.approx(TRUE_NS, rel=1e-9)
+
+
+def test_the_report_says_it_in_words_and_in_numbers() -> None:
+    told = json.loads(report(view("kernels"), [device()], LOOK, "json"))
+    rows = {r["name"]: r for r in told["rows"]}
+    assert rows["attention"]["total_ns"] / rows["attention"]["measured_ns"] == pytest.approx(
+        rows["attention"]["scale"], rel=1e-6
+    )
+    note = next(n for n in told["notes"] if "watched" in n or "seen in" in n)
+    assert note.startswith("gpu rows were seen in 5 of 40 decode steps (the last ")
+    assert "capture cost 2.1%" in note and "scaled to all of them" in note
+    printed = report(view("kernels"), [device()], LOOK)
+    assert f"×{TRUE_NS / SEEN_NS:.3g}" in printed and "5 of 40 decode steps" in printed
+
+
+def test_a_phase_that_nobody_watched_is_named() -> None:
+    prefill = [
+        {"kind": "step", "name": "prefill", "step": 0, "phase": "prefill", "t": 0, "dur": 10**6, "tokens": 9}
+    ]
+    run = made([*prefill, *device().events.to_dicts()])
+    assert windows.notes(run, LOOK, scaled=True)[1] == "no window in prefill: its gpu rows are not known"
+    assert kernel_table(run, LOOK)["total_ns"].sum() == pytest.approx(TRUE_NS, rel=1e-9)
