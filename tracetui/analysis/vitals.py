@@ -75,12 +75,32 @@ def _context(run: Run) -> int | None:
 
 
 def _read_share(run: Run, roof: float) -> float | None:
-    """The traffic of the decode steps over their wall time, where all of it is known."""
+    """The traffic of the decode steps over their wall time; where the kernels do not tell all of it, that of
+    the weights alone.
+    """
+    walls = steps.marks(run).filter((pl.col("phase") == "decode") & (pl.col("wall_ns") > 0))
+    found = _moved(run, walls) or _weights(run, walls)
+    if found is None:
+        return None
+    moved, wall = found
+    return moved / (wall / 1e9) / roof if moved and wall else None
+
+
+def _moved(run: Run, walls: pl.DataFrame) -> tuple[float, int] | None:
+    """Bytes that the kernels of some steps moved, and the wall time of these steps."""
     if not (run.has("bytes") and run.has("step") and run.has("dur")):
         return None
-    walls = steps.marks(run).filter((pl.col("phase") == "decode") & (pl.col("wall_ns") > 0))
     rows = select.timed(run, Look()).group_by("step")
     moved = rows.agg(pl.col("bytes").sum(), gaps=pl.col("bytes").null_count()).collect()
-    both = walls.join(moved, on="step")
-    total, wall, gaps = both.select(pl.col("bytes", "wall_ns", "gaps").sum()).row(0)
-    return total / (wall / 1e9) / roof if total and wall and not gaps else None
+    total, wall, gaps = walls.join(moved, on="step").select(pl.col("bytes", "wall_ns", "gaps").sum()).row(0)
+    return (total, wall) if total and not gaps else None
+
+
+def _weights(run: Run, walls: pl.DataFrame) -> tuple[float, int] | None:
+    """Every decode pass reads the weights once, however many sequences it decodes."""
+    each = run.meta.get("bytes_per_token")
+    if isinstance(each, bool) or not isinstance(each, int | float) or each <= 0:
+        return None
+    told = walls.filter(pl.col("tokens").is_not_null())
+    passes = told.select((pl.col("tokens") / pl.col("batch").fill_null(1).clip(1)).sum()).item()
+    return each * passes, int(told["wall_ns"].sum())

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import polars as pl
 import pytest
 
 from capture.run import Run
@@ -65,6 +66,16 @@ def test_what_is_not_known_is_not_zero() -> None:
 def test_a_gap_in_what_was_told_of_bytes_leaves_no_share() -> None:
     gap = {"kind": "kernel", "name": "x", "t": 1, "dur": 1, "step": 1, "phase": "decode", "lens": "wall"}
     assert vitals(engine_run([gap])).read_share is None
+
+
+def test_where_kernels_tell_no_bytes_the_weights_are_what_is_read() -> None:
+    """Two passes of two tokens each over 150 MB in 20 ms."""
+    gap = {"kind": "kernel", "name": "x", "t": 1, "dur": 1, "step": 1, "phase": "decode", "lens": "wall"}
+    run = engine_run([gap], bytes_per_token=150e6)
+    rows = run.events.with_columns(tokens=pl.col("tokens") * 2, batch=pl.when(kind="step").then(pl.lit(2)))
+    two = made(rows.to_dicts(), **run.meta)
+    assert vitals(two).read_share == pytest.approx(2 * 150e6 / 20e-3 / 40e9)
+    assert vitals(engine_run([gap], **{"bytes_per_token": "many"})).read_share is None
 
 
 def test_of_several_gpus_the_first_and_what_it_does_not_tell_is_missing() -> None:
