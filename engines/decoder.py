@@ -15,6 +15,7 @@ from engines.packing import Matrix, Packing
 from engines.plan import Load, Row, device_rows
 from engines.sample import GREEDY, Sampler, Taste
 from engines.spec import Spec, norm_names, parameters
+from engines.team import Collectives, Team
 from engines.weights import Source
 
 Op = Callable[[], None]
@@ -272,12 +273,16 @@ class Decoder:
     def __init__(
         self, spec: Spec, source: Source, packing: Packing, device: torch.device, *,
         taste: Taste = GREEDY, fused: bool = True, batch: int = 1, capacity: int = 1024,
+        team: Team | None = None,
     ) -> None:  # fmt: skip
+        """Of a team's model the spec and the source are this rank's share."""
         self.spec, self.packing, self.capacity = spec, packing, capacity
         self.stream = stream_dtype(packing.dtype, device)
         self.fused, self._taste = fused, taste
         self.state = State(spec, batch, self.stream, device)
         self.sampler = Sampler(taste, device)
+        self._ranks = team.rank.size if team else 1
+        self._collectives = Collectives(team, self.sampler, self.state, spec.vocab) if team else None
         self._loader = Loader(spec, source, packing, device, fused=fused)
         self._load_ends(device)
         self._ropes = {
@@ -299,7 +304,10 @@ class Decoder:
     def rows(self, tokens: int = 1, start: int = 0) -> tuple[Row, ...]:
         """The plan of a step that takes so many positions."""
         stream = self.stream.itemsize
-        load = Load(self.state.batch, tokens, start, self.fused, self.packing.dtype.itemsize, stream, stream)
+        load = Load(
+            self.state.batch, tokens, start, self.fused, self.packing.dtype.itemsize, stream, stream,
+            self._ranks,
+        )  # fmt: skip
         return device_rows(self.spec, load, self._taste.phases)
 
     def place(self, ids: torch.Tensor, at: int) -> None:
@@ -340,6 +348,8 @@ class Decoder:
         owner: object = self if row.layer is None else self._layers[row.layer]
         if row.op == "sample":
             owner = self.sampler
+        elif row.op == "comm":
+            owner = self._collectives
         op: Op = getattr(owner, row.name)
         return op
 

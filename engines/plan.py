@@ -5,7 +5,7 @@ A row's name is the name of the method that does it.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from engines.spec import Spec
@@ -58,6 +58,7 @@ class Load:
     weight_bytes: float = 2.0
     stream_bytes: int = 4
     cache_bytes: int = 4
+    ranks: int = 1  # that share the work; the spec is then that of one share, but for its vocab
 
     @property
     def rows(self) -> int:
@@ -70,9 +71,10 @@ def device_rows(spec: Spec, load: Load, sampling: tuple[str, ...]) -> tuple[Row,
     for layer in range(spec.layers):
         rows += _attention_block(spec, load, layer)
         rows += _ffn_block(spec, load, layer)
-    last = Load(load.batch, 1, 0, load.fused, load.weight_bytes, load.stream_bytes, load.cache_bytes)
+    last = replace(load, tokens=1, start=0)
     rows.append(_norm("final_norm", spec.hidden, last, None))
-    rows.append(_matmul("lm_head", "lm_head", spec.vocab, spec.hidden, last, None))
+    rows.append(_matmul("lm_head", "lm_head", -(-spec.vocab // load.ranks), spec.hidden, last, None))
+    rows += _comm("logits_all_gather", spec.vocab, last, None, passes=1)
     size = load.batch * spec.vocab
     rows += [
         Row(name, "sample", "other", shape=f"m={load.batch} n={spec.vocab}", flops=(size, 0),
@@ -105,6 +107,7 @@ def _attention_block(spec: Spec, load: Load, layer: int) -> Iterator[Row]:
     yield _elementwise("kv_append", "attn.kv", 2 * kv, load, layer, flops=0, passes=2, category="copy")
     yield _attention(spec, load, layer)
     yield _matmul("o_proj", "attn.out", d, q, load, layer)
+    yield from _comm("attn_all_reduce", d, load, layer, passes=2)
     if spec.sandwich:
         yield _norm("post_attn_norm", d, load, layer)
     yield _elementwise("attn_residual", "residual", d, load, layer, flops=1, passes=3)
@@ -120,6 +123,7 @@ def _ffn_block(spec: Spec, load: Load, layer: int) -> Iterator[Row]:
         yield _matmul("ffn_up", "mlp.up", ffn, d, load, layer)
     yield _elementwise("ffn_act", "mlp.act", ffn, load, layer, flops=8, passes=3)
     yield _matmul("ffn_down", "mlp.down", d, ffn, load, layer)
+    yield from _comm("ffn_all_reduce", d, load, layer, passes=2)
     if spec.sandwich:
         yield _norm("post_ffn_norm", d, load, layer)
     yield _elementwise("ffn_residual", "residual", d, load, layer, flops=1, passes=3)
@@ -138,6 +142,13 @@ def _matmul(name: str, op: str, n: int, k: int, load: Load, layer: int | None) -
 
 def _norm(name: str, width: int, load: Load, layer: int | None) -> Row:
     return _elementwise(name, "norm", width, load, layer, flops=4, passes=2, category="norm")
+
+
+def _comm(name: str, width: int, load: Load, layer: int | None, *, passes: int) -> Iterator[Row]:
+    """What the ranks tell each other; the bytes are those that a ring of them sends from each."""
+    if load.ranks > 1:
+        moved = passes * (load.ranks - 1) / load.ranks * load.rows * width * load.stream_bytes
+        yield Row(name, "comm", "comm", layer, f"m={load.rows} n={width}", bytes=(moved, 0))
 
 
 def _elementwise(

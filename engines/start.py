@@ -1,6 +1,7 @@
 """From arguments to a running engine: each choice on the way is told in the run's meta."""
 
 import argparse
+import os
 import platform
 import time
 from dataclasses import dataclass
@@ -17,12 +18,14 @@ from engines.decoder import Decoder, Op, bytes_needed
 from engines.device import runner
 from engines.loop import Engine, Limits
 from engines.pulse import Pulse
+from engines.ranks import LostError, Rank, share
 from engines.roofs import device_name, roof_of
 from engines.sample import Taste
 from engines.spec import Spec, parameters
-from engines.text import Text, open_text
+from engines.team import Relayed, Share, Team, meet
+from engines.text import Text, Untold, open_text
 from engines.trace import slowed
-from engines.weights import Choice, Counted, check_memory, choose, free_memory, open_source
+from engines.weights import Choice, Counted, Source, check_memory, choose, free_memory, open_source
 
 TELL_S = 0.1
 ROOM = 4096  # positions when nobody says how many
@@ -38,21 +41,51 @@ class Parts:
     chosen: packing.Measured
     measured: tuple[packing.Measured, ...]
     capacity: int
+    team: Team | None = None
 
     @property
     def spec(self) -> Spec:
         return self.choice.spec
 
+    @property
+    def own(self) -> Spec:
+        """What is decoded here: this rank's share, or everything."""
+        return share(self.spec, self.team.rank.size) if self.team else self.spec
 
-def run(args: argparse.Namespace, emitter: Emitter, id: str, pulse: Pulse, commands: Commands) -> None:
+
+def run(
+    args: argparse.Namespace, emitter: Emitter, id: str, pulse: Pulse, commands: Commands,
+    rank: Rank | None = None,
+) -> None:  # fmt: skip
     """The whole life of an engine, after torch is there."""
     commands.check()
-    if args.threads:
-        torch.set_num_threads(args.threads)
+    if rank is None:
+        live(args, emitter, id, pulse, commands, None)
+        return
+    pulse.status("waiting for the other ranks")
+    try:
+        team = meet(rank)
+        live(args, emitter, id, pulse, Relayed(team, commands), team)
+        team.leave()
+    except LostError:
+        commands.check()  # who was asked to end is not surprised that the others ended, too
+        raise
+
+
+def live(
+    args: argparse.Namespace, emitter: Emitter, id: str, pulse: Pulse, commands: Commands, team: Team | None
+) -> None:
+    """The same, alone or as one of a team."""
+    if args.threads or team:
+        torch.set_num_threads(args.threads or max(1, (os.cpu_count() or 1) // team.rank.beside))
     pulse.status("choosing how to store the weights")
-    parts = decide(args)
-    roof = roof_of(parts.device)
+    parts = decide(args, team)
+    first = team is None or team.rank.number == 0
+    roof = roof_of(parts.device) if first else None
+    if team:
+        team.hear(b"")  # the others rest while the first measures
     text, note = open_text(parts.choice.folder, parts.spec)
+    text, note = (text, note) if first else (Untold(text), "")
     emitter.run(args.model, about(args, parts, text, roof), id=id)
     if note:
         emitter.mark(note, "note")
@@ -68,19 +101,34 @@ def run(args: argparse.Namespace, emitter: Emitter, id: str, pulse: Pulse, comma
         engine.run(args.prompt)
 
 
-def decide(args: argparse.Namespace) -> Parts:
+def decide(args: argparse.Namespace, team: Team | None = None) -> Parts:
     """Everything that can be refused is refused here, before memory is taken."""
     taste = Taste(args.temperature, args.top_k, args.top_p, args.seed)
     taste.check()
     device = find_device(args.device)
     choice = choose(args.model, args.weights)
-    spec = choice.spec
+    spec = share(choice.spec, team.rank.size) if team else choice.spec
     capacity = room(args, spec)
-    chosen, measured = packing.fastest(spec, args.dtype, device)
+    chosen, measured = fastest(args, spec, device, team)
     if device.type == "cpu":
-        check_memory(spec, needed(spec, chosen, args.batch, capacity), free_memory(),
+        free = free_memory() // (team.rank.beside if team else 1)
+        check_memory(spec, needed(spec, chosen, args.batch, capacity), free,
                      lambda s: needed(s, chosen, args.batch, min(capacity, s.max_context)))  # fmt: skip
-    return Parts(choice, device, taste, chosen, measured, capacity)
+    return Parts(choice, device, taste, chosen, measured, capacity, team)
+
+
+def fastest(
+    args: argparse.Namespace, spec: Spec, device: torch.device, team: Team | None
+) -> tuple[packing.Measured, tuple[packing.Measured, ...]]:
+    """How weights are stored: of a team the first rank measures, and the others do as it says."""
+    if team and team.rank.number:
+        said = team.hear(b"").decode()
+        ways = (way for way in packing.candidates(args.dtype, device.type) if way.name == said)
+        return packing.Measured(next(ways), 0.0), ()
+    chosen, measured = packing.fastest(spec, args.dtype, device)
+    if team:
+        team.hear(chosen.packing.name.encode())
+    return chosen, measured
 
 
 def find_device(name: str) -> torch.device:
@@ -120,11 +168,14 @@ def build(args: argparse.Namespace, parts: Parts, pulse: Pulse, commands: Comman
             told = time.monotonic()
             pulse.status(f"building weights {100 * share:.0f} %")
 
-    source = Counted(open_source(parts.choice, args.seed), parts.spec, progress)
+    source: Source = Counted(open_source(parts.choice, args.seed), parts.spec, progress)
+    if parts.team:
+        source = Share(source, parts.spec, parts.team)
     try:
         return Decoder(
-            parts.spec, source, parts.chosen.packing, parts.device,
+            parts.own, source, parts.chosen.packing, parts.device,
             taste=parts.taste, fused=args.path == "fused", batch=args.batch, capacity=parts.capacity,
+            team=parts.team,
         )  # fmt: skip
     except OverflowError as e:
         raise EngineError(str(e)) from None
@@ -151,7 +202,7 @@ def about(args: argparse.Namespace, parts: Parts, text: Text, roof: Roof | None)
         "weights": str(parts.choice.folder) if parts.choice.folder else f"random({args.seed})",
         "text": "real" if text.meaning else "token ids",
         "batch": args.batch, "tokens_per_report": args.tokens_per_report,
-        "layers": spec.layers, "parameters": parameters(spec),
+        "ranks": parts.team and parts.team.rank.size, "layers": spec.layers, "parameters": parameters(spec),
         "bytes_per_token": parameters(spec) * way.dtype.itemsize, "roof": roof and roof.as_meta(),
         "capacity": parts.capacity, "made_up_context": args.context or None,
         "sampling": "greedy" if args.temperature == 0 else

@@ -13,6 +13,8 @@ from torch import distributed
 from capture.errors import UsageError
 from engines import ranks
 from engines.commands import Commands
+from engines.decoder import Decoder
+from engines.packing import FP32
 from engines.ranks import Rank
 from engines.spec import PRESETS, tensors
 from engines.team import Relayed, Share, Team
@@ -146,3 +148,43 @@ def test_the_cause_is_named_and_not_its_consequence() -> None:
     assert str(ranks._cause({0: lost, 1: Failure(-9, 2)})) == "rank 1 was ended by SIGKILL"
     refused = ranks._cause({0: Failure(2, 5, "no model"), 1: Failure(-15, 6)})
     assert isinstance(refused, UsageError) and str(refused) == "rank 0: no model"
+
+
+@pytest.mark.parametrize(("family", "size"), [(f, 2) for f in tiny.SPECS] + [("llama", 4), ("gemma3", 4)])
+def test_together_they_decode_what_one_decodes_alone(family: str, size: int) -> None:
+    """Past the window, through the cache, a batch of two; 301 words of which the last rank has fewer."""
+    spec = tiny.SPECS[family]
+    table = tiny.weights(spec)
+    ids = torch.randint(0, spec.vocab, (2, 20), generator=torch.Generator().manual_seed(1))
+    fused = family != "qwen2"
+    wanted = tiny.logits(tiny.decoder(spec, table, batch=2, fused=fused), ids, prefill=13)
+
+    def work(team: Team) -> torch.Tensor:
+        own = ranks.share(spec, size)
+        source = Share(tiny.Table(table), spec, team)
+        model = Decoder(own, source, FP32, torch.device("cpu"), batch=2, capacity=64, fused=fused, team=team)
+        return tiny.logits(model, ids, prefill=13)
+
+    found = together(size, work)
+    assert all(torch.equal(rank, found[0]) for rank in found[1:])
+    assert float((found[0] - wanted).norm() / wanted.norm()) < 1e-5
+    assert torch.equal(found[0].argmax(-1), wanted.argmax(-1))
+
+
+def test_the_plan_tells_what_ranks_send() -> None:
+    """A ring of four sends twice three quarters of a sum, and three quarters of what is put together."""
+    spec = tiny.SPECS["llama"]
+    team = alone(1, 4)
+    source = Share(tiny.Table(tiny.weights(spec)), spec, team)
+    model = Decoder(ranks.share(spec, 4), source, FP32, torch.device("cpu"), team=team)
+    assert [op.__name__ for op in model.ops] == [row.name for row in model.rows()]
+    comm = [row for row in model.rows(tokens=5) if row.category == "comm"]
+    assert [(r.op, r.layer) for r in comm] == [("comm", n) for n in range(7) for _ in range(2)] + [
+        ("comm", None)
+    ]
+    assert {r.bytes for r in comm[:-1]} == {(2 * 0.75 * 5 * 48 * 4, 0)} and comm[-1].bytes == (
+        0.75 * 301 * 4,
+        0,
+    )
+    (head,) = (r for r in model.rows() if r.op == "lm_head")
+    assert head.shape == "m=1 n=76 k=48"

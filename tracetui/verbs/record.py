@@ -41,6 +41,7 @@ def engine_options(parser: ArgumentParser) -> None:
     parser.add_argument("--top-p", type=float)
     parser.add_argument("--seed", type=int)
     parser.add_argument("--threads", type=int)
+    parser.add_argument("--ranks", type=int, help="processes that share the model, as torchrun starts them")
     parser.add_argument("--path", choices=("granular", "fused"), help="rows as small as they come, or fused")
     parser.add_argument("--capture", choices=("spans", "windows", "continuous"))
     parser.add_argument("--slow", metavar="OP:FACTOR", help="slow one op down, to try the diff on")
@@ -75,8 +76,8 @@ def arguments(args: Namespace) -> list[str]:
     """The engine's options, those that were given."""
     names = (
         "mode", "model", "weights", "device", "dtype", "prompt", "steps", "context", "batch",
-        "tokens_per_report", "temperature", "top_k", "top_p", "seed", "threads", "path", "capture", "slow",
-        "layers", "attention", "optimizer", "warm_up",
+        "tokens_per_report", "temperature", "top_k", "top_p", "seed", "threads", "ranks", "path", "capture",
+        "slow", "layers", "attention", "optimizer", "warm_up",
     )  # fmt: skip
     given = ((name, getattr(args, name)) for name in names)
     return [part for name, v in given if v is not None for part in (f"--{name.replace('_', '-')}", str(v))]
@@ -143,7 +144,8 @@ def _progress(runs: list[Run], told: str) -> str:
     if not runs:
         return told
     events = runs[-1].events
-    steps = events.filter(pl.col("kind") == "step").height
+    ended = events.filter(pl.col("kind") == "step")
+    steps = ended["step"].n_unique() if "step" in ended.columns else ended.height  # ranks each tell theirs
     status = events.filter(pl.col("path") == "status") if runs[-1].has("path") else events.clear()
     word = f"{steps} steps" if steps else str(status["name"][-1]) if status.height else ""
     if word and word != told:
