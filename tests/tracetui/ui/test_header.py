@@ -75,7 +75,8 @@ def test_where_kernels_tell_no_bytes_the_weights_are_what_is_read() -> None:
     rows = run.events.with_columns(tokens=pl.col("tokens") * 2, batch=pl.when(kind="step").then(pl.lit(2)))
     two = made(rows.to_dicts(), **run.meta)
     assert vitals(two).read_share == pytest.approx(2 * 150e6 / 20e-3 / 40e9)
-    assert vitals(engine_run([gap], **{"bytes_per_token": "many"})).read_share is None
+    odd = {"bytes_per_token": "many"}
+    assert vitals(engine_run([gap], **odd)).read_share is None
 
 
 def test_of_several_gpus_the_first_and_what_it_does_not_tell_is_missing() -> None:
