@@ -64,7 +64,7 @@ def run(
         return
     pulse.status("waiting for the other ranks")
     try:
-        team = meet(rank)
+        team = meet(rank, find_device(args.device))
         live(args, emitter, id, pulse, Relayed(team, commands), team)
         team.leave()
     except LostError:

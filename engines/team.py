@@ -8,12 +8,14 @@ import torch
 from torch import distributed
 from torch.distributed import ProcessGroup
 
+from capture.errors import UsageError
 from engines.commands import Commands
 from engines.ranks import LostError, Rank
 from engines.sample import Sampler
 from engines.spec import Spec
 from engines.weights import Source
 
+_BACKENDS: Final = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
 EMBEDDING: Final = "model.embed_tokens.weight"
 _BY_ROWS: Final = frozenset(("q_proj", "gate_proj", "up_proj"))
 _BY_COLUMNS: Final = frozenset(("o_proj", "down_proj"))
@@ -67,15 +69,18 @@ class Team:
             raise LostError("another rank is gone", why=str(e).split("\n", 1)[0][:200]) from None
 
 
-def meet(rank: Rank) -> Team:
+def meet(rank: Rank, device: torch.device) -> Team:
     """Waits until all ranks are there. What is said between hosts goes by gloo, between GPUs by nccl."""
-    cuda = torch.cuda.is_available()
-    if cuda:
+    if device.type not in _BACKENDS:
+        raise UsageError(f"ranks do not decode on {device.type}", todo="choose --device cpu")
+    if device.type == "cuda":
+        there = torch.cuda.device_count()
+        if rank.beside > there:
+            todo = f"start {there} ranks, or choose --device cpu"
+            raise UsageError(f"{rank.beside} ranks need a GPU each, and there is {there}", todo=todo)
         torch.cuda.set_device(rank.local)
     try:
-        distributed.init_process_group(
-            "cpu:gloo,cuda:nccl" if cuda else "gloo", rank=rank.number, world_size=rank.size
-        )
+        distributed.init_process_group(_BACKENDS[device.type], rank=rank.number, world_size=rank.size)
     except RuntimeError as e:
         raise LostError("the ranks did not meet", why=str(e).split("\n", 1)[0][:200]) from None
     group: ProcessGroup = distributed.group.WORLD

@@ -17,7 +17,7 @@ from engines.decoder import Decoder
 from engines.packing import FP32
 from engines.ranks import Rank
 from engines.spec import PRESETS, tensors
-from engines.team import Relayed, Share, Team
+from engines.team import Relayed, Share, Team, meet
 from tests.engines import tiny
 
 T = TypeVar("T")
@@ -188,3 +188,11 @@ def test_the_plan_tells_what_ranks_send() -> None:
     )
     (head,) = (r for r in model.rows() if r.op == "lm_head")
     assert head.shape == "m=1 n=76 k=48"
+
+
+def test_ranks_meet_only_where_each_has_a_device() -> None:
+    with pytest.raises(UsageError, match="ranks do not decode on mps"):
+        meet(Rank(0, 2, 0, 2), torch.device("mps"))
+    if torch.cuda.device_count() < 64:
+        with pytest.raises(UsageError, match="64 ranks need a GPU each"):
+            meet(Rank(0, 64, 0, 64), torch.device("cuda"))
