@@ -19,6 +19,7 @@ from engines.pulse import Pulse
 from engines.spec import preset
 
 MODEL = "gemma-3-1b"
+TELLING = ("quant", "dtype", "path", "graph", "device", "context", "threads")  # beside the model, in a title
 PROMPT = "Why does a decode step read every weight once?"
 
 
@@ -38,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return told(UsageError(f"{out} cannot be written", why=os.strerror(e.errno or 0).lower()))
     with_id = args.run_id or (ranks.run_id(os.environ, rank) if rank else secrets.token_hex(8))
     about = {} if args.tell else {"model": args.model}
-    emitter.run(args.tell or args.model, {**about, "argv": sys.argv, "pid": os.getpid()}, id=with_id)
+    emitter.run(args.tell or title(args), {**about, "argv": sys.argv, "pid": os.getpid()}, id=with_id)
     if args.ranks > 1 and rank is None:
         return launched(args, list(sys.argv[1:] if argv is None else argv), emitter, with_id)
     pulse = Pulse(emitter)
@@ -49,6 +50,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     finally:
         pulse.stop()
         emitter.end()
+
+
+def title(args: argparse.Namespace) -> str:
+    """The model and what else was chosen, so that two runs of one model are told apart."""
+    usual = parser()
+    chosen = {name: getattr(args, name, None) for name in TELLING}
+    other = {n: v for n, v in chosen.items() if v is not None and v != usual.get_default(n)}
+    return " ".join([args.model, *(v if isinstance(v, str) else f"{n}={v}" for n, v in other.items())])
 
 
 def rest_soon() -> None:
@@ -187,6 +196,7 @@ def parser() -> argparse.ArgumentParser:
     add("--dtype", default="auto", choices=("auto", "fp32", "fp16", "bf16"))
     add("--device", default="auto", choices=("auto", "cpu", "cuda", "mps", "xpu"))
     add("--path", default="fused", choices=("fused", "granular"), help="one product for q, k, v, or three")
+    add("--graph", action=argparse.BooleanOptionalAction, help="replay fused kernels as a CUDA graph")
     add("--prompt", default=PROMPT)
     add(
         "--steps",

@@ -21,6 +21,11 @@ class LayerCache:
     def size(self) -> int:
         return self._kv.numel() * self._kv.element_size()
 
+    @property
+    def all(self) -> Pair:
+        """Every slot: position p lies in slot p mod their number."""
+        return self._pair(self._kv)
+
     def append(self, new: torch.Tensor, at: int) -> Pair:
         """Keeps new pairs, that start at a position, and gives the keys and values that they may look at.
 

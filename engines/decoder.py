@@ -6,12 +6,13 @@ The residual stream is fp32 on the CPU and wherever the weights are fp16: Gemma'
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch.nn import functional
 
 from engines.cache import LayerCache
-from engines.packing import Matrix, Packing
+from engines.packing import Matrix, Storage, Table
 from engines.plan import Load, Row, device_rows
 from engines.sample import GREEDY, Sampler, Taste
 from engines.spec import Spec, norm_names, parameters
@@ -79,6 +80,12 @@ class Rope:
         """The rows for so many positions from one on."""
         self._now = self._cos[at : at + tokens], self._sin[at : at + tokens]
 
+    @property
+    def halves(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Cosine and sine of every position, [positions, head_dim / 2]."""
+        half = self._cos.shape[-1] // 2
+        return self._cos[:, 0, :half], self._sin[:, 0, half:]
+
     def turn(self, heads: torch.Tensor) -> None:
         """Each half of a head turned against the other, in place: [batch, tokens, heads, head_dim]."""
         cos, sin = self._now
@@ -108,6 +115,10 @@ class Layer:
         self._window = self._spec.window_of(number)
         self._gelu = self._spec.activation == "gelu_tanh"
         self._gqa = self._spec.heads != self._spec.kv_heads
+
+    @property
+    def parts(self) -> "LayerParts":
+        return LayerParts(self._w, self._cache, self._rope)
 
     def attn_norm(self) -> None:
         self._s.h = self._normed(self._s.x, "attn_norm")
@@ -218,11 +229,29 @@ class LayerWeights:
     bias: torch.Tensor | None
 
 
+class LayerParts(NamedTuple):
+    """What a layer is made of, for another way to do the same."""
+
+    weights: LayerWeights
+    cache: LayerCache
+    rope: Rope
+
+
+class Parts(NamedTuple):
+    """What a decoder is made of."""
+
+    table: Table
+    scale: float
+    layers: tuple[LayerParts, ...]
+    final: torch.Tensor
+    head: Matrix
+
+
 class Loader:
     """Turns a source's tensors into matrices, one layer at a time, so that little is held twice."""
 
     def __init__(
-        self, spec: Spec, source: Source, packing: Packing, device: torch.device, *, fused: bool
+        self, spec: Spec, source: Source, packing: Storage, device: torch.device, *, fused: bool
     ) -> None:
         self._spec, self._source, self._packing, self._device = spec, source, packing, device
         self._fused = fused
@@ -243,8 +272,10 @@ class Loader:
     def norm(self, name: str) -> torch.Tensor:
         return self._vector(name) + (1.0 if self._spec.unit_offset else 0.0)
 
-    def table(self, name: str) -> torch.Tensor:
-        return self._source.read(name).to(self._packing.dtype).to(self._device)
+    def ends(self) -> tuple[Table, Matrix]:
+        """The embedding and the head."""
+        head = None if self._spec.tied else self._source.read("lm_head.weight")
+        return self._packing.ends(self._source.read("model.embed_tokens.weight"), head, self._device)
 
     def _joined(self, whole: str, parts: Sequence[str], names: list[str]) -> dict[str, Matrix]:
         if self._fused:
@@ -271,7 +302,7 @@ class Decoder:
     """A model, its cache and its sampler; `ops` are the plan's rows as calls."""
 
     def __init__(
-        self, spec: Spec, source: Source, packing: Packing, device: torch.device, *,
+        self, spec: Spec, source: Source, packing: Storage, device: torch.device, *,
         taste: Taste = GREEDY, fused: bool = True, batch: int = 1, capacity: int = 1024,
         team: Team | None = None,
     ) -> None:  # fmt: skip
@@ -301,11 +332,18 @@ class Decoder:
         ]
         self.ops: tuple[Op, ...] = tuple(self._bound(row) for row in self.rows())
 
+    @property
+    def parts(self) -> Parts:
+        layers = tuple(layer.parts for layer in self._layers)
+        scale = self._scale if self.spec.embed_scale else 1.0
+        return Parts(self._table, scale, layers, self._final, self._head)
+
     def rows(self, tokens: int = 1, start: int = 0) -> tuple[Row, ...]:
         """The plan of a step that takes so many positions."""
         stream = self.stream.itemsize
+        way = self.packing
         load = Load(
-            self.state.batch, tokens, start, self.fused, self.packing.dtype.itemsize, stream, stream,
+            self.state.batch, tokens, start, self.fused, way.weight_bytes, stream, stream, way.fusion,
             self._ranks,
         )  # fmt: skip
         return device_rows(self.spec, load, self._taste.phases)
@@ -318,7 +356,7 @@ class Decoder:
 
     def embed(self) -> None:
         s = self.state
-        x = functional.embedding(s.ids.reshape(-1), self._table).to(self.stream)
+        x = self._table(s.ids.reshape(-1)).to(self.stream)
         s.x = x * self._scale if self.spec.embed_scale else x
 
     def final_norm(self) -> None:
@@ -330,9 +368,7 @@ class Decoder:
         self.sampler.logits = self._head(self.state.h)
 
     def _load_ends(self, device: torch.device) -> None:
-        self._table = self._loader.table("model.embed_tokens.weight")
-        head = self._table if self.spec.tied else self._loader.table("lm_head.weight")
-        self._head = self.packing.make(head)
+        self._table, self._head = self._loader.ends()
         self._final = self._loader.norm("model.norm.weight")
         # the models were trained with the factor in bf16
         rounding = torch.float32 if self.packing.dtype == torch.float32 else torch.bfloat16
@@ -350,7 +386,7 @@ class Decoder:
             owner = self.sampler
         elif row.op == "comm":
             owner = self._collectives
-        op: Op = getattr(owner, row.name)
+        op: Op = getattr(owner, row.method)
         return op
 
 

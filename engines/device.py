@@ -5,7 +5,7 @@ accelerator calls only queue work: a step there is host rows, a span for every l
 window of the profiler was open.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import groupby, pairwise
 from typing import Any, Final, Protocol
@@ -14,11 +14,15 @@ import torch
 
 from capture.emit import Emitter, now
 from capture.record.kernels import MARK, Duty, Profiler, Window, tell_window
+from capture.record.kernels import Row as Kernel
 from engines.plan import WAIT, Row, host_row
 from engines.trace import Op, Ticks
 
 CONTINUOUS: Final = 1.0  # a budget that lets every step be watched
 NS_PER_MS: Final = 1e6
+
+Numbers = Callable[[tuple[Row, ...]], list[int]]
+Part = tuple[Row, list[tuple[str, Op]]]
 
 
 class Runner(Protocol):
@@ -28,7 +32,7 @@ class Runner(Protocol):
 
     def run(self, ticks: Ticks) -> None: ...
 
-    def write(self, emitter: Emitter, numbers: Callable[[tuple[Row, ...]], list[int]], **facts: Any) -> None:
+    def write(self, emitter: Emitter, numbers: Numbers, **facts: Any) -> None:
         """What the device itself says of the last step, after it is done."""
 
     def mode(self, name: str) -> str:
@@ -47,7 +51,7 @@ class OnHost:
     def run(self, ticks: Ticks) -> None:
         ticks.run(self._ops)
 
-    def write(self, emitter: Emitter, numbers: Callable[[tuple[Row, ...]], list[int]], **facts: Any) -> None:
+    def write(self, emitter: Emitter, numbers: Numbers, **facts: Any) -> None:
         pass
 
     def mode(self, name: str) -> str:
@@ -58,8 +62,8 @@ class OnDevice:
     """Launches the ops, waits, and reads the device's clock at the borders of the layers."""
 
     def __init__(self, ops: Sequence[Op], planned: tuple[Row, ...], device: torch.device, mode: str) -> None:
-        self._parts = _by_layer(ops, planned)
-        self._notes = {row.scope: _annotation(row.scope) for row in planned}
+        self._parts = by_layer(ops, planned)
+        self._notes = annotations(row.scope for row in planned)
         self._planned = {row.scope: row for row in planned}
         self._borders = [torch.Event(device.type, enable_timing=True) for _ in range(len(self._parts) + 1)]
         self._profiler = Profiler(gpu=device.type == "cuda")
@@ -74,11 +78,8 @@ class OnDevice:
 
     def mode(self, name: str) -> str:
         """spans: never a window; windows: within the budget; continuous: always."""
-        budgets = {"spans": Duty(0.0), "windows": Duty(), "continuous": Duty(CONTINUOUS)}
-        if name not in budgets:
-            return f"there is no mode {name}; there are {', '.join(budgets)}"
-        self._duty = budgets[name]
-        return f"capture mode {name}"
+        self._duty, told = budget(name, self._duty)
+        return told
 
     def run(self, ticks: Ticks) -> None:
         begun = now()
@@ -97,7 +98,7 @@ class OnDevice:
         else:
             self._duty.plain_step(took)
 
-    def write(self, emitter: Emitter, numbers: Callable[[tuple[Row, ...]], list[int]], **facts: Any) -> None:
+    def write(self, emitter: Emitter, numbers: Numbers, **facts: Any) -> None:
         if not self._span_numbers:
             self._span_numbers = numbers(tuple(part for part, _ in self._parts))
         offsets = [int(self._borders[0].elapsed_time(b) * NS_PER_MS) for b in self._borders]
@@ -105,7 +106,7 @@ class OnDevice:
         emitter.columns(self._span_numbers, [self._anchor + o for o in offsets[:-1]], durations, **facts)
         if self._window:
             emitter.cost_ns += self._profiler.overhead_ns
-            self._write_kernels(emitter, numbers, self._window, facts)
+            write_kernels(emitter, numbers, self._window, self._planned, **facts)
 
     def _launch(self, watched: bool) -> None:
         self._anchor = now()
@@ -120,24 +121,31 @@ class OnDevice:
                     op()
             border.record()
 
-    def _write_kernels(
-        self, emitter: Emitter, numbers: Callable[[tuple[Row, ...]], list[int]],
-        window: Window, facts: dict[str, Any],
-    ) -> None:  # fmt: skip
-        """Kernels under the names that the profiler saw, each with the row that launched it."""
-        seen = sorted((k for k in window.rows if k.lens == "gpu"), key=lambda k: k.start)
-        rows = [self._kernel_row(k.name, k.owner) for k in seen]
-        ops = [numbers((row,))[0] for row in rows]
-        tell_window(emitter, "gpu", **facts)
-        emitter.columns(ops, [k.start for k in seen], [k.duration for k in seen], **facts)
-        for problem, count in window.problems.items():
-            emitter.mark(f"a window of the profiler is incomplete: {count} {problem}", "log")
 
-    def _kernel_row(self, name: str, owner: str | None) -> Row:
-        planned = self._planned.get(owner or "")
-        if planned is None:
-            return Row(name, "", "other", lens="gpu")
-        return Row(name, planned.op, planned.category, planned.layer, planned.shape, lens="gpu")
+def write_kernels(
+    emitter: Emitter, numbers: Numbers, window: Window, planned: Mapping[str, Row], **facts: Any
+) -> None:
+    """Kernels under the names that the profiler saw, each with the row that launched it."""
+    seen = sorted((k for k in window.rows if k.lens == "gpu"), key=lambda k: k.start)
+    ops = [numbers((kernel_row(k, planned.get(k.owner or "")),))[0] for k in seen]
+    tell_window(emitter, "gpu", **facts)
+    emitter.columns(ops, [k.start for k in seen], [k.duration for k in seen], **facts)
+    for problem, count in window.problems.items():
+        emitter.mark(f"a window of the profiler is incomplete: {count} {problem}", "log")
+
+
+def kernel_row(kernel: Kernel, planned: Row | None) -> Row:
+    if planned is None:
+        return Row(kernel.name, "", "other", lens="gpu")
+    return Row(kernel.name, planned.op, planned.category, planned.layer, planned.shape, lens="gpu")
+
+
+def budget(name: str, now: Duty) -> tuple[Duty, str]:
+    """How much of the time a mode may watch, and a word on it; another name changes nothing."""
+    budgets = {"spans": Duty(0.0), "windows": Duty(), "continuous": Duty(CONTINUOUS)}
+    if name not in budgets:
+        return now, f"there is no mode {name}; there are {', '.join(budgets)}"
+    return budgets[name], f"capture mode {name}"
 
 
 def runner(ops: Sequence[Op], planned: tuple[Row, ...], device: torch.device, mode: str) -> Runner:
@@ -158,10 +166,7 @@ def _awaited(op: Op) -> Op:
     return awaited
 
 
-Part = tuple[Row, list[tuple[str, Op]]]
-
-
-def _by_layer(ops: Sequence[Op], planned: tuple[Row, ...]) -> list[Part]:
+def by_layer(ops: Sequence[Op], planned: tuple[Row, ...]) -> list[Part]:
     """The ops of each layer under one span, and those before and after the layers."""
     parts: list[Part] = []
     pairs = list(zip(planned, ops, strict=True))
@@ -172,7 +177,6 @@ def _by_layer(ops: Sequence[Op], planned: tuple[Row, ...]) -> list[Part]:
     return parts
 
 
-def _annotation(scope: str) -> AbstractContextManager[Any]:
-    """Costs 0.2 µs without a profiler, where record_function costs 6."""
-    note: AbstractContextManager[Any] = torch._C._profiler._RecordFunctionFast(f"{MARK}{scope}")
-    return note
+def annotations(scopes: Iterable[str]) -> dict[str, AbstractContextManager[Any]]:
+    """Each costs 0.2 µs without a profiler, where record_function costs 6."""
+    return {scope: torch._C._profiler._RecordFunctionFast(f"{MARK}{scope}") for scope in scopes}

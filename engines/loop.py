@@ -11,6 +11,7 @@ from engines.decoder import CHUNK, Decoder
 from engines.device import Runner
 from engines.plan import host_row
 from engines.pulse import Pulse
+from engines.replay import Replay
 from engines.text import Text
 from engines.trace import Ledger, Ticks
 
@@ -33,6 +34,7 @@ class Block:
     """Decode steps that are reported as one."""
 
     start: int
+    tokens: int = 0  # of each sequence
     ticks: list[tuple[Ticks, int]] = field(default_factory=list)
 
 
@@ -41,10 +43,11 @@ class Engine:
 
     def __init__(
         self, decoder: Decoder, text: Text, emitter: Emitter, pulse: Pulse, commands: Commands,
-        limits: Limits, runner: Runner,
+        limits: Limits, runner: Runner, replay: Replay | None = None,
     ) -> None:  # fmt: skip
         self._decoder, self._text, self._emitter = decoder, text, emitter
-        self._pulse, self._commands, self._limits, self._runner = pulse, commands, limits, runner
+        self._pulse, self._commands, self._limits = pulse, commands, limits
+        self._runner, self._replay = runner, replay
         self._ledger = Ledger(emitter)
         self._decode_numbers: list[int] = []
         self._device = decoder.state.ids.device
@@ -77,6 +80,8 @@ class Engine:
         """One step that is not written down: the first of its kind pays for what the others find ready."""
         self._decoder.place(torch.zeros_like(self._decoder.state.ids), self._at)
         self._runner.run(Ticks(now()))
+        if self._replay:
+            self._replay.warm_up(self._at)
 
     def _answer(self, prompt: str) -> None:
         ids = self._text.encode(prompt)
@@ -109,22 +114,47 @@ class Engine:
         return token
 
     def _decode(self, token: int) -> None:
-        """Tokens one by one, in blocks of so many to a report."""
+        """Tokens one by one or several ahead, in blocks of so many to a report."""
+        if self._replay:
+            self._replay.place(self._decoder.sampler.token, self._at)
         left = self._limits.steps or self._decoder.capacity
         end = now()
         while left > 0 and not self._over(token):
             block = Block(end)
-            for _ in range(min(self._limits.tokens_per_report, left)):
-                token = self._one(block, end)
-                end = block.ticks[-1][0].end
-                left -= 1
-                if token in self._decoder.spec.eos or self._at >= self._decoder.capacity:
-                    break
+            count = min(self._limits.tokens_per_report, left, self._decoder.capacity - self._at)
+            token = self._ahead(self._replay, block, count) if self._replay else self._in_turn(block, count)
+            end = block.ticks[-1][0].end
+            left -= block.tokens
             self._report(block, end)
             if self._listen():
                 end = now()
         if self._at >= self._decoder.capacity:
             self._emitter.mark("the context is full", "note")
+
+    def _in_turn(self, block: Block, count: int) -> int:
+        """Each token is waited for before the next is asked for; the last one, or the end token."""
+        token, end = 0, block.start
+        for _ in range(count):
+            token = self._one(block, end)
+            end = block.ticks[-1][0].end
+            if token in self._decoder.spec.eos:
+                break
+        return token
+
+    def _ahead(self, replay: Replay, block: Block, count: int) -> int:
+        """All tokens of a block are queued at once; what comes after an end token is forgotten."""
+        ticks = Ticks(block.start)
+        ticks.mark()
+        tokens = replay.run(ticks, self._at, count)
+        ends = [i for i, token in enumerate(tokens, 1) if token in self._decoder.spec.eos]
+        kept = tokens[: ends[0] if ends else count]
+        self._at += len(kept)
+        self._tell("".join(map(self._text.piece, kept)))
+        ticks.mark()
+        block.ticks.append((ticks, self._at))
+        block.tokens += len(kept)
+        replay.write(self._emitter, self._ledger.numbers, step=self._step, phase="decode", context=self._at)
+        return kept[-1]
 
     def _over(self, token: int) -> bool:
         full = self._at >= self._decoder.capacity
@@ -139,17 +169,20 @@ class Engine:
         token = self._finish(ticks)
         self._at += 1
         block.ticks.append((ticks, self._at))
+        block.tokens += 1
         self._write_device("decode")
         return token
 
     def _finish(self, ticks: Ticks) -> int:
         """The end of every step: the token is waited for, and becomes text."""
         token = int(self._decoder.sampler.token[0])
-        piece = self._text.piece(token)
-        if piece:
-            self._emitter.mark(piece, "text")
+        self._tell(self._text.piece(token))
         ticks.mark()
         return token
+
+    def _tell(self, text: str) -> None:
+        if text:
+            self._emitter.mark(text, "text")
 
     def _report(self, block: Block, end: int) -> None:
         if not self._decode_numbers:
@@ -158,7 +191,7 @@ class Engine:
         for ticks, context in block.ticks:
             facts = {"step": self._step, "phase": "decode", "context": context}
             ticks.write(self._emitter, self._decode_numbers, **facts)
-        self._emit_step(block.start, end - block.start, "decode", len(block.ticks) * self._batch)
+        self._emit_step(block.start, end - block.start, "decode", block.tokens * self._batch)
         self._step += 1
 
     def _emit_step(self, start: int, wall: int, phase: str, tokens: int) -> None:
@@ -195,7 +228,8 @@ class Engine:
             case "prompt":
                 self._prompts.append(str(command.get("text", "")))
             case "mode":
-                self._emitter.mark(self._runner.mode(str(command.get("mode"))), "note")
+                decoding = self._replay or self._runner
+                self._emitter.mark(decoding.mode(str(command.get("mode"))), "note")
 
     def _idle(self, why: str) -> None:
         if self._pulse.doing != why:

@@ -28,7 +28,7 @@ class Plain:
     """A weight in its own dtype, one row at a time at the memory's speed where the dtype allows it."""
 
     def __init__(self, weight: torch.Tensor) -> None:
-        self._weight = weight
+        self.weight = weight
         self._dtype = weight.dtype
         slow = weight.device.type == "cpu" and weight.dtype == torch.float16
         self._wide = _wide_dtype() if slow else weight.dtype
@@ -41,8 +41,8 @@ class Plain:
 
     def _product(self, x: torch.Tensor) -> torch.Tensor:
         if self._wide is not self._dtype and x.shape[0] > WIDE:
-            return functional.linear(x.to(self._wide), self._weight.to(self._wide))
-        return functional.linear(x.to(self._dtype), self._weight)
+            return functional.linear(x.to(self._wide), self.weight.to(self._wide))
+        return functional.linear(x.to(self._dtype), self.weight)
 
 
 class Prepacked:
@@ -63,16 +63,72 @@ class Prepacked:
         return product
 
 
+class Table(Protocol):
+    """An embedding table: ids in, their rows out."""
+
+    def __call__(self, ids: torch.Tensor) -> torch.Tensor: ...
+
+
+class Storage(Protocol):
+    """How a model's weights are stored: the plan and the decoder ask no more of it than this."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the weights, or of their scales."""
+
+    @property
+    def weight_bytes(self) -> float: ...
+
+    @property
+    def fusion(self) -> str:
+        """What is done to a weight on its way into a product; it stands before the row's name."""
+
+    def matrix(self, weight: torch.Tensor, device: torch.device) -> Matrix: ...
+
+    def ends(
+        self, table: torch.Tensor, head: torch.Tensor | None, device: torch.device
+    ) -> tuple[Table, Matrix]:
+        """The embedding and the head, which is the table itself where there is none."""
+
+
+class Embedding:
+    """A table in its own dtype."""
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        self.weight = weight
+
+    def __call__(self, ids: torch.Tensor) -> torch.Tensor:
+        return functional.embedding(ids, self.weight)
+
+
 @dataclass(frozen=True)
 class Packing:
-    """A storage format: the dtype, and how a tensor of that dtype becomes a Matrix."""
+    """Weights in a dtype, and how a tensor of that dtype becomes a Matrix."""
 
     name: str
     dtype: torch.dtype
     make: Callable[[torch.Tensor], Matrix]
+    fusion: str = ""
+
+    @property
+    def weight_bytes(self) -> float:
+        return self.dtype.itemsize
 
     def matrix(self, weight: torch.Tensor, device: torch.device) -> Matrix:
-        return self.make(to_dtype(weight, self.dtype).to(device))
+        return self.make(self._stored(weight, device))
+
+    def ends(
+        self, table: torch.Tensor, head: torch.Tensor | None, device: torch.device
+    ) -> tuple[Table, Matrix]:
+        stored = self._stored(table, device)
+        own = self.make(stored if head is None else self._stored(head, device))
+        return Embedding(stored), own
+
+    def _stored(self, weight: torch.Tensor, device: torch.device) -> torch.Tensor:
+        return to_dtype(weight, self.dtype).to(device)
 
 
 def to_dtype(weight: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -1,7 +1,7 @@
 """Every op of a step: its layer, role, shape, flops and bytes as a + b·context.
 
 Bytes follow the minimal-traffic convention: each input is read once, each output written once.
-A row's name is the name of the method that does it.
+A row's name is the name of the method that does it, behind what is fused into it: `dequant+qkv_proj`.
 """
 
 from collections.abc import Iterator
@@ -27,6 +27,10 @@ class Row:
     window: int | None = None
     lens: str = "wall"
     kind: str = "kernel"
+
+    @property
+    def method(self) -> str:
+        return self.name.rpartition("+")[2]
 
     @property
     def scope(self) -> str:
@@ -58,6 +62,7 @@ class Load:
     weight_bytes: float = 2.0
     stream_bytes: int = 4
     cache_bytes: int = 4
+    fusion: str = ""  # what is done to a weight on its way into a product
     ranks: int = 1  # that share the work; the spec is then that of one share, but for its vocab
 
     @property
@@ -131,13 +136,19 @@ def _ffn_block(spec: Spec, load: Load, layer: int) -> Iterator[Row]:
 
 def _embed(spec: Spec, load: Load) -> Row:
     moved = load.rows * spec.hidden * (load.weight_bytes + load.stream_bytes)
-    return Row("embed", "embed", "copy", shape=f"m={load.rows} n={spec.hidden}", bytes=(moved, 0))
+    name = _fused("embed", load)
+    return Row(name, "embed", "copy", shape=f"m={load.rows} n={spec.hidden}", bytes=(moved, 0))
 
 
 def _matmul(name: str, op: str, n: int, k: int, load: Load, layer: int | None) -> Row:
     m = load.rows
     moved = n * k * load.weight_bytes + m * (n + k) * load.stream_bytes
-    return Row(name, op, "matmul", layer, f"m={m} n={n} k={k}", (2 * m * n * k, 0), (moved, 0))
+    shape = f"m={m} n={n} k={k}"
+    return Row(_fused(name, load), op, "matmul", layer, shape, (2 * m * n * k, 0), (moved, 0))
+
+
+def _fused(name: str, load: Load) -> str:
+    return f"{load.fusion}+{name}" if load.fusion else name
 
 
 def _norm(name: str, width: int, load: Load, layer: int | None) -> Row:

@@ -225,13 +225,13 @@ class Kernel(Product):
         self._module = kernels.load("w4a16_gemv" if four else "int8_gemv")
         self._multiply = self._module.w4a16_gemv if four else self._module.int8_gemv
         self._add = kernels.load("gemv").merge
-        self._packed, self._unpacking = packed, Unpacking(packed)
+        self.packed, self._unpacking = packed, Unpacking(packed)
         self._split: int = self._module.split_of(packed.rows)
         self.size = packed.size
         self.computed = f"{packed.form.name}: codes and scales exact, sums in fp32"
 
     def _product(self, x: torch.Tensor) -> torch.Tensor:
-        rows, packed = x.shape[0], self._packed
+        rows, packed = x.shape[0], self.packed
         if rows > FEW:
             return self._unpacking(x)
         out = x.new_empty(rows, packed.rows)

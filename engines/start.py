@@ -5,7 +5,7 @@ import os
 import platform
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -16,9 +16,11 @@ from engines import packing
 from engines.commands import Commands
 from engines.decoder import Decoder, Op, bytes_needed
 from engines.device import runner
+from engines.fused import refusal
 from engines.loop import Engine, Limits
 from engines.pulse import Pulse
 from engines.ranks import LostError, Rank, share
+from engines.replay import Replay
 from engines.roofs import device_name, roof_of
 from engines.sample import Taste
 from engines.spec import Spec, parameters
@@ -41,6 +43,8 @@ class Parts:
     chosen: packing.Measured
     measured: tuple[packing.Measured, ...]
     capacity: int
+    replay: Literal["", "launched", "graph"]  # how fused kernels decode; empty: torch's ops do
+    why_ops: str = ""
     team: Team | None = None
 
     @property
@@ -87,18 +91,23 @@ def live(
     text, note = open_text(parts.choice.folder, parts.spec)
     text, note = (text, note) if first else (Untold(text), "")
     emitter.run(args.model, about(args, parts, text, roof), id=id)
-    if note:
-        emitter.mark(note, "note")
+    for said in filter(None, (note, parts.why_ops)):
+        emitter.mark(said, "note")
     with torch.inference_mode():
         decoder = build(args, parts, pulse, commands)
         limits = Limits(args.steps, args.tokens_per_report, args.interactive)
         ops = planted(decoder, args.slow)
         runs = runner(ops, decoder.rows(), parts.device, args.capture)
-        engine = Engine(decoder, text, emitter, pulse, commands, limits, runs)
+        replay = parts.replay and Replay(decoder, parts.taste, args.capture, graph=parts.replay == "graph")
+        engine = Engine(decoder, text, emitter, pulse, commands, limits, runs, replay or None)
         pulse.status("warming up")
-        engine.warm_up()
         engine.start_at(min(args.context, parts.capacity - 1))
-        engine.run(args.prompt)
+        engine.warm_up()
+        try:
+            engine.run(args.prompt)
+        finally:
+            if replay:
+                replay.close()
 
 
 def decide(args: argparse.Namespace, team: Team | None = None) -> Parts:
@@ -114,7 +123,8 @@ def decide(args: argparse.Namespace, team: Team | None = None) -> Parts:
         free = free_memory() // (team.rank.beside if team else 1)
         check_memory(spec, needed(spec, chosen, args.batch, capacity), free,
                      lambda s: needed(s, chosen, args.batch, min(capacity, s.max_context)))  # fmt: skip
-    return Parts(choice, device, taste, chosen, measured, capacity, team)
+    way = way_of_decoding(args, spec, taste, device, alone=team is None)
+    return Parts(choice, device, taste, chosen, measured, capacity, *way, team)
 
 
 def fastest(
@@ -129,6 +139,24 @@ def fastest(
     if team:
         team.hear(chosen.packing.name.encode())
     return chosen, measured
+
+
+def way_of_decoding(
+    args: argparse.Namespace, spec: Spec, taste: Taste, device: torch.device, *, alone: bool
+) -> tuple[Literal["", "launched", "graph"], str]:
+    """Fused kernels, in a graph if nobody objects; or torch's ops, and why."""
+    if not alone:
+        if args.graph:
+            raise UsageError("a step of several ranks is not captured", todo="leave out --graph")
+        return "", ""
+    if args.path == "granular" or device.type == "cpu" or args.slow:
+        if args.graph:
+            todo = "leave out --graph, or choose --path fused and --device cuda"
+            raise UsageError("--graph captures the fused kernels of a GPU", todo=todo)
+        return "", ""
+    if why := refusal(spec, taste, device):
+        return "", f"torch's own ops decode: {why}"
+    return ("launched" if args.graph is False else "graph"), ""
 
 
 def find_device(name: str) -> torch.device:
@@ -198,7 +226,7 @@ def about(args: argparse.Namespace, parts: Parts, text: Text, roof: Roof | None)
     spec, way = parts.spec, parts.chosen.packing
     known: dict[str, Any] = {
         "device": device_name(parts.device), "dtype": str(way.dtype).removeprefix("torch."),
-        "packing": way.name, "packing_why": why(parts), "path": args.path,
+        "packing": way.name, "packing_why": why(parts), "path": args.path, "decode": parts.replay or None,
         "weights": str(parts.choice.folder) if parts.choice.folder else f"random({args.seed})",
         "text": "real" if text.meaning else "token ids",
         "batch": args.batch, "tokens_per_report": args.tokens_per_report,

@@ -48,6 +48,7 @@ class Row(NamedTuple):
     phase: str | None
     lens: str
     track: str | None
+    launch: int = 0  # what a GPU was told in one call has one number
 
 
 @dataclass(frozen=True)
@@ -171,11 +172,11 @@ def _row(e: Seen, place: _Place | None, owners: dict[int, str | None], lens: str
         owner = "gradients" if _ACCUMULATE in place.backward.name else owners.get(place.backward.sequence)
     elif place and place.optimizer:
         owner, phase = "optimizer", "optimizer"
-    return Row(name, e.start, e.end - e.start, owner, op, phase, lens, track)
+    return Row(name, e.start, e.end - e.start, owner, op, phase, lens, track, e.correlation)
 
 
 def tell_window(emitter: Emitter, lens: str, **facts: Any) -> None:
-    """Single rows of the lens were seen in this step; where a file says so, they stand for the other steps."""
+    """Single rows of the lens were seen in this step; where a file says so, they stand for others too."""
     emitter.event("span", "profiler window", t=now(), lens=lens, op=WINDOW, **facts)
 
 

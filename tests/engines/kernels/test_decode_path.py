@@ -15,7 +15,7 @@ STEPS = 5
 
 
 def weight(layer: Layer, name: str) -> torch.Tensor:
-    return layer._w.matrices[name]._weight
+    return layer._w.matrices[name].weight
 
 
 class ByReference:
@@ -30,7 +30,7 @@ class ByReference:
     def step(self, ids: torch.Tensor, at: int) -> torch.Tensor:
         """Logits [batch, vocab]. What a layer leaves is normed together with what it is added to."""
         position = torch.full((len(ids),), at, dtype=torch.int32)
-        stream = self._model._table[ids[:, 0]] * (self._model._scale if self._spec.embed_scale else 1.0)
+        stream = self._model._table(ids[:, 0]) * (self._model._scale if self._spec.embed_scale else 1.0)
         layers, eps = self._model._layers, self._spec.eps
         h, stream = self._norm.reference(stream, layers[0]._w.norms["attn_norm"], eps)
         for number, layer in enumerate(layers):
@@ -47,7 +47,7 @@ class ByReference:
                 self._gemv.reference(wide, weight(layer, "down")), following, eps,
                 stream=stream, post=norms.get("post_ffn_norm"),
             )  # fmt: skip
-        return self._gemv.reference(h, self._model._head._weight)
+        return self._gemv.reference(h, self._model._head.weight)
 
     def _attention(self, layer: Layer, number: int, h: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
         spec, (keys, values) = self._spec, self._caches[number]

@@ -1,0 +1,74 @@
+"""A whole step in kernels, under Triton's interpreter, against the decoder's own ops."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from engines.fused import Carried, FusedStep, context_class, refusal
+from engines.sample import GREEDY, Taste
+from engines.spec import Spec
+from tests.engines import tiny
+
+PROMPT, STEPS = 13, 2  # beyond the window of the tiny models
+
+
+def few_layers(name: str) -> Spec:
+    """The interpreter is slow: two layers show every joint, one of each kind."""
+    spec = tiny.SPECS[name]
+    return replace(spec, layers=2, local=spec.local[-2:][::-1])
+
+
+@pytest.mark.parametrize("name", ["gemma3", "llama", "qwen2", "qwen3"])
+def test_the_fused_step_is_the_decoder(name: str) -> None:
+    spec = few_layers(name)
+    plain, model = (tiny.decoder(spec, tiny.weights(spec), batch=2) for _ in range(2))
+    ids = torch.randint(spec.vocab, (2, PROMPT + STEPS), generator=torch.Generator().manual_seed(4))
+    with torch.inference_mode():
+        for decoder in (plain, model):
+            tiny.logits(decoder, ids[:, :PROMPT], PROMPT)
+        carried = Carried(model)
+        fused = FusedStep(model, carried, GREEDY, context_class(PROMPT))
+        assert len(fused.ops) == len(fused.rows)
+        for at in range(PROMPT, PROMPT + STEPS):
+            plain.place(ids[:, at : at + 1], at)
+            carried.place(ids[:, at], at)
+            for op in plain.ops:
+                op()
+            for op in fused.ops:
+                op()
+            wanted = plain.sampler.logits
+            assert (carried.logits - wanted).norm() / wanted.norm() < 2e-6
+            assert torch.equal(carried.token, wanted.argmax(-1))
+            assert carried.position.tolist() == [at, at]
+
+
+def test_steps_go_on_by_themselves() -> None:
+    """Replayed without a word from the host, as a graph would be."""
+    spec = few_layers("gemma3")
+    plain, model = (tiny.decoder(spec, tiny.weights(spec)) for _ in range(2))
+    prompt = torch.arange(PROMPT)[None]
+    wanted, found = [], []
+    with torch.inference_mode():
+        for decoder in (plain, model):
+            tiny.logits(decoder, prompt, PROMPT)
+        carried = Carried(model)
+        fused = FusedStep(model, carried, GREEDY, 512)
+        token = plain.sampler.logits.argmax(-1)
+        carried.place(token, PROMPT)
+        for at in range(PROMPT, PROMPT + 3):
+            plain.place(token[:, None], at)
+            for op in plain.ops:
+                op()
+            token = plain.sampler.token
+            wanted.append(int(token))
+            for op in fused.ops:
+                op()
+            found.append(int(carried.token))
+    assert found == wanted
+
+
+def test_what_the_kernels_cannot_draw_is_refused() -> None:
+    spec = tiny.SPECS["gemma3"]
+    assert refusal(spec, GREEDY, torch.device("cpu")) == ""  # interpreted
+    assert "64" in refusal(spec, Taste(temperature=1.0, top_k=100), torch.device("cpu"))

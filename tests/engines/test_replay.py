@@ -1,0 +1,207 @@
+"""Steps that run ahead, their device played by fakes: what is queued, timed, attributed and said."""
+
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import pytest
+import torch
+
+from capture.record.kernels import Row as Kernel
+from capture.record.kernels import Window
+from engines import replay as replay_module
+from engines.plan import Row
+from engines.replay import Replay, Score, attributed
+from engines.sample import GREEDY
+from engines.trace import Ledger, Op, Ticks
+from tests.engines import tiny
+from tests.engines.test_device import Paper
+
+MS = 1_000_000
+
+
+def kernel(name: str, start: int, launch: int, owner: str | None = None) -> Kernel:
+    return Kernel(name, start, 5, owner, "", None, "gpu", "gpu 0", launch)
+
+
+SCORE = Score((("gemv", "L0.attn.qkv"), ("gemv", "L0.attn.out"), ("norm", "L0.norm")))
+
+
+def test_a_replays_kernels_are_those_of_the_step_in_their_order() -> None:
+    rows = [kernel("norm", 30, 7), kernel("gemv", 10, 7), kernel("gemv", 20, 7), kernel("Memcpy DtoH", 40, 8)]
+    found = attributed(Window(rows), SCORE)
+    assert [(k.name, k.start, k.owner) for k in found.rows] == [
+        ("gemv", 10, "L0.attn.qkv"), ("gemv", 20, "L0.attn.out"), ("norm", 30, "L0.norm"),
+        ("Memcpy DtoH", 40, None),
+    ]  # fmt: skip
+    assert found.problems == {}
+
+
+def test_what_a_runtime_puts_before_a_graph_belongs_to_nobody() -> None:
+    rows = [kernel("fill", 5, 7), *(kernel(n, 10 + i, 7) for i, n in enumerate(("gemv", "gemv", "norm")))]
+    assert [k.owner for k in attributed(Window(rows), SCORE).rows] == [None, *(o for _, o in SCORE.kernels)]
+
+
+@pytest.mark.parametrize("names", [("gemv", "norm"), ("gemv", "norm", "norm"), ("gemv", "norm", "gemv")])
+def test_a_replay_that_is_another_is_not_guessed_at(names: tuple[str, ...]) -> None:
+    good = [kernel(n, 100 + i, 8) for i, n in enumerate(("gemv", "gemv", "norm"))]
+    rows = [kernel(n, 10 + i, 7, owner="cudaGraphLaunch") for i, n in enumerate(names)] + good
+    found = attributed(Window(rows, {"launches without a kernel": 1}), SCORE)
+    assert [k.owner for k in found.rows] == [None] * len(names) + [o for _, o in SCORE.kernels]
+    assert found.problems == {
+        "launches without a kernel": 1, "replays whose kernels are not those of the step": 1,
+    }  # fmt: skip
+
+
+class Event:
+    """Its clock is the number of ops that have run, in milliseconds."""
+
+    ran: ClassVar[list[str]] = []
+
+    def __init__(self, *, external: bool) -> None:
+        self.at = 0
+
+    def record(self) -> None:
+        self.at = len(self.ran)
+
+    def synchronize(self) -> None:
+        pass
+
+    def elapsed_time(self, other: "Event") -> float:
+        return float(other.at - self.at)
+
+
+class Profiler:
+    """Sees the ops since it was started, under one number as a graph's kernels are."""
+
+    overhead_ns = 1000
+
+    def __init__(self, *, gpu: bool) -> None:
+        self._from = 0
+
+    def start(self) -> None:
+        self._from = len(Event.ran)
+
+    def stop(self) -> Window:
+        seen = enumerate(Event.ran[self._from :])
+        return Window([kernel(name.split(".")[-1], i, i // 3, owner=name) for i, name in seen])
+
+
+class Graph:
+    def __init__(self, run: Any) -> None:
+        self.replay, self.alive = run, True
+
+    def reset(self) -> None:
+        self.alive = False
+
+
+class Step:
+    """Three kernels: the position moves on, a layer notes it, the next token is one more."""
+
+    made: ClassVar[list[int]] = []
+    seen: ClassVar[list[tuple[int, int]]] = []
+
+    def __init__(self, decoder: Any, carried: Any, taste: Any, context: int) -> None:
+        self.made.append(context)
+        self.rows = (Row("embed", "embed", "copy"), Row("attention", "attn.core", "attention", 0),
+                     Row("sample", "sample", "other"))  # fmt: skip
+
+        def embed() -> None:
+            carried.position += 1
+
+        def layer() -> None:
+            self.seen.append((int(carried.token), int(carried.position)))
+
+        def sample() -> None:
+            carried.token += 1
+
+        self.ops = tuple(map(noted, ("embed", "L0.attn.core", "sample"), (embed, layer, sample)))
+
+
+def noted(name: str, op: Op) -> Op:
+    def noting() -> None:
+        op()
+        Event.ran.append(name)
+
+    return noting
+
+
+@pytest.fixture
+def graphs(monkeypatch: pytest.MonkeyPatch) -> list[Graph]:
+    """The device's part is played here; the list fills with the graphs that are captured."""
+    pytest.importorskip("triton")
+    for kept in (Event.ran, Step.made, Step.seen):
+        kept.clear()
+    captured: list[Graph] = []
+
+    def capture(run: Any) -> Graph:
+        captured.append(Graph(run))
+        return captured[-1]
+
+    monkeypatch.setattr(replay_module, "_event", Event)
+    monkeypatch.setattr(replay_module, "Profiler", Profiler)
+    monkeypatch.setattr(replay_module, "FusedStep", Step)
+    monkeypatch.setattr(replay_module, "capture", capture)
+    monkeypatch.setattr(torch.accelerator, "synchronize", lambda: None)
+    return captured
+
+
+def replayed(mode: str = "spans", *, graph: bool = True) -> Replay:
+    spec = tiny.SPECS["gemma3"]
+    return Replay(tiny.decoder(spec, tiny.weights(spec)), GREEDY, mode, graph=graph)
+
+
+@pytest.mark.parametrize("graph", [True, False])
+def test_steps_go_on_from_each_other(graphs: list[Graph], graph: bool) -> None:
+    replay = replayed(graph=graph)
+    replay.warm_up(20)
+    replay.place(torch.tensor([40]), 20)
+    Step.seen.clear()
+    assert replay.run(Ticks(0), 20, 5) == [41, 42, 43, 44, 45]
+    assert replay.run(Ticks(0), 25, 1) == [46]
+    assert Step.seen == [(40 + i, 20 + i) for i in range(6)], "the warm-up has left no trace"
+    assert len(graphs) == (2 if graph else 0)
+    replay.close()
+    assert not any(g.alive for g in graphs)
+
+
+def test_a_longer_context_gets_a_step_of_its_own(graphs: list[Graph]) -> None:
+    replay = replayed()
+    replay.warm_up(510)
+    replay.place(torch.tensor([0]), 510)
+    Step.seen.clear()
+    replay.run(Ticks(0), 510, 3)
+    assert Step.made == [512, 2048]
+    assert [s for s in Step.seen if s[1] == 512][-1] == (2, 512)
+
+
+def test_every_step_of_a_block_has_its_own_layers(graphs: list[Graph]) -> None:
+    replay, paper = replayed(), Paper()
+    replay.place(torch.tensor([0]), 9)
+    replay.run(ticks := Ticks(0), 9, 3)
+    assert len(ticks.at) == 3, "launch and wait"
+    replay.write(paper, Ledger(paper).numbers, context=12, step=4)  # type: ignore[arg-type]
+    names = [[paper.ops[i]["name"] for i in ops] for ops, _, _ in paper.lines]
+    assert names == [["embed", "layer", "head"]] * 3
+    assert [durations for _, _, durations in paper.lines] == [[MS] * 3] * 3  # an op is a millisecond here
+    starts = [starts for _, starts, _ in paper.lines]
+    for before, after in pairwise(starts):
+        assert after[0] == before[0] + 3 * MS, "queued behind each other"
+
+
+def test_kernels_of_a_window_are_attributed_by_position(graphs: list[Graph]) -> None:
+    replay, paper = replayed("continuous"), Paper()
+    numbers = Ledger(paper).numbers  # type: ignore[arg-type]
+    replay.place(torch.tensor([0]), 9)
+    for at in (9, 11):  # the first is a warm-up
+        replay.run(Ticks(0), at, 2)
+        replay.write(paper, numbers, context=at + 2)
+    ops, starts, _ = paper.lines[-1]
+    assert starts == list(range(6))
+    assert [(paper.ops[i]["name"], paper.ops[i].get("layer"), paper.ops[i].get("op")) for i in ops] == [
+        ("embed", None, "embed"), ("core", 0, "attn.core"), ("sample", None, "sample"),
+    ] * 2  # fmt: skip
+    assert paper.marks == []
+
+
+def test_an_unknown_mode_changes_nothing(graphs: list[Graph]) -> None:
+    assert replayed().mode("all") == "there is no mode all; there are spans, windows, continuous"
