@@ -76,11 +76,12 @@ def optimizer_rows(size: Size, optimizer: str) -> tuple[Placed, ...]:
 
 def _ops(size: Size) -> Iterator[Placed]:
     n, d = size.tokens, size.width
-    yield _each("token_embeddings", "embed", n * d, None, "", flops=0, passes=2, category="copy")
+    embed = "token_embeddings"
+    yield _each(embed, "embed", n * d, None, embed, flops=0, passes=2, category="copy")
     for layer in range(size.layers):
         yield from _layer(size, layer, f"layers.{layer}")
-    yield _each("ln_final", "norm", n * d, None, "", flops=4, passes=2, category="norm")
-    yield _matmul(size, "lm_head", "lm_head", size.vocab, d, None, "")
+    yield _each("ln_final", "norm", n * d, None, "ln_final", flops=4, passes=2, category="norm")
+    yield _matmul(size, "lm_head", "lm_head", size.vocab, d, None, "lm_head")
     yield _each("loss", "loss", n * size.vocab, None, "", flops=5, passes=2, category="other")
 
 

@@ -62,6 +62,7 @@ def test_a_row_stands_in_its_module() -> None:
     scores = rows["forward / layers.1 / attn / scores"]
     assert (scores.layer, scores.op, scores.category) == (1, "attn.core", "matmul")
     assert rows["forward / loss"].layer is None
+    assert rows["forward / lm_head / lm_head"].path == "forward / lm_head"
     assert rows["optimizer / layers.0 / ffn / w2 / adamw"].layer == 0
     assert rows["optimizer / lm_head / adamw"].as_op(3) == {
         "id": 3, "name": "adamw", "kind": "kernel", "category": "elementwise", "lens": "wall",

@@ -78,6 +78,7 @@ def total(run: Run) -> int | None:
     return int(timed(run, Look()).select(pl.col("dur").sum()).collect().item())
 
 
+@once
 def phases(run: Run) -> list[str]:
     """The phases of a run, in the order in which they begin."""
     if not run.has("phase"):

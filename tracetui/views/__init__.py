@@ -26,6 +26,7 @@ VIEWS: Final = (
     "memory",
     "counters",
     "ranks",
+    "training",
     "log",
     "tables",
     "sections",
@@ -78,7 +79,7 @@ class View:
     title: str
     answer: Callable[[Sequence[Run], Look], Answer]
     draw: Callable[[Answer, Look, Size], list[Line]] | None = None  # None: the rows are a table
-    needs: frozenset[str] = frozenset()  # event columns, kind:NAME, table:NAME|any, several:ranks, or `a|b`
+    needs: frozenset[str] = frozenset()  # columns, kind:NAME, phase:NAME, table:NAME|any, several:NAME, `a|b`
     runs: int = 1  # 2: a baseline and the run held against it; MANY: all, in the order of the files
     key: str = ""  # the key that opens it, when it is no numbered tab
     columns: tuple[str, ...] = ()  # columns by falling importance, for narrow screens; empty: as they come
@@ -118,6 +119,8 @@ def _has(run: Run, need: str) -> bool:
         return len(set(select.rank_tracks(run).values())) > 1
     if sort == "table":
         return bool(run.tables) if what == "any" else what in run.tables
+    if sort == "phase":
+        return what in select.phases(run)
     return select.has_kind(run, what) if sort == "kind" else run.has(what)
 
 
@@ -126,7 +129,8 @@ def _word(need: str) -> str:
         return " or ".join(map(_word, need.split("|")))
     sort, _, what = need.rpartition(":")
     table = "a table of its own" if what == "any" else f"the table of {what.replace('_', ' ')}"
-    return {"table": table, "kind": f"{what} rows", "several": f"several {what}"}.get(sort, what)
+    words = {"table": table, "kind": f"{what} rows", "several": f"several {what}", "phase": f"a {what} phase"}
+    return words.get(sort, what)
 
 
 def ask(view: View, runs: Sequence[Run], look: Look) -> Answer:

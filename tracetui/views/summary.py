@@ -38,9 +38,9 @@ def _unknown(run: Run) -> pl.DataFrame:
 
 
 def _of_some_sources(view: View) -> bool:
-    """What a source prints of itself, or has because it is several, is no question to all the others."""
+    """What a source prints of itself, or has as one of several or of training, is not asked of the others."""
     tables = bool(view.needs) and all(need.startswith("table:") for need in view.needs)
-    return tables or any(need.startswith("several:") for need in view.needs)
+    return tables or any(need.startswith(("several:", "phase:")) for need in view.needs)
 
 
 def draw(answer: Answer, look: Look, size: Size) -> list[Line]:

@@ -1,0 +1,274 @@
+"""The questions of a training run, from files whose answers are worked out on paper."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from capture.loaders import load
+from capture.run import Run
+from tests.capture.loaders import _nsys_file as nsys
+from tests.capture.loaders._nsys_file import call, kernel, range_
+from tests.capture.loaders.test_cs336 import printed
+from tests.conftest import seed
+from tests.tracetui.runs import decode, made
+from tracetui.analysis.training import PARTS, training_table
+from tracetui.look import Look
+from tracetui.report import FORMATS, report
+from tracetui.views import ask, view
+
+TRAIN = view("training")
+
+# name, op, category, layer, path, ns, flops
+FORWARD = [
+    ("q_proj", "attn.q", "matmul", 0, "forward / layers.0 / attn", 300, 600),
+    ("scores", "attn.core", "matmul", 0, "forward / layers.0 / attn", 100, 200),
+    ("softmax_exp", "attn.core", "softmax", 0, "forward / layers.0 / attn", 150, 50),
+    ("mix", "attn.core", "matmul", 0, "forward / layers.0 / attn", 100, 200),
+    ("output_proj", "attn.out", "matmul", 0, "forward / layers.0 / attn", 150, 400),
+    ("swiglu", "mlp.act", "elementwise", 0, "forward / layers.0 / ffn", 200, 10),
+]
+BACKWARD = [
+    ("loss", "loss", "other", None, "backward", 60, 5),
+    ("lm_head", "lm_head", "matmul", None, "backward / lm_head", 200, 900),
+    ("q_proj", "attn.q", "matmul", 0, "backward / layers.0 / attn", 1200, 1200),
+    ("softmax_exp", "attn.core", "softmax", 0, "backward / layers.0 / attn", 500, 100),
+    ("token_embeddings", "embed", "copy", None, "backward / token_embeddings", 20, 0),
+    ("grad_accum", "grad_accum", "elementwise", None, "backward", 15, None),
+    ("unattributed", "unattributed", "other", None, "backward", 5, None),
+]
+OPTIMIZER = [("adamw", "optimizer", "elementwise", 0, "optimizer / layers.0 / attn", 300, 30)]
+WALLS = {"forward": 1000, "backward": 2200, "optimizer": 300}
+
+
+def training_run(
+    *, steps: int = 2, stray: int = 0, without: str = "", more: tuple[dict[str, Any], ...] = ()
+) -> Run:
+    """So many whole steps of 3,600 ns, and strays of which the backward pass was not watched."""
+    rows: list[dict[str, Any]] = []
+    for step in range(1, steps + stray + 1):
+        at = step * 10_000
+        rows.append({"kind": "step", "name": "train", "t": at, "dur": 3600, "step": step, "tokens": 8})
+        parts = {"forward": FORWARD, "backward": BACKWARD, "optimizer": OPTIMIZER}
+        for phase, kernels in parts.items():
+            facts = {"step": step, "phase": phase, "lens": "wall"}
+            rows.append({"kind": "span", "name": phase, "t": at, "dur": WALLS[phase], **facts})
+            if phase == without or (phase == "backward" and step > steps):
+                continue
+            for name, op, category, layer, path, dur, flops in kernels:
+                own = {"name": name, "op": op, "category": category, "layer": layer, "path": path}
+                rows.append({"kind": "kernel", "t": at, "dur": dur, "flops": flops, **own, **facts})
+    unprofiled = {"forward": 800, "backward": 2000, "optimizer": 200}
+    return made([*rows, *more], model="tiny", unprofiled_ns=unprofiled)
+
+
+def native_file(folder: Path) -> Path:
+    """The same as lines that any program could have written."""
+    run, path = training_run(), folder / "prof.jsonl"
+    lines = [{"kind": "run", "schema": 1, "name": "tiny", "meta": dict(run.meta)}, *run.events.to_dicts()]
+    told = ({k: v for k, v in line.items() if v is not None} for line in lines)
+    path.write_text("".join(json.dumps(line) + "\n" for line in told))
+    return path
+
+
+def answers(run: Run, look: Look | None = None) -> dict[tuple[str, str | None, str | None], dict[str, Any]]:
+    rows, _ = training_table(run, look or Look())
+    return {(r["part"], r["phase"], r["name"]): r for r in rows.to_dicts()}
+
+
+def test_the_answers_of_a_native_file(tmp_path: Path) -> None:
+    for run in (training_run(), load(native_file(tmp_path), cache=False)[0]):
+        told = answers(run)
+        wall = told["time", "forward", "wall"]
+        assert (wall["count"], wall["total_ns"], wall["mean_ns"]) == (2, 2000, 1000)
+        assert wall["share"] == pytest.approx(1000 / 3600)
+        assert told["time", "forward", "kernels"]["mean_ns"] == 1000
+        assert told["time", "backward", "kernels"]["share"] == pytest.approx(2000 / 2200)
+        assert told["time", "step", "wall"]["mean_ns"] == 3600
+        assert told["time", "forward", "without the profiler"]["time_ratio"] == pytest.approx(0.8)
+        assert told["time", "step", "without the profiler"]["time_ratio"] == pytest.approx(3000 / 3600)
+        top = [r for key, r in told.items() if key[:2] == ("top", "backward")]
+        assert [(r["name"], r["count"], r["total_ns"]) for r in top] == [
+            ("q_proj", 2, 2400), ("softmax_exp", 2, 1000), ("lm_head", 2, 400), ("loss", 2, 120),
+            ("token_embeddings", 2, 40),
+        ]  # fmt: skip
+        assert top[0]["share"] == pytest.approx(0.6)
+
+
+def test_products_and_all_else() -> None:
+    told = answers(training_run())
+    assert told["others", "forward", "all but matmul"]["share"] == pytest.approx(0.35)
+    assert told["others", "forward", "elementwise"]["share"] == pytest.approx(0.20)
+    assert told["others", "forward", "softmax"]["share"] == pytest.approx(0.15)
+    assert told["others", "optimizer", "all but matmul"]["share"] == 1
+    assert told["matmul", "forward", "matmul"]["share"] == pytest.approx(0.65)
+    assert told["matmul", "step", "matmul"]["share"] == pytest.approx((650 + 1400) / 3300)
+    assert told["matmul", "step", "other"]["share"] == pytest.approx((350 + 600 + 300) / 3300)
+
+
+def test_softmax_against_products_in_time_and_in_flops() -> None:
+    told = answers(training_run())
+    assert (told["attention", "forward", "softmax"]["total_ns"],) == (300,)
+    assert told["attention", "forward", "matmul"]["total_ns"] == 2 * (100 + 100 + 150)
+    assert told["attention", "forward", "matmul"]["flops"] == 2 * (200 + 200 + 400)
+    both = told["attention", "forward", "softmax / matmul"]
+    assert both["time_ratio"] == pytest.approx(150 / 350) and both["flop_ratio"] == pytest.approx(50 / 800)
+    assert both["text"] is None
+
+
+def test_whose_work_the_backward_pass_is() -> None:
+    told = answers(training_run())
+    shares = {key[2]: r["share"] for key, r in told.items() if key[0] == "owners"}
+    assert shares == pytest.approx(
+        {"modules": 0.95, "loss": 0.03, "embed": 0.01, "grad_accum": 0.0075, "unattributed": 0.0025}
+    )
+
+
+def test_only_steps_that_were_watched_as_a_whole_count() -> None:
+    rows, notes = training_table(training_run(stray=3), Look())
+    assert rows.equals(training_table(training_run(), Look())[0])
+    assert notes == ["totals are of 2 steps"]
+    assert training_table(training_run(), Look(window=(1, 1)))[1] == ["totals are of 1 step"]
+
+
+def test_what_was_not_watched_is_said_by_name() -> None:
+    told = answers(training_run(without="backward"))
+    assert told["matmul", "forward", "matmul"]["share"] == pytest.approx(0.65)
+    assert told["matmul", "step", None]["text"] == "this source does not tell the kernels of backward"
+    assert told["owners", "backward", None]["text"] == "this source does not tell the kernels of backward"
+
+
+def test_fused_attention_is_not_taken_apart() -> None:
+    rows = training_run().events.filter(pl.col("op").cast(str).ne_missing("attn.core")).to_dicts()
+    fused = {
+        "kind": "kernel", "name": "attention", "op": "attn.core", "category": "attention", "dur": 250,
+        "phase": "forward", "lens": "wall", "step": 1, "layer": 0,
+    }  # fmt: skip
+    rows, notes = training_table(made([*rows, fused]), Look())
+    said = rows.filter(part="attention")["text"].item()
+    assert said == "this source does not tell attention's softmax apart"
+    assert "fused attention holds products, but is not counted among them" in notes
+
+
+GEMM, REDUCE, EACH, FILL = 1, 2, 3, 4
+NAMES = [
+    (0, "cudaLaunchKernel_v7000"),
+    (GEMM, "void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_128x128_16x5_tn_align4>(Params)"),
+    (REDUCE, "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, MaxOps>>(T3)"),
+    (EACH, "void at::native::elementwise_kernel<128, 2, gpu_kernel_impl>(int, T3)"),
+    (FILL, "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>>(int)"),
+]
+SCOPES = [
+    ("train_step", 0, 9000), ("forward_pass", 100, 3100), ("attn_scores", 200, 300), ("softmax", 400, 600),
+    ("final_matmul", 700, 800), ("output_proj", 900, 1000), ("ffn", 1100, 1200), ("backward", 3200, 7200),
+    ("optimizer", 7300, 8300),
+]  # fmt: skip
+MAIN, AUTOGRAD = 10, 77
+LAUNCHES = [  # thread, moment, kernel, ns
+    (MAIN, 250, GEMM, 100), (MAIN, 450, REDUCE, 60), (MAIN, 500, EACH, 90), (MAIN, 750, GEMM, 100),
+    (MAIN, 950, GEMM, 200), (MAIN, 1150, GEMM, 450), (MAIN, 3300, FILL, 20), (AUTOGRAD, 4000, GEMM, 700),
+    (AUTOGRAD, 5000, EACH, 280), (MAIN, 7400, EACH, 500),
+]  # fmt: skip
+
+
+def nsys_file(folder: Path) -> Path:
+    """Two training steps; the backward pass is launched from autograd's own thread, as torch does it."""
+    ranges, calls, kernels = [], [], []
+    for step in range(2):
+        at = 10_000 * step
+        ranges += [range_(at + a, at + b, name, process=10, thread=MAIN) for name, a, b in SCOPES]
+        for i, (thread, moment, name, took) in enumerate(LAUNCHES):
+            id = 100 * step + i
+            calls.append(call(at + moment, id, process=10, thread=thread))
+            kernels.append(kernel(at + moment + 20, at + moment + 20 + took, id, process=10, name=name))
+    tables = {"StringIds": NAMES, nsys.KERNEL: kernels, nsys.RUNTIME: calls, nsys.NVTX: ranges}
+    return nsys.write(folder / "train.sqlite", tables)
+
+
+def test_the_same_answers_from_an_nsys_export(tmp_path: Path) -> None:
+    (run,) = load(nsys_file(tmp_path), cache=False)
+    told = answers(run)
+    walls = {p: told["time", p, "wall"]["mean_ns"] for p in ("forward", "backward", "optimizer", "step")}
+    assert walls == {"forward": 3000, "backward": 4000, "optimizer": 1000, "step": 9000}
+    assert told["time", "forward", "kernels"]["mean_ns"] == 1000
+    assert "does not tell" in told["time", "forward", "without the profiler"]["text"]
+    gemm = told["top", "backward", NAMES[GEMM][1]]
+    assert (gemm["count"], gemm["total_ns"], gemm["category"]) == (2, 1400, "matmul")
+    assert gemm["share"] == pytest.approx(0.7), "the fill is not all that the backward pass shows"
+    assert told["others", "forward", "all but matmul"]["share"] == pytest.approx(0.15)
+    assert told["matmul", "forward", "matmul"]["share"] == pytest.approx(0.85)
+    assert told["matmul", "step", "matmul"]["share"] == pytest.approx((850 + 700) / 2500)
+    assert told["attention", "forward", "softmax"]["total_ns"] == 2 * (60 + 90)
+    both = told["attention", "forward", "softmax / matmul"]
+    assert both["time_ratio"] == pytest.approx(150 / 400) and both["flop_ratio"] is None
+    assert both["text"] == "this source does not tell flops, nor the shape of the model"
+    assert told["owners", "backward", "unattributed"]["share"] == 1
+    notes = ask(TRAIN, [run], Look()).notes
+    assert "totals are of 2 steps" in notes and any("another thread" in n or "NVTX" in n for n in notes)
+
+
+def reported() -> tuple[Path, dict[str, Run]]:
+    return seed(4), {run.name: run for run in load(seed(4), cache=False)}
+
+
+def test_a_report_tells_the_forward_pass_as_it_prints_it() -> None:
+    path, runs = reported()
+    for name, *figures in printed(path, "### Forward Pass Timings"):
+        wall, apart, ratio = map(float, figures[:3])
+        told = answers(runs[name])
+        assert told["time", "forward", "wall"]["mean_ns"] == round(wall * 1e6)
+        assert told["time", "forward", "without the profiler"]["mean_ns"] == round(apart * 1e6)
+        assert told["time", "forward", "without the profiler"]["time_ratio"] == pytest.approx(ratio, abs=6e-3)
+        assert ("time", "forward", "kernels") not in told, "the report lists the longest only"
+
+
+def test_a_report_tells_the_shares_that_it_prints() -> None:
+    path, runs = reported()
+    for name, *figures in printed(path, "### Matrix Multiplication vs"):
+        told = answers(runs[name])
+        keys = [(phase, what) for what in ("matmul", "other") for phase in ("forward", "step")]
+        shares = [100 * told["matmul", phase, what]["share"] for phase, what in keys]
+        assert shares == pytest.approx([float(x) for x in figures])
+        assert all(told["matmul", phase, what]["total_ns"] is None for phase, what in keys)
+        assert told["others", "forward", "all but matmul"]["share"] == pytest.approx(float(figures[2]) / 100)
+
+
+def test_a_report_tells_softmax_against_products_as_it_prints_them() -> None:
+    """The ratio of FLOPs is the one of the report's own formula."""
+    path, runs = reported()
+    for name, *figures in printed(path, "### Softmax vs"):
+        both = answers(runs[name])["attention", "forward", "softmax / matmul"]
+        assert 100 * both["time_ratio"] == pytest.approx(float(figures[2]), abs=0.06)
+        heads, width, context = (runs[name].meta[k] for k in ("heads", "d_model", "context"))
+        assert 1 / both["flop_ratio"] == pytest.approx(4 * width / heads + 2 * width**2 / (heads * context))
+
+
+def test_a_decode_run_has_no_training() -> None:
+    answer = ask(TRAIN, [decode()], Look())
+    assert answer.missing == ("a backward phase or the table of softmax", "a forward phase")
+    assert answer.rows.is_empty()
+
+
+def test_the_picture(golden: Callable[[str, str], None]) -> None:
+    golden("training", report(TRAIN, [training_run()], Look(), "table", width=100))
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_holds_every_part(name: str) -> None:
+    text = report(TRAIN, [training_run()], Look(), name)
+    assert "softmax / matmul" in text and "modules" in text
+    if name == "json":
+        assert {row["part"] for row in json.loads(text)["rows"]} == set(PARTS)
+
+
+def test_odd_looks_are_answered() -> None:
+    run = training_run()
+    for look in (
+        Look(filter="no such name"), Look(phase="backward"), Look(window=(900, 901)), Look(lens="gpu"),
+        Look(focus=(("layer", 0),)), Look(per="token", group="op"),
+    ):  # fmt: skip
+        assert report(TRAIN, [run], look, "table")
+        assert set(ask(TRAIN, [run], look).rows["part"]) == set(PARTS)

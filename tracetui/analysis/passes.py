@@ -1,0 +1,136 @@
+"""The passes of a training run: which of its steps are whole, what was done in them, how long each took."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import polars as pl
+
+from capture.enrich import phase_of
+from capture.run import Run
+from tracetui.analysis import select, steps
+from tracetui.look import Look
+
+PHASES: Final = ("forward", "backward", "optimizer")
+STEP: Final = "step"
+
+_LABELS: Final = {
+    "phase": pl.String(), "name": pl.String(), "category": pl.String(), "op": pl.String(),
+    "path": pl.String(), "layer": pl.Int32(),
+}  # fmt: skip
+_APART: Final = ", timed in Python"  # ends the name of a pass that was timed in a run without the profiler
+_ENGINE: Final = "autograd::"
+
+
+@dataclass(frozen=True, eq=False)
+class Passes:
+    """What is known of the passes that a look speaks of."""
+
+    run: Run
+    steps: int | None  # how many whole steps; none where steps are not told
+    work: pl.DataFrame  # phase, name, category, op, path, layer, count, total_ns, flops; by falling time
+    walls: Mapping[str, tuple[int, int]]  # phase → passes, and what they took in all
+    stated: Mapping[str, float]  # shares that the source prints: then its kernels are the longest few
+
+    def of(self, phase: str) -> pl.DataFrame:
+        """What was done in a phase, or in all of a step."""
+        return self.work if phase == STEP else self.work.filter(pl.col("phase") == phase)
+
+    def whole(self, phase: str) -> int | None:
+        """The time of all kernels of a phase; unknown where a part of them is listed."""
+        return None if self.stated else int(self.of(phase)["total_ns"].sum())
+
+
+def passes(run: Run, look: Look) -> Passes:
+    known = _whole_steps(run, look)
+    marks = steps.marks(run)
+    marks = marks.clear() if known is None else marks.filter(pl.col("step").is_in(known.implode()))
+    walls = _walls(run, look, known) | _step_wall(marks)
+    count = None if known is None else int(marks["steps"].sum())
+    return Passes(run, count, _work(run, look, known), walls, _stated(run))
+
+
+def apart(run: Run, phase: str) -> int | None:
+    """How long one pass took in a run without the profiler."""
+    told = run.meta.get("unprofiled_ns")
+    if isinstance(told, Mapping):
+        parts = [told.get(p) for p in (PHASES if phase == STEP else (phase,))]
+        numbers = [n for n in parts if isinstance(n, int)]
+        return sum(numbers) if len(numbers) == len(parts) else None
+    own = run.events.filter(kind="span", phase=phase) if run.has("phase") else run.events.clear()
+    own = own.filter(pl.col("name").cast(pl.String).str.ends_with(_APART))
+    return int(own["dur"].sum()) if own.height and run.has("dur") else None
+
+
+def _whole_steps(run: Run, look: Look) -> pl.Series | None:
+    """The steps in which every phase that kernels are known of was seen."""
+    if not run.has("step"):
+        return None
+    rows = select.timed(run, look).filter(pl.col("phase").cast(pl.String).is_in(PHASES))
+    told = rows.filter(pl.col("step").is_not_null()).select("step", "phase").unique().collect()
+    if told.is_empty():
+        return None
+    counts = told.group_by("step").agg(pl.len())
+    return counts.filter(pl.col("len") == told["phase"].n_unique())["step"]
+
+
+def _work(run: Run, look: Look, known: pl.Series | None) -> pl.DataFrame:
+    """What was done in whole steps; in the phases, where no steps are told."""
+    lacking = {c: kind for c, kind in {**_LABELS, "flops": pl.Float64()}.items() if not run.has(c)}
+    rows = select.timed(run, look).with_columns(pl.lit(None, kind).alias(c) for c, kind in lacking.items())
+    whole = pl.col("phase").cast(pl.String).is_in(PHASES)
+    if known is not None:
+        whole = pl.col("step").is_in(known.implode())
+    flops = pl.when(pl.col("flops").count() > 0).then(pl.col("flops").sum())
+    sums = (
+        rows.filter(whole)
+        .group_by(*_LABELS)
+        .agg(
+            select.standing_for(run).sum().cast(pl.Int64).alias("count"),
+            pl.col("dur").sum().alias("total_ns"),
+            flops.alias("flops"),
+        )
+    )
+    plain = sums.with_columns(pl.col(c).cast(kind) for c, kind in _LABELS.items())
+    order = [True, *(False for _ in _LABELS)]
+    return plain.sort("total_ns", *_LABELS, descending=order, nulls_last=True).collect()
+
+
+def _walls(run: Run, look: Look, known: pl.Series | None) -> dict[str, tuple[int, int]]:
+    """Phase → how many spans are called by it, and what they took."""
+    spans = select.timed(run, look, "span", "wall" if run.has("lens") else None)
+    spans = spans.filter(pl.col("phase").cast(pl.String).is_in(PHASES))
+    if known is not None:
+        spans = spans.filter(pl.col("step").is_null() | pl.col("step").is_in(known.implode()))
+    path = pl.col("path") if run.has("path") else pl.lit(None)
+    sums = (
+        spans.group_by(pl.col("phase", "name").cast(pl.String), path.cast(pl.String).alias("path"))
+        .agg(select.standing_for(run).sum().cast(pl.Int64).alias("count"), pl.col("dur").sum())
+        .collect()
+    )
+    found: dict[str, tuple[int, int]] = {}
+    for phase, name, where, count, dur in sums.iter_rows():
+        if _is_pass(phase, name, where):
+            times, total = found.get(phase, (0, 0))
+            found[phase] = (times + count, total + dur)
+    return found
+
+
+def _is_pass(phase: str, name: str, path: str | None) -> bool:
+    """Whether a span is the phase itself: not something within it, nor a pass that was timed apart."""
+    if name.endswith(_APART) or name.startswith(_ENGINE):
+        return False
+    return phase_of(name) == phase and phase_of(path or "") != phase
+
+
+def _step_wall(marks: pl.DataFrame) -> dict[str, tuple[int, int]]:
+    timed = marks.drop_nulls("wall_ns")
+    return {STEP: (int(timed["steps"].sum()), int(timed["wall_ns"].sum()))} if timed.height else {}
+
+
+def _stated(run: Run) -> dict[str, float]:
+    """`matmul_forward_%` and its like, in per cent."""
+    if not run.has("value"):
+        return {}
+    rows = run.events.filter(kind="counter").select(pl.col("name").cast(pl.String), "value")
+    return dict(rows.filter(pl.col("name").str.contains(r"^(matmul|other)_(forward|train)_%$")).iter_rows())

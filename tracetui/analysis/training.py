@@ -1,0 +1,247 @@
+"""What a training run is asked: how long each phase took, on which kernels, and how much of it was products.
+
+Whose work a row is, is told by its plan or its scope where there is one, and by the kernel's name where not.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import polars as pl
+
+from capture.events import PATH_SEPARATOR
+from capture.run import Run
+from tracetui.analysis.passes import PHASES, STEP, Passes, apart, passes
+from tracetui.look import Look
+
+TOP: Final = 5
+SCHEMA: Final = {
+    "part": pl.String(), "phase": pl.String(), "name": pl.String(), "category": pl.String(),
+    "count": pl.Int64(), "total_ns": pl.Int64(), "mean_ns": pl.Int64(), "share": pl.Float64(),
+    "time_ratio": pl.Float64(), "flops": pl.Float64(), "flop_ratio": pl.Float64(), "text": pl.String(),
+}  # fmt: skip
+
+_OF_ATTENTION: Final = r"(?i)scores|final[ _]matmul|out(put)?[ _]proj|\bo_proj"
+_NO_MODULE: Final = r"(?i)^\[|^autograd::|^backward|step$|^iter"  # of a path, what is no module of the model
+_NAMED: Final = ("loss", "embed", "grad_accum")  # backward work that belongs to no layer and has a name
+_PRINTED: Final = {"forward": "forward", "backward": "backward", "optimizer": "optimizer", STEP: "train"}
+_UNKNOWN: Final = "this source does not tell"
+
+Row = dict[str, Any]
+
+
+def training_table(run: Run, look: Look) -> tuple[pl.DataFrame, list[str]]:
+    """One row a figure, part by part, and what they are of; where there is no answer, text says why."""
+    known = passes(run, look)
+    rows = [{"part": name, **row} for name, part in PARTS.items() for row in part(known)]
+    return pl.DataFrame(rows, schema=SCHEMA), _notes(known)
+
+
+def _notes(known: Passes) -> list[str]:
+    notes = []
+    if known.steps is not None:
+        notes.append(f"totals are of {known.steps:,} {'step' if known.steps == 1 else 'steps'}")
+    if known.stated:
+        notes.append("the source lists the longest kernels only; shares are those that it prints")
+    if known.work["category"].eq("attention").any():
+        notes.append("fused attention holds products, but is not counted among them")
+    return notes
+
+
+def _times(known: Passes) -> Iterator[Row]:
+    """Each phase on each clock that there is: the wall, the kernels, and the wall without the profiler."""
+    for phase in (*PHASES, STEP):
+        count, wall = known.walls.get(phase, (0, 0))
+        if count:
+            yield _figure(phase, "wall", count, wall, share=_share_of_step(known, phase, wall))
+        elif phase == "forward":
+            yield {"phase": phase, "text": f"{_UNKNOWN} how long the forward pass took as a whole"}
+        kernels = known.of(phase)
+        if kernels.height and not known.stated:
+            own = _sum(phase, "kernels", kernels, wall or None)
+            yield own | {"mean_ns": round(own["total_ns"] / count) if count else None}
+        yield from _unprofiled(known, phase, wall / count if count else None)
+
+
+def _share_of_step(known: Passes, phase: str, wall: int) -> float | None:
+    whole = known.walls.get(STEP, (0, 0))[1]
+    return wall / whole if whole and phase != STEP else None
+
+
+def _unprofiled(known: Passes, phase: str, wall: float | None) -> Iterator[Row]:
+    """The same pass when no profiler was at work, and how it compares."""
+    name, took = "without the profiler", apart(known.run, phase)
+    if took is not None:
+        yield _figure(phase, name, 1, took) | {"time_ratio": took / wall if wall else None}
+    elif phase == "forward":
+        yield {"phase": phase, "name": name, "text": f"{_UNKNOWN} how long a pass takes then"}
+
+
+def _top(known: Passes) -> Iterator[Row]:
+    """The kernels of each phase that took most of it."""
+    for phase in PHASES:
+        own = known.of(phase)
+        if own.is_empty():
+            yield _no_kernels(phase, [phase])
+        sums = own.group_by("name", "category").agg(pl.col("count", "total_ns").sum())
+        order = sums.sort("total_ns", "name", "category", descending=[True, False, False])
+        for row in order.head(TOP).to_dicts():
+            share = _share(row["total_ns"], known.whole(phase))
+            told = _figure(phase, row["name"], row["count"], row["total_ns"], share=share)
+            yield told | {"category": row["category"]}
+
+
+def _others(known: Passes) -> Iterator[Row]:
+    """What of each phase is no matrix product, by category."""
+    for phase in PHASES:
+        others = known.of(phase).filter(pl.col("category").ne_missing("matmul"))
+        if known.of(phase).is_empty() and not _is_stated(known, phase):
+            yield _no_kernels(phase, [phase])
+            continue
+        yield _of_phase(known, phase, "all but matmul", others)
+        sums = others.group_by(pl.col("category").fill_null("other")).agg(pl.col("count", "total_ns").sum())
+        for row in sums.sort("total_ns", "category", descending=[True, False]).to_dicts():
+            share = _share(row["total_ns"], known.whole(phase))
+            told = _figure(phase, row["category"], row["count"], row["total_ns"], share=share)
+            yield told | {"category": row["category"]}
+
+
+def _products(known: Passes) -> Iterator[Row]:
+    """The share of matrix products in the forward pass, and in the whole step."""
+    for phase in ("forward", STEP):
+        unseen = [] if _is_stated(known, phase) else _unseen(known, phase)
+        if unseen:
+            yield _no_kernels(phase, unseen)
+            continue
+        own, product = known.of(phase), pl.col("category").eq_missing("matmul")
+        yield _of_phase(known, phase, "matmul", own.filter(product))
+        yield _of_phase(known, phase, "other", own.filter(~product))
+
+
+def _unseen(known: Passes, phase: str) -> list[str]:
+    """The phases that belong to the question and of which no kernel is known."""
+    asked = {"forward", "backward", *known.walls} if phase == STEP else {phase}
+    return [p for p in PHASES if p in asked and known.of(p).is_empty()]
+
+
+def _attention(known: Passes) -> Iterator[Row]:
+    """Softmax against the products of attention and its output projection, in a forward pass."""
+    softmax, products = _stated_attention(known.run) if known.stated else _split(known.of("forward"))
+    missing = [name for name, rows in (("softmax", softmax), ("matmul", products)) if rows.is_empty()]
+    if missing:
+        yield {"phase": "forward", "text": f"{_UNKNOWN} attention's {' and '.join(missing)} apart"}
+        return
+    part, whole = _sum("forward", "softmax", softmax), _sum("forward", "matmul", products)
+    part["flops"], whole["flops"] = _flops(softmax), _flops(products)
+    yield from (part, whole)
+    yield {
+        "phase": "forward", "name": "softmax / matmul",
+        "time_ratio": _share(part["total_ns"], whole["total_ns"]), **_flop_ratio(known.run, part, whole),
+    }  # fmt: skip
+
+
+def _flop_ratio(run: Run, softmax: Row, products: Row) -> Row:
+    """By what the rows count, else by the shape of the model."""
+    if softmax["flops"] and products["flops"]:
+        return {"flop_ratio": softmax["flops"] / products["flops"]}
+    ratio = _by_formula(run)
+    text = "FLOPs by the course's formula" if ratio else f"{_UNKNOWN} flops, nor the shape of the model"
+    return {"flop_ratio": ratio, "text": text}
+
+
+def _split(forward: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """A scope that is called softmax holds its kernels, whatever they are called."""
+    path = pl.col("path").fill_null("")
+    softmax = path.str.contains("(?i)softmax") | pl.col("category").eq_missing("softmax")
+    attention = pl.col("op").is_in(["attn.core", "attn.out"]).fill_null(False)
+    attention |= path.str.contains(_OF_ATTENTION)
+    product = pl.col("category").eq_missing("matmul")
+    return forward.filter(softmax), forward.filter(product & attention & ~softmax)
+
+
+def _stated_attention(run: Run) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """What a report prints of both."""
+    spans = run.events.filter(kind="span") if run.has("category") else run.events.clear()
+    lacking = (pl.lit(None, pl.Int64).alias("count"), pl.lit(None, pl.Float64).alias("flops"))
+    softmax, products = (spans.filter(category=c) for c in ("softmax", "matmul"))
+    return softmax.select(*lacking, total_ns="dur"), products.select(*lacking, total_ns="dur")
+
+
+def _by_formula(run: Run) -> float | None:
+    """Softmax FLOPs over those of a layer's products, with one for each element of the scores."""
+    known = [run.meta.get(c) for c in ("heads", "d_model", "context")]
+    heads, width, context = (n if isinstance(n, int) and n > 0 else None for n in known)
+    if heads is None or width is None or context is None:
+        return None
+    return heads * context**2 / (4 * width * context**2 + 2 * context * width**2)
+
+
+def _owners(known: Passes) -> Iterator[Row]:
+    """Whose work the backward pass was: a module's, or something that is named instead."""
+    backward = known.of("backward")
+    if backward.is_empty():
+        yield _no_kernels("backward", ["backward"])
+    elif not (known.run.has("path") or known.run.has("layer")):
+        yield {"phase": "backward", "text": f"{_UNKNOWN} modules: neither path nor layer"}
+    else:
+        owned = backward.with_columns(owner=_owner())
+        for owner in ("modules", *_NAMED, "unattributed"):
+            part = owned.filter(owner=owner)
+            if part.height or owner == "modules":
+                yield _sum("backward", owner, part, known.whole("backward"))
+
+
+def _owner() -> pl.Expr:
+    """A layer, or a scope below that of the phase which is neither autograd's own nor a thread's."""
+    scopes = pl.col("path").str.split(PATH_SEPARATOR)
+    modules = scopes.list.eval(pl.element().filter(~pl.element().str.contains(_NO_MODULE)))
+    owned = pl.col("layer").is_not_null() | (modules.list.len() > 0).fill_null(False)
+    named = pl.when(pl.col("op").is_in(_NAMED)).then(pl.col("op"))
+    return pl.coalesce(named, pl.when(owned).then(pl.lit("modules")), pl.lit("unattributed"))
+
+
+def _no_kernels(phase: str, of: list[str]) -> Row:
+    return {"phase": phase, "text": f"{_UNKNOWN} the kernels of {' and '.join(of)}"}
+
+
+def _is_stated(known: Passes, phase: str) -> bool:
+    return f"matmul_{_PRINTED[phase]}_%" in known.stated
+
+
+def _of_phase(known: Passes, phase: str, name: str, rows: pl.DataFrame) -> Row:
+    """Rows beside all of their phase; where the source prints the share, that stands alone."""
+    what = "matmul" if name == "matmul" else "other"
+    percent = known.stated.get(f"{what}_{_PRINTED[phase]}_%")
+    if percent is not None:
+        return {"phase": phase, "name": name, "share": percent / 100}
+    return _sum(phase, name, rows, known.whole(phase))
+
+
+def _flops(rows: pl.DataFrame) -> float | None:
+    return float(rows["flops"].sum()) if rows["flops"].count() else None
+
+
+def _sum(phase: str, name: str, rows: pl.DataFrame, whole: int | None = None) -> Row:
+    """Rows added up, with their share of a whole."""
+    total = int(rows["total_ns"].sum())
+    count = int(rows["count"].sum()) if rows["count"].count() else None
+    return _figure(phase, name, count, total, share=_share(total, whole))
+
+
+def _figure(phase: str, name: str, count: int | None, total: int, *, share: float | None = None) -> Row:
+    mean = round(total / count) if count else None
+    known = {"count": count, "total_ns": total, "mean_ns": mean, "share": share}
+    return {"phase": phase, "name": name, **known}
+
+
+def _share(part: int, whole: int | None) -> float | None:
+    return part / whole if whole else None
+
+
+PARTS: Final[dict[str, Callable[[Passes], Iterator[Row]]]] = {
+    "time": _times,
+    "top": _top,
+    "others": _others,
+    "matmul": _products,
+    "attention": _attention,
+    "owners": _owners,
+}

@@ -1,0 +1,65 @@
+"""Training: the phases of a step, their kernels, matrix products and the rest, softmax against attention."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import polars as pl
+
+from capture.run import Run
+from tracetui.analysis import select
+from tracetui.analysis.training import PARTS, training_table
+from tracetui.look import Look
+from tracetui.views import Answer, View, ink
+from tracetui.views.ink import Line, Size
+
+_TITLES: Final = {
+    "time": "time of each phase, and of the step",
+    "top": "kernels that take most of each phase",
+    "others": "what is no matrix product",
+    "matmul": "matrix products in the forward pass and in the whole step",
+    "attention": "softmax against attention's products and its output projection, forward",
+    "owners": "whose work the backward pass is",
+}
+_COLUMNS: Final = (
+    "name", "phase", "total_ns", "share", "time_ratio", "flop_ratio", "flops", "mean_ns", "count", "category",
+    "text",
+)  # fmt: skip
+_SAID: Final = ("backward_other_thread", "nvtx_lent", "names_cut")  # by an import, of what these rows are
+
+
+def answer(runs: Sequence[Run], look: Look) -> Answer:
+    run = runs[0]
+    rows, notes = training_table(run, look)
+    if rows["total_ns"].null_count() == rows.height:
+        notes.append(select.NOTHING)
+    imported = [n.message for n in run.log.notices if n.id in _SAID]
+    return Answer(rows, (*select.notes(run, look), *notes, *imported), key=("name",))
+
+
+def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
+    """Part by part, each with the columns that it has; more lines than the pane are scrolled."""
+    lines: list[Line] = []
+    for part in PARTS if answer.rows.height else ():
+        rows = answer.rows.filter(part=part)
+        if rows.height:
+            lines += [ink.line(), ink.line((_TITLES[part], "title")), *_part(rows, size)]
+    return lines[1:]
+
+
+def _part(rows: pl.DataFrame, size: Size) -> list[Line]:
+    """Its figures as a table, and in words what it has no figures for."""
+    named = rows.filter(pl.col("name").is_not_null())
+    table = ink.table(named.drop("part"), Size(size.width, named.height + 1, size.ascii), _COLUMNS)
+    unknown = rows.filter(pl.col("name").is_null()).select("phase", "text").rows()
+    words = [ink.line((f"{phase}: {text}", "dim")) for phase, text in unknown]
+    return ink.clip([*(table if named.height else ()), *words], Size(size.width, rows.height + 1, size.ascii))
+
+
+VIEW: Final = View(
+    "training",
+    "Training",
+    answer,
+    draw,
+    needs=frozenset({"phase:forward", "phase:backward|table:softmax"}),
+    columns=("part", *_COLUMNS),
+)
