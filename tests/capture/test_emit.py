@@ -197,9 +197,9 @@ def test_writers_and_their_forks_share_a_file(tmp_path: Path) -> None:
 
 
 def test_kill_9_at_any_moment_costs_at_most_a_tenth_of_a_second(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-m", "tests.capture._storm", str(tmp_path), "100"], check=True)
+    subprocess.run([sys.executable, "-m", "tests.capture._storm", str(tmp_path), "200"], check=True)
     survivors = 0
-    for n in range(100):
+    for n in range(200):
         acks = Path(f"{tmp_path}/{n}.jsonl.acks").read_bytes()
         told = [ACK.unpack_from(acks, at) for at in range(0, len(acks) - ACK.size + 1, ACK.size)]
         if told[-1][1] - told[0][1] < 100_000_000:
@@ -214,4 +214,4 @@ def test_kill_9_at_any_moment_costs_at_most_a_tenth_of_a_second(tmp_path: Path) 
         for step, frame in steps.items():
             assert frame["t"].to_list() == starts(step) and frame["dur"].to_list() == durations(step)
         assert run.log.dropped <= 1
-    assert survivors > 30
+    assert survivors > 60
