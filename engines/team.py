@@ -1,6 +1,7 @@
 """Tensor parallelism: the part of every weight that a rank keeps, and how ranks add up what each found."""
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -66,7 +67,7 @@ class Team:
         try:
             begin().wait()
         except RuntimeError as e:
-            raise LostError("another rank is gone", why=str(e).split("\n", 1)[0][:200]) from None
+            raise LostError("another rank is gone", why=_reason(e)) from None
 
 
 def meet(rank: Rank, device: torch.device) -> Team:
@@ -82,9 +83,15 @@ def meet(rank: Rank, device: torch.device) -> Team:
     try:
         distributed.init_process_group(_BACKENDS[device.type], rank=rank.number, world_size=rank.size)
     except RuntimeError as e:
-        raise LostError("the ranks did not meet", why=str(e).split("\n", 1)[0][:200]) from None
+        raise LostError("the ranks did not meet", why=_reason(e)) from None
     group: ProcessGroup = distributed.group.WORLD
     return Team(rank, group)
+
+
+def _reason(error: RuntimeError) -> str:
+    """The first sentence of torch's, without the place in its source."""
+    line = str(error).partition("\n")[0].partition(". ")[0]
+    return re.sub(r"^\[\S+\] ", "", line)[:200]
 
 
 class Share:

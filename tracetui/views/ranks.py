@@ -9,7 +9,7 @@ from capture.run import Run
 from tracetui import units
 from tracetui.analysis import select
 from tracetui.look import Look
-from tracetui.views import Answer, View
+from tracetui.views import Answer, Focus, View
 
 if TYPE_CHECKING:
     from tracetui.analysis.ranks import Ranks
@@ -36,7 +36,9 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     ]  # fmt: skip
     if look.group == "step":
         return Answer(skews, tuple(notes), ("step",))
-    return Answer(table, tuple(notes), ("rank",))
+    tracks = select.rank_tracks(run)
+    parts = {"tracks": pl.DataFrame({"track": list(tracks), "rank": list(tracks.values())})}
+    return Answer(table, tuple(notes), ("rank",), parts)
 
 
 def _skew(skews: pl.DataFrame) -> str:
@@ -53,12 +55,9 @@ def _stragglers(found: "Ranks", table: pl.DataFrame) -> list[str]:
     """Every rank whose work is longer than the others', with what carries it."""
     late = table.filter(pl.col("verdict") == "slower").sort("behind_ns", descending=True)
     if late.is_empty():
-        undecided = (table["verdict"] == "~").all()
-        return [
-            "too few steps to tell a straggler"
-            if undecided
-            else "no straggler: no rank is behind with evidence"
-        ]
+        if table["p"].null_count() == table.height:
+            return ["too few steps to tell a straggler"]
+        return ["no straggler: no rank is behind with evidence"]
     return [_straggler(found, row) for row in late.iter_rows(named=True)]
 
 
@@ -86,12 +85,26 @@ def _scope(found: "Ranks", table: pl.DataFrame) -> list[str]:
     return said
 
 
+def enter(answer: Answer, look: Look) -> Focus:
+    """A step, or the track of a rank that has but one."""
+    row = look.cursor[0]
+    if not answer.key or not 0 <= row < answer.rows.height:
+        return ()
+    name = answer.key[0]
+    value = answer.rows[row, name]
+    if name == "step":
+        return ((name, value),)
+    own = answer.parts["tracks"].filter(pl.col("rank") == value)["track"]
+    return (("track", own[0]),) if own.len() == 1 else ()
+
+
 VIEW = View(
     "ranks",
     "Ranks",
     answer,
     needs=frozenset({"dur", "step", "several:ranks"}),
     group="track",
+    enter=enter,
     columns=(
         "rank", "step", "work_ns", "comm_ns", "behind_ns", "verdict", "slowest", "fastest", "skew_ns",
         "skew_share", "comm_share", "wall_ns", "trend", "behind_share", "exposed_share", "slowest_ns",

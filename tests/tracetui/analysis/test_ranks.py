@@ -9,7 +9,7 @@ from tests.tracetui.runs import made
 from tracetui.analysis import ranks
 from tracetui.analysis.steps import step_table
 from tracetui.look import Look
-from tracetui.views import ask, view
+from tracetui.views import ask, entered, view
 
 US = 1_000
 
@@ -89,7 +89,7 @@ def test_equal_ranks_have_no_straggler() -> None:
     jitter = [3, 0, 5, 1, 4, 2, 6, 0, 2, 5, 1]
     work = [{rank: 100 + jitter[(3 * s + 7 * rank) % 11] for rank in range(2)} for s in range(44)]
     answer = ask(view("ranks"), [together(work)], Look())
-    assert not [n for n in answer.notes if n.startswith("straggler")]
+    assert "no straggler: no rank is behind with evidence" in answer.notes
     assert "slower" not in answer.rows["verdict"].to_list()
 
 
@@ -117,6 +117,7 @@ def test_what_overlaps_counts_once() -> None:
 
 def test_without_moments_times_are_sums_and_it_is_said() -> None:
     answer = ask(view("ranks"), [together(WORK, timed=False)], Look())
+    assert "too few steps to tell a straggler" in answer.notes
     assert answer.rows["work_ns"].to_list() == [106_667, 116_667]
     assert any("times are sums" in note for note in answer.notes)
 
@@ -148,6 +149,13 @@ def test_a_step_takes_what_its_slowest_rank_takes() -> None:
     assert table["total_ns"].to_list() == table["wall_ns"].to_list() == [115 * US, 135 * US, 125 * US]
     only = step_table(together(WORK), Look(filter="ffn_down"))
     assert only["total_ns"].to_list() == [106 * US, 126 * US, 116 * US]
+
+
+def test_enter_asks_about_a_rank_or_a_step() -> None:
+    shown, run = view("ranks"), together(WORK)
+    assert entered(shown, ask(shown, [run], Look()), Look(cursor=(1, 0))) == (("track", "rank 1"),)
+    assert entered(shown, ask(shown, [run], Look(group="step")), Look(cursor=(2, 0))) == (("step", 2),)
+    assert entered(shown, ask(shown, [run], Look()), Look(cursor=(9, 0))) == ()
 
 
 def test_one_rank_alone_is_told() -> None:
