@@ -62,6 +62,7 @@ def test_a_run_is_whole(model: Path, tmp_path: Path) -> None:
     assert [(s["step"], s["phase"], s["tokens"], s["context"]) for s in of_kind(lines, "step")] == [
         (0, "prefill", 4, 4), *((i, "decode", 1, 4 + i) for i in range(1, 7)),
     ]  # fmt: skip
+    assert lines[0]["name"] == "gemma fp32 cpu threads=1"  # what was chosen tells it apart
     meta = {k: v for run in of_kind(lines, "run") for k, v in run["meta"].items()}
     assert meta["weights"] == str(model) and meta["dtype"] == "float32" and meta["batch"] == 1
     assert len(of_kind(lines, "mark", path="text")) == 7

@@ -52,6 +52,7 @@ class Following:
         self._began = time.monotonic()
         self._over = threading.Event()
         self._shown = False
+        self._starting = False  # another engine is on its way to its first step
         self._mode = 0
 
     def start(self, post: Callable[[Message], object]) -> None:
@@ -115,9 +116,11 @@ class Following:
             return
         self.words = "".join(last_marks(runs[-1], "status", 1)) or self.words
         self.text = "".join(last_marks(runs[-1], "text", TEXT_MARKS))
-        if self._shown or any(_has_work(run) for run in runs):
+        busy = [run for run in runs if _has_work(run)]
+        self._starting = self._shown and busy[-1:] != runs[-1:]
+        if busy:
             first, self._shown = not self._shown, True
-            known = [*self._beside, *((run, facts(run)) for run in runs)]
+            known = [*self._beside, *((run, facts(run)) for run in busy)]
             post(RunsChanged([r for r, _ in known], [f for _, f in known], [view(self._view)]))
             if first:
                 post(ViewsKnown(views()))
@@ -149,6 +152,8 @@ class Following:
             return "engine died" if died else "engine ended"
         if self._engine is not None and self._follow.silence:
             return "engine silent"
+        if self._starting:
+            return self.words
         return BADGES.get(self._follow.state, "live")
 
 

@@ -41,6 +41,10 @@ if args.check:
 out = open(args.out, "a", buffering=1)
 def say(**line): print(json.dumps(line), file=out)
 say(kind="run", schema=1, name=args.model, id=str(os.getpid()), meta={"model": args.model, "path": args.path})
+if args.prompt == "slow":
+    say(kind="mark", name="building weights 61 %", path="status")
+    sys.stdin.readline()
+    sys.exit()
 say(kind="mark", name="capturing", path="status")
 for step in range(1, 9):
     dur = {"fused": 100, "granular": 300}[args.path]
@@ -98,6 +102,22 @@ def test_other_options_give_another_run_beside_the_old_one(tmp_path: Path) -> No
 
     engine = watch(tmp_path / "prof.jsonl", script)
     assert engine.arguments == ("--model", "toy", "--path", "granular")
+
+
+@pytest.mark.usefixtures("door")
+def test_the_old_run_stays_in_sight_until_the_new_one_has_something_to_show(tmp_path: Path) -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        await press(pilot, "E")
+        await until(app, pilot, "engine: --model toy")
+        await press(pilot, *" --prompt slow", "enter")
+        for _ in range(200):
+            if "building weights 61 %" in screen(app)[0]:
+                break
+            await pilot.pause(0.05)
+        assert "building weights 61 %" in screen(app)[0]
+        assert "attention" in "\n".join(screen(app)) and len(app.session.runs) == 1
+
+    watch(tmp_path / "prof.jsonl", script)
 
 
 @pytest.mark.usefixtures("door")
