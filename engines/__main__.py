@@ -19,6 +19,7 @@ from engines.pulse import Pulse
 from engines.spec import preset
 
 MODEL = "gemma-3-1b"
+PREFILL = 512  # tokens of a prompt
 TELLING = ("quant", "dtype", "path", "graph", "device", "context", "threads")  # beside the model, in a title
 PROMPT = "Why does a decode step read every weight once?"
 
@@ -152,6 +153,7 @@ def completed(args: argparse.Namespace) -> argparse.Namespace:
     training = args.mode == "train"
     args.model = args.model or (training_options.MODEL if training else MODEL)
     args.batch = args.batch or (training_options.BATCH if training else 1)
+    args.context = args.context or (PREFILL if args.mode == "prefill" else 0)
     return args
 
 
@@ -189,7 +191,7 @@ def die_with_parent() -> None:
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="python -m engines", description="a decoder that records every step")
     add = top.add_argument
-    add("--mode", default="decode", choices=("decode", "train"))
+    add("--mode", default="decode", choices=("decode", "prefill", "train"))
     add("--model", help=f"a known model or a folder; {MODEL}, in training {training_options.MODEL}")
     add("--out", type=Path, required=True, help="the file that event lines are appended to")
     add("--weights", default="auto", metavar="auto|random|DIR", help="where the weights come from")
@@ -202,13 +204,13 @@ def parser() -> argparse.ArgumentParser:
         "--steps",
         type=natural,
         default=0,
-        help="tokens to decode; 0: until the end token or the context's end",
+        help="tokens to decode, or passes; 0: until the end token, the context's end or a signal",
     )
     add(
         "--context",
         type=natural,
         default=0,
-        help="start behind so many made-up positions; in training: positions of a sequence",
+        help="start behind so many made-up positions; in the other modes: positions of a sequence",
     )
     add("--capacity", type=natural, default=0, help="positions to make room for; 0: as needed")
     add("--batch", type=positive, help=f"sequences at once: 1, in training {training_options.BATCH}")

@@ -83,6 +83,22 @@ class Engine:
         if self._replay:
             self._replay.warm_up(self._at)
 
+    def prefill(self, length: int) -> None:
+        """A made-up prompt, taken in from the start again and again; nothing is decoded."""
+        ids = [n % self._decoder.spec.vocab for n in range(length)]
+        self._decoder.place(self._piece(ids, 0), 0)
+        self._runner.run(Ticks(now()))  # not written down: the first pays for what the others find ready
+        self._pulse.status(f"prefills of {length} tokens")
+        self._step = 1
+        while not self._quit and self._step <= (self._limits.steps or self._step):
+            self._at = 0
+            self._prefill(ids)
+            self._listen()
+
+    def _piece(self, ids: list[int], start: int) -> torch.Tensor:
+        """As much of a prompt as is taken in at once."""
+        return torch.tensor(ids[start : start + CHUNK], device=self._device).expand(self._batch, -1)
+
     def _answer(self, prompt: str) -> None:
         ids = self._text.encode(prompt)
         room = self._decoder.capacity - self._at
@@ -98,7 +114,7 @@ class Engine:
         """The prompt in pieces, as one step."""
         begin = ticks = Ticks(now())
         for start in range(0, len(ids), CHUNK):
-            piece = torch.tensor(ids[start : start + CHUNK], device=self._device).expand(self._batch, -1)
+            piece = self._piece(ids, start)
             planned = self._runner.rows(self._decoder.rows(piece.shape[1], self._at))
             numbers = self._ledger.numbers((*planned, TOKEN_DECODE))
             ticks = Ticks(ticks.end)

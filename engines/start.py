@@ -101,10 +101,13 @@ def live(
         replay = parts.replay and Replay(decoder, parts.taste, args.capture, graph=parts.replay == "graph")
         engine = Engine(decoder, text, emitter, pulse, commands, limits, runs, replay or None)
         pulse.status("warming up")
-        engine.start_at(min(args.context, parts.capacity - 1))
-        engine.warm_up()
         try:
-            engine.run(args.prompt)
+            if args.mode == "prefill":
+                engine.prefill(args.context)
+            else:
+                engine.start_at(min(args.context, parts.capacity - 1))
+                engine.warm_up()
+                engine.run(args.prompt)
         finally:
             if replay:
                 replay.close()
@@ -173,7 +176,8 @@ def find_device(name: str) -> torch.device:
 
 def room(args: argparse.Namespace, spec: Spec) -> int:
     """Positions that the cache must hold."""
-    wanted: int = args.capacity or args.context + (args.steps or ROOM // 2) + ROOM // 4
+    further = 1 if args.mode == "prefill" else (args.steps or ROOM // 2) + ROOM // 4
+    wanted: int = args.capacity or args.context + further
     if args.context >= spec.max_context:
         raise UsageError(f"{spec.name} sees {spec.max_context} positions, not {args.context}")
     return min(wanted, spec.max_context)
@@ -232,7 +236,8 @@ def about(args: argparse.Namespace, parts: Parts, text: Text, roof: Roof | None)
         "batch": args.batch, "tokens_per_report": args.tokens_per_report,
         "ranks": parts.team and parts.team.rank.size, "layers": spec.layers, "parameters": parameters(spec),
         "bytes_per_token": parameters(spec) * way.dtype.itemsize, "roof": roof and roof.as_meta(),
-        "capacity": parts.capacity, "made_up_context": args.context or None,
+        "capacity": parts.capacity, "mode": args.mode,
+        "prompt_tokens" if args.mode == "prefill" else "made_up_context": args.context or None,
         "sampling": "greedy" if args.temperature == 0 else
                     f"temperature={args.temperature} top_k={args.top_k} top_p={args.top_p} seed={args.seed}",
         "threads": torch.get_num_threads(), "capture": args.capture,

@@ -14,8 +14,8 @@ from capture.run import Run
 from tracetui.process import Bundled, Engine, sampler, surroundings
 from tracetui.verbs import _shared
 
-MODELS = {"decode": "gemma-3-1b", "train": "cs336-small"}
-STEPS = {"decode": 64, "train": 10}  # when nobody says how many and nobody watches
+MODELS = {"decode": "gemma-3-1b", "prefill": "gemma-3-1b", "train": "cs336-small"}
+STEPS = {"decode": 64, "prefill": 10, "train": 10}  # when nobody says how many and nobody watches
 EVERY = 0.5  # seconds between two words of progress
 
 
@@ -27,13 +27,13 @@ def options(parser: ArgumentParser) -> None:
 def engine_options(parser: ArgumentParser) -> None:
     """What the engine is asked; a command after -- takes its place."""
     parser.add_argument("--mode", default="decode", choices=tuple(MODELS))
-    parser.add_argument("--model", help=" or ".join(MODELS.values()))
+    parser.add_argument("--model", help=" or ".join(dict.fromkeys(MODELS.values())))
     parser.add_argument("--weights", default="auto", help="auto, random or a folder")
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda", "mps", "xpu"))
     parser.add_argument("--dtype", default="auto")
     parser.add_argument("--prompt")
     parser.add_argument("--steps", type=int, help="how many; without a screen a few")
-    parser.add_argument("--context", type=int, help="begin this deep into one; of training: how long")
+    parser.add_argument("--context", type=int, help="begin this deep into one; in the other modes: its length")
     parser.add_argument("--batch", type=int, help="sequences at once")
     parser.add_argument("--tokens-per-report", type=int, help="tokens that one step row stands for")
     parser.add_argument("--temperature", type=float)

@@ -1,0 +1,40 @@
+"""One prompt taken in again and again, through the engine's door."""
+
+from pathlib import Path
+
+import pytest
+
+from engines.__main__ import main
+from tests.engines.test_engine import _same_signals, model, of_kind, ops_of, recorded
+
+__all__ = ["_same_signals", "model"]  # fixtures
+
+
+def test_each_pass_is_a_step_of_the_same_length(model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "a.jsonl"
+    code = main(["--mode", "prefill", "--model", "gemma", "--weights", str(model), "--out", str(out),
+                 "--dtype", "fp32", "--device", "cpu", "--threads", "1", "--context", "150", "--batch", "2",
+                 "--steps", "3"])  # fmt: skip
+    assert code == 0
+    lines = recorded(out)
+    steps = of_kind(lines, "step")
+    assert [(s["step"], s["phase"], s["tokens"], s["context"]) for s in steps] == [
+        (n, "prefill", 2 * 150, 150) for n in (1, 2, 3)
+    ]
+    meta = {k: v for run in of_kind(lines, "run") for k, v in run["meta"].items()}
+    assert meta["prompt_tokens"] == 150 and meta["mode"] == "prefill" and meta["capacity"] == 151
+    assert "made_up_context" not in meta
+    ops = ops_of(lines)
+    for step in steps:
+        columns = of_kind(lines, "columns", step=step["step"])
+        assert sum(sum(c["dur"]) for c in columns) == step["dur"]
+        assert {c["phase"] for c in columns} == {"prefill"}
+        names = [ops[i]["name"] for c in columns for i in c["op"]]
+        assert names.count("attention") == 7 * len(columns)
+
+
+def test_a_prompt_that_is_too_long_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "a.jsonl"
+    asked = ["--mode", "prefill", "--model", "smollm2-135m", "--weights", "random", "--context", "9000"]
+    assert main([*asked, "--out", str(out), "--dtype", "fp32", "--device", "cpu"]) == 2
+    assert "sees 8192 positions, not 9000" in capsys.readouterr().err
