@@ -226,7 +226,22 @@ def have(run: Run, columns: Sequence[str]) -> list[str]:
 
 
 def notes(run: Run, look: Look) -> list[str]:
-    """Which stopwatch the numbers are of, and whether profiling slowed what they measure."""
+    """What the numbers are of: which stopwatch, how many ranks, how much of a long run."""
+    return [*stopwatch(run, look), *together(run, look), *folding(run)]
+
+
+def together(run: Run, look: Look) -> list[str]:
+    """Of how many ranks the times are."""
+    number = len(set(rank_tracks(run).values()))
+    if number < 2 or "track" in look.focused:
+        return []
+    return [
+        f"times of {number} ranks, which run at once, are added; a step takes what its slowest rank takes"
+    ]
+
+
+def stopwatch(run: Run, look: Look) -> list[str]:
+    """Which lens the numbers are of, and what it leaves out."""
     said = []
     chosen, known = lens_of(run, look), lenses(run)
     others = [x for x in known if x != chosen]
@@ -236,7 +251,7 @@ def notes(run: Run, look: Look) -> list[str]:
         said.append(
             f"this source has no {chosen} times; it has {', '.join(known) or 'none that name a lens'}"
         )
-    return [*said, *folding(run)]
+    return said
 
 
 def folding(run: Run) -> list[str]:

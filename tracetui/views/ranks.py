@@ -27,12 +27,13 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     run = runs[0]
     found = compared(run, look)
     if len(found.numbers) < 2:
-        return Answer(pl.DataFrame(), (select.NOTHING, *select.notes(run, look)))
+        return Answer(pl.DataFrame(), (select.NOTHING, *select.stopwatch(run, look)))
     table, skews = rank_table(found, look), step_skews(found)
     phase = phase_of(run, look)
     notes = [
         f"{len(found.numbers)} ranks in {found.steps} {f'{phase} ' if phase else ''}steps",
-        _skew(skews), *_stragglers(found, table), *_scope(found, table), *select.notes(run, look),
+        _skew(skews), *_stragglers(found, table), *_scope(found, table),
+        *select.stopwatch(run, look), *select.folding(run),
     ]  # fmt: skip
     if look.group == "step":
         return Answer(skews, tuple(notes), ("step",))

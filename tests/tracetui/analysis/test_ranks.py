@@ -151,6 +151,14 @@ def test_a_step_takes_what_its_slowest_rank_takes() -> None:
     assert only["total_ns"].to_list() == [106 * US, 126 * US, 116 * US]
 
 
+def test_times_of_several_ranks_are_said_to_be_added() -> None:
+    run, said = together(WORK), "times of 2 ranks, which run at once, are added"
+    assert any(note.startswith(said) for note in ask(view("kernels"), [run], Look()).notes)
+    one = ask(view("kernels"), [run], Look(focus=(("track", "rank 1"),)))
+    assert not any(note.startswith(said) for note in one.notes)
+    assert one.rows["total_ns"].sum() == 375 * US
+
+
 def test_enter_asks_about_a_rank_or_a_step() -> None:
     shown, run = view("ranks"), together(WORK)
     assert entered(shown, ask(shown, [run], Look()), Look(cursor=(1, 0))) == (("track", "rank 1"),)
