@@ -37,11 +37,11 @@ def without(links: Iterable[Link], a: Run, b: Run, name_a: str, name_b: str) -> 
     return tuple(k for k in links if applying([k], a, b) != {name_a: name_b})
 
 
-def meant(rows: pl.DataFrame, marked: Sequence[tuple[Any, ...]]) -> tuple[str, str]:
+def meant(rows: pl.DataFrame, named_by: Sequence[str], marked: Sequence[tuple[Any, ...]]) -> tuple[str, str]:
     """The names that two marked rows of a diff stand for: one in a, one in b."""
     if len(marked) != 2:
         raise UsageError(f"{len(marked)} rows are marked", todo="mark two with m, then M links them")
-    key = rows.select("name", "name_b", "phase").rows()
+    key = rows.select(named_by).rows()
     first, second = (rows.row(key.index(tuple(m)), named=True) if tuple(m) in key else {} for m in marked)
     if not first or not second:
         raise UsageError("a marked row is out of sight", todo="clear the filter, or mark it anew")

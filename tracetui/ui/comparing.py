@@ -23,6 +23,7 @@ class Comparing(Attending):
     """The desk with more than one run on it."""
 
     _saved: Sequence[Path] = ()
+    _fetched: tuple[Path, ...] = ()
 
     def leave(self) -> bool:
         """Back to the view, from whatever stands in its place."""
@@ -55,7 +56,7 @@ class Comparing(Attending):
         if self.page == page:
             self.leave()
         elif self.views:
-            self.page, self._saved = page, saved.files(self.session.runs)
+            self.page, self._saved = page, saved.files(self.session.runs, self._fetched)
             others = [i for i in self.session.pair if i != self.session.current]
             self.show_choice(self.session.current if page == "runs" or not others else others[0])
 
@@ -99,6 +100,7 @@ class Comparing(Attending):
     def on_run_opened(self, message: RunOpened) -> None:
         """A saved run stands in front of the others from now on, of newer snapshots too."""
         self.opened = ((message.run, message.facts), *self.opened)
+        self._fetched = (*self._fetched, message.path)
         self._go(self._with(self.session.beside(message.run, message.facts), 0, message.against))
 
     # which columns
@@ -136,7 +138,7 @@ class Comparing(Attending):
             keep, told = links.without(self.kept, a, b, *pair), "{} and {} are linked no longer"
             terms = links.without(self.session.look.terms.links, a, b, *pair)
         else:
-            pair = links.meant(self._answer.parts["rows"], marked)
+            pair = links.meant(self._answer.parts["rows"], self._sheet.key, marked)
             new = links.linked(a, b, *pair)
             keep, told = (*self.kept, new), "{} and {} are the same from now on; M on their row undoes it"
             terms = (*self.session.look.terms.links, new)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from textual.message import Message
 
@@ -15,6 +16,10 @@ from tracetui.views.ink import Line
 
 class Moved(Message):
     """The cursor stands on another row."""
+
+
+class Sized(Message):
+    """A pane has another size, now that it is laid out."""
 
 
 class Entered(Message):
@@ -41,6 +46,7 @@ class RunsChanged(Message):
 class RunOpened(Message):
     """A saved run was read while others are looked at."""
 
+    path: Path
     run: Run
     facts: Facts
     against: bool  # as what the run shown is compared with

@@ -15,9 +15,10 @@ from tracetui.ui.messages import RunOpened, Told
 MOST: Final = 100
 
 
-def files(open_runs: Sequence[Run]) -> list[Path]:
+def files(open_runs: Sequence[Run], fetched: Sequence[Path]) -> list[Path]:
     """Baselines by name, then recordings from the newest, without what is open."""
-    known = {os.path.realpath(run.log.source) for run in open_runs}
+    sources = (*(run.log.source for run in open_runs), *map(str, fetched))
+    known = {os.path.realpath(source) for source in sources}
     found = [*places.baselines(), *places.recordings()]
     return [path for path in found if os.path.realpath(path) not in known][:MOST]
 
@@ -28,7 +29,7 @@ def opened(path: Path, against: bool) -> RunOpened | Told:
 
     try:
         run = load(path)[-1]
-        return RunOpened(run, facts(run), against)
+        return RunOpened(path, run, facts(run), against)
     except CaptureError as e:
         return Told(str(e))
     except Exception as e:

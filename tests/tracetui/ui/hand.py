@@ -17,6 +17,7 @@ from tracetui.ui.options import Options
 from tracetui.views import views
 
 NAMES = ("gemm_down", "flash_attn", "rms_norm", "gemm_qkv", "sampler")
+PATIENCE = 6000  # looks at the screen, for a machine that does much else
 Script = Callable[[Explorer, "Pilot[Any]"], Awaitable[None]]
 
 
@@ -70,7 +71,7 @@ async def settle(pilot: "Pilot[Any]") -> None:
     """Until the background has answered the last question and it is painted."""
     app = pilot.app
     assert isinstance(app, Explorer)
-    for _ in range(200):
+    for _ in range(PATIENCE):
         await pilot.pause(0.005)
         if app.answered:
             break
