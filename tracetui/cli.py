@@ -51,7 +51,9 @@ def _run(argv: list[str]) -> int:
     chosen = verbs.verb(command)
     parser = argparse.ArgumentParser(f"tracetui {command}", description=verbs.VERBS[command], epilog=EPILOG)
     chosen.options(parser)
-    return chosen.run(parser.parse_args(rest))
+    # options may stand before files, as they do; what stands behind -- is a program's
+    parse = parser.parse_args if "--" in rest else parser.parse_intermixed_args
+    return chosen.run(parse(rest))
 
 
 def _command(argv: list[str]) -> tuple[str | None, list[str]]:

@@ -143,3 +143,41 @@ def test_a_folder_is_merged_by_itself_and_files_are_merged_together(tmp_path: Pa
     assert [pairs(run) for run in load_all([tmp_path], cache=False, merge=True)] == [
         [("rank 0", 0), ("rank 1", 1)]
     ]
+
+
+def kineto(rank: int) -> str:
+    """A profiler's file of one rank: a step, a product and a collective, on a base of its own."""
+    base = 10**18 + rank * 7_000  # each started its profiler when it came to it
+    spans = [
+        ("user_annotation", "ProfilerStep#3", 0, 100, 1, {}),
+        ("kernel", "gemm", 10 - 7 * rank, 20, 7, {"correlation": 1}),
+        ("kernel", "ncclDevKernel_AllReduce", 40 - 7 * rank, 30 + rank, 9, {"correlation": 2}),
+        ("cuda_runtime", "cudaLaunchKernel", 5, 1, 1, {"correlation": 1}),
+        ("cuda_runtime", "cudaLaunchKernel", 6, 1, 1, {"correlation": 2}),
+    ]
+    events = [
+        {"ph": "X", "cat": c, "name": n, "ts": t, "dur": d, "pid": 0, "tid": tid, "args": args}
+        for c, n, t, d, tid, args in spans
+    ]
+    header = {
+        "schemaVersion": 1,
+        "baseTimeNanoseconds": base,
+        "distributedInfo": {"rank": rank, "world_size": 2},
+    }
+    return json.dumps({**header, "traceEvents": events})
+
+
+def test_a_profiler_that_writes_a_file_per_rank(tmp_path: Path) -> None:
+    """The names of the files say nothing; what stands in them does. Kernels begin at the same moments."""
+    for rank, name in ((1, "a"), (0, "b")):
+        (tmp_path / f"{name}.pt.trace.json").write_text(kineto(rank))
+    (one,) = load_all([tmp_path], cache=False, merge=True)
+    assert [(track, t - 10**18) for track, t in pairs(one)] == [
+        ("rank 0 / gpu0/stream7", 10_000), ("rank 0 / gpu0/stream9", 40_000),
+        ("rank 1 / gpu0/stream7", 10_000), ("rank 1 / gpu0/stream9", 40_000),
+    ]  # fmt: skip
+    comm = one.events.filter(one.events["category"] == "comm")
+    assert comm.select("track", "step", "dur").sort("track").rows() == [
+        ("rank 0 / gpu0/stream9", 3, 30_000), ("rank 1 / gpu0/stream9", 3, 31_000),
+    ]  # fmt: skip
+    assert "guess" not in one.meta and not one.log.lost_data

@@ -154,3 +154,27 @@ def test_doctor_says_what_a_file_cannot_answer() -> None:
     assert "cannot answer layers: it needs layer" in done.stdout
     assert "cannot answer memory: it needs bytes and memory rows" in done.stdout
     assert "record_function('layers.3')" in done.stdout and "profile_memory=True" in done.stdout
+
+
+def test_options_may_stand_before_files_and_a_folder_of_ranks_is_one_run(tmp_path: Path) -> None:
+    for rank in range(2):
+        lines = [{"kind": "run", "schema": 1, "name": "toy", "clock": [0, 10**18], "rank": rank}]
+        lines += [
+            {
+                "kind": "kernel",
+                "name": "gemv",
+                "t": 100 * step,
+                "dur": 10 + 5 * rank,
+                "step": step,
+                "rank": rank,
+            }
+            for step in range(3)
+        ]
+        (tmp_path / f"{rank}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    one = json.loads(tracetui("report", "ranks", "--merge", "--format", "json", tmp_path).stdout)
+    assert [(r["rank"], r["work_ns"], r["slowest"]) for r in one["rows"]] == [(0, 10, 0), (1, 15, 3)]
+    apart = tracetui("report", "ranks", tmp_path)
+    assert "run 1 of 2" in apart.stdout and "several ranks" in apart.stdout
+    skews = json.loads(tracetui("report", "ranks", "--group-by", "step", "--merge", *tmp_path.iterdir(),
+                                "--format", "json").stdout)  # fmt: skip
+    assert [r["skew_ns"] for r in skews["rows"]] == [5, 5, 5]

@@ -1,7 +1,7 @@
 """Ranks: what each works and waits in a step, the skew between them, and the stragglers with the evidence."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
@@ -13,6 +13,8 @@ from tracetui.views import Answer, Focus, View
 
 if TYPE_CHECKING:
     from tracetui.analysis.ranks import Ranks
+
+NOTHING: Final = "no step that all ranks have matches this filter, phase and window"
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
@@ -27,7 +29,7 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     run = runs[0]
     found = compared(run, look)
     if len(found.numbers) < 2:
-        return Answer(pl.DataFrame(), (select.NOTHING, *select.stopwatch(run, look)))
+        return Answer(pl.DataFrame(), (NOTHING, *select.stopwatch(run, look)))
     table, skews = rank_table(found, look), step_skews(found)
     phase = phase_of(run, look)
     notes = [
