@@ -25,6 +25,7 @@ from tracetui.ui.messages import (
     RunsChanged,
     Told,
     ViewsKnown,
+    WordsChanged,
 )
 from tracetui.ui.options import Options
 from tracetui.ui.paint import Painter
@@ -114,6 +115,9 @@ class Desk(App[None]):
     def _progress(self) -> None:
         if self.page == "loading" and self._reading is not None:
             self.show_lines(loading.lines(self._reading, self.size.width, self.options.ascii))
+
+    def on_words_changed(self, message: WordsChanged) -> None:
+        self._progress()
 
     def on_leave_asked(self, message: LeaveAsked) -> None:
         self.exit(return_code=message.code)

@@ -13,7 +13,7 @@ from capture.errors import CaptureError, EngineError
 from capture.run import Run
 from tracetui.process import Engine
 from tracetui.ui.facts import facts
-from tracetui.ui.messages import LoadFailed, RunsChanged, Told, ViewsKnown
+from tracetui.ui.messages import LoadFailed, RunsChanged, Told, ViewsKnown, WordsChanged
 from tracetui.views import view, views
 
 if TYPE_CHECKING:
@@ -104,7 +104,8 @@ class Following:
                 if last or (news and began >= due):
                     self._show(self._follow.runs(final=dead), post)
                     before, spent = spent, time.process_time()
-                    news, due = False, began + min(SLOWEST, max(REFRESH, LEISURE * (spent - before)))
+                    cost = LEISURE * (spent - before) if self._shown else 0.0
+                    news, due = False, began + min(SLOWEST, max(REFRESH, cost))
                 self._tell(dead, post)
                 self._watch_pulse(dead, post)
         except CaptureError as e:
@@ -114,7 +115,9 @@ class Following:
         """Runs come into sight once there is something to see; before that, what the engine is doing."""
         if not runs:
             return
-        self.words = "".join(last_marks(runs[-1], "status", 1)) or self.words
+        before, self.words = self.words, "".join(last_marks(runs[-1], "status", 1)) or self.words
+        if self.words != before:
+            post(WordsChanged())
         self.text = "".join(last_marks(runs[-1], "text", TEXT_MARKS))
         busy = [run for run in runs if _has_work(run)]
         self._starting = self._shown and busy[-1:] != runs[-1:]

@@ -52,6 +52,10 @@ class RunOpened(Message):
     against: bool  # as what the run shown is compared with
 
 
+class WordsChanged(Message):
+    """An engine that is not at work yet does something else."""
+
+
 @dataclass(eq=False)
 class ViewsKnown(Message):
     """Every view is loaded: the tabs can be shown."""
