@@ -21,6 +21,7 @@ from engines.spec import preset
 MODEL = "gemma-3-1b"
 PREFILL = 512  # tokens of a prompt
 TELLING = ("quant", "dtype", "path", "graph", "device", "context", "threads")  # beside the model, in a title
+QUANTS = ("q0f16", "q4f16_1", "q4f32_1", "q8_0")
 PROMPT = "Why does a decode step read every weight once?"
 
 
@@ -196,6 +197,7 @@ def parser() -> argparse.ArgumentParser:
     add("--out", type=Path, required=True, help="the file that event lines are appended to")
     add("--weights", default="auto", metavar="auto|random|DIR", help="where the weights come from")
     add("--dtype", default="auto", choices=("auto", "fp32", "fp16", "bf16"))
+    add("--quant", default="q0f16", choices=QUANTS, help="weights in 16 bits, or packed into 4 or 8")
     add("--device", default="auto", choices=("auto", "cpu", "cuda", "mps", "xpu"))
     add("--path", default="fused", choices=("fused", "granular"), help="one product for q, k, v, or three")
     add("--graph", action=argparse.BooleanOptionalAction, help="replay fused kernels as a CUDA graph")

@@ -409,11 +409,11 @@ def stream_dtype(weights: torch.dtype, device: torch.device) -> torch.dtype:
     return weights
 
 
-def bytes_needed(spec: Spec, weight_bytes: float, *, apart: bool, batch: int, capacity: int) -> int:
-    """Memory of a decoder before it is built; `apart`: the head is packed beside the embedding table."""
+def bytes_needed(spec: Spec, way: Storage, *, batch: int, capacity: int) -> int:
+    """Memory of a decoder before it is built."""
     ends = spec.vocab * spec.hidden
-    stored = (parameters(spec) + (ends if apart and spec.tied else 0)) * weight_bytes
+    stored = parameters(spec) * way.held + spec.tied * ends * way.beside
     kept = sum(min(spec.window_of(i) or capacity, capacity) for i in range(spec.layers))
     cache = 2 * kept * batch * spec.kv_width * 4
-    passing = ends * weight_bytes + (256 << 20)  # one tensor on its way, and what torch itself takes
+    passing = ends * way.passing + (256 << 20)  # one tensor on its way, and what torch itself takes
     return int(stored + cache + passing)

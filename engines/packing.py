@@ -80,11 +80,24 @@ class Storage(Protocol):
         """Of the weights, or of their scales."""
 
     @property
-    def weight_bytes(self) -> float: ...
+    def weight_bytes(self) -> float:
+        """That a token reads, as the format defines it."""
 
     @property
     def fusion(self) -> str:
         """What is done to a weight on its way into a product; it stands before the row's name."""
+
+    @property
+    def held(self) -> float:
+        """Bytes in memory for every weight of a matrix."""
+
+    @property
+    def beside(self) -> float:
+        """Bytes for every weight of a tied table that is kept beside the head."""
+
+    @property
+    def passing(self) -> float:
+        """Bytes for every weight of a matrix while it is made."""
 
     def matrix(self, weight: torch.Tensor, device: torch.device) -> Matrix: ...
 
@@ -111,10 +124,23 @@ class Packing:
     name: str
     dtype: torch.dtype
     make: Callable[[torch.Tensor], Matrix]
-    fusion: str = ""
+    apart: bool = False  # a matrix lies in memory in another order than a table
+    fusion: Final = ""
 
     @property
     def weight_bytes(self) -> float:
+        return self.dtype.itemsize
+
+    @property
+    def held(self) -> float:
+        return self.dtype.itemsize
+
+    @property
+    def beside(self) -> float:
+        return self.dtype.itemsize if self.apart else 0.0
+
+    @property
+    def passing(self) -> float:
         return self.dtype.itemsize
 
     def matrix(self, weight: torch.Tensor, device: torch.device) -> Matrix:
@@ -150,7 +176,7 @@ def fast_bf16() -> bool:
 FP32: Final = Packing("fp32", torch.float32, Plain)
 FP16: Final = Packing("fp16", torch.float16, Plain)
 BF16: Final = Packing("bf16", torch.bfloat16, Plain)
-BF16_PREPACKED: Final = Packing("bf16 prepacked", torch.bfloat16, Prepacked)
+BF16_PREPACKED: Final = Packing("bf16 prepacked", torch.bfloat16, Prepacked, apart=True)
 
 DTYPES: Final = ("auto", "fp32", "fp16", "bf16")
 
@@ -167,9 +193,9 @@ def candidates(dtype: str, device: str) -> tuple[Packing, ...]:
 
 @dataclass(frozen=True)
 class Measured:
-    """A packing, and at how many bytes a second it was seen to stream weights; 0: not measured."""
+    """A storage, and at how many bytes a second it was seen to stream weights; 0: not measured."""
 
-    packing: Packing
+    packing: Storage
     rate: float
 
 

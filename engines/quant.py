@@ -8,6 +8,7 @@ How a processor multiplies them may round more than the format does: `computed` 
 """
 
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -18,12 +19,12 @@ from engines import kernels
 
 GROUP: Final = 32
 PER_WORD: Final = 8
-CHUNK: Final = 1 << 22  # weights that are unpacked at once
+CHUNK: Final = 1 << 20  # weights that are in hand at once: what the caches hold in fp32
 WIDE: Final = 4  # rows from which unpacking once is cheaper than the slow product
 FEW: Final = 8  # rows for which a kernel reads the matrix again
 PACKED_ROWS: Final = 64  # torch packs four bits by blocks of so many rows
 
-Tell = Callable[[float], None]
+Tell = Callable[[int], None]
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ class Packed:
 
 
 def pack(weight: torch.Tensor, form: Form, tell: Tell | None = None) -> Packed:
-    """A matrix [n, k] in a form; k must be whole groups. `tell` hears the share that is done."""
+    """A matrix [n, k] in a form; k must be whole groups. `tell` hears of weights that are done."""
     n, k = weight.shape
     if k % GROUP:
         raise ValueError(f"rows of {k} are not whole groups of {GROUP}")
@@ -103,7 +104,7 @@ def pack(weight: torch.Tensor, form: Form, tell: Tell | None = None) -> Packed:
     for piece in _pieces(n, k):
         codes[piece], scales[piece] = _packed(weight[piece].float(), form)
         if tell:
-            tell(piece.stop / n)
+            tell(k * len(scales[piece]))
     return Packed(form, codes, scales)
 
 
@@ -128,12 +129,14 @@ def _words(codes: torch.Tensor) -> torch.Tensor:
     return eight.sum(-1, dtype=torch.int32)
 
 
-def error(weight: torch.Tensor, packed: Packed) -> float:
-    """How far the packed matrix lies from the weight, as a share of the weight's own length."""
-    pieces = zip(_pieces(*weight.shape), packed.chunks(), strict=True)
-    apart = sum(float((weight[rows].double() - part.unpacked()).square().sum()) for rows, part in pieces)
-    length = float(torch.linalg.vector_norm(weight, dtype=torch.float64))
-    return apart**0.5 / length if length else 0.0
+def distance(weight: torch.Tensor, packed: Packed) -> tuple[float, float]:
+    """How far the packed matrix lies from the weight and how long the weight is, both squared."""
+    apart = length = 0.0
+    for rows, part in zip(_pieces(*weight.shape), packed.chunks(), strict=True):
+        meant = weight[rows].float()
+        length += float(meant.square().sum(dtype=torch.float64))
+        apart += float((meant - part.unpacked()).square_().sum(dtype=torch.float64))
+    return apart, length
 
 
 class Product:
@@ -257,9 +260,74 @@ def _on_processor(packed: Packed) -> Product:
     return Int4(packed) if packed.rows % 16 == 0 else Unpacking(packed)
 
 
-def embedded(packed: Packed, ids: torch.Tensor) -> torch.Tensor:
-    """The rows of a packed embedding table, in fp32."""
-    return packed.some(ids).unpacked()
+# bytes of a weight as the processor's products hold it: scales in pairs, with the codes for many rows
+_HELD: Final = {"q4f16_1": 0.625, "q4f32_1": 0.75 + 0.625, "q8_0": 1.0}
+
+
+class Embedding:
+    """A packed table: only the rows that are asked for are unpacked, to fp32."""
+
+    def __init__(self, packed: Packed) -> None:
+        self.packed = packed
+
+    def __call__(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.packed.some(ids).unpacked()
+
+
+class Quantised:
+    """A form as the storage of a model: packs its matrices, and keeps count of what that costs in truth."""
+
+    fusion: Final = "dequant"
+
+    def __init__(self, form: Form, device: torch.device) -> None:
+        self.name, self.dtype, self.weight_bytes = form.name, form.scale, form.bits_per_weight / 8
+        self.tell: Tell | None = None  # hears of weights as they are packed
+        self._form, self._cpu = form, device.type == "cpu"
+        self._apart = self._length = 0.0
+        self._computed: Counter[str] = Counter()
+
+    def matrix(self, weight: torch.Tensor, device: torch.device) -> Product:
+        return self._product(self._packed(weight, device))
+
+    def ends(
+        self, table: torch.Tensor, head: torch.Tensor | None, device: torch.device
+    ) -> tuple[Embedding, Product]:
+        packed = self._packed(table, device)
+        return Embedding(packed), self._product(packed if head is None else self._packed(head, device))
+
+    @property
+    def held(self) -> float:
+        return _HELD[self.name] if self._cpu else self.weight_bytes
+
+    @property
+    def beside(self) -> float:
+        return self.weight_bytes if self._cpu else 0.0
+
+    @property
+    def passing(self) -> float:
+        return 2 + 2 * self.held  # the weight in 16 bits, the matrix as it was packed and as it is ordered
+
+    @property
+    def error(self) -> float:
+        """How far all matrices lie from their weights, as a share of the weights' own length."""
+        return (self._apart / self._length) ** 0.5 if self._length else 0.0
+
+    @property
+    def computed(self) -> str:
+        """What the products do, the most frequent kind first."""
+        return "; ".join(what for what, _ in self._computed.most_common())
+
+    def _packed(self, weight: torch.Tensor, device: torch.device) -> Packed:
+        packed = pack(weight.to(device), self._form, self.tell)
+        apart, length = distance(weight.to(device), packed)
+        self._apart += apart
+        self._length += length
+        return packed
+
+    def _product(self, packed: Packed) -> Product:
+        product = matrix(packed)
+        self._computed[product.computed] += packed.rows * packed.columns
+        return product
 
 
 def _int4_packed(part: Packed) -> torch.Tensor:

@@ -12,13 +12,15 @@ import torch
 from capture.emit import Emitter
 from capture.errors import EngineError, UsageError
 from capture.roofs import Roof
-from engines import packing
+from engines import packing, quant
 from engines.commands import Commands
 from engines.decoder import Decoder, Op, bytes_needed
 from engines.device import runner
 from engines.fused import refusal
 from engines.loop import Engine, Limits
+from engines.packing import Storage
 from engines.pulse import Pulse
+from engines.quant import Quantised
 from engines.ranks import LostError, Rank, share
 from engines.replay import Replay
 from engines.roofs import device_name, roof_of
@@ -27,7 +29,7 @@ from engines.spec import Spec, parameters
 from engines.team import Relayed, Share, Team, meet
 from engines.text import Text, Untold, open_text
 from engines.trace import slowed
-from engines.weights import Choice, Counted, Source, check_memory, choose, free_memory, open_source
+from engines.weights import Choice, Counted, Source, Tally, check_memory, choose, free_memory, open_source
 
 TELL_S = 0.1
 ROOM = 4096  # positions when nobody says how many
@@ -55,6 +57,12 @@ class Parts:
     def own(self) -> Spec:
         """What is decoded here: this rank's share, or everything."""
         return share(self.spec, self.team.rank.size) if self.team else self.spec
+
+    @property
+    def quant(self) -> str:
+        """The form's name; weights as they are go by their width."""
+        way = self.chosen.packing
+        return way.name if isinstance(way, Quantised) else f"q0f{8 * way.dtype.itemsize}"
 
 
 def run(
@@ -95,6 +103,9 @@ def live(
         emitter.mark(said, "note")
     with torch.inference_mode():
         decoder = build(args, parts, pulse, commands)
+        if isinstance(way := parts.chosen.packing, Quantised):
+            emitter.run(args.model, {"quant_error": round(way.error, 5), "computed": way.computed}, id=id)
+            emitter.mark(f"{way.name}: {100 * way.error:.2g} % off the weights; {way.computed}", "note")
         limits = Limits(args.steps, args.tokens_per_report, args.interactive)
         ops = planted(decoder, args.slow)
         runs = runner(ops, decoder.rows(), parts.device, args.capture)
@@ -121,11 +132,10 @@ def decide(args: argparse.Namespace, team: Team | None = None) -> Parts:
     choice = choose(args.model, args.weights)
     spec = share(choice.spec, team.rank.size) if team else choice.spec
     capacity = room(args, spec)
-    chosen, measured = fastest(args, spec, device, team)
+    chosen, measured = stored(args, spec, device, team)
     if device.type == "cpu":
         free = free_memory() // (team.rank.beside if team else 1)
-        check_memory(spec, needed(spec, chosen, args.batch, capacity), free,
-                     lambda s: needed(s, chosen, args.batch, min(capacity, s.max_context)))  # fmt: skip
+        check_room(spec, chosen.packing, device, free, args.batch, capacity)
     way = way_of_decoding(args, spec, taste, device, alone=team is None)
     return Parts(choice, device, taste, chosen, measured, capacity, *way, team)
 
@@ -183,10 +193,30 @@ def room(args: argparse.Namespace, spec: Spec) -> int:
     return min(wanted, spec.max_context)
 
 
-def needed(spec: Spec, chosen: packing.Measured, batch: int, capacity: int) -> int:
-    way = chosen.packing
-    apart = way is packing.BF16_PREPACKED
-    return bytes_needed(spec, way.dtype.itemsize, apart=apart, batch=batch, capacity=capacity)
+def stored(
+    args: argparse.Namespace, spec: Spec, device: torch.device, team: Team | None
+) -> tuple[packing.Measured, tuple[packing.Measured, ...]]:
+    """How the weights are kept: packed as asked, else the fastest way for their dtype."""
+    form = quant.FORMS.get(args.quant)
+    if form is None:
+        return fastest(args, spec, device, team)
+    if args.dtype != "auto":
+        raise UsageError(f"--quant {form.name} decides the dtype", todo="leave --dtype out")
+    own = share(spec, team.rank.size) if team else spec
+    if odd := [n for n in (own.hidden, own.query_width, own.ffn) if n % quant.GROUP]:
+        raise UsageError(f"{spec.name} has rows of {odd[0]}, which are not whole groups of {quant.GROUP}")
+    return packing.Measured(Quantised(form, device), 0.0), ()
+
+
+def check_room(spec: Spec, way: Storage, device: torch.device, free: int, batch: int, capacity: int) -> None:
+    """Refuses a decoder that the memory has no room for, and names tighter ways to store it."""
+
+    def needed(spec: Spec, way: Storage = way) -> int:
+        return bytes_needed(spec, way, batch=batch, capacity=min(capacity, spec.max_context))
+
+    forms = [Quantised(form, device) for form in quant.FORMS.values()]
+    ways = {f"--quant {f.name}": needed(spec, f) for f in forms if f.held < way.held}
+    check_memory(spec, needed(spec), free, needed, ways)
 
 
 def build(args: argparse.Namespace, parts: Parts, pulse: Pulse, commands: Commands) -> Decoder:
@@ -200,12 +230,17 @@ def build(args: argparse.Namespace, parts: Parts, pulse: Pulse, commands: Comman
             told = time.monotonic()
             pulse.status(f"building weights {100 * share:.0f} %")
 
-    source: Source = Counted(open_source(parts.choice, args.seed), parts.spec, progress)
+    tally, way = Tally(parts.own, progress), parts.chosen.packing
+    source: Source = open_source(parts.choice, args.seed)
+    if isinstance(way, Quantised):
+        way.tell = tally.add
+    else:
+        source = Counted(source, tally)
     if parts.team:
         source = Share(source, parts.spec, parts.team)
     try:
         return Decoder(
-            parts.own, source, parts.chosen.packing, parts.device,
+            parts.own, source, way, parts.device,
             taste=parts.taste, fused=args.path == "fused", batch=args.batch, capacity=parts.capacity,
             team=parts.team,
         )  # fmt: skip
@@ -230,12 +265,13 @@ def about(args: argparse.Namespace, parts: Parts, text: Text, roof: Roof | None)
     spec, way = parts.spec, parts.chosen.packing
     known: dict[str, Any] = {
         "device": device_name(parts.device), "dtype": str(way.dtype).removeprefix("torch."),
-        "packing": way.name, "packing_why": why(parts), "path": args.path, "decode": parts.replay or None,
+        "quant": parts.quant, "packing": way.name, "packing_why": why(parts),
+        "path": args.path, "decode": parts.replay or None,
         "weights": str(parts.choice.folder) if parts.choice.folder else f"random({args.seed})",
         "text": "real" if text.meaning else "token ids",
         "batch": args.batch, "tokens_per_report": args.tokens_per_report,
         "ranks": parts.team and parts.team.rank.size, "layers": spec.layers, "parameters": parameters(spec),
-        "bytes_per_token": parameters(spec) * way.dtype.itemsize, "roof": roof and roof.as_meta(),
+        "bytes_per_token": round(parameters(spec) * way.weight_bytes), "roof": roof and roof.as_meta(),
         "capacity": parts.capacity, "mode": args.mode,
         "prompt_tokens" if args.mode == "prefill" else "made_up_context": args.context or None,
         "sampling": "greedy" if args.temperature == 0 else
@@ -249,6 +285,8 @@ def about(args: argparse.Namespace, parts: Parts, text: Text, roof: Roof | None)
 
 def why(parts: Parts) -> str:
     """How the packing came to be chosen."""
+    if isinstance(parts.chosen.packing, Quantised):
+        return "asked for"
     if not parts.measured:
         return "the only way for this dtype and device"
     rates = ", ".join(f"{m.packing.name} {m.rate / 1e9:.1f}" for m in parts.measured)

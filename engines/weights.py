@@ -1,7 +1,7 @@
 """Where a model's weights come from: a folder, the Hugging Face cache, or chance. Never the network."""
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
@@ -100,19 +100,28 @@ def open_source(choice: Choice, seed: int) -> Source:
     return Checkpoint(choice.folder, choice.spec) if choice.folder else Chance(choice.spec, seed)
 
 
-class Counted:
-    """A source that tells how far the reading has come."""
+class Tally:
+    """Counts the weights of a model that are done, and tells their share."""
 
-    def __init__(self, source: Source, spec: Spec, progress: Progress) -> None:
+    def __init__(self, spec: Spec, progress: Progress) -> None:
+        self._progress = progress
+        self._left = self._total = sum(_size(s) for s in tensors(spec).values())
+
+    def add(self, count: int) -> None:
+        self._left -= count
+        self._progress(1 - max(self._left, 0) / self._total)
+
+
+class Counted:
+    """A source that tells of every weight that is read."""
+
+    def __init__(self, source: Source, tally: Tally) -> None:
         self.label = source.label
-        self._source, self._progress = source, progress
-        self._shapes = tensors(spec)
-        self._left = self._total = sum(_size(s) for s in self._shapes.values())
+        self._source, self._tally = source, tally
 
     def read(self, name: str) -> torch.Tensor:
         tensor = self._source.read(name)
-        self._left -= tensor.numel()
-        self._progress(1 - max(self._left, 0) / self._total)
+        self._tally.add(tensor.numel())
         return tensor
 
 
@@ -140,12 +149,16 @@ def _meminfo(field: str) -> int:
         return 1 << 62
 
 
-def check_memory(spec: Spec, needed: int, free: int, needs: Callable[[Spec], int]) -> None:
-    """Refuses before memory is taken, and names models that would fit."""
+def check_memory(
+    spec: Spec, needed: int, free: int, needs: Callable[[Spec], int], ways: Mapping[str, int] | None = None
+) -> None:
+    """Refuses before memory is taken; names other ways to run the model that fit, and models that do."""
     if needed <= free:
         return
     smaller = sorted((s for s in PRESETS.values() if needs(s) <= free), key=needs, reverse=True)
-    fits = ", ".join(f"{s.name} ({_gb(needs(s))})" for s in smaller[:3])
+    others = [(way, size) for way, size in (ways or {}).items() if size <= free]
+    others += [(s.name, needs(s)) for s in smaller[:3]]
+    fits = ", ".join(f"{name} ({_gb(size)})" for name, size in others)
     raise EngineError(
         f"{spec.name} needs {_gb(needed)} and {_gb(free)} are free",
         todo=f"these fit: {fits}" if fits else "no known model fits",

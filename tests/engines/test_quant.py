@@ -5,7 +5,9 @@ import pytest
 import torch
 
 from engines import quant
-from engines.quant import FORMS, Form
+from engines.quant import FORMS, Form, Quantised
+
+CPU = torch.device("cpu")
 
 
 def weights(n: int, k: int) -> torch.Tensor:
@@ -80,19 +82,22 @@ def test_pieces_give_the_whole(form: Form, monkeypatch: pytest.MonkeyPatch) -> N
     parts = quant.pack(weight, form, heard.append)
     assert torch.equal(parts.codes, whole.codes)
     assert torch.equal(parts.scales, whole.scales)
-    assert heard == [64 / 200, 128 / 200, 192 / 200, 1.0]
+    assert heard == [64 * 64, 64 * 64, 64 * 64, 8 * 64]
     assert torch.equal(torch.cat([p.unpacked() for p in parts.chunks()]), whole.unpacked())
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 def test_error_is_stated(form: Form) -> None:
-    weight = weights(70, 96)
-    packed = quant.pack(weight, form)
-    _, _, meant = in_numpy(weight.numpy(), form)
-    wide = weight.numpy().astype(np.float64)
-    wanted = np.linalg.norm(wide - meant) / np.linalg.norm(wide)
-    assert quant.error(weight, packed) == pytest.approx(wanted, rel=1e-9)
-    assert quant.error(torch.zeros(2, 32), quant.pack(torch.zeros(2, 32), form)) == 0.0
+    """Of all matrices together, the table among them."""
+    storage = Quantised(form, CPU)
+    assert storage.error == 0.0
+    both = weights(70, 96), weights(64, 32) * 5
+    storage.ends(both[0], None, CPU)
+    storage.matrix(both[1], CPU)
+    wide = [w.numpy().astype(np.float64) for w in both]
+    apart = [w - in_numpy(w.astype(np.float32), form)[2] for w in wide]
+    wanted = (sum((a**2).sum() for a in apart) / sum((w**2).sum() for w in wide)) ** 0.5
+    assert storage.error == pytest.approx(wanted, rel=1e-5)
 
 
 def test_rows_that_are_not_whole_groups_are_refused() -> None:
@@ -101,9 +106,10 @@ def test_rows_that_are_not_whole_groups_are_refused() -> None:
 
 
 def test_embedding_takes_rows_alone() -> None:
-    packed = quant.pack(weights(40, 64), FORMS["q4f16_1"])
+    weight = weights(40, 64)
+    table, _ = Quantised(FORMS["q4f16_1"], CPU).ends(weight, None, CPU)
     ids = torch.tensor([3, 39, 3])
-    assert torch.equal(quant.embedded(packed, ids), packed.unpacked()[ids])
+    assert torch.equal(table(ids), quant.pack(weight, FORMS["q4f16_1"]).unpacked()[ids])
 
 
 @pytest.mark.parametrize("rows", [1, 3, 9])

@@ -16,6 +16,7 @@ from tracetui.verbs import _shared
 
 MODELS = {"decode": "gemma-3-1b", "prefill": "gemma-3-1b", "train": "cs336-small"}
 STEPS = {"decode": 64, "prefill": 10, "train": 10}  # when nobody says how many and nobody watches
+QUANTS = ("q0f16", "q4f16_1", "q4f32_1", "q8_0")
 EVERY = 0.5  # seconds between two words of progress
 
 
@@ -31,6 +32,7 @@ def engine_options(parser: ArgumentParser) -> None:
     parser.add_argument("--weights", default="auto", help="auto, random or a folder")
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda", "mps", "xpu"))
     parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--quant", choices=QUANTS, help="weights in 16 bits, or packed into 4 or 8")
     parser.add_argument("--prompt")
     parser.add_argument("--steps", type=int, help="how many; without a screen a few")
     parser.add_argument("--context", type=int, help="begin this deep into one; in the other modes: its length")
@@ -75,7 +77,7 @@ def counters(out: Path, engine: Engine) -> Engine:
 def arguments(args: Namespace) -> list[str]:
     """The engine's options, those that were given."""
     names = (
-        "mode", "model", "weights", "device", "dtype", "prompt", "steps", "context", "batch",
+        "mode", "model", "weights", "device", "dtype", "quant", "prompt", "steps", "context", "batch",
         "tokens_per_report", "temperature", "top_k", "top_p", "seed", "threads", "ranks", "path", "capture",
         "slow", "layers", "attention", "optimizer", "warm_up",
     )  # fmt: skip

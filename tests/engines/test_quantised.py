@@ -1,0 +1,142 @@
+"""A decoder over packed weights: against a plain one, in its plan, through the door."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from engines import quant, start
+from engines.__main__ import QUANTS
+from engines.decoder import bytes_needed
+from engines.packing import BF16_PREPACKED, FP16
+from engines.plan import Load, device_rows
+from engines.quant import FORMS, Form, Quantised
+from engines.spec import parameters, preset
+from engines.weights import Tally
+from tests.engines import folders, plain, tiny
+from tests.engines.test_decoder import relative
+from tests.engines.test_engine import main, of_kind, ops_of, recorded
+from tracetui.verbs import record
+
+CPU = torch.device("cpu")
+SPECS = {name: replace(spec, vocab=304, hidden=64, head_dim=16, ffn=96, layers=3, local=spec.local[4:])
+         for name, spec in tiny.SPECS.items()}  # fmt: skip
+# of a whole decoder: scales and rows in bf16; fp32 throughout; 8 bits for whatever is multiplied
+TOLERANCE = {"q4f16_1": 0.05, "q4f32_1": 2e-5, "q8_0": 0.1}
+
+
+def meant(table: dict[str, torch.Tensor], form: Form) -> dict[str, torch.Tensor]:
+    """Every matrix packed and unpacked, the rest as it is."""
+    return {k: quant.pack(v, form).unpacked() if v.dim() == 2 else v for k, v in table.items()}
+
+
+@pytest.mark.parametrize("fused", [True, False], ids=["fused", "granular"])
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize("family", SPECS)
+def test_equals_the_plain_decoder_over_what_is_stored(family: str, form: Form, fused: bool) -> None:
+    spec, table = SPECS[family], tiny.weights(SPECS[family])
+    ids = torch.randint(0, spec.vocab, (2, 20), generator=torch.Generator().manual_seed(1))
+    model = tiny.decoder(spec, table, packing=Quantised(form, CPU), batch=2, fused=fused)
+    found = tiny.logits(model, ids, prefill=12)
+    wanted = torch.stack([plain.forward(spec, meant(table, form), row.tolist())[11:] for row in ids])
+    assert relative(found, wanted) < TOLERANCE[form.name]
+
+
+@pytest.mark.parametrize(("name", "bits"), [("q4f16_1", 4.5), ("q4f32_1", 5.0), ("q8_0", 8.5)])
+def test_the_plan_counts_the_bits_of_the_format(name: str, bits: float) -> None:
+    spec = preset("llama-3.2-1b")
+    way = Quantised(FORMS[name], CPU)
+    rows = device_rows(spec, Load(weight_bytes=way.weight_bytes, stream_bytes=0, fusion=way.fusion), ())
+    norms = 33 * 2048
+    assert sum(r.bytes[0] for r in rows if r.category == "matmul") == bits / 8 * (parameters(spec) - norms)
+
+
+def test_names_carry_the_fusion_and_the_method() -> None:
+    rows = device_rows(SPECS["gemma3"], Load(fusion="dequant"), ())
+    assert [r.name for r in rows if r.layer in (None, 0)] == [
+        "dequant+embed", "attn_norm", "dequant+qkv_proj", "qk_norm", "rope", "kv_append", "attention",
+        "dequant+o_proj", "post_attn_norm", "attn_residual", "ffn_norm", "dequant+ffn_gate_up", "ffn_act",
+        "dequant+ffn_down", "post_ffn_norm", "ffn_residual", "final_norm", "dequant+lm_head",
+    ]  # fmt: skip
+    model = tiny.decoder(
+        SPECS["gemma3"], tiny.weights(SPECS["gemma3"]), packing=Quantised(FORMS["q8_0"], CPU)
+    )
+    assert [op.__name__ for op in model.ops] == [row.method for row in model.rows()]
+
+
+def test_what_is_packed_is_told_as_it_goes() -> None:
+    """The share of all weights after each matrix, the table first; norms are not packed."""
+    spec, shares = SPECS["llama"], []
+    way = Quantised(FORMS["q4f16_1"], CPU)
+    way.tell = Tally(spec, shares.append).add
+    tiny.decoder(spec, tiny.weights(spec), packing=way)
+    assert shares[0] == pytest.approx(304 * 64 / parameters(spec))
+    assert shares == sorted(shares)
+    assert shares[-1] == pytest.approx(1 - 7 * 64 / parameters(spec))
+
+
+def test_memory_is_known_beforehand() -> None:
+    """16 bits: every parameter, and a prepacked head beside its table; 4 bits: 5 as torch keeps them."""
+    spec = preset("gemma-3-1b")
+    ends = 262144 * 1152
+
+    def needed(way: Any) -> int:
+        return bytes_needed(spec, way, batch=1, capacity=1) - 2 * 26 * 256 * 4 - (256 << 20)
+
+    assert needed(FP16) == 2 * parameters(spec) + 2 * ends
+    assert needed(BF16_PREPACKED) == 2 * parameters(spec) + 4 * ends
+    four = int(0.625 * parameters(spec) + 0.5625 * ends + 3.25 * ends)
+    assert needed(Quantised(FORMS["q4f16_1"], CPU)) == four
+
+
+def test_too_little_memory_names_tighter_ways() -> None:
+    spec = preset("gemma-3-1b")
+    with pytest.raises(start.EngineError, match=r"these fit: --quant q4f16_1 \(2\.\d GB\), qwen3-0\.6b"):
+        start.check_room(spec, FP16, CPU, 2_300_000_000, 1, 1024)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    config = {**folders.OLD_GEMMA, "vocab_size": 304, "hidden_size": 64, "intermediate_size": 96,
+              "num_hidden_layers": 3, "eos_token_id": None}  # fmt: skip
+    return folders.write(folder, config, tiny.weights(SPECS["gemma3"]))
+
+
+def run(model: Path, out: Path, *more: str) -> int:
+    return main(["--model", "gemma", "--weights", str(model), "--out", str(out), "--device", "cpu",
+                 "--steps", "3", "--threads", "1", *more])  # fmt: skip
+
+
+def test_through_the_door(model: Path, tmp_path: Path) -> None:
+    assert run(model, tmp_path / "a.jsonl", "--quant", "q4f16_1") == 0
+    lines = recorded(tmp_path / "a.jsonl")
+    meta = {k: v for line in of_kind(lines, "run") for k, v in line["meta"].items()}
+    assert (meta["quant"], meta["dtype"]) == ("q4f16_1", "float16")
+    assert "bf16" in meta["computed"]
+    assert meta["bytes_per_token"] == round(parameters(SPECS["gemma3"]) * 4.5 / 8)
+    table = tiny.weights(SPECS["gemma3"])
+    packed = meant(table, FORMS["q4f16_1"])
+    apart, length = torch.zeros(()), torch.zeros(())
+    for name in (k for k, v in table.items() if v.dim() == 2):
+        apart += (table[name] - packed[name]).square().sum()
+        length += table[name].square().sum()
+    wanted = float(apart / length) ** 0.5
+    assert meta["quant_error"] == pytest.approx(wanted, abs=1e-5)
+    notes = [m["name"] for m in of_kind(lines, "mark", path="note")]
+    assert any(n.startswith(f"q4f16_1: {100 * wanted:.2g} % off the weights; ") for n in notes)
+    rows = {op["name"] for op in ops_of(lines).values()}
+    assert {"dequant+ffn_gate_up", "dequant+lm_head", "attention"} <= rows
+
+
+def test_what_contradicts_itself_is_refused(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(model, tmp_path / "a.jsonl", "--quant", "q8_0", "--dtype", "bf16") == 2
+    assert "--quant q8_0 decides the dtype" in capsys.readouterr().err
+
+
+def test_both_doors_offer_the_same() -> None:
+    assert record.QUANTS == QUANTS == ("q0f16", *FORMS)
