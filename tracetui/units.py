@@ -51,9 +51,10 @@ def _scaled(value: float, scale: Sequence[tuple[float, str]], gap: str) -> str:
 
 def change(percent: float) -> str:
     """A change with its sign, and an arrow that needs no colour to be seen."""
-    digits = 0 if abs(percent) >= 1000 else 1
-    told = f"{percent:+,.{digits}f}%"
-    return f"▲ {told}" if percent > 0 else f"▼ {told}" if percent < 0 else "0.0%"
+    if abs(percent) < 0.05:
+        return "0.0%"
+    told = f"{percent:+,.{0 if abs(percent) >= 1000 else 1}f}%"
+    return f"▲ {told}" if percent > 0 else f"▼ {told}"
 
 
 def difference(ns: float) -> str:

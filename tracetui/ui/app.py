@@ -169,6 +169,8 @@ class Explorer(Comparing):
             self.chosen()
         elif self.page == "view" and self.doubted:
             self.become(self.session.looking(terms=replace(self.session.look.terms, forced=True)))
+        elif self.page == "view" and self.shown_view != self.session.view:
+            self.tell("the rows are still to come")
         elif self.page == "view":
             focus = entered(self.view, self._answer, self.session.look)
             target = self._deeper(focus)
@@ -184,8 +186,7 @@ class Explorer(Comparing):
             return here
         if not asked or here in LEAVES or "table" in asked:
             return None
-        target = "pair" if here == "diff" else "detail" if "name" in asked else "kernels"
-        return target if target in [v.name for v in self.views] else None
+        return "pair" if here == "diff" else "detail" if "name" in asked else "kernels"
 
     def on_entered(self, message: Entered) -> None:
         self._remember_row()

@@ -37,7 +37,7 @@ from tracetui.ui.screens import loading, prompt
 from tracetui.ui.screens.main import Main
 from tracetui.ui.session import Session, same_question
 from tracetui.ui.start import opened
-from tracetui.views import Answer, View, missing
+from tracetui.views import Answer, View, missing, view
 from tracetui.views.ink import Line, Size
 
 REFRESH: Final = 0.25  # seconds between two pictures of loading
@@ -80,6 +80,7 @@ class Desk(App[None]):
         self._answer_of = 0  # the ticket of the answer in sight
         self._keep_row = False
         self._answer, self._sheet = NOTHING, EMPTY
+        self.shown_view = ""  # whose answer is in sight
         self._lines: Sequence[Line] | None = None
         self._cell = (0, 0)  # where the cursor of the drawing in sight is
         self._told = ""
@@ -95,7 +96,8 @@ class Desk(App[None]):
 
     @property
     def view(self) -> View:
-        return next(v for v in self.views if v.name == self.session.view)
+        known = next((v for v in self.views if v.name == self.session.view), None)
+        return known or view(self.session.view)  # the others still load while the first is looked at
 
     def _painter(self) -> Painter:
         return Painter(theme.palette(self.theme), self.options.ascii)
@@ -254,6 +256,7 @@ class Desk(App[None]):
             self._cell_back()
             return
         self._answer, self._sheet, self._lines = message.answer, message.sheet, message.lines
+        self.shown_view = self.session.view
         self._cell = self.session.look.cursor
         self.session = replace(self.session, columns=message.sheet.sortable)
         if self.page == "view":

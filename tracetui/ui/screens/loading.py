@@ -55,7 +55,7 @@ def doubted(reasons: Sequence[str], width: int) -> list[Line]:
     for reason in reasons:
         first, *rest = textwrap.wrap(reason, room)
         lines += [(Span("  · "), Span(first)), *((Span("    " + part),) for part in rest)]
-    keys = "  Enter shows the tables all the same, d chooses another run, Tab leads to the findings"
+    keys = "  Enter shows the tables all the same    d another run    Tab further views"
     return [*lines, (), (Span(keys, "dim"),)]
 
 
