@@ -55,8 +55,19 @@ def run_id(environment: Mapping[str, str], rank: Rank) -> str:
     """The same id for every rank of one launch, without a word between them."""
     facts = [environment.get(name, "") for name in _LAUNCH]
     if rank.beside == rank.size:
-        facts.append(str(os.getppid()))
+        facts.append(str(_starter()))
     return hashlib.sha256("/".join(facts).encode()).hexdigest()[:16]
+
+
+def _starter() -> int:
+    """The process that started the ranks: each is in a session of its own, or in a script's that is."""
+    leader = os.getsid(0)
+    if leader == os.getpid():
+        return os.getppid()
+    try:
+        return int(Path(f"/proc/{leader}/stat").read_text().rpartition(")")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        return os.getppid()
 
 
 def file_of(out: Path, rank: Rank) -> Path:

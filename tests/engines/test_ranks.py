@@ -1,6 +1,8 @@
 """Ranks: who is who, whose part is whose, and that together they decode what one decodes alone."""
 
 import json
+import subprocess
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -61,6 +63,18 @@ def test_a_launch_has_one_id_and_the_next_another() -> None:
     ids = {ranks.run_id(one, Rank(n, 2, n, 2)) for n in range(2)}
     assert len(ids) == 1
     assert ranks.run_id({**one, "MASTER_PORT": "2"}, Rank(0, 2, 0, 2)) not in ids
+
+
+def test_a_script_between_the_starter_and_a_rank_changes_no_id() -> None:
+    """As torchrun starts them, each in a session: one rank itself, the other by a shell that stays."""
+    code = "import os; from engines.ranks import Rank, run_id; print(run_id({}, Rank(0, 2, 0, 2)))"
+    alone = [sys.executable, "-c", code]
+    by_script = ["sh", "-c", f'"$0" -c "{code}"; true', sys.executable]
+    said = [
+        subprocess.run(command, capture_output=True, text=True, start_new_session=True, check=True).stdout
+        for command in (alone, by_script)
+    ]
+    assert said[0] == said[1] != ""
 
 
 @pytest.mark.parametrize(
