@@ -8,6 +8,7 @@ from tracetui import units
 from tracetui.analysis.vitals import Vitals
 from tracetui.ui.facts import Facts
 from tracetui.ui.paint import fit, width_of
+from tracetui.views.diff import titles
 from tracetui.views.ink import Line, Span
 
 KNOWN: Final = ("model", "dtype", "quant", "device")
@@ -22,16 +23,16 @@ def header(
     width: int,
     place: str = "",
     writer: str = "",
-    against: Run | None = None,
+    asked: Sequence[Run] = (),
 ) -> Line:
     """The run and its badges; on a narrow screen the least important parts go first."""
     if run is None:
         return (Span(" tracetui", "bar_on"),)
-    told = (*_badges(against), *_badges(run)) if against else _badges(run)
+    told = [badge for each in asked or (run,) for badge in _badges(each)]
     badges = [Span(f" {text} ", "bar_warn") for text in dict.fromkeys((writer, *told)) if text]
     name, *parts = _parts(run, facts, lens, place, live=bool(writer))
-    if against is not None:
-        name = f"{against.name} → {run.name}"
+    if len(asked) > 1:
+        name = " → ".join(titles(*asked)) if len(asked) == 2 else f"{len(asked)} runs"
     speed = f" · {_speed(facts.tokens_per_s)}" if facts.tokens_per_s else ""
     badges = _fitting(badges, width - width_of(speed) - NAME_LEAST)
     room = width - sum(width_of(b.text) for b in badges) - 1 - width_of(speed)
