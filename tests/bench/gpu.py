@@ -55,7 +55,7 @@ def compare(spec: Spec, steps: int, rounds: int, *, peer: bool) -> None:
     device = torch.device("cuda")
     plain = Decoder(spec, Chance(spec, 0), packing.BF16, device, capacity=CAPACITY)
     granular = Decoder(spec, Chance(spec, 0), packing.BF16, device, capacity=CAPACITY, fused=False)
-    four = quant.Quantised(quant.FORMS["q4f16_1"])
+    four = quant.Quantised(quant.FORMS["q4f16_1"], device)
     coded = Decoder(spec, Chance(spec, 0), four, device, capacity=CAPACITY)
     bf16, four_bits = 2.0 * parameters(spec), parameters(spec) * four.weight_bytes
     ways: dict[str, tuple[Steps, float]] = {"granular": (eager(granular), bf16)}

@@ -5,6 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from engines import quant
+from engines.decoder import Decoder
 from engines.fused import Carried, FusedStep, context_class, refusal
 from engines.sample import GREEDY, Taste
 from engines.spec import Spec
@@ -66,6 +68,35 @@ def test_steps_go_on_by_themselves() -> None:
                 op()
             found.append(int(carried.token))
     assert found == wanted
+
+
+@pytest.mark.parametrize("form", ["q4f16_1", "q8_0"])
+def test_packed_weights_are_never_unpacked(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against the decoder over the weights that the codes stand for."""
+    spec = replace(
+        few_layers("qwen2"), layers=1, hidden=64, heads=4, kv_heads=2, head_dim=16, ffn=96, vocab=64
+    )
+    table = tiny.weights(spec)
+    cpu = torch.device("cpu")
+    ids = torch.arange(PROMPT)[None]
+
+    def decoder(product: type[quant.Product]) -> Decoder:
+        monkeypatch.setattr(quant, "_on_processor", product)
+        return Decoder(spec, tiny.Table(table), quant.Quantised(quant.FORMS[form], cpu), cpu, capacity=64)
+
+    with torch.inference_mode():
+        plain, model = decoder(quant.Unpacking), decoder(quant.Kernel)
+        for each in (plain, model):
+            tiny.logits(each, ids, PROMPT)
+        carried = Carried(model)
+        fused = FusedStep(model, carried, GREEDY, 512)
+        plain.place(torch.tensor([[7]]), PROMPT)
+        carried.place(torch.tensor([7]), PROMPT)
+        for op in (*plain.ops, *fused.ops):
+            op()
+    wanted = plain.sampler.logits
+    assert (carried.logits - wanted).norm() / wanted.norm() < 1e-5
+    assert {row.name for row in fused.rows} >= {"dequant+qkv_proj", "dequant+ffn_gate_up+ffn_act"}
 
 
 def test_what_the_kernels_cannot_draw_is_refused() -> None:
