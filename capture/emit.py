@@ -107,6 +107,15 @@ class Emitter:
         """A line of text worth keeping, now; `path` is its class: note, log, selection, metric."""
         self.event("mark", text, t=now(), path=path)
 
+    @property
+    def unwritten(self) -> str:
+        """What is not in the file for now, and why, as a sentence; empty while every write succeeds."""
+        if not self._reason:
+            return ""
+        with self._lock:
+            count = self.lost + sum(events or 0 for _, events in self._lines)
+        return f"{count:,} events could not be written: {self._reason}" if count else ""
+
     def flush(self) -> None:
         """Writes what waits."""
         with self._lock:

@@ -48,10 +48,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     pulse.status("looking for weights" if args.tell == "weights" else "importing torch")
     pulse.start()
     try:
-        return lived(args, emitter, with_id, pulse, rank)
+        code = lived(args, emitter, with_id, pulse, rank)
     finally:
         pulse.stop()
         emitter.end()
+    return code or (told(EngineError(emitter.unwritten)) if emitter.unwritten else 0)
 
 
 def title(args: argparse.Namespace) -> str:

@@ -1,5 +1,6 @@
 """A sign of life while nothing else is written: a line a second, and nothing waits for long."""
 
+import sys
 import threading
 import time
 
@@ -18,6 +19,7 @@ class Pulse(threading.Thread):
         self._done = threading.Event()
         self._touched = time.monotonic()
         self.doing = "starting"
+        self._complained = False
 
     def touch(self) -> None:
         """Something was written."""
@@ -36,6 +38,13 @@ class Pulse(threading.Thread):
                 self._emitter.mark(self.doing, "heartbeat")
                 self.touch()
             self._emitter.flush()
+            self._complain()
+
+    def _complain(self) -> None:
+        """A recording that cannot be written is told where it can be: on stderr, once."""
+        if not self._complained and (why := self._emitter.unwritten):
+            self._complained = True
+            print(f"engines: the recording has gaps: {why}", file=sys.stderr, flush=True)
 
     def stop(self) -> None:
         self._done.set()

@@ -21,6 +21,7 @@ STDERR_KEPT: Final = 64 << 10
 PATIENCE: Final = 3.0  # seconds between asking an engine to end and ending it
 DOOR_S: Final = 30.0  # seconds that the engine's door may take to answer
 OUT: Final = "TRACETUI_OUT"
+OWN: Final = re.compile(r"^(engines|tracetui): ")  # begins a line that a recorder of ours prints
 NOT_ASKED: Final = ("-h", "--help", "--out", "--check", "--tell", "--interactive", "--die-with-parent")
 OURS: Final = (sys.executable, "-P", "-m")  # -P: a folder here that has our name is not ours
 
@@ -136,8 +137,14 @@ class Engine:
             return ""
         if code < 0:
             return f"the engine was ended by {_signal_name(-code)}{_suspicion(-code)}"
-        words = self.last_words(1)
+        words = [OWN.sub("", line) for line in self.last_words(1)]
         return f"the engine ended with exit code {code}" + (f": {words[0]}" if words else "")
+
+    @property
+    def complaint(self) -> str:
+        """The last word on itself that a recorder of ours printed; empty where it has none."""
+        own = (line for line in reversed(self.last_words()) if OWN.match(line))
+        return OWN.sub("", next(own, ""))
 
     def _wait(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds

@@ -129,6 +129,8 @@ class Watcher:
             self._profiler.abandon()
         if self._emitter:
             self._emitter.end()
+            if why := self._emitter.unwritten:
+                sys.stderr.write(f"tracetui: the recording has gaps: {why}\n")
 
     def _ours(self, module: Any) -> bool:
         """Whether the call is on the thread that is watched: that of the first module with parameters."""

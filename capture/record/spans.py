@@ -142,6 +142,8 @@ class Recorder:
     def close(self) -> None:
         self.settle()
         self.emitter.end()
+        if why := self.emitter.unwritten:
+            sys.stderr.write(f"tracetui: the recording has gaps: {why}\n")
 
     def __enter__(self) -> Self:
         return self

@@ -122,6 +122,14 @@ def test_the_end_token_ends_the_answer(tmp_path: Path) -> None:
     assert [s["phase"] for s in of_kind(lines, "step")] == ["prefill"]
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device")
+def test_a_recording_that_cannot_be_written_is_told(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["--model", "gemma", "--weights", str(model), "--out", "/dev/full", "--dtype", "fp32",
+                 "--device", "cpu", "--threads", "1", "--steps", "3"])  # fmt: skip
+    assert code == 5
+    assert "events could not be written: no space left on device" in capsys.readouterr().err
+
+
 def test_a_full_context_ends_the_answer(model: Path, tmp_path: Path) -> None:
     lines = record(model, tmp_path / "a.jsonl", "--capacity", "9")
     assert of_kind(lines, "step")[-1]["context"] == 9

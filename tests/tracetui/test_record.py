@@ -9,6 +9,7 @@ import threading
 import time
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from capture import follow
@@ -79,6 +80,34 @@ def test_an_engine_that_hangs_is_named_and_so_is_its_return(
     disturber.join()
     assert re.search(r"the engine has not been heard of for \d+ s: Ctrl\+C ends it\n", said)
     assert said.index("not been heard") < said.index("is heard again")
+
+
+FILLS = """
+from capture import Recorder
+with Recorder() as rec:
+    for n in range(3000):
+        with rec.step(), rec.span("attention"):
+            pass
+"""
+
+
+def test_a_full_disk_is_told_and_what_was_written_opens(tmp_path: Path) -> None:
+    out = tmp_path / "prof.jsonl"
+    limited = ["sh", "-c", 'ulimit -f 64; exec "$@"', "sh", sys.executable, "-c", FILLS]
+    done = tracetui("record", "-o", out, "--", *limited)
+    assert done.returncode == 5
+    said = re.search(r"has gaps: ([\d,]+) events could not be written: file too large", done.stderr)
+    assert said is not None and str(out) in done.stderr
+    kept = load(out, cache=False)[0].events.filter(pl.col("kind").is_in(["kernel", "step"])).height
+    assert kept > 0 and kept + int(said[1].replace(",", "")) >= 6000
+
+
+def test_an_engine_that_is_refused_leaves_no_file(tmp_path: Path) -> None:
+    out = tmp_path / "prof.jsonl"
+    done = tracetui("record", "--model", "gema-3-1b", "-o", out)
+    assert done.returncode == 5
+    assert "did you mean gemma-3-1b" in done.stderr and "recorded" not in done.stderr
+    assert not out.exists()
 
 
 def test_a_recording_is_never_written_over(tmp_path: Path) -> None:

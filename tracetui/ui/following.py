@@ -52,6 +52,7 @@ class Following:
         self._began = time.monotonic()
         self._over = threading.Event()
         self._shown = False
+        self._complaint = ""  # the last word of the engine on itself
         self._starting = False  # another engine is on its way to its first step
         self._mode = 0
 
@@ -108,6 +109,7 @@ class Following:
                     news, due = False, began + min(SLOWEST, max(REFRESH, cost))
                 self._tell(dead, post)
                 self._watch_pulse(dead, post)
+                self._listen(post)
         except CaptureError as e:
             post(LoadFailed(e) if not self._shown else Told(str(e)))
 
@@ -143,11 +145,18 @@ class Following:
     def _watch_pulse(self, dead: bool, post: Callable[[Message], object]) -> None:
         """An engine that hangs is named until it is heard again, ends, or is started anew."""
         silence = self._follow.silence if self._engine is not None and not dead else ""
-        old, self.alarm = self.alarm, f"{silence}: {HELP}" if silence else ""
+        why = self._complaint or silence
+        old, self.alarm = self.alarm, f"{why}: {HELP}" if silence else ""
         if old and not silence and not dead:
             post(Told("the engine is heard again"))
         elif self.alarm != old:
             post(Told(""))
+
+    def _listen(self, post: Callable[[Message], object]) -> None:
+        """What an engine says of itself while it goes on: that its disk is full."""
+        old, self._complaint = self._complaint, self._engine.complaint if self._engine is not None else ""
+        if self._complaint and self._complaint != old:
+            post(Told(self._complaint))
 
     def _fortune(self, dead: bool) -> str:
         if dead:

@@ -109,9 +109,11 @@ def run(args: Namespace) -> int:
     finally:
         running.stop()
         beside.stop()
-    _shared.say(f"recorded {out}")
     if died := running.obituary():
-        raise EngineError(died, todo=f"what was recorded opens: tracetui open {out}")
+        raise EngineError(died, todo=_rest(out, runs))
+    if running.complaint:
+        raise EngineError(running.complaint, todo=_rest(out, runs))
+    _shared.say(f"recorded {out}")
     if not args.quiet and runs:
         from tracetui.look import Look
         from tracetui.report import report
@@ -122,6 +124,14 @@ def run(args: Namespace) -> int:
     return 0
 
 
+def _rest(out: Path, runs: list[Run]) -> str:
+    """What to do with what a failed engine left; a file without a single timed row is not worth keeping."""
+    if any(run.has("dur") for run in runs):
+        return f"what was recorded opens: tracetui open {out}"
+    out.unlink(missing_ok=True)
+    return ""
+
+
 def _watch(running: Engine, out: Path, quiet: bool) -> list[Run]:
     """Follows the file until the engine ends, telling what it is doing."""
     follow, told, hush = Follow(out), "", ""
@@ -129,7 +139,7 @@ def _watch(running: Engine, out: Path, quiet: bool) -> list[Run]:
         time.sleep(EVERY)
         if follow.poll() and not quiet:
             told = _progress(follow.runs(), told)
-        hush = _hush(follow.silence, hush)
+        hush = _hush(running.complaint or follow.silence, hush)
     follow.poll()
     return follow.runs(final=True)
 
