@@ -231,7 +231,8 @@ def build(args: argparse.Namespace, parts: Parts, pulse: Pulse, commands: Comman
             pulse.status(f"building weights {100 * share:.0f} %")
 
     tally, way = Tally(parts.own, progress), parts.chosen.packing
-    source: Source = open_source(parts.choice, args.seed)
+    stored = torch.bfloat16 if isinstance(way, Quantised) else way.dtype
+    source: Source = open_source(parts.choice, args.seed, stored)
     if isinstance(way, Quantised):
         way.tell = tally.add
     else:

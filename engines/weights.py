@@ -72,7 +72,8 @@ class Chance:
     """Weights of the real shapes drawn from one normal block, each tensor at an offset of its own.
 
     One block tiled takes a third of the time of drawing every value, and unlike zeros it is as slow
-    to multiply as real weights.
+    to multiply as real weights. The values are such as bf16 holds, in the dtype they are to be stored in:
+    to convert them all would take longer than to copy them.
     """
 
     def __init__(self, spec: Spec, seed: int, dtype: torch.dtype = torch.bfloat16) -> None:
@@ -80,8 +81,8 @@ class Chance:
         self._shapes = tensors(spec)
         self._norm = 0.0 if spec.unit_offset else 1.0
         generator = torch.Generator().manual_seed(seed)
-        block = torch.empty(BLOCK).normal_(0.0, STD, generator=generator).to(dtype)
-        self._block = torch.cat((block, block))
+        block = torch.empty(BLOCK).normal_(0.0, STD, generator=generator).to(torch.bfloat16)
+        self._block = torch.cat((block, block)).to(dtype)
 
     def read(self, name: str) -> torch.Tensor:
         shape = self._shapes[name]
@@ -96,8 +97,9 @@ class Chance:
         return out
 
 
-def open_source(choice: Choice, seed: int) -> Source:
-    return Checkpoint(choice.folder, choice.spec) if choice.folder else Chance(choice.spec, seed)
+def open_source(choice: Choice, seed: int, dtype: torch.dtype = torch.bfloat16) -> Source:
+    """A checkpoint in its own dtype, or random weights in the one asked for."""
+    return Checkpoint(choice.folder, choice.spec) if choice.folder else Chance(choice.spec, seed, dtype)
 
 
 class Tally:

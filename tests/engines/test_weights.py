@@ -70,6 +70,16 @@ def test_random_weights_have_the_real_shapes_and_differ() -> None:
     assert weights.Chance(tiny.SPECS["llama"], 0).read("model.norm.weight").eq(1).all()
 
 
+def test_random_weights_are_the_same_in_any_dtype() -> None:
+    spec = tiny.SPECS["gemma3"]
+    as_bf16 = weights.Chance(spec, seed=7)
+    for dtype in (torch.float16, torch.float32):
+        stored = weights.open_source(weights.Choice(spec, None), 7, dtype)
+        for name in tensors(spec):
+            tensor = stored.read(name)
+            assert tensor.dtype == dtype and torch.equal(tensor, as_bf16.read(name).to(dtype))
+
+
 def test_a_tensor_larger_than_the_block_is_filled_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(weights, "BLOCK", 1000)
     table = weights.Chance(tiny.SPECS["gemma3"], 0).read("model.embed_tokens.weight")
