@@ -1,7 +1,10 @@
 """How a person looks at a run: sort, filter, group, window, lens. A key replaces one field."""
 
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+if TYPE_CHECKING:
+    from capture.run import Run
 
 Per = Literal["total", "step", "token"]
 
@@ -26,7 +29,9 @@ class Terms:
 
     align: Literal["context", "step"] = "context"
     threshold: float = 0.01  # the smallest change that matters, as a share of the row
-    noise: float = 0.0  # this machine's own, as a share, from repeated identical runs
+    more_a: tuple["Run", ...] = ()  # further runs of either side: repeats of the same thing
+    more_b: tuple["Run", ...] = ()
+    same: tuple["Run", ...] = ()  # identical runs: what they differ by is this machine's own noise
     links: tuple[Link, ...] = ()
     forced: bool = False  # shown although the two should not be compared
     changed_only: bool = False  # leave out rows that are the same, or undecided
@@ -36,8 +41,9 @@ class Terms:
     value: str = ""  # and the column of it; empty: the one that says how much
 
     @property
-    def floor(self) -> float:
-        return max(self.threshold, self.noise)
+    def repeated(self) -> bool:
+        """Whether some run was made more than once."""
+        return bool(self.more_a or self.more_b or len(self.same) > 1)
 
 
 @dataclass(frozen=True)

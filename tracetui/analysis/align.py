@@ -1,5 +1,6 @@
-"""Which steps of two runs belong together: by context length where both know it, else by number."""
+"""Which steps of several runs belong together: by context length where all know it, else by number."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,24 +16,32 @@ MOST_WARM: Final = 0.1
 
 @dataclass(frozen=True, eq=False)
 class Alignment:
-    """Pairs of steps of one phase, and the words that say how they were made."""
+    """Steps of one phase that all runs have, and the words that say how they were brought together."""
 
-    pairs: pl.DataFrame  # step_a, step_b, tokens_a, tokens_b, context
+    sides: tuple[pl.DataFrame, ...]  # of each run: step, tokens; row i of one belongs to row i of all
     how: str
-    warm_a: int  # leading steps left out
-    warm_b: int
+    warm: tuple[int, ...]  # of each run: leading steps left out
+
+    @property
+    def height(self) -> int:
+        return self.sides[0].height
 
 
-def align(a: Run, b: Run, phase: str | None, by: str = "context") -> Alignment:
-    """Steps of a phase paired, leading warm-up steps left out on either side."""
-    left, warm_a = settled(steps(a, phase))
-    right, warm_b = settled(steps(b, phase))
-    if by == "context" and _grows(left) and _grows(right):
-        pairs = left.join(right, on="context", how="inner", suffix="_b")
-        if pairs.height * 2 >= min(left.height, right.height):
-            return Alignment(_named(pairs), "steps of equal context length", warm_a, warm_b)
-    pairs = left.with_row_index("n").join(right.with_row_index("n"), on="n", suffix="_b")
-    return Alignment(_named(pairs), "steps of equal number", warm_a, warm_b)
+def align(runs: Sequence[Run], phase: str | None, by: str = "context") -> Alignment:
+    """Steps of a phase side by side, leading warm-up steps left out in each run."""
+    found = [settled(steps(run, phase)) for run in runs]
+    tables, warm = [table for table, _ in found], tuple(n for _, n in found)
+    fewest = min(table.height for table in tables)
+    if by == "context" and all(map(_grows, tables)):
+        shared = set.intersection(*(set(table["context"]) for table in tables))
+        if len(shared) * 2 >= fewest:
+            kept = pl.col("context").is_in(sorted(shared))
+            return Alignment(
+                tuple(_named(t.filter(kept).sort("context")) for t in tables),
+                "steps of equal context length",
+                warm,
+            )
+    return Alignment(tuple(_named(t.head(fewest)) for t in tables), "steps of equal number", warm)
 
 
 def steps(run: Run, phase: str | None) -> pl.DataFrame:
@@ -77,7 +86,5 @@ def _grows(table: pl.DataFrame) -> bool:
     return table.height > 0 and context.null_count() == 0 and context.n_unique() == table.height
 
 
-def _named(pairs: pl.DataFrame) -> pl.DataFrame:
-    return pairs.select(
-        step_a="step", step_b="step_b", tokens_a="tokens", tokens_b="tokens_b", context="context"
-    )
+def _named(table: pl.DataFrame) -> pl.DataFrame:
+    return table.select("step", "tokens")

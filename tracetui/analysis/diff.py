@@ -9,10 +9,9 @@ import polars as pl
 
 from capture.run import Run
 from tracetui.analysis.comparable import Comparable, comparable
-from tracetui.analysis.kernels import kernel_table
 from tracetui.analysis.links import applying
 from tracetui.analysis.match import Match, fusions, match
-from tracetui.analysis.proof import Names, of_phase, phase_look, prove
+from tracetui.analysis.proof import Names, phased, prove
 from tracetui.analysis.select import timed
 from tracetui.analysis.waterfall import parts
 from tracetui.look import Look
@@ -52,47 +51,32 @@ def _diff(a: Run, b: Run, look: Look) -> Diff:
 
 
 def _side(run: Run, look: Look) -> pl.DataFrame:
-    """One row a group and phase: prefill and decode never share one."""
+    """One row a group and phase, largest first; a label stands where all its rows agree on it."""
     if not run.has("dur"):
         return _NOTHING
-    group = look.group or "name"
-    tables = []
-    for phase in _phases(run, look):
-        table = kernel_table(of_phase(run, phase), phase_look(look, phase))
-        label = pl.col(group).cast(pl.String) if group in table.columns else pl.lit(None, pl.String)
-        tables.append(
-            table.select(
-                label.fill_null("–").alias("name"),
-                *(_label(table, c) for c in ("op", "layer", "category")),
-                pl.lit(phase, pl.String).alias("phase"),
-                pl.col("count").cast(pl.Int64),
-                "total_ns",
-            )
-        )
-    return pl.concat(tables) if tables else _NOTHING
+    labels = [c for c in _LABELS if run.has(c)]
+    count = pl.col("count").fill_null(1).sum() if run.has("count") else pl.len()
+    agreed = (pl.when(pl.col(c).n_unique() == 1).then(pl.col(c).first()).alias(c) for c in labels)
+    found = (
+        phased(run, look)
+        .group_by("name", "phase", *labels)
+        .agg(count.cast(pl.Int64).alias("count"), total_ns=pl.col("dur").sum())
+        .group_by("name", "phase")
+        .agg(*agreed, pl.col("count", "total_ns").sum())
+        .with_columns(pl.lit(None, t).alias(c) for c, t in _LABELS.items() if c not in labels)
+    )
+    named = found.with_columns(pl.col("name").cast(pl.String).fill_null("–"))
+    rows = named.select(pl.col(c).cast(t) for c, t in _NOTHING.schema.items()).collect()
+    return rows.sort("total_ns", "name", "phase", descending=[True, False, False], nulls_last=True)
 
 
+_LABELS: Final = {"op": pl.String(), "layer": pl.Int32(), "category": pl.String()}
 _NOTHING: Final = pl.DataFrame(
     schema={
         "name": pl.String, "op": pl.String, "layer": pl.Int32, "category": pl.String, "phase": pl.String,
         "count": pl.Int64, "total_ns": pl.Int64,
     }
 )  # fmt: skip
-
-
-def _label(table: pl.DataFrame, column: str) -> pl.Expr:
-    dtype = pl.Int32() if column == "layer" else pl.String()
-    known = pl.col(column).cast(dtype) if column in table.columns else pl.lit(None, dtype)
-    return known.alias(column)
-
-
-def _phases(run: Run, look: Look) -> list[str | None]:
-    rows = timed(run, look)
-    if not run.has("phase"):
-        return [None]
-    return (
-        rows.select(pl.col("phase").unique(maintain_order=True).cast(pl.String)).collect()["phase"].to_list()
-    )
 
 
 def _names(left: pl.DataFrame, right: pl.DataFrame, matches: Sequence[Match]) -> list[Names]:

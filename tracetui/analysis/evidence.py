@@ -264,10 +264,12 @@ def cliffs_delta(a: Floats, b: Floats) -> Floats:
     return np.asarray(2 * u / (n * m) - 1)
 
 
-def benjamini_hochberg(p: Floats) -> Floats:
-    """p-values corrected for being many; NaN stays NaN."""
+def benjamini_hochberg(p: Floats, weight: Floats | None = None) -> Floats:
+    """p-values corrected for being many; NaN stays NaN. A row of more weight needs less evidence."""
     out = np.full_like(p, np.nan)
     known = np.flatnonzero(~np.isnan(p))
+    if weight is not None and len(known):
+        p = p * weight[known].mean() / weight
     order = known[np.argsort(p[known], kind="stable")]
     scaled = p[order] * len(order) / np.arange(1, len(order) + 1)
     out[order] = np.minimum(1.0, np.minimum.accumulate(scaled[::-1])[::-1])

@@ -4,12 +4,14 @@ import json
 import shutil
 import sys
 from argparse import ArgumentParser, Namespace
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from capture.errors import UsageError
 from capture.run import Run
+from tracetui.analysis.select import total
 from tracetui.linking import kept
 from tracetui.look import GROUPS, RANKINGS, Link, Look, Terms
 from tracetui.verbs import _shared
@@ -18,7 +20,15 @@ NOT_COMPARABLE = 4
 
 
 def options(parser: ArgumentParser) -> None:
-    _shared.input_options(parser)
+    _shared.input_options(parser, "*")
+    for side in "ab":
+        parser.add_argument(
+            f"--{side}",
+            nargs="+",
+            default=[],
+            metavar="FILE",
+            help=f"repeats of side {side}: the run is the sample",
+        )
     _shared.merge_option(parser)
     parser.add_argument("--run-a", metavar="N|NAME", help="which run of the first input (or of the only one)")
     parser.add_argument(
@@ -40,7 +50,7 @@ def options(parser: ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="FILE",
-        help="repeated identical runs: their noise is the floor",
+        help="identical runs: what they differ by is noise, and no change below it is believed",
     )
     parser.add_argument(
         "--link",
@@ -62,53 +72,105 @@ def options(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    runs, a, b = _runs(args)
-    pair, look = (runs[a], runs[b]), _look(args)
+    sides = _sides(args)
+    a, b = sides.pair
+    pair, look = (sides.runs[a], sides.runs[b]), _look(args, sides)
     if args.format is None and args.fail_over is None and _shared.has_screen():
         return _screen(args, look, a, b)
     from tracetui.analysis.diff import diff
+    from tracetui.comment import comment
 
     found = diff(*pair, look)
-    told = _told(args, pair, look)
+    if args.format == "md" and args.view is None and args.stats == "kernel":
+        told = comment(*pair, look, found)
+    else:
+        told = _told(args, pair, look)
     if (args.format or "table") == "json":
         told = json.dumps(json.loads(told) | {"comparable": found.comparable.as_dict()})
     sys.stdout.write(told.rstrip("\n") + "\n")
     if not found.comparable.ok and not args.force:
         _shared.say("not comparable: " + "; ".join(found.comparable.reasons) + " (--force overrules)")
         return NOT_COMPARABLE
-    return _gate(args, found.rows) if args.fail_over is not None else 0
+    return _gate(args, look, found.rows) if args.fail_over is not None else 0
 
 
-def _runs(args: Namespace) -> tuple[list[Run], int, int]:
-    """All runs, and which two are meant: one of each input, or two of the only one."""
+@dataclass(frozen=True, eq=False)
+class Sides:
+    """All runs that were read, and the places of those that either side consists of."""
+
+    runs: list[Run]
+    a: list[int]
+    b: list[int]
+
+    @property
+    def pair(self) -> tuple[int, int]:
+        """The middle run of either side, which stands for it where one run must."""
+        return self._middle(self.a), self._middle(self.b)
+
+    def more(self, side: list[int]) -> tuple[Run, ...]:
+        """The runs of a side that repeat its middle one."""
+        return tuple(self.runs[i] for i in side if i not in self.pair)
+
+    def _middle(self, places: list[int]) -> int:
+        from tracetui.analysis.repeats import middle
+
+        return places[middle([total(self.runs[i]) or 0 for i in places])] if len(places) > 1 else places[0]
+
+
+def _sides(args: Namespace) -> Sides:
+    """A file or folder and its --a against another and its --b; or two runs of the only file."""
+    if len(args.files) > 2:
+        todo = "tracetui compare FILE… puts many side by side; --a FILE… and --b FILE… take repeats of a side"
+        raise UsageError("diff takes two inputs", todo=todo)
+    first, second = [*args.files[:1], *args.a], [*args.files[1:], *args.b]
+    if len(args.files) == 1 and not args.a and not args.b:
+        return _of_one(args)
+    if not first or not second:
+        missing, option = ("second", "--b") if first else ("first", "--a")
+        raise UsageError(f"the {missing} side has no file", todo=f"name one, or several behind {option}")
+    runs: list[Run] = []
+    places: tuple[list[int], list[int]] = ([], [])
+    for place, files, which in ((places[0], first, args.run_a), (places[1], second, args.run_b)):
+        for loaded in _inputs(args, files):
+            place.append(len(runs) + _shared.choose(loaded, which))
+            runs += loaded
+    return Sides(runs, *places)
+
+
+def _inputs(args: Namespace, files: Sequence[str]) -> Iterator[list[Run]]:
+    """The runs of each file; a folder's files are repeats, unless they are the ranks of one run."""
+    from capture.loaders import gather, load_all
+
+    for file in files if args.merge else gather(files):
+        yield load_all([file], cache=not args.no_cache, merge=args.merge)
+
+
+def _of_one(args: Namespace) -> Sides:
     from capture.loaders import load_all
 
-    if len(args.files) > 2:
-        raise UsageError("diff takes two inputs", todo="tracetui compare FILE… puts many side by side")
-    sides = [load_all([f], cache=not args.no_cache, merge=args.merge) for f in args.files]
-    if len(sides) == 2:
-        a, b = _shared.choose(sides[0], args.run_a), _shared.choose(sides[1], args.run_b)
-        return [*sides[0], *sides[1]], a, len(sides[0]) + b
-    runs = sides[0]
+    runs = load_all(args.files, cache=not args.no_cache, merge=args.merge)
     if len(runs) < 2:
         raise UsageError(f"{args.files[0]} holds one run", todo="name a second file: tracetui diff A B")
-    return runs, _shared.choose(runs, args.run_a or "1"), _shared.choose(runs, args.run_b or "2")
+    return Sides(runs, [_shared.choose(runs, args.run_a or "1")], [_shared.choose(runs, args.run_b or "2")])
 
 
 def _screen(args: Namespace, look: Look, a: int, b: int) -> int:
     """Both runs on the screen, the first as the baseline of the second."""
     from tracetui.ui.app import run as show
 
-    merge = args.merge and any(Path(file).is_dir() for file in args.files)
+    files = [*args.files[:1], *args.a, *args.files[1:], *args.b]
+    merge = args.merge and any(Path(file).is_dir() for file in files)
     more = {"run": str(b + 1), "baseline": str(a + 1), "look": look, "merge": merge}
-    return show(args.files, _shared.screen(args, cache=not args.no_cache, **more))
+    return show(files, _shared.screen(args, cache=not args.no_cache, **more))
 
 
-def _look(args: Namespace) -> Look:
+def _look(args: Namespace, sides: Sides) -> Look:
     terms = Terms(
         align=args.align,
         threshold=percent(args.fail_over or args.threshold),
-        noise=_noise(args),
+        more_a=sides.more(sides.a),
+        more_b=sides.more(sides.b),
+        same=_same(args),
         links=(*(Link(a, b) for a, b in args.link), *kept()),
         forced=args.force,
         changed_only=args.changed,
@@ -124,12 +186,12 @@ def _look(args: Namespace) -> Look:
     )
 
 
-def _noise(args: Namespace) -> float:
-    """The spread of this machine between repeated identical runs, as a share."""
-    from capture.loaders import load_all
-    from tracetui.analysis.noise import noise
-
-    return noise(load_all(args.aa, cache=not args.no_cache)) if args.aa else 0.0
+def _same(args: Namespace) -> tuple[Run, ...]:
+    """Repeated identical runs; one alone tells no noise."""
+    same = tuple(runs[0] for runs in _inputs(args, args.aa))
+    if len(same) == 1:
+        raise UsageError("the noise of one run cannot be told", todo="--aa takes two or more identical runs")
+    return same
 
 
 def percent(text: str) -> float:
@@ -153,21 +215,10 @@ def _told(args: Namespace, pair: tuple[Run, Run], look: Look) -> str:
     if args.sort:
         look = sorted_look(replace(look, sort=args.sort), ask(asked, pair, look).rows, args.reverse)
     width = args.width or shutil.get_terminal_size((120, 40)).columns
-    text = report(asked, pair, look, args.format or "table", width=width)
-    if args.format == "md" and args.view is None:
-        text = _verdict(pair, look) + text + "\n" + report(view("waterfall"), pair, look, "md")
-    return text
+    return report(asked, pair, look, args.format or "table", width=width)
 
 
-def _verdict(pair: tuple[Run, Run], look: Look) -> str:
-    """The head of a pull request comment: the findings as a list."""
-    from tracetui.views import ask, view
-
-    sentences = ask(view("findings"), pair, look).rows["finding"].to_list()
-    return f"## {pair[0].name} → {pair[1].name}\n\n" + "".join(f"- {s}\n" for s in sentences) + "\n"
-
-
-def _gate(args: Namespace, rows: Any) -> int:
+def _gate(args: Namespace, look: Look, rows: Any) -> int:
     """1 when a row is slower by more than allowed, 4 when nothing could be decided."""
     import polars as pl
 
@@ -183,6 +234,10 @@ def _gate(args: Namespace, rows: Any) -> int:
     for row in slower.iter_rows(named=True):
         _shared.say(f"slower: {row['name']}")
     if slower.height:
+        if not look.terms.repeated:
+            _shared.say(
+                "one run a side: the two runs differ; repeats behind --a, --b or --aa tell whether more do"
+            )
         return 1
     if not rows.filter(pl.col("p").is_not_null()).height:
         _shared.say("not enough evidence: no row has samples on both sides")

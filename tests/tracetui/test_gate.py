@@ -1,0 +1,80 @@
+"""The gate: sides of several runs on the command line, and what its exit code says."""
+
+from pathlib import Path
+
+import pytest
+
+from capture.export import export
+from tests.tracetui.analysis.test_repeats import FACTORS, noisy
+from tests.tracetui.test_cli import tracetui
+
+SLOW = {"mlp.down": 1.3}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folders of three runs each: before, after, slow; every run on a machine of its own speed."""
+    folder = tmp_path_factory.mktemp("sides")
+    for i, side in enumerate(("before", "after", "slow")):
+        (folder / side).mkdir()
+        for k, factor in enumerate(FACTORS):
+            run = noisy(side, factor, 10 * i + k, SLOW if side == "slow" else None)
+            export([run], folder / side / f"{k}.jsonl", overwrite=True)
+    return folder
+
+
+def side(files: Path, name: str) -> list[Path]:
+    return sorted((files / name).iterdir())
+
+
+def test_folders_are_sides_of_repeats(files: Path) -> None:
+    slow = tracetui("diff", files / "before", files / "slow", "--fail-over", "3%")
+    assert slow.returncode == 1
+    assert "slower: L0.mlp.down" in slow.stderr and "L0.norm" not in slow.stderr
+    assert "3 and 3 runs are the samples" in slow.stdout
+    assert tracetui("diff", files / "before", files / "after", "--fail-over", "3%").returncode == 0
+
+
+def test_repeats_are_named_one_by_one_too(files: Path) -> None:
+    before, slow = side(files, "before"), side(files, "slow")
+    by_option = tracetui("diff", "--a", *before, "--b", *slow, "--fail-over", "3%", "--format", "csv")
+    mixed = tracetui(
+        "diff",
+        before[0],
+        slow[0],
+        "--a",
+        *before[1:],
+        "--b",
+        *slow[1:],
+        "--fail-over",
+        "3%",
+        "--format",
+        "csv",
+    )
+    folders = tracetui("diff", files / "before", files / "slow", "--fail-over", "3%", "--format", "csv")
+    assert by_option.returncode == mixed.returncode == 1
+    assert by_option.stdout == mixed.stdout == folders.stdout
+
+
+def test_identical_runs_hold_a_single_pair_back(files: Path) -> None:
+    """One run a side where the speed wanders: alone they differ, beside identical runs they do not."""
+    one, other = side(files, "before")[0], side(files, "after")[1]
+    alone = tracetui("diff", one, other, "--fail-over", "3%")
+    assert alone.returncode == 1 and "one run a side" in alone.stderr
+    held = tracetui("diff", one, other, "--fail-over", "3%", "--aa", files / "before", files / "after")
+    assert held.returncode == 0 and "6 identical ones for the noise" in held.stdout
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("--a", "before"), "the second side has no file"),
+        (("--b", "before"), "the first side has no file"),
+        (("before", "after", "slow"), "--a FILE"),
+        (("before", "after", "--aa", "slow/0.jsonl"), "two or more"),
+        ((), "no file"),
+    ],
+)
+def test_sides_that_are_not_whole_are_refused(files: Path, args: tuple[str, ...], says: str) -> None:
+    done = tracetui("diff", *args, cwd=files)
+    assert done.returncode == 2 and says in done.stderr and done.stdout == ""
