@@ -20,7 +20,9 @@ from engines.spec import preset
 
 MODEL = "gemma-3-1b"
 PREFILL = 512  # tokens of a prompt
-TELLING = ("quant", "dtype", "path", "graph", "device", "context", "threads")  # beside the model, in a title
+TELLING = (  # beside the model, in a title
+    "quant", "dtype", "path", "graph", "device", "context", "threads", "layers", "attention", "optimizer",
+)  # fmt: skip
 QUANTS = ("q0f16", "q4f16_1", "q4f32_1", "q8_0")
 PROMPT = "Why does a decode step read every weight once?"
 
@@ -40,7 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as e:
         return told(UsageError(f"{out} cannot be written", why=os.strerror(e.errno or 0).lower()))
     with_id = args.run_id or (ranks.run_id(os.environ, rank) if rank else secrets.token_hex(8))
-    about = {} if args.tell else {"model": args.model}
+    model = training_options.label(args) if args.mode == "train" else args.model
+    about = {} if args.tell else {"model": model}
     emitter.run(args.tell or title(args), {**about, "argv": sys.argv, "pid": os.getpid()}, id=with_id)
     if args.ranks > 1 and rank is None:
         return launched(args, list(sys.argv[1:] if argv is None else argv), emitter, with_id)

@@ -13,6 +13,7 @@ from capture.errors import EngineError, UsageError
 
 FAMILY: Final = "cs336-"
 FP32: Final = 4
+TORCH: Final = 1 << 27  # bytes that the libraries take for themselves
 VOCAB: Final = 10_000
 OPTIMIZERS: Final = ("cs336", "foreach", "fused")
 ATTENTIONS: Final = ("explicit", "sdpa")
@@ -78,8 +79,8 @@ class Size:
     def bytes_needed(self, optimizer: str = "cs336") -> int:
         """What a step holds at its fullest: the logits or the scores stand there a few times over."""
         passing = max(2 * self.tokens * self.vocab, 3 * self.pairs if self.explicit else 0)
-        copies = self.parameters if optimizer == "foreach" else self.vocab * self.width
-        return self.states() + max(self.kept() + FP32 * passing, FP32 * copies)
+        copies = 2 * self.parameters if optimizer == "foreach" else 3 * self.vocab * self.width
+        return TORCH + self.states() + max(self.kept() + FP32 * passing, FP32 * copies)
 
     def with_layers(self, layers: int) -> "Size":
         """A part of the model, named as one."""

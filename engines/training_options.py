@@ -10,6 +10,7 @@ from engines.training import ATTENTIONS, CONTEXTS, OPTIMIZERS, SIZES, Size, size
 
 BATCH: Final = 4
 MODEL: Final = next(iter(SIZES))
+PLAIN: Final = "q0f16"  # as the door calls weights that are not quantised
 _ONLY_HERE: Final = ("layers", "attention", "optimizer", "warm_up")
 
 
@@ -41,12 +42,22 @@ def refuse_elsewhere(args: argparse.Namespace) -> None:
         raise UsageError(f"{args.model} is there to be trained", todo="ask for --mode train")
 
 
+def label(args: argparse.Namespace) -> str:
+    """The name of what is trained, a part named as one; the word that was used where it is no name."""
+    try:
+        return asked(args).size.name
+    except UsageError:
+        return str(args.model)
+
+
 def asked(args: argparse.Namespace) -> Asked:
     """What is to be trained, and how; what training cannot do is refused."""
     if args.weights not in ("auto", "random"):
         raise UsageError("training begins with random weights", todo="leave --weights out")
     if args.dtype not in ("auto", "fp32"):
         raise UsageError(f"training is in fp32, not {args.dtype}", todo="leave --dtype out")
+    if args.quant != PLAIN:
+        raise UsageError("training is not quantised", todo="leave --quant out")
     if args.slow:
         raise UsageError("--slow is not of --mode train")
     context, attention = args.context or CONTEXTS[0], args.attention or ATTENTIONS[0]

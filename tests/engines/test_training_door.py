@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from capture.loaders import load
 from engines.__main__ import main
 from engines.training import SIZES, Size
 from tests.engines.test_engine import _same_signals, of_kind, ops_of, recorded
@@ -55,7 +56,9 @@ def test_a_part_with_other_choices_says_so(tmp_path: Path) -> None:
     assert train(out, "--model", "small", "--steps", "1", "--context", "8", *more) == 0
     lines = recorded(out)
     meta = {k: v for run in of_kind(lines, "run") for k, v in run["meta"].items()}
-    assert meta["model"] == "cs336-small (2 of 4 layers)" and meta["batch"] == 2
+    (run,) = load(out, cache=False)
+    assert run.meta["model"] == "cs336-small (2 of 4 layers)" and run.meta["batch"] == 2
+    assert "layers=2" in run.name and "sdpa" in run.name and "fused" in run.name
     assert "unprofiled_ns" not in meta
     names = {op["name"] for op in ops_of(lines).values()}
     assert {"attention", "adamw_fused"} <= names and "scores" not in names
@@ -67,6 +70,7 @@ def test_a_part_with_other_choices_says_so(tmp_path: Path) -> None:
         (["--mode", "train", "--model", "gemma-3-1b"], 2, "choose one of: cs336-small"),
         (["--mode", "train", "--layers", "40"], 2, "--layers 40: cs336-small has 12"),
         (["--mode", "train", "--dtype", "bf16"], 2, "training is in fp32, not bf16"),
+        (["--mode", "train", "--quant", "q8_0"], 2, "training is not quantised"),
         (["--mode", "train", "--weights", "somewhere"], 2, "training begins with random weights"),
         (["--mode", "train", "--model", "2.7B", "--context", "1024", "--batch", "900"], 5, "does not fit"),
         (["--layers", "4"], 2, "--layers is of --mode train (this is --mode decode)"),
