@@ -6,7 +6,7 @@ from typing import Final
 import polars as pl
 
 from capture.run import Run
-from tracetui.analysis import roofline, select, steps
+from tracetui.analysis import roofline, select, steps, windows
 from tracetui.look import Look
 
 NEWEST: Final = 5  # samples of a counter that are averaged: a second of them
@@ -88,7 +88,8 @@ def _read_share(run: Run, roof: float) -> float | None:
 
 def _moved(run: Run, walls: pl.DataFrame) -> tuple[float, int] | None:
     """Bytes that the kernels of some steps moved, and the wall time of these steps."""
-    if not (run.has("bytes") and run.has("step") and run.has("dur")):
+    seen_in_part = windows.coverage(run, Look()) is not None
+    if seen_in_part or not (run.has("bytes") and run.has("step") and run.has("dur")):
         return None
     rows = select.timed(run, Look()).group_by("step")
     moved = rows.agg(pl.col("bytes").sum(), gaps=pl.col("bytes").null_count()).collect()

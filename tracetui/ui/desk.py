@@ -23,6 +23,7 @@ from tracetui.ui.messages import (
     Moved,
     Refused,
     RunsChanged,
+    Sized,
     Told,
     ViewsKnown,
     WordsChanged,
@@ -82,6 +83,7 @@ class Desk(App[None]):
         self._answer, self._sheet = NOTHING, EMPTY
         self.shown_view = ""  # whose answer is in sight
         self._lines: Sequence[Line] | None = None
+        self._drawn_for = Size(0, 0)
         self._cell = (0, 0)  # where the cursor of the drawing in sight is
         self._told = ""
         self._waiting: RunsChanged | None = None
@@ -221,8 +223,9 @@ class Desk(App[None]):
 
     def _start(self, known: tuple[Answer, Sheet] | None) -> None:
         self._ticket += 1
+        self._drawn_for = self._pane()
         question = Question(
-            self._ticket, self.view, self.session.asked(self.view), self.session.look, self._pane(), known
+            self._ticket, self.view, self.session.asked(self.view), self.session.look, self._drawn_for, known
         )
         self._latest.start(lambda: self.post_message(reply(question)))
 
@@ -381,10 +384,17 @@ class Desk(App[None]):
     def on_resize(self, event: events.Resize) -> None:
         self.call_after_refresh(self._resized)
 
+    def on_sized(self, message: Sized) -> None:
+        """A drawing is made for the size that it has: a screen's own comes before that of its panes."""
+        if self.page != "view" or self._drawn_for == self._pane():
+            return
+        if not self.answered:
+            self._start(None)
+        elif self._lines is not None:
+            self._start((self._answer, self._sheet))
+
     def _resized(self) -> None:
         self.main.fit_to(self.size)
-        if self.page == "view" and self._lines is not None:
-            self._start((self._answer, self._sheet))
-        elif self.page == "help":
+        if self.page == "help":
             self.show_lines(help_page.lines(self.views, self.size.width))
         self.show_bands()

@@ -45,11 +45,11 @@ def capture(folder: Path, names: list[str], name: str = "run.jsonl") -> Path:
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Any:
-    def start(*options: str, **how: Any) -> Terminal:
+    def start(*options: str, until: str = "kernel_00", **how: Any) -> Terminal:
         path = capture(tmp_path, [f"kernel_{i:02d}" for i in range(50)])
         how["env"] = {"XDG_STATE_HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path), **how.get("env", {})}
         terminal = Terminal("open", str(path), "--view", "kernels", *options, **how)
-        terminal.wait(lambda text: "kernel_00" in text)
+        terminal.wait(lambda text: until in text)
         return terminal
 
     return start
@@ -123,6 +123,16 @@ def test_a_lost_line_ends_the_program(tmp_path: Path, ignored: bool) -> None:
         seen += os.read(master, 1 << 16)
     os.close(master)
     assert child.wait(3.0) != 0
+
+
+def test_a_drawing_is_made_for_the_size_that_the_screen_has_now(opened: Any) -> None:
+    """The lane of a timeline reaches to the last column, whatever the size was before."""
+    with opened("--view", "timeline", until="gpu") as terminal:
+        for columns, rows in ((100, 30), (60, 20), (140, 40), (80, 24)):
+            terminal.resize(columns, rows)
+            terminal.wait(lambda text, last=columns - 1: any(  # type: ignore[misc]
+                line.startswith("gpu") and line[last] == "█" for line in text.splitlines()
+            ))  # fmt: skip
 
 
 def test_a_storm_of_sizes(opened: Any) -> None:

@@ -7,6 +7,7 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
+from tracetui.ui.messages import Sized
 from tracetui.ui.paint import Painter
 from tracetui.views.ink import Line
 
@@ -40,6 +41,9 @@ class Lines(Widget):
 
     def scroll_lines(self, by: int) -> None:
         self.show(self._lines, self._top + by)
+
+    def on_resize(self) -> None:
+        self.post_message(Sized())
 
     def _bounded(self, top: int) -> int:
         return max(0, min(top, len(self._lines) - self.size.height))
