@@ -11,7 +11,7 @@ from tracetui.analysis.diff import Diff
 from tracetui.analysis.select import total
 from tracetui.look import Look
 from tracetui.views import ask, ink, view
-from tracetui.views.diff import titles
+from tracetui.views.diff import MIDDLE, titles
 
 MOST_ROWS: Final = 20
 BARS: Final = ink.Size(72, 14)
@@ -19,6 +19,7 @@ COLUMNS: Final = (
     "name", "phase", "total_a_ns", "total_b_ns", "delta_ns", "change_pct", "verdict", "interval",
     "p_adjusted", "cliff", "match",
 )  # fmt: skip
+TOTALS: Final = ("total_a_ns", "total_b_ns", "delta_ns", "change_pct")
 CHANGED: Final = ("slower", "faster", "new", "gone")
 META: Final = ("model", "device", "dtype", "quant", "weights", "batch")
 
@@ -55,11 +56,13 @@ def _verdict(found: Diff) -> str:
 
 def _rows(a: Run, b: Run, look: Look) -> str:
     """What changed with evidence, the rest folded away; where no row has samples, all that is known."""
-    rows = ask(view("diff"), (a, b), look).rows
+    answer = ask(view("diff"), (a, b), look)
+    rows, instead = answer.rows, dict(zip(TOTALS, MIDDLE, strict=True)) if answer.columns else {}
     if {"low_ns", "high_ns"} <= set(rows.columns):
         bounds = pl.struct("low_ns", "high_ns")
         rows = rows.with_columns(interval=bounds.map_elements(_interval, pl.String))
-    columns = [c for c in COLUMNS if c in rows.columns and _worth(rows[c])]
+    wanted = [instead.get(c, c) for c in COLUMNS]
+    columns = [c for c in wanted if c in rows.columns and _worth(rows[c])]
     judged = "p_adjusted" in rows.columns and rows["p_adjusted"].null_count() < rows.height
     first = pl.col("verdict").is_in(CHANGED) if judged else pl.lit(True)
     changed, others = rows.filter(first), rows.filter(~first)

@@ -41,7 +41,8 @@ def _reply(question: Question) -> Answered:
     view, look = question.view, question.look
     if question.known is None:
         answer = ordered(ask(view, question.runs, look), look)
-        sheet = measure(answer.rows, answer.key, view.columns, view.dress)
+        columns, dress = answer.columns or view.columns, answer.dress or view.dress
+        sheet = measure(answer.rows, answer.key, columns, dress)
     else:
         answer, sheet = question.known
     draws = view.draw is not None and not answer.missing

@@ -55,6 +55,8 @@ class Answer:
     notes: tuple[str, ...] = ()
     key: tuple[str, ...] = ()  # columns that name a row: what Enter drills by
     parts: Mapping[str, pl.DataFrame] = field(default_factory=dict)  # further frames that a drawing needs
+    columns: tuple[str, ...] = ()  # by falling importance, where the view's own order does not fit
+    dress: "Dress | None" = None  # likewise
     doubts: tuple[str, ...] = ()  # reasons not to believe the rows, which a screen shows before them
     missing: tuple[str, ...] = ()  # columns the source lacks, when it cannot feed the view
 

@@ -17,15 +17,24 @@ if TYPE_CHECKING:
 
 COLUMNS: Final = (
     "name", "total_a_ns", "total_b_ns", "delta_ns", "change_pct", "verdict", "share", "p_adjusted", "cliff",
-    "count_a", "count_b", "median_a_ns", "median_b_ns", "low_ns", "high_ns", "p", "n_a", "n_b", "calls_ns",
-    "time_ns", "match", "fused", "op", "layer", "phase", "category", "name_a", "name_b",
+    "count_a", "count_b", "median_a_ns", "median_b_ns", "median_delta_ns", "median_change_pct", "low_ns",
+    "high_ns", "p", "n_a", "n_b", "calls_ns", "time_ns", "match", "fused", "op", "layer", "phase", "category",
+    "name_a", "name_b",
 )  # fmt: skip
 SIDES: Final = (
     ("name_a", "count_a", "median_a_ns", "total_a_ns"),
     ("bar", "delta_ns", "change_pct", "verdict", "phase", "p_adjusted", "cliff"),
     ("total_b_ns", "median_b_ns", "count_b", "name_b"),
 )
+MIDDLE: Final = ("median_a_ns", "median_b_ns", "median_delta_ns", "median_change_pct")
+MIDDLE_SIDES: Final = (
+    ("name_a", "count_a", "median_a_ns"),
+    ("bar", "median_delta_ns", "median_change_pct", "verdict", "phase", "p_adjusted", "cliff"),
+    ("median_b_ns", "count_b", "name_b"),
+)
+UNEVEN: Final = 0.01  # of the launches, from which totals differ for having more of them
 IMPORTANCE: Final = (*COLUMNS[:6], "phase", "bar", *COLUMNS[6:])
+BY_MEDIANS: Final = "medians, per token where steps are known: the totals are not of equally much work"
 VERDICTS: Final = {"slower": "bad", "faster": "good", "new": "warn", "gone": "warn"}
 _TIMES: Final = ("median_a_ns", "median_b_ns", "median_delta_ns", "low_ns", "high_ns")
 
@@ -38,14 +47,37 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     whole = total_a.sum() + total_b.sum()
     rows = found.rows.with_columns(
         change_pct=pl.when(total_a > 0).then(100 * pl.col("delta_ns") / total_a),
+        median_change_pct=pl.when(pl.col("median_a_ns") > 0).then(
+            100 * pl.col("median_delta_ns") / pl.col("median_a_ns")
+        ),
         share=pl.when(whole > 0).then((total_a + total_b) / whole),
         **{c: pl.col(c).round().cast(pl.Int64) for c in _TIMES},
     )
+    by_medians = _by_medians(rows, look)
+    if by_medians:
+        order = pl.col("median_delta_ns").abs()
+        rows = rows.sort(order, "name", descending=[True, False], nulls_last=True, maintain_order=True)
     rows = shown(rows, look)
     known = [c for c in COLUMNS if rows[c].null_count() < rows.height or c in COLUMNS[:6]]
     doubts = () if found.comparable.ok else found.comparable.reasons
-    said = notes(runs[0], runs[1], found)
-    return Answer(rows.select(known), said, ("name", "name_b", "phase"), {"rows": rows}, doubts=doubts)
+    return Answer(
+        rows.select(known),
+        (*notes(runs[0], runs[1], found), *([BY_MEDIANS] if by_medians else [])),
+        ("name", "name_b", "phase"),
+        {"rows": rows},
+        columns=("name", *MIDDLE, *(c for c in IMPORTANCE[5:] if c not in MIDDLE)) if by_medians else (),
+        dress=Dress(tones, "median_delta_ns", MIDDLE_SIDES) if by_medians else None,
+        doubts=doubts,
+    )
+
+
+def _by_medians(rows: pl.DataFrame, look: Look) -> bool:
+    """Medians say more than totals where they are asked for, or where one run has more steps to add up."""
+    both = rows.filter(pl.col("median_delta_ns").is_not_null())
+    if both.is_empty():
+        return False
+    a, b = int(both["count_a"].sum()), int(both["count_b"].sum())
+    return look.per != "total" or abs(a - b) > UNEVEN * max(a, b)
 
 
 def shown(rows: pl.DataFrame, look: Look) -> pl.DataFrame:
@@ -83,19 +115,21 @@ def titles(*runs: Run) -> tuple[str, ...]:
 def tones(rows: pl.DataFrame) -> Mapping[str, Sequence[str]]:
     """Slower and faster in their colours; dim what the samples do not decide."""
     delta = pl.col("delta_ns")
+    middle = pl.col("median_delta_ns") if "median_delta_ns" in rows.columns else delta
     judged = (pl.col("n_a") > 0) & pl.col("verdict").is_in(["same", "~"]) if "n_a" in rows.columns else False
-    by_sign = (
-        pl.when(judged).then(pl.lit("dim"))
-        .when(delta > 0).then(pl.lit("bad"))
-        .when(delta < 0).then(pl.lit("good"))
-        .otherwise(pl.lit(""))
-    )  # fmt: skip
+
+    def by_sign(value: pl.Expr) -> pl.Expr:
+        told = pl.when(value > 0).then(pl.lit("bad")).when(value < 0).then(pl.lit("good"))
+        return pl.when(judged).then(pl.lit("dim")).otherwise(told.otherwise(pl.lit("")))
+
     word = pl.col("verdict").replace_strict(VERDICTS, default="dim", return_dtype=pl.String)
-    styles = rows.select(sign=by_sign, word=word)
-    sign = styles["sign"].to_list()
+    styles = rows.select(sign=by_sign(delta), middle=by_sign(middle), word=word)
+    sign, middle_sign = styles["sign"].to_list(), styles["middle"].to_list()
     return {
         "delta_ns": sign,
         "change_pct": sign,
+        "median_delta_ns": middle_sign,
+        "median_change_pct": middle_sign,
         "verdict": styles["word"].to_list(),
         "name_b": [""] * rows.height,
     }
