@@ -37,10 +37,10 @@ class Maker:
             durations[i] += self.step * grows
             starts.append(t)
             t += durations[i]
-        facts = {"step": self.step, "phase": "decode", "context": self.step + 9}
+        facts = {"step": self.step, "phase": "decode", "context": self.step + 1}
         self._emitter.mark(f" word{self.step % 997}", "text")
         self._emitter.columns(range(len(starts)), starts, durations, **facts)
-        self._emitter.step(self.step, begin, t - begin, tokens=1, context=self.step + 9, batch=1)
+        self._emitter.step(self.step, begin, t - begin, tokens=1, context=self.step + 1, batch=1)
         if self.step % 2 == 0:
             for i in range(20):
                 self._emitter.counter(f"counter {i}", 40.0 + self.step * (i + 1) % 17, "%")

@@ -13,7 +13,7 @@ import pyte
 
 from tests.tracetui.ui.pty import ROOT
 
-STEPS = re.compile(r"steps +([\d,]+)|([\d,]+) steps")
+STEPS = re.compile(r"ctx ([\d,]+)|steps +([\d,]+)|([\d,]+) steps")
 
 
 class Screen:
@@ -48,9 +48,9 @@ class Screen:
 
     @property
     def steps(self) -> int:
-        """The number of steps that stands on the screen."""
+        """The number of steps that stands on the screen, or the context where each step adds one to it."""
         found = STEPS.search(self.text)
-        return int((found[1] or found[2]).replace(",", "")) if found else 0
+        return int((found[1] or found[2] or found[3]).replace(",", "")) if found else 0
 
     def wait(self, holds: Callable[[str], object], seconds: float = 600.0) -> float:
         """Seconds from the start until the screen looks as it should."""
