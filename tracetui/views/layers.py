@@ -103,16 +103,16 @@ def _told(cell: Cell | None, column: str) -> Line:
     value = f"{units.duration(per)} per token" if per is not None else units.duration(cell["total_ns"])
     odd = "  unlike the other layers" if cell["odd"] else ""
     rates = "".join(f"  {text}" for text in _rates(cell))
-    return ink.line((f"layer {cell['layer']}, {column} {cell[column]}: ", "dim"), value, rates, (odd, "warn"))
+    return ink.line((f"layer {cell['layer']}, {column} {cell[column]}: ", "dim"), value, (odd, "warn"), rates)
 
 
 def _rates(cell: Cell) -> list[str]:
-    """33.6 GB/s, 97.1% of the roof (memory)."""
+    """97.1% of the roof (memory), 33.6 GB/s."""
     named = ((c, units.heading(c)) for c in roofline.RATES)
     rates = [f"{units.cell(c, cell[c])} {unit}" for c, unit in named if cell.get(c) is not None]
     if cell.get("roof_share") is None:
         return rates
-    return [*rates, f"{units.share(cell['roof_share'])} of the roof ({cell['bound']})"]
+    return [f"{units.share(cell['roof_share'])} of the roof ({cell['bound']})", *rates]
 
 
 def enter(answer: Answer, look: Look) -> Focus:

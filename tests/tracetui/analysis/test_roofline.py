@@ -120,7 +120,7 @@ def test_the_heat_map_says_it_under_the_cursor_and_below_each_op(tmp_path: Path)
     draw = view("layers").draw
     assert draw
     text = ink.plain(draw(answer, Look(cursor=(1, 0)), ink.Size(100, 20)))
-    assert "0.400 GB/s  800.0 GFLOP/s  80.0% of the roof (compute)" in text
+    assert "80.0% of the roof (compute)  0.400 GB/s  800.0 GFLOP/s" in text
     # mlp.down in both layers: 80 µs + 20 µs at best, 80 µs + 10 µs in truth
     assert "80%       111%" in text
 
