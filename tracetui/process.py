@@ -54,6 +54,8 @@ class Engine:
         self._environment = dict(environment) if environment is not None else None
         self._leashed = leashed
         self._leash: subprocess.Popen[bytes] | None = None
+        self._sampler: Engine | None = None
+        self._sampled: Path | None = None
         self.start()
 
     def start(self) -> None:
@@ -76,6 +78,8 @@ class Engine:
                 leash(self._child.pid), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
+        if self._sampled is not None:
+            self.sample_into(self._sampled)
         self._said: deque[bytes] = deque()
         self._kept = 0
         self._asked_to_end = False
@@ -84,6 +88,11 @@ class Engine:
         )
         reader.start()
         self._reader = reader
+
+    def sample_into(self, out: Path) -> None:
+        """From now on a process beside it adds CPU, memory and GPU counters to a recording."""
+        self._sampled = out
+        self._sampler = Engine(sampler(out, self.pid))
 
     @property
     def pid(self) -> int:
@@ -124,6 +133,8 @@ class Engine:
         if self._leash is not None:
             self._leash.kill()
             self._leash.communicate()
+        if self._sampler is not None:
+            self._sampler.stop()
 
     def last_words(self, lines: int = 20) -> list[str]:
         """The end of what the engine printed, cleaned."""

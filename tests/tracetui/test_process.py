@@ -125,6 +125,21 @@ def test_a_leashed_program_and_its_children_end_when_their_starter_is_killed(tmp
     until(lambda: all(map(_dead, pids)), 30)
 
 
+def test_an_engine_that_is_started_anew_is_sampled_anew(tmp_path: Path) -> None:
+    out = tmp_path / "prof.jsonl"
+    engine = program("import time; time.sleep(60)")
+    engine.sample_into(out)
+    for _ in range(2):
+        until(lambda: out.exists() and b"process_mem_used" in out.read_bytes())
+        sampler = engine._sampler
+        assert sampler is not None and sampler.running
+        engine.stop()
+        assert gone(engine.pid) and gone(sampler.pid)
+        out.unlink()
+        engine.start()
+    engine.stop()
+
+
 def test_a_leash_leaves_with_its_program() -> None:
     engine = Engine([sys.executable, "-c", "raise SystemExit(3)"], leashed=True)
     assert engine._leash is not None

@@ -23,12 +23,11 @@ def run(args: Namespace) -> int:
     beside = _beside(args.baseline)
     out = record.place(args)
     engine = record.engine(args, out, interactive=True)
-    counters = record.counters(out, engine)
+    engine.sample_into(out)
     try:
         code = show([str(out)], _shared.screen(args, follow=True, engine=engine, beside=beside))
     finally:
         engine.stop()
-        counters.stop()
     _shared.say(f"recorded {out}")
     return code
 

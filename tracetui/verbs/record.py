@@ -11,7 +11,7 @@ import polars as pl
 from capture.errors import EngineError, UsageError
 from capture.follow import Follow
 from capture.run import Run
-from tracetui.process import Bundled, Engine, sampler, surroundings
+from tracetui.process import Bundled, Engine, surroundings
 from tracetui.verbs import _shared
 
 MODELS = {"decode": "gemma-3-1b", "prefill": "gemma-3-1b", "train": "cs336-small"}
@@ -69,11 +69,6 @@ def engine(args: Namespace, out: Path, *, interactive: bool = False) -> Engine:
     return Bundled(arguments(args), out, interactive=interactive)
 
 
-def counters(out: Path, engine: Engine) -> Engine:
-    """The process that samples CPU, memory and GPU beside the engine."""
-    return Engine(sampler(out, engine.pid))
-
-
 def arguments(args: Namespace) -> list[str]:
     """The engine's options, those that were given."""
     names = (
@@ -103,12 +98,11 @@ def run(args: Namespace) -> int:
         _shared.say(f"recording {args.steps} steps of {args.mode} (--steps changes that)")
     out = place(args)
     running = engine(args, out)
-    beside = counters(out, running)
+    running.sample_into(out)
     try:
         runs = _watch(running, out, args.quiet)
     finally:
         running.stop()
-        beside.stop()
     if died := running.obituary():
         raise EngineError(died, todo=_rest(out, runs))
     if running.complaint:
