@@ -286,7 +286,8 @@ class Desk(App[None]):
             row = None if self._keep_row else self.session.look.cursor[0]
             self.main.show_table(self._sheet, self.session.look, row, self._answer.notes)
         else:
-            self.main.show_drawing(self._lines or loading.told(self._answer.notes, self.size.width))
+            lines = self._lines or loading.told(self._answer.notes, self.size.width)
+            self.main.show_drawing(lines, keep_top=self._keep_row)
         self._keep_row = False
         self.show_bands()
 
