@@ -39,7 +39,8 @@ class Past:
     @property
     def facts(self) -> dict[str, Any]:
         """What a reader of the rows must know; nothing while nothing is folded."""
-        return {"before": self.before, "steps": self.size} if self.frame.height else {}
+        told = {"before": self.before, "steps": self.size, "lines": self.forgotten}
+        return told if self.frame.height else {}
 
     @property
     def said(self) -> str:

@@ -111,6 +111,7 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
         patch.setattr(capture.follow, "NEWEST", 1200)
         patch.setattr(fold, "SAMPLES", 60)
         patch.setattr(fold, "CELLS", 12)
+        patch.setattr(fold, "MARKS", 100)
         follow = Follow(path)
         record(path, 1000, follow)
         follow.poll()
@@ -148,7 +149,7 @@ def test_percentiles_of_a_folded_run_are_of_the_steps_that_are_named(long: tuple
     found = {row["name"]: row for row in answer["rows"]}
     assert all(found[q["name"]] | q == found[q["name"]] for q in quantiles)
     note = f"percentiles, single launches and times are of the steps since {first:,}"
-    for name in ("kernels", "growth", "layers", "steps"):
+    for name in ("kernels", "growth", "layers", "steps", "tree", "timeline"):
         assert any(note in said for said in told(name, seen)["notes"])
         assert not any("folded" in said for said in told(name, kept)["notes"])
 
@@ -194,6 +195,13 @@ def test_the_timeline_of_a_folded_run_is_that_of_its_newest_steps(long: tuple[Ru
     first = seen.meta["folded"]["before"]
     rows = told("timeline", kept, Look(window=(first, 10**9)))["rows"]
     assert told("timeline", seen)["rows"] == rows
+
+
+def test_the_log_of_a_folded_run_says_what_it_left_out(long: tuple[Run, Run]) -> None:
+    seen, kept = (told("log", run) for run in long)
+    left_out = len(kept["rows"]) - len(seen["rows"])
+    assert left_out > 500 and seen["notes"] == [f"{left_out:,} older lines stand in the file alone"]
+    assert seen["rows"] == kept["rows"][left_out:]
 
 
 ENGINE = """

@@ -22,7 +22,13 @@ def log(runs: Sequence[Run], look: Look) -> Answer:
     table = (
         rows.select(columns).collect().rename({"t": "at_ns", "path": "class", "name": "text"}, strict=False)
     )
-    return Answer(table, () if table.height else (select.NOTHING,))
+    left_out = run.meta["folded"].get("lines") if select.folded(run) else 0
+    notes = (
+        (f"{left_out:,} older lines stand in the file alone",)
+        if isinstance(left_out, int) and left_out
+        else ()
+    )
+    return Answer(table, notes if table.height else (select.NOTHING, *notes))
 
 
 VIEW = View("log", "Log", log, needs=frozenset({"kind:mark"}), columns=("text", "class", "at_ns", "step"))

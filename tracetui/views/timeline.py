@@ -34,7 +34,7 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
         "names": found.names,
         "window": pl.DataFrame({"low": [low], "high": [high], "start": [start], "end": [end]}),
     }
-    return Answer(found.lanes, (where,), ("lane",), parts)
+    return Answer(found.lanes, (where, *select.folding(runs[0])), ("lane",), parts)
 
 
 def draw(answer: Answer, look: Look, size: Size) -> list[Line]:

@@ -24,6 +24,7 @@ def tree(runs: Sequence[Run], look: Look) -> Answer:
     notes = [f"{lens} times"] if lens else []
     if not by_path:
         notes.append(f"scopes are nested by their times, up to {MOST_NESTED:,} rows")
+        notes += select.folding(run)
     return Answer(table, tuple(notes), key=("path",))
 
 
