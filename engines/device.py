@@ -5,8 +5,10 @@ accelerator calls only queue work: a step there is host rows, a span for every l
 window of the profiler was open.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from itertools import groupby, pairwise
 from typing import Any, Final, Protocol
 
@@ -20,6 +22,7 @@ from engines.trace import Op, Ticks
 
 CONTINUOUS: Final = 1.0  # a budget that lets every step be watched
 NS_PER_MS: Final = 1e6
+NO_WORK: Final = (0.0, 0.0)
 
 Numbers = Callable[[tuple[Row, ...]], list[int]]
 Part = tuple[Row, list[tuple[str, Op]]]
@@ -125,19 +128,27 @@ class OnDevice:
 def write_kernels(
     emitter: Emitter, numbers: Numbers, window: Window, planned: Mapping[str, Row], **facts: Any
 ) -> None:
-    """Kernels under the names that the profiler saw, each with the row that launched it."""
+    """Kernels under the names that the profiler saw, each with the row that launched it.
+
+    A decode row's work is that of its kernel where it launched one alone; how several share it, nobody told.
+    """
     seen = sorted((k for k in window.rows if k.lens == "gpu"), key=lambda k: k.start)
-    ops = [numbers((kernel_row(k, planned.get(k.owner or "")),))[0] for k in seen]
+    launched = Counter(k.owner for k in seen)
+    alone = {owner for owner, n in launched.items() if n == 1 and facts.get("phase") == "decode"}
+    rows = [kernel_row(k, planned.get(k.owner or ""), whole=k.owner in alone) for k in seen]
+    ops = [numbers((row,))[0] for row in rows]
     tell_window(emitter, "gpu", **facts)
     emitter.columns(ops, [k.start for k in seen], [k.duration for k in seen], **facts)
     for problem, count in window.problems.items():
         emitter.mark(f"a window of the profiler is incomplete: {count} {problem}", "log")
 
 
-def kernel_row(kernel: Kernel, planned: Row | None) -> Row:
+def kernel_row(kernel: Kernel, planned: Row | None, *, whole: bool) -> Row:
+    """The row of one kernel; one that does the whole of what was planned has its flops and bytes too."""
     if planned is None:
         return Row(kernel.name, "", "other", lens="gpu")
-    return Row(kernel.name, planned.op, planned.category, planned.layer, planned.shape, lens="gpu")
+    own = replace(planned, name=kernel.name, lens="gpu", kind="kernel")
+    return own if whole else replace(own, flops=NO_WORK, bytes=NO_WORK, window=None)
 
 
 def budget(name: str, now: Duty) -> tuple[Duty, str]:

@@ -10,6 +10,7 @@ from capture.record.kernels import Row as Kernel
 from capture.record.kernels import Window
 from engines import device as device_module
 from engines.device import OnDevice
+from engines.plan import Row
 from engines.trace import Ledger, Op, Ticks
 from tests.engines import tiny
 
@@ -69,14 +70,18 @@ class Paper:
         self.marks.append(text)
 
 
+def _planned() -> tuple[Row, ...]:
+    spec = tiny.SPECS["gemma3"]
+    return tiny.decoder(spec, tiny.weights(spec)).rows()
+
+
 @pytest.fixture
 def runner(monkeypatch: pytest.MonkeyPatch) -> OnDevice:
     FakeEvent.ran.clear()
     monkeypatch.setattr(torch, "Event", FakeEvent)
     monkeypatch.setattr(torch.accelerator, "synchronize", lambda: None)
     monkeypatch.setattr(device_module, "Profiler", FakeProfiler)
-    spec = tiny.SPECS["gemma3"]
-    rows = tiny.decoder(spec, tiny.weights(spec)).rows()
+    rows = _planned()
 
     def named(name: str) -> Op:
         return lambda: FakeEvent.ran.append(name)
@@ -117,6 +122,31 @@ def test_kernels_of_a_window_belong_to_the_row_that_launched_them(runner: OnDevi
     (told,) = ({k: v for k, v in event.items() if k != "t"} for event in paper.events)
     assert told == {"kind": "span", "op": "window", "lens": "gpu", "step": 1}
     assert paper.cost_ns == FakeProfiler.overhead_ns
+
+
+@pytest.mark.parametrize(
+    ("phase", "owners", "work"),
+    [
+        ("decode", ("L3.attn.qkv", "L3.attn.out"), [True, True]),
+        ("decode", ("L3.attn.qkv", "L3.attn.qkv"), [False, False]),
+        ("decode", ("L3.attn.qkv", None), [True, False]),
+        ("prefill", ("L3.attn.qkv", "L3.attn.out"), [False, False]),
+    ],
+    ids=["one each", "two of one", "one of nobody", "more rows than planned"],
+)
+def test_a_kernel_has_the_work_that_it_did_alone(
+    runner: OnDevice, phase: str, owners: tuple[str | None, ...], work: list[bool]
+) -> None:
+    seen = [Kernel("k", at, 5, owner, "", None, "gpu", "gpu 0") for at, owner in enumerate(owners)]
+    paper, planned = Paper(), {row.scope: row for row in _planned()}
+    write = device_module.write_kernels
+    write(paper, Ledger(paper).numbers, Window(seen, {}), planned, phase=phase)  # type: ignore[arg-type]
+    ops = [paper.ops[i] for i in paper.lines[-1][0]]
+    assert ["bytes" in op for op in ops] == work
+    assert all(
+        (op["bytes"], op["flops"]) == (list(planned[owner].bytes), list(planned[owner].flops))
+        for op, owner, told in zip(ops, owners, work, strict=True) if told and owner
+    )  # fmt: skip
 
 
 def test_a_mode_that_does_not_exist_changes_nothing(runner: OnDevice) -> None:
