@@ -17,6 +17,8 @@ from tracetui.analysis.evidence import Floats, paired, verdicts
 from tracetui.look import Look
 
 _CELL: Final = ("step", "rank")
+_TIMES: Final = ("busy_ns", "work_ns", "comm_ns")
+_NO_CELLS: Final = pl.DataFrame(schema=dict.fromkeys((*_CELL, *_TIMES), pl.Int64))
 _TREND: Final = 48  # cells at most
 
 
@@ -47,15 +49,12 @@ def compared(run: Run, look: Look) -> Ranks:
     rows = _rows(run, look)
     timed = run.has("t") and rows["t"].null_count() == 0
     comm = pl.col("category").eq_missing("comm") if run.has("category") else pl.lit(False)
-    work = rows.filter(~comm)
-    cells = _spent(rows, timed).rename({"ns": "busy_ns"})
-    for name, part in (("work_ns", work), ("comm_ns", rows.filter(comm))):
-        cells = cells.join(_spent(part, timed).rename({"ns": name}), on=_CELL, how="left")
-    several = pl.len().over("step") == pl.col("rank").n_unique()
-    cells = cells.with_columns(pl.col("work_ns", "comm_ns").fill_null(0)).filter(several)
+    rows = rows.with_columns(comm=comm)
+    cells = pl.concat([_NO_CELLS, *(_cells(rows, rank, timed) for rank in rows["rank"].unique())])
+    cells = cells.filter(pl.len().over("step") == pl.col("rank").n_unique())
     cells = cells.join(_walls(run), on=_CELL, how="left").sort(*_CELL)
-    ops = work.join(cells.select(_CELL), on=_CELL).group_by("rank", op=_role(run))
-    return Ranks(cells, ops.agg(total_ns=pl.col("dur").sum()), timed)
+    kept = pl.col("step").is_in(cells["step"].unique().implode())
+    return Ranks(cells, _by_role(rows.lazy().filter(~pl.col("comm") & kept), run), timed)
 
 
 def phase_of(run: Run, look: Look) -> str | None:
@@ -76,14 +75,23 @@ def _rows(run: Run, look: Look) -> pl.DataFrame:
     return select.with_rank(run, rows).drop_nulls("rank").collect()
 
 
-def _spent(rows: pl.DataFrame, timed: bool) -> pl.DataFrame:
-    """step, rank → the time of the rows in ns; where their moments are known, what overlaps counts once."""
-    if not timed:
-        return rows.group_by(_CELL).agg(ns=pl.col("dur").sum())
-    end = pl.col("t") + pl.col("dur")
-    before = end.cum_max().shift(1).over(_CELL)
-    new = (end - pl.max_horizontal("t", before)).clip(lower_bound=0)
-    return rows.sort(*_CELL, "t").with_columns(ns=new).group_by(_CELL).agg(pl.col("ns").sum())
+def _cells(rows: pl.DataFrame, rank: int, timed: bool) -> pl.DataFrame:
+    """step, rank → busy_ns, work_ns and comm_ns of one rank."""
+    own = rows.lazy().filter(pl.col("rank") == rank).select("step", "dur", "comm", *(["t"] * timed)).collect()
+    own = own.sort("t") if timed and not own["t"].is_sorted() else own
+    whole = _spent(own, "busy_ns", timed)
+    for name, kept in (("work_ns", ~own["comm"]), ("comm_ns", own["comm"])):
+        whole = whole.join(_spent(own.filter(kept), name, timed), on="step", how="left")
+    return whole.select("step", pl.lit(rank).cast(pl.Int64).alias("rank"), pl.col(*_TIMES).fill_null(0))
+
+
+def _spent(own: pl.DataFrame, name: str, timed: bool) -> pl.DataFrame:
+    """step → the time of the rows; where their moments are known, what overlaps counts once."""
+    if timed:
+        end = pl.col("t") + pl.col("dur")
+        before = pl.max_horizontal("t", end.cum_max().shift(1))
+        own = own.select("step", dur=(end - before).clip(lower_bound=0))
+    return own.group_by("step").agg(pl.col("dur").sum().alias(name))
 
 
 def _walls(run: Run) -> pl.DataFrame:
@@ -100,8 +108,12 @@ def _walls(run: Run) -> pl.DataFrame:
     )
 
 
-def _role(run: Run) -> pl.Expr:
-    return pl.coalesce(pl.col(c).cast(pl.String) for c in ("op", "name") if run.has(c))
+def _by_role(rows: pl.LazyFrame, run: Run) -> pl.DataFrame:
+    """rank, op → time: of rows without a role, their name is it."""
+    known = [c for c in ("op", "name") if run.has(c)]
+    sums = rows.group_by("rank", *known).agg(pl.col("dur").sum())
+    role = pl.coalesce(pl.col(c).cast(pl.String) for c in known)
+    return sums.group_by("rank", op=role).agg(total_ns=pl.col("dur").sum()).collect()
 
 
 def rank_table(found: Ranks, look: Look) -> pl.DataFrame:
@@ -159,12 +171,15 @@ def step_skews(found: Ranks) -> pl.DataFrame:
         .agg(
             fastest=by_work.first(), slowest=pl.col("rank").sort_by(-pl.col("work_ns"), "rank").first(),
             fastest_ns=pl.col("work_ns").min(), slowest_ns=pl.col("work_ns").max(),
-            wall_ns=pl.col("wall_ns").max(),
+            wall_ns=pl.col("wall_ns").max(), by_rank=pl.col("work_ns").sort_by("rank"),
         )
         .with_columns(skew_ns=pl.col("slowest_ns") - pl.col("fastest_ns"))
         .with_columns(skew_share=(pl.col("skew_ns") / pl.col("slowest_ns")).fill_nan(None))
         .sort("step")
-        .select("step", "fastest", "slowest", "fastest_ns", "slowest_ns", "skew_ns", "skew_share", "wall_ns")
+        .select(
+            "step", "fastest", "slowest", "fastest_ns", "slowest_ns", "skew_ns", "skew_share", "wall_ns",
+            "by_rank",
+        )
     )  # fmt: skip
 
 

@@ -46,9 +46,9 @@ WORK = [{0: 100, 1: 110}, {0: 100, 1: 130}, {0: 120, 1: 110}]
 def test_the_skew_of_each_step() -> None:
     skews = ranks.step_skews(ranks.compared(together(WORK), Look()))
     assert skews.rows() == [
-        (0, 0, 1, 100 * US, 110 * US, 10 * US, 10 / 110, 115 * US),
-        (1, 0, 1, 100 * US, 130 * US, 30 * US, 30 / 130, 135 * US),
-        (2, 1, 0, 110 * US, 120 * US, 10 * US, 10 / 120, 125 * US),
+        (0, 0, 1, 100 * US, 110 * US, 10 * US, 10 / 110, 115 * US, [100 * US, 110 * US]),
+        (1, 0, 1, 100 * US, 130 * US, 30 * US, 30 / 130, 135 * US, [100 * US, 130 * US]),
+        (2, 1, 0, 110 * US, 120 * US, 10 * US, 10 / 120, 125 * US, [120 * US, 110 * US]),
     ]
 
 
@@ -120,6 +120,12 @@ def test_without_moments_times_are_sums_and_it_is_said() -> None:
     assert "too few steps to tell a straggler" in answer.notes
     assert answer.rows["work_ns"].to_list() == [106_667, 116_667]
     assert any("times are sums" in note for note in answer.notes)
+
+
+def test_where_nothing_matches_it_is_said() -> None:
+    for look in (Look(filter="no such name"), Look(window=(90, 91)), Look(phase="prefill")):
+        answer = ask(view("ranks"), [together(WORK)], look)
+        assert answer.rows.is_empty() and answer.notes[0].startswith("no step that all ranks have")
 
 
 def test_a_step_that_a_rank_lacks_is_left_out() -> None:
