@@ -105,7 +105,9 @@ class Engine:
     @property
     def returncode(self) -> int | None:
         if self._leash is not None:
-            self._leash.poll()  # it ends soon after the engine, and nobody else buries it
+            self._leash.poll()  # what is beside an engine ends soon after it, and nobody else buries it
+        if self._sampler is not None:
+            self._sampler._child.poll()
         return self._child.poll()
 
     def send(self, order: Mapping[str, Any]) -> bool:

@@ -25,7 +25,7 @@ LEISURE: Final = 7  # of all the time, the part that making pictures takes is on
 SLOWEST: Final = 1.0  # seconds between two pictures, whatever they cost
 TEXT_MARKS: Final = 40  # pieces of text that the status line may show
 BADGES: Final = {"ended": "ended", "deleted": "file deleted", "quiet": "no data"}
-HELP: Final = "R starts it anew, q leaves"
+HELP: Final = "R starts it anew, E with other options"
 MODES: Final = ("spans", "windows", "continuous")
 
 
@@ -143,14 +143,21 @@ class Following:
             post(Told(self._follow.says or self.badge))
 
     def _watch_pulse(self, dead: bool, post: Callable[[Message], object]) -> None:
-        """An engine that hangs is named until it is heard again, ends, or is started anew."""
-        silence = self._follow.silence if self._engine is not None and not dead else ""
-        why = self._complaint or silence
-        old, self.alarm = self.alarm, f"{why}: {HELP}" if silence else ""
-        if old and not silence and not dead:
+        """An engine that hangs or has died is named until it is heard again or started anew."""
+        why, old = self._trouble(dead), self.alarm
+        self.alarm = f"{why}: {HELP}" if why else ""
+        if old and not why:
             post(Told("the engine is heard again"))
         elif self.alarm != old:
             post(Told(""))
+
+    def _trouble(self, dead: bool) -> str:
+        if self._engine is None:
+            return ""
+        if dead:
+            return self._engine.obituary() if self._shown else ""
+        silence = self._follow.silence
+        return silence and (self._complaint or silence)
 
     def _listen(self, post: Callable[[Message], object]) -> None:
         """What an engine says of itself while it goes on: that its disk is full."""

@@ -117,7 +117,7 @@ def test_a_killed_engine_is_named_and_can_be_started_anew(tmp_path: Path) -> Non
         await until(app, pilot, row("windows"))
         following._engine._child.kill()
         await until(app, pilot, "engine died")
-        await until(app, pilot, "SIGKILL")
+        await until(app, pilot, "SIGKILL, probably for want of memory: R starts it anew")
         assert "windows" in "\n".join(screen(app))
         await press(pilot, "R")
         await settle(pilot)
