@@ -83,8 +83,9 @@ def pinned(session: Session, place: int) -> Session:
 
 
 def against(session: Session, place: int | None) -> Session:
-    """Views of two runs compare with this one, and views of many divide by it."""
-    return replace(session.looking(terms=replace(session.look.terms, baseline=place)), baseline=place)
+    """Views of two runs compare with this one, and views of many divide by it; it stands for itself alone."""
+    terms = replace(session.look.terms, baseline=place, more_a=(), more_b=())
+    return replace(session.looking(terms=terms), baseline=place)
 
 
 def next_part(session: Session) -> Session:

@@ -102,8 +102,9 @@ class Session:
 
     def on(self, current: int) -> "Session":
         """Another run, in the same view; a step, layer or moment of the old one means nothing there."""
-        fresh = replace(self.look, cursor=(0, 0), window=None, zoom=None, focus=())
-        start = replace(self.start, window=None, zoom=None)
+        terms = replace(self.look.terms, more_a=(), more_b=())
+        fresh = replace(self.look, cursor=(0, 0), window=None, zoom=None, focus=(), terms=terms)
+        start = replace(self.start, window=None, zoom=None, terms=terms)
         return replace(self, current=current, looks={self.view: fresh}, trail=(), start=start)
 
     def with_runs(self, runs: Sequence[Run], facts: Sequence[Facts]) -> "Session":

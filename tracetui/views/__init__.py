@@ -35,8 +35,9 @@ VIEWS: Final = (
     "diff",
     "waterfall",
     "curves",
-    "findings",
+    "shifts",
     "cycles",
+    "findings",
     "compare",
     "pair",
 )

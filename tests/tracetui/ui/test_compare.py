@@ -56,9 +56,9 @@ def test_a_row_entered_shows_both_runs_and_escape_comes_back() -> None:
 def test_the_other_views_of_a_pair_follow_by_tab() -> None:
     async def script(app: Explorer, pilot: Pilots) -> None:
         seen = []
-        for _ in range(4):
+        for _ in range(5):
             await press(pilot, "tab")
             seen.append(app.session.view)
-        assert seen[:3] == ["waterfall", "curves", "findings"]
+        assert seen == ["waterfall", "curves", "shifts", "cycles", "findings"]
 
     play(script, RUNS, OPTIONS, size=(120, 30))

@@ -1,0 +1,125 @@
+"""Views of two runs and of many: pictures at two sizes, ASCII, thin sources, every look and format."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from capture.run import Run
+from tests.tracetui.runs import aggregates, decode, made, nested, scopes
+from tests.tracetui.views.test_views import SIZES, screen
+from tracetui.look import GROUPS, Look
+from tracetui.report import FORMATS, report
+from tracetui.views import View, ask, ink, view, views
+from tracetui.views.diff import titles
+from tracetui.views.ink import Size
+
+SEVERAL = [v for v in views() if v.runs > 1]
+DRAWN = ("waterfall", "shifts", "pair")
+ENTERED = Look(focus=(("name", "ffn_down"), ("name_b", "ffn_down"), ("phase", "decode"), ("by", "name")))
+
+
+def pair() -> list[Run]:
+    """Two runs alike but for layer 1, whose ffn_down takes twice as long in the second."""
+    return [decode(steps=12, layers=3), decode(steps=12, layers=3, odd=1)]
+
+
+def look(shown: View) -> Look:
+    return ENTERED if shown.name == "pair" else Look()
+
+
+@pytest.mark.parametrize("size", SIZES, ids=["80x24", "120x40"])
+@pytest.mark.parametrize("name", DRAWN)
+def test_golden(name: str, size: Size, golden: Callable[[str, str], None]) -> None:
+    shown = view(name)
+    answer = ask(shown, pair(), look(shown))
+    assert shown.draw is not None
+    drawn = shown.draw(answer, look(shown), Size(size.width, size.height))
+    assert max(ink.wide(ink.plain([line])) for line in drawn) <= size.width
+    golden(f"{name}-{size.width}x{size.height}", ink.plain(drawn) + "\n")
+
+
+def test_the_planted_layer_is_the_one_that_doubled() -> None:
+    rows = ask(view("shifts"), pair(), Look()).rows
+    changed = {(r["layer"], r["op"]): r["change_pct"] for r in rows.to_dicts() if r["change_pct"]}
+    assert changed == {(1, "mlp.down"): 100}
+
+
+def test_the_row_entered_has_the_launches_and_counters_of_both_runs() -> None:
+    answer = ask(view("pair"), pair(), ENTERED)
+    sides = {r["side"]: r for r in answer.rows.to_dicts()}
+    assert (sides["a"]["count"], sides["b"]["count"]) == (36, 36)
+    assert sides["b"]["total_ns"] - sides["a"]["total_ns"] == 12 * 400_000
+    longest = answer.parts["launches"].filter(side="b")
+    assert longest["dur_ns"].to_list() == [800_000] * 5 and set(longest["layer"]) == {1}
+    power = answer.parts["counters"].row(0, named=True)
+    assert power["counter"] == "power" and 100 <= power["a"] <= 112 and power["unit"] == "W"
+
+
+def test_a_counter_is_weighed_by_the_time_of_the_row() -> None:
+    def run(first: int, second: int) -> Run:
+        rows = [{"kind": "counter", "name": "clock", "t": t, "value": v, "unit": "MHz"}
+                for t, v in ((0, 1000.0), (100, 2000.0))]  # fmt: skip
+        for t, dur in ((0, first), (90, second)):
+            rows.append({"kind": "kernel", "name": "ffn_down", "t": t, "dur": dur, "lens": "gpu"})
+        return made(rows)
+
+    answer = ask(view("pair"), [run(20, 20), run(60, 20)], Look(focus=(("name", "ffn_down"),)))
+    clock = answer.parts["counters"].row(0, named=True)
+    assert clock["a"] == pytest.approx((20 * 1100 + 20 * 2000) / 40)
+    assert clock["b"] == pytest.approx((60 * 1300 + 20 * 2000) / 80)
+
+
+@pytest.mark.parametrize("shown", SEVERAL, ids=lambda v: v.name)
+@pytest.mark.parametrize(
+    "source", [aggregates, scopes, nested, lambda: made([{"kind": "mark", "name": "x"}])]
+)
+def test_thin_sources_are_no_error(shown: View, source: Callable[[], Run]) -> None:
+    for size in (*SIZES, Size(40, 10)):
+        runs = [source(), source()]
+        answer = ask(shown, runs, look(shown))
+        if shown.name != "pair" and shown.name != "findings":
+            screen(shown, answer, look(shown), size)
+
+
+@pytest.mark.parametrize("shown", SEVERAL, ids=lambda v: v.name)
+def test_every_group_and_format_is_answered(shown: View) -> None:
+    for group in (*GROUPS, None):
+        asked = Look(group=group, focus=look(shown).focus, limit=3)
+        told = json.loads(report(shown, pair(), asked, "json"))
+        assert all(set(r) == set(told["columns"]) for r in told["rows"])
+    for name in FORMATS:
+        assert report(shown, pair(), look(shown), name)
+
+
+@pytest.mark.parametrize("shown", [v for v in SEVERAL if v.draw], ids=lambda v: v.name)
+def test_ascii_drawings_hold_nothing_else(shown: View) -> None:
+    answer = ask(shown, pair(), look(shown))
+    text = ink.plain(shown.draw(answer, look(shown), Size(100, 40, ascii=True))) if shown.draw else ""
+    assert not set(text) & set("▁▂▃▄▅▆▇█░▒▓│┤└┬─⠉⣀━·▐")
+
+
+def test_a_filter_hides_rows_and_makes_none_new_or_gone() -> None:
+    renamed = made([{"name": n, "dur": 10, "lens": "gpu"} for n in ("void gemm<1>()", "norm")])
+    other = made([{"name": n, "dur": 20, "lens": "gpu"} for n in ("gemm", "norm")])
+    rows = ask(view("diff"), [renamed, other], Look(filter="void")).rows
+    assert rows["verdict"].to_list() == ["~"] and rows["name_b"].to_list() == ["gemm"]
+
+
+def test_runs_of_one_name_are_told_apart_by_their_files() -> None:
+    files = ("/x/one.jsonl", "/y/two.jsonl")
+    runs = [replace(r, log=replace(r.log, source=f)) for r, f in zip(pair(), files, strict=True)]
+    assert titles(*runs) == ("made (one.jsonl)", "made (two.jsonl)")
+
+
+def test_runs_of_different_length_are_compared_by_their_medians() -> None:
+    runs = [decode(steps=12, layers=3), decode(steps=30, layers=3)]
+    answer = ask(view("diff"), runs, Look(phase="decode"))
+    row = next(r for r in answer.rows.to_dicts() if r["name"] == "ffn_down")
+    assert row["total_b_ns"] == 30 * 3 * 400_000 and row["total_a_ns"] == 12 * 3 * 400_000
+    assert row["median_a_ns"] == row["median_b_ns"] == 3 * 400_000 // 2
+    assert row["median_change_pct"] == 0 and row["verdict"] == "same"
+    assert answer.columns[:3] == ("name", "median_a_ns", "median_b_ns")
+    assert ask(view("diff"), [runs[0], runs[0]], Look(phase="decode")).columns == ()
+    assert ask(view("diff"), [runs[0], runs[0]], Look(phase="decode", per="token")).columns[:1] == ("name",)

@@ -1,0 +1,99 @@
+"""Shifts: a heat map of what got slower and faster, layer by op or by step, between two runs."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from capture.run import Run
+from tracetui import units
+from tracetui.analysis.select import NOTHING
+from tracetui.analysis.shifts import Shifts, shifts
+from tracetui.look import Look
+from tracetui.views import Answer, Focus, View, ink
+from tracetui.views._grid import Cell, drawn, entered, grid
+from tracetui.views.diff import parties
+from tracetui.views.ink import Line, Size
+
+WRITTEN: Final = 7  # cells in which a change can be written out
+
+
+def answer(runs: Sequence[Run], look: Look) -> Answer:
+    a, b = runs[0], runs[1]
+    column = _column(runs, look)
+    found = shifts(runs[:2], look, column)
+    key = ("layer", column)
+    if found.rows.is_empty():
+        return Answer(found.rows, (NOTHING, parties(a, b)), key)
+    return Answer(found.rows, (parties(a, b), _scope(found, column)), key)
+
+
+def _column(runs: Sequence[Run], look: Look) -> str:
+    """Layers are set against ops, unless another grouping is asked for."""
+    if look.group in (None, "layer"):
+        return "op" if all(r.has("op") for r in runs) else "name"
+    return str(look.group)
+
+
+def _scope(found: Shifts, column: str) -> str:
+    phase = f"{found.phase} alone; " if found.phase else ""
+    other = "" if column == "step" else "; o sets layers against steps"
+    return f"{phase}each cell is the change in per cent {found.how}{other}"
+
+
+def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
+    """Layers down, ops or steps across; the last lines tell the cell under the cursor and the scale."""
+    if answer.rows.is_empty():
+        return []
+    shown = grid(answer, look, "b_ns")
+    wide = shown.wide(size)
+
+    def paint(cell: Cell | None, _: Any, here: bool) -> ink.Span:
+        return _cell(cell, wide, size.ascii, here)
+
+    return drawn(shown, size, paint, [_scale(size.ascii), _told(shown.here, shown.column)])
+
+
+def _cell(cell: Cell | None, wide: int, ascii: bool, here: bool) -> ink.Span:
+    """The change in per cent where there is room, else marks: none of them needs its colour."""
+    if cell is None or cell["change_pct"] is None:
+        return ink.Span(" " * wide, "cursor" if here else "")
+    change = cell["change_pct"]
+    written = wide >= WRITTEN and abs(change) >= 0.5
+    text = f"{change:+.0f}%" if written else ink.drift_mark(change, ascii)
+    text = f"{text:>{wide - 1}}" if wide >= WRITTEN else text[: wide - 1].ljust(wide - 1)
+    return ink.Span(text + " ", "cursor" if here else ink.drift(change))
+
+
+def _scale(ascii: bool) -> Line:
+    """What the marks and the colours mean."""
+    spans: list[ink.Span | str] = [ink.Span("      ", "dim")]
+    for low, word in (
+        (-20, "-20%"),
+        (-5, "-5%"),
+        (-2, "-2%"),
+        (0, "same"),
+        (2, "+2%"),
+        (5, "+5%"),
+        (20, "+20%"),
+    ):
+        spans += [ink.Span(f" {ink.drift_mark(low, ascii)} {word} ", ink.drift(low)), " "]
+    return ink.line(*spans)
+
+
+def _told(cell: Cell | None, column: str) -> Line:
+    if cell is None:
+        return ink.line(("not in both runs", "dim"))
+    times = f"{units.duration(cell['a_ns'])} → {units.duration(cell['b_ns'])}  "
+    change = units.cell("change_pct", cell["change_pct"])
+    delta = units.difference(cell["delta_ns"])
+    tone = ink.sign_tone(cell["delta_ns"])
+    where = f"layer {cell['layer']}, {column} {cell[column]}: "
+    return ink.line((where, "dim"), times, (f"{delta}  {change}", tone))
+
+
+def enter(answer: Answer, look: Look) -> Focus:
+    return entered(answer, look, "b_ns")
+
+
+VIEW = View(
+    "shifts", "Layers a|b", answer, draw, needs=frozenset({"dur", "layer"}), runs=2, group="op", enter=enter
+)
