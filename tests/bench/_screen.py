@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import sys
 import threading
 import time
@@ -83,4 +84,5 @@ class Screen:
     def close(self) -> None:
         self._over.set()
         self._reader.join()
-        self.child.close(force=True)
+        self.child.kill(signal.SIGKILL)
+        self.child.wait()

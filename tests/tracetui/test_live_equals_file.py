@@ -248,3 +248,20 @@ def test_the_screen_ends_with_what_report_prints(tmp_path: Path) -> None:
         printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
         assert json.loads(json.dumps(rows, default=str)) == json.loads(printed.stdout)["rows"]
     assert len(shown) == 3
+
+
+@pytest.mark.parametrize("name", [v.name for v in views()])
+def test_every_view_takes_a_folded_run(long: tuple[Run, Run], name: str) -> None:
+    seen, kept = long
+    chosen = view(name)
+    for runs in ([seen, kept], [kept, seen]) if chosen.runs > 1 else ([seen],):
+        look = Look(focus=(("name", "attention"),)) if name in ("detail", "pair") else PLAIN
+        answer = json.loads(report(chosen, runs, look, "json"))
+        assert answer["rows"] or answer["notes"]
+
+
+def test_a_folded_run_differs_from_its_recording_in_nothing(long: tuple[Run, Run]) -> None:
+    seen, kept = long
+    answer = json.loads(report(view("diff"), [kept, seen], PLAIN, "json"))
+    assert answer["rows"] and {row["verdict"] for row in answer["rows"]} <= {"same", "~"}
+    assert all(row["total_a_ns"] == row["total_b_ns"] for row in answer["rows"])
