@@ -22,7 +22,6 @@ _TITLES: Final = {
 }
 _COLUMNS: Final = (
     "name", "phase", "total_ns", "share", "time_ratio", "flop_ratio", "flops", "mean_ns", "count", "category",
-    "text",
 )  # fmt: skip
 _SAID: Final = ("backward_other_thread", "nvtx_lent", "names_cut")  # by an import, of what these rows are
 
@@ -48,11 +47,13 @@ def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
 
 def _part(rows: pl.DataFrame, size: Size) -> list[Line]:
     """Its figures as a table, and in words what it has no figures for."""
-    named = rows.filter(pl.col("name").is_not_null())
-    table = ink.table(named.drop("part"), Size(size.width, named.height + 1, size.ascii), _COLUMNS)
-    unknown = rows.filter(pl.col("name").is_null()).select("phase", "text").rows()
-    words = [ink.line((f"{phase}: {text}", "dim")) for phase, text in unknown]
-    return ink.clip([*(table if named.height else ()), *words], Size(size.width, rows.height + 1, size.ascii))
+    figures = rows.filter(pl.any_horizontal(pl.col("total_ns", "share", "time_ratio").is_not_null()))
+    shown = figures.drop("part", "text")
+    table = ink.table(shown, Size(size.width, shown.height + 1, size.ascii), _COLUMNS)
+    said = rows.filter(pl.col("text").is_not_null()).select("phase", "name", "text").rows()
+    words = [f"{', '.join(filter(None, (phase, name)))}: {text}" for phase, name, text in said]
+    lines = [*(table if shown.height else ()), *(ink.line((ln, "dim")) for ln in words)]
+    return ink.clip(lines, Size(size.width, len(lines), size.ascii))
 
 
 VIEW: Final = View(
@@ -61,5 +62,5 @@ VIEW: Final = View(
     answer,
     draw,
     needs=frozenset({"phase:forward", "phase:backward|table:softmax"}),
-    columns=("part", *_COLUMNS),
+    columns=("part", *_COLUMNS, "text"),
 )

@@ -206,6 +206,7 @@ def test_the_same_answers_from_an_nsys_export(tmp_path: Path) -> None:
     assert both["time_ratio"] == pytest.approx(150 / 400) and both["flop_ratio"] is None
     assert both["text"] == "this source does not tell flops, nor the shape of the model"
     assert told["owners", "backward", "unattributed"]["share"] == 1
+    assert "softmax / matmul: this source does not tell flops" in report(TRAIN, [run], Look(), "table")
     notes = ask(TRAIN, [run], Look()).notes
     assert "totals are of 2 steps" in notes and any("another thread" in n or "NVTX" in n for n in notes)
 
