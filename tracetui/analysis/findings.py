@@ -10,10 +10,12 @@ from tracetui import units
 from tracetui.analysis.cycles import cycle_statistics, published
 from tracetui.analysis.diff import Diff
 from tracetui.analysis.growth import growth
+from tracetui.analysis.traffic import Traffic, traffic
 from tracetui.look import Look
 
 _CLOCK: Final = "freq|clock|mhz"
 CLOCK_MOVED: Final = 0.05  # a clock that moved by less explains nothing
+ROLES: Final = 4  # of which the bytes are told, the whole step among them
 _SCHEMA: Final = {"kind": pl.String, "finding": pl.String, "row": pl.String}
 
 Finding = tuple[str, str, str | None]
@@ -25,6 +27,7 @@ def findings(a: Run, b: Run, found: Diff, look: Look) -> pl.DataFrame:
         *_doubts(found),
         *_total(found),
         *_cause(a, b),
+        *_traffic(a, b, look),
         *_changes(found),
         *_appeared(found),
         *_laws(a, b, look),
@@ -81,6 +84,26 @@ def _cause(a: Run, b: Run) -> Iterator[Finding]:
             f"it {word}"
         )
         yield "cause", sentence, row["metric"]
+
+
+def _traffic(a: Run, b: Run, look: Look) -> Iterator[Finding]:
+    """Times that changed as the bytes did; where they did not, that is said of the step."""
+    for t in traffic(a, b, look)[:ROLES]:
+        if not t.explains and t.op:
+            continue
+        what = t.op or "a decode step"
+        moved = f"{what} moves {units.size(t.bytes_a)} → {units.size(t.bytes_b)} ({t.bytes_ratio:.2f}×)"
+        took = f"takes {units.duration(t.ns_a)} → {units.duration(t.ns_b)} ({t.time_ratio:.2f}×)"
+        rates = f"{t.bytes_a / t.ns_a:.1f} → {t.bytes_b / t.ns_b:.1f} GB/s"
+        yield "cause" if t.explains else "bytes", f"{moved} and {took}: {_verdict(t)}, at {rates}", t.op
+
+
+def _verdict(t: Traffic) -> str:
+    if t.explains:
+        return "the bytes explain the change"
+    if t.explained <= 0:
+        return "the bytes do not explain the change"
+    return f"the bytes alone would make it {t.bytes_ratio:.2f}×"
 
 
 def _level(row: dict[str, Any], side: str) -> str:

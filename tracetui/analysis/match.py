@@ -12,7 +12,7 @@ Row = Mapping[str, Any]  # name, op, layer, phase, category, total_ns …
 
 # what a compiler adds to a name when it fuses, and what it says about the row
 _FUSIONS: Final = (
-    (re.compile(r"(?:fused_)?dequantize\d*_"), "dequantise fused"),
+    (re.compile(r"(?:fused_)?dequantize\d*_|\bdequant\+"), "dequantise fused"),
     (re.compile(r"_add\d+(?=_kernel|$)"), "residual add fused"),
 )
 _DECORATION: Final = re.compile(r"\bvoid |\bfused_|__+")

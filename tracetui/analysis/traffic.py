@@ -1,0 +1,80 @@
+"""The bytes that a decode step moves on either side of a comparison, beside the time it takes."""
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import polars as pl
+
+from capture.run import Run
+from tracetui.analysis import select
+from tracetui.look import Look
+
+CHANGED: Final = 0.1  # bytes that differ by less explain nothing
+NEAR: Final = 0.75  # a change of time is explained when the bytes foretell so much of it, and not much more
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """A role, or a whole step: bytes and ns of the step in the middle, before and after."""
+
+    op: str | None
+    bytes_a: float
+    bytes_b: float
+    ns_a: float
+    ns_b: float
+
+    @property
+    def bytes_ratio(self) -> float:
+        return self.bytes_b / self.bytes_a
+
+    @property
+    def time_ratio(self) -> float:
+        return self.ns_b / self.ns_a
+
+    @property
+    def explained(self) -> float:
+        """The share of the change of time, as a factor, that as many bytes at the same rate would make."""
+        return math.log(self.bytes_ratio) / math.log(self.time_ratio) if self.time_ratio != 1 else 0.0
+
+    @property
+    def explains(self) -> bool:
+        return NEAR <= self.explained <= 1 / NEAR
+
+
+def traffic(a: Run, b: Run, look: Look) -> list[Traffic]:
+    """The whole step first, then every role whose bytes changed, the longest before first.
+
+    Nothing where a run does not tell the bytes of its rows, or they are the same.
+    """
+    left, right = _by_op(a, look), _by_op(b, look)
+    if left is None or right is None:
+        return []
+    whole = Traffic(None, *_step(left, right, "bytes"), *_step(left, right, "dur"))
+    both = (
+        _middle(left).join(_middle(right), on="op", suffix="_b").sort("dur", "op", descending=[True, False])
+    )
+    rows = [Traffic(*row) for row in both.select("op", "bytes", "bytes_b", "dur", "dur_b").iter_rows()]
+    found = [t for t in (whole, *rows) if min(t.bytes_a, t.bytes_b, t.ns_a, t.ns_b) > 0]
+    return [t for t in found if abs(t.bytes_ratio - 1) >= CHANGED]
+
+
+def _by_op(run: Run, look: Look) -> pl.DataFrame | None:
+    """Bytes and ns of every role in every decode step, of the rows that tell their bytes."""
+    if not all(run.has(c) for c in ("bytes", "dur", "step", "op", "phase")):
+        return None
+    rows = select.timed(run, look).filter(
+        (pl.col("phase") == "decode") & pl.col("bytes").is_not_null() & pl.col("step").is_not_null()
+    )
+    sums = rows.group_by("step", pl.col("op").cast(pl.String)).agg(pl.col("bytes", "dur").sum()).collect()
+    return None if sums.is_empty() else sums
+
+
+def _middle(sums: pl.DataFrame) -> pl.DataFrame:
+    return sums.drop_nulls("op").group_by("op").agg(pl.col("bytes", "dur").median())
+
+
+def _step(left: pl.DataFrame, right: pl.DataFrame, column: str) -> tuple[float, float]:
+    """The step in the middle, of either side."""
+    a, b = (float(s.group_by("step").agg(pl.col(column).sum())[column].median() or 0) for s in (left, right))  # type: ignore[arg-type]
+    return a, b
