@@ -86,18 +86,19 @@ class Course:
             self._profiler.abandon()
 
     def _phase(self, phase: str) -> Ticks:
-        self._commands.check()
+        """Each op on the processor; on an accelerator how long it took to launch them, and to wait."""
         if self._step:
             self._pulse.doing = f"step {self._step}, {phase}"
         ticks = Ticks(now())
-        if self._on_host:
-            ticks.run(self._ops[phase])
-            return ticks
         for op in self._ops[phase]:
             op()
-        ticks.mark()
-        torch.accelerator.synchronize()
-        ticks.mark()
+            if self._on_host:
+                ticks.mark()
+            self._commands.check()
+        if not self._on_host:
+            ticks.mark()
+            torch.accelerator.synchronize()
+            ticks.mark()
         return ticks
 
     def _write(self, ticks: dict[str, Ticks], window: Window | None) -> None:
