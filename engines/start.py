@@ -202,8 +202,7 @@ def stored(
         return fastest(args, spec, device, team)
     if args.dtype != "auto":
         raise UsageError(f"--quant {form.name} decides the dtype", todo="leave --dtype out")
-    own = share(spec, team.rank.size) if team else spec
-    if odd := [n for n in (own.hidden, own.query_width, own.ffn) if n % quant.GROUP]:
+    if odd := [n for n in (spec.hidden, spec.query_width, spec.ffn) if n % quant.GROUP]:
         raise UsageError(f"{spec.name} has rows of {odd[0]}, which are not whole groups of {quant.GROUP}")
     return packing.Measured(Quantised(form, device), 0.0), ()
 

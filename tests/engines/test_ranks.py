@@ -6,6 +6,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import pytest
@@ -17,9 +18,11 @@ from engines import ranks
 from engines.commands import Commands
 from engines.decoder import Decoder
 from engines.packing import FP32
+from engines.quant import FORMS, Quantised
 from engines.ranks import Rank
-from engines.spec import PRESETS, tensors
+from engines.spec import PRESETS, Spec, tensors
 from engines.team import Relayed, Share, Team, meet
+from engines.weights import Source
 from tests.engines import tiny
 
 T = TypeVar("T")
@@ -183,6 +186,24 @@ def test_together_they_decode_what_one_decodes_alone(family: str, size: int) -> 
     assert all(torch.equal(rank, found[0]) for rank in found[1:])
     assert float((found[0] - wanted).norm() / wanted.norm()) < 1e-5
     assert torch.equal(found[0].argmax(-1), wanted.argmax(-1))
+
+
+@pytest.mark.parametrize("form", ["q4f32_1", "q8_0"])
+def test_packed_weights_are_shared_in_whole_groups(form: str) -> None:
+    """The parts of a row are the groups that the whole row has, so that packing comes to the same."""
+    spec = replace(tiny.SPECS["llama"], hidden=64, head_dim=32, ffn=128)
+    table = tiny.weights(spec)
+    ids = torch.randint(0, spec.vocab, (1, 12), generator=torch.Generator().manual_seed(5))
+
+    def packed(own: Spec, source: Source, team: Team | None) -> torch.Tensor:
+        way = Quantised(FORMS[form], torch.device("cpu"))
+        return tiny.logits(Decoder(own, source, way, torch.device("cpu"), capacity=64, team=team), ids, 7)
+
+    wanted = packed(spec, tiny.Table(table), None)
+    own = ranks.share(spec, 2)
+    found = together(2, lambda team: packed(own, Share(tiny.Table(table), spec, team), team))
+    assert torch.equal(found[0], found[1])
+    assert float((found[0] - wanted).norm() / wanted.norm()) < 0.02  # activations are rounded to 16 bits
 
 
 def test_the_plan_tells_what_ranks_send() -> None:
