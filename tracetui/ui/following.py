@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 EVERY: Final = 0.04  # seconds between two looks at the file
 REFRESH: Final = 0.2  # seconds between two pictures of it
 LEISURE: Final = 7  # of all the time, the part that making pictures takes is one in so many at most
-SLOWEST: Final = 1.0  # seconds between two pictures, whatever they cost
+SLOWEST: Final = 0.5  # seconds between two pictures, whatever they cost
 TEXT_MARKS: Final = 40  # pieces of text that the status line may show
 BADGES: Final = {"ended": "ended", "deleted": "file deleted", "quiet": "no data"}
 HELP: Final = "R starts it anew, E with other options"
