@@ -93,6 +93,8 @@ def _csv_cell(value: Any) -> Any:
 
 
 def as_markdown(told: Report) -> str:
+    if told.view.document is not None and not told.answer.missing:
+        return told.view.document(told.asked, told.look)
     answer, columns = told.answer, told.answer.rows.columns
     lines = [f"### {told.view.title}: {', '.join(r.name for r in told.asked)}", ""]
     if columns:

@@ -12,6 +12,7 @@ from textual.screen import Screen
 from capture.errors import CaptureError, UsageError
 from capture.run import Run
 from capture.text import clean
+from tracetui import units
 from tracetui.look import Look
 from tracetui.ui import copying, keys, saving, terminal
 from tracetui.ui.commands import COMMANDS, pan, sort_by
@@ -322,6 +323,9 @@ class Explorer(Comparing):
             yield SystemCommand(key.text, keys.written(key), lambda do=key.do: self.action_do(do))
         for number, view in enumerate(self.tabs, 1):
             yield SystemCommand(view.title, "view", lambda n=number: self.open_tab(n))
+        for column in self.session.columns:
+            told = f"sort by {units.heading(column)}"
+            yield SystemCommand(told, "order", lambda c=column: self.become(sort_by(self.session, c)))
         for name in PALETTES:
             yield SystemCommand(f"theme {name}", "colours", lambda n=name: setattr(self, "theme", n))
 

@@ -78,13 +78,9 @@ def run(args: Namespace) -> int:
     if args.format is None and args.fail_over is None and _shared.has_screen():
         return _screen(args, look, a, b)
     from tracetui.analysis.diff import diff
-    from tracetui.comment import comment
 
     found = diff(*pair, look)
-    if args.format == "md" and args.view is None and args.stats == "kernel":
-        told = comment(*pair, look, found)
-    else:
-        told = _told(args, pair, look)
+    told = _told(args, pair, look)
     if (args.format or "table") == "json":
         told = json.dumps(json.loads(told) | {"comparable": found.comparable.as_dict()})
     sys.stdout.write(told.rstrip("\n") + "\n")

@@ -87,6 +87,7 @@ class View:
     key: str = ""  # the key that opens it, when it is no numbered tab
     columns: tuple[str, ...] = ()  # columns by falling importance, for narrow screens; empty: as they come
     dress: Dress | None = None  # None: numbers and words alone
+    document: Callable[[Sequence[Run], Look], str] | None = None  # its Markdown, where a table is too little
     over_time: bool = False  # its columns are moments: left and right are earlier and later
     group: str = "name"  # what its rows stand for, unless the look says otherwise
     enter: Callable[[Answer, Look], Focus] | None = None  # None: the key columns of the cursor's row

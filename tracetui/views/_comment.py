@@ -7,7 +7,7 @@ import polars as pl
 
 from capture.run import Run
 from tracetui import units
-from tracetui.analysis.diff import Diff
+from tracetui.analysis.diff import Diff, diff
 from tracetui.analysis.select import total
 from tracetui.look import Look
 from tracetui.views import ask, ink, view
@@ -24,8 +24,9 @@ CHANGED: Final = ("slower", "faster", "new", "gone")
 META: Final = ("model", "device", "dtype", "quant", "weights", "batch")
 
 
-def comment(a: Run, b: Run, look: Look, found: Diff) -> str:
+def comment(a: Run, b: Run, look: Look) -> str:
     """Everything a reader of the pull request has to know, the most important first."""
+    found = diff(a, b, look)
     parts = [
         f"## {' → '.join(_code(t) for t in titles(a, b))}",
         _verdict(found),

@@ -144,6 +144,12 @@ def enter(answer: Answer, look: Look) -> Focus:
     return (*named, ("by", look.group or "name"))
 
 
+def document(runs: Sequence[Run], look: Look) -> str:
+    from tracetui.views._comment import comment  # which is made of several views, this one among them
+
+    return comment(runs[0], runs[1], look)
+
+
 VIEW = View(
     "diff",
     "Diff",
@@ -153,5 +159,6 @@ VIEW = View(
     key="d",
     columns=IMPORTANCE,
     dress=Dress(tones, "delta_ns", SIDES),
+    document=document,
     enter=enter,
 )

@@ -241,3 +241,17 @@ def test_every_view_of_a_comparison_keeps_to_the_screen(size: tuple[int, int]) -
             assert app.failed == 0
 
     play(script, RUNS, DIFF, size=size)
+
+
+def test_a_diff_is_written_as_a_comment_by_keys_alone(tmp_path: Path) -> None:
+    place = tmp_path / "diff.md"
+
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        await pilot.press("x", "ctrl+u")
+        for char in str(place):
+            await pilot.press("slash" if char == "/" else char)
+        await press(pilot, "enter")
+        await until(app, pilot, "wrote")
+        assert "**2 slower" in place.read_text() and "### What was compared" in place.read_text()
+
+    play(script, RUNS, DIFF, size=(160, 30))

@@ -7,15 +7,15 @@ from capture.run import Run
 from tests.tracetui.analysis.test_diff import recording
 from tests.tracetui.runs import made
 from tracetui.analysis.diff import diff
-from tracetui.comment import comment
 from tracetui.look import Look
+from tracetui.views._comment import comment
 
 BEFORE = recording("before", noise=1)
 AFTER = recording("after", noise=2, slow={"norm": 1.5})
 
 
 def written(a: Run = BEFORE, b: Run = AFTER) -> str:
-    return comment(a, b, Look(), diff(a, b, Look()))
+    return comment(a, b, Look())
 
 
 def cells(line: str) -> list[str]:
