@@ -22,6 +22,7 @@ PATIENCE: Final = 3.0  # seconds between asking an engine to end and ending it
 DOOR_S: Final = 30.0  # seconds that the engine's door may take to answer
 OUT: Final = "TRACETUI_OUT"
 OWN: Final = re.compile(r"^(engines|tracetui): ")  # begins a line that a recorder of ours prints
+GAPS: Final = re.compile(OWN.pattern + "the recording has gaps")
 NOT_ASKED: Final = ("-h", "--help", "--out", "--check", "--tell", "--interactive", "--die-with-parent")
 OURS: Final = (sys.executable, "-P", "-m")  # -P: a folder here that has our name is not ours
 
@@ -155,8 +156,8 @@ class Engine:
 
     @property
     def complaint(self) -> str:
-        """The last word on itself that a recorder of ours printed; empty where it has none."""
-        own = (line for line in reversed(self.last_words()) if OWN.match(line))
+        """What a recorder of ours says of gaps in its recording; empty where it has none."""
+        own = (line for line in reversed(self.last_words()) if GAPS.match(line))
         return OWN.sub("", next(own, ""))
 
     def _wait(self, seconds: float) -> bool:
