@@ -157,7 +157,8 @@ def _screen(args: Namespace, look: Look, a: int, b: int) -> int:
     files = [*args.files[:1], *args.a, *args.files[1:], *args.b]
     merge = args.merge and any(Path(file).is_dir() for file in files)
     more = {"run": str(b + 1), "baseline": str(a + 1), "look": look, "merge": merge}
-    return show(files, _shared.screen(args, cache=not args.no_cache, **more))
+    screen = _shared.screen(args, cache=not args.no_cache, **more)
+    return show(files, replace(screen, view=_view(args)))
 
 
 def _look(args: Namespace, sides: Sides) -> Look:
