@@ -91,6 +91,26 @@ def test_measuring_keeps_what_the_next_run_and_the_next_doctor_find(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
+    ("meta", "said"),
+    [
+        ({"roof": HERE.as_meta(), "dtype": "bfloat16"}, "34.04 GB/s, 193.2 GFLOP/s, measured 2026-01-02"),
+        ({"device": "NVIDIA L4"}, "300.0 GB/s, 121,000 GFLOP/s, as its maker states it (table)"),
+        ({"device": "an abacus"}, "none known of its device"),
+    ],
+)
+def test_of_a_file_it_says_what_its_work_is_held_against(
+    meta: dict[str, object], said: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "run.jsonl"
+    rows = [
+        {"kind": "run", "name": "r", "meta": meta},
+        {"kind": "kernel", "name": "k", "dur": 5, "bytes": 9.0},
+    ]
+    path.write_text("".join(json.dumps({"schema": 1, **row}) + "\n" for row in rows))
+    assert f"\n  roof: {said}\n" in tracetui("doctor", path).stdout
+
+
+@pytest.mark.parametrize(
     ("args", "code", "says"),
     [(("--measure", PROFILE), 2, "not of a file"), (("--measure", "--device", "warp"), 2, "invalid choice")],
 )

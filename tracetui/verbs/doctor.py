@@ -11,6 +11,7 @@ from typing import Final
 from capture import roofs
 from capture.errors import UsageError
 from capture.run import Run
+from tracetui.analysis import roofline
 from tracetui.verbs import _machine, _shared
 from tracetui.views import View, missing, views
 
@@ -74,6 +75,7 @@ def _file(args: Namespace) -> Iterator[str]:
         yield f"  {r.log.read:,} records read, {r.log.kept:,} kept, {r.log.dropped:,} dropped"
         yield from (f"  {n.severity}: {n.message}" for n in r.log.notices)
         yield from _answers(r, [v for v in known if v.runs == 1])
+        yield from _roof(r)
 
 
 def _answers(run: Run, asked: list[View]) -> Iterator[str]:
@@ -84,6 +86,13 @@ def _answers(run: Run, asked: list[View]) -> Iterator[str]:
             yield f"  cannot answer {v.name}: it needs {' and '.join(gone[v])}"
     columns = dict.fromkeys(c for lacks in gone.values() for c in lacks)
     yield from (f"  next time, for {_CAPTURE_WITH[c]}" for c in columns if c in _CAPTURE_WITH)
+
+
+def _roof(run: Run) -> Iterator[str]:
+    """What the work of a run is held against, where it tells its work."""
+    if run.has("bytes") or run.has("flops"):
+        roof = roofline.roof_of(run)
+        yield f"  roof: {roofline.told(roof, run.meta.get('dtype')) if roof else 'none known of its device'}"
 
 
 def _here() -> Iterator[str]:
