@@ -5,6 +5,7 @@ function ran (μ) on both sides, z-scores against the first run's spread, Welch'
 suspicion |Δβ|·(|Z(β)| + |Z(log μ)|).
 """
 
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -12,9 +13,13 @@ import numpy as np
 import polars as pl
 
 from capture.run import Run
+from tracetui.analysis import select
 from tracetui.analysis.evidence import Floats, benjamini_hochberg
+from tracetui.look import Look
 
 KEY: Final = ("function", "metric", "device")
+CLOCKS: Final = re.compile(r"(?i)^(?!.*mem).*(freq|clock|mhz)")  # those that kernels run at
+_TICKS: Final = {"hz": 1e-9, "khz": 1e-6, "mhz": 1e-3, "ghz": 1.0}  # cycles in a ns
 CONSTANT: Final = 1e-9  # a spread below this is float noise of a constant series
 
 _NAMES: Final = {
@@ -27,9 +32,9 @@ def published(runs: Sequence[Run]) -> pl.DataFrame | None:
     return next((r.tables["comparison"] for r in runs if "comparison" in r.tables), None)
 
 
-def cycle_statistics(a: Run, b: Run) -> pl.DataFrame | None:
-    """The rows recomputed from both runs' cycles; none where a run has no cycles with metrics."""
-    left, right = cycle_rows(a), cycle_rows(b)
+def cycle_statistics(a: Run, b: Run, metrics: str = "") -> pl.DataFrame | None:
+    """The rows recomputed from both runs' cycles, of metrics that fit; none where a run has none."""
+    left, right = cycle_rows(a, metrics), cycle_rows(b, metrics)
     if left is None or right is None:
         return None
     groups = _grouped(left, "a").join(_grouped(right, "b"), on=KEY, how="full", coalesce=True)
@@ -40,58 +45,98 @@ def cycle_statistics(a: Run, b: Run) -> pl.DataFrame | None:
     return _with_companions(table).sort("suspicion", *KEY, descending=[True, False, False, False])
 
 
-def cycle_rows(run: Run) -> pl.DataFrame | None:
+def cycle_rows(run: Run, metrics: str = "") -> pl.DataFrame | None:
     """cycle, function, metric, device, beta, mu: as the source has them, or from counters by overlap."""
     if "cycles" in run.tables and {"cycle", *_NAMES} <= set(run.tables["cycles"].columns):
         rows = run.tables["cycles"].select("cycle", "device", *_NAMES).rename(_NAMES)
-        return rows.filter(pl.col("metric").is_not_null() & (pl.col("metric") != "N/A"))
-    return sampled(run)
+        stated = pl.col("metric").str.contains(f"(?i){metrics}") & (pl.col("metric") != "N/A")
+        unknown = (pl.lit(None, pl.Float64).alias(c) for c in ("time", "cycles"))
+        return rows.filter(stated).with_columns(
+            pl.col("metric").map_elements(stated_unit, pl.String).alias("unit"), *unknown
+        )
+    return sampled(run, metrics)
 
 
-def sampled(run: Run) -> pl.DataFrame | None:
-    """Of a recording: the step is the cycle, and a counter counts for a function by their common time."""
+def stated_unit(metric: str) -> str:
+    """What μ is a hundredfold of in the published tables, or per cent where that makes it one."""
+    if re.search("usage|rate|util|occupancy", metric):
+        return "%"
+    of = {"cpu_frequency": "% of its maximum", "gpu_mem_used": "% of its capacity"}
+    return of.get(metric, f"{_STATED.get(metric, '1')} / 100")
+
+
+_STATED: Final = {
+    "gpu_frequency": "MHz", "gpu_sm_frequency": "MHz", "gpu_mem_frequency": "MHz", "cpu_temp": "°C",
+    "cpu_power": "W",
+}  # fmt: skip
+
+
+def sampled(run: Run, metrics: str = "") -> pl.DataFrame | None:
+    """Of a recording: the step is the cycle, and a counter counts for a function by their common time.
+
+    Beside it stand the function's time and, for a clock, its cycles: a throttled clock changes the one and
+    not the other, a change of code changes both.
+    """
     needed = ("step", "value", "t", "dur")
     if not all(run.has(c) for c in needed):
         return None
-    kernels = run.events.filter(
-        (pl.col("kind") == "kernel") & pl.col("t").is_not_null() & pl.col("step").is_not_null()
-    )
-    samples = run.events.filter((pl.col("kind") == "counter") & pl.col("t").is_not_null())
-    if kernels.is_empty() or samples.is_empty():
-        return None
     group = "op" if run.has("op") else "name"
-    work = kernels.group_by("step", pl.col(group).cast(pl.String).alias("function")).agg(
-        pl.col("dur").sum(), first=pl.col("t").min(), last=(pl.col("t") + pl.col("dur")).max()
-    ).drop_nulls("function")  # fmt: skip
-    length = kernels.group_by("step").agg(whole=(pl.col("t") + pl.col("dur")).max() - pl.col("t").min())
-    work = work.join(length, on="step").with_columns(beta=100 * pl.col("dur") / pl.col("whole").clip(1))
-    parts = [_overlapping(work, name, rows) for name, rows in _by_counter(samples)]
-    return pl.concat(parts) if parts else None
+    kernels = select.timed(run, Look()).select("step", "t", "dur", pl.col(group).alias("function"))
+    work = kernels.drop_nulls().collect()
+    samples = run.events.filter(pl.col("kind") == "counter").drop_nulls(["t", "value"])
+    by_counter = [
+        (name, rows) for name, rows in _by_counter(samples) if re.search(metrics, name, re.IGNORECASE)
+    ]
+    if work.is_empty() or not by_counter:
+        return None
+    begin, end = work["t"], work["t"] + work["dur"]
+    whole = work.group_by("step").agg(whole=(pl.col("t") + pl.col("dur")).max() - pl.col("t").min())
+    parts = [
+        work.with_columns(swept=pl.Series(swept(rows, begin, end)))
+        .group_by("step", "function")
+        .agg(pl.col("dur", "swept").sum())
+        .join(whole, on="step")
+        .select(*_row(name, rows["unit"].drop_nulls().cast(pl.String) if run.has("unit") else pl.Series([])))
+        for name, rows in by_counter
+    ]
+    return pl.concat(parts)
+
+
+def _row(metric: str, units: pl.Series) -> list[pl.Expr]:
+    """A function in a cycle beside a counter; `swept` is the counter's integral over its time."""
+    unit = str(units[0]) if len(units) else None
+    ticks = _TICKS.get((unit or "").lower()) if CLOCKS.search(metric) else None
+    mean = pl.col("swept") / pl.col("dur").clip(1)
+    return [
+        pl.col("step").alias("cycle"),
+        pl.lit("Host").alias("device"),
+        pl.col("function").cast(pl.String),
+        pl.lit(metric).alias("metric"),
+        pl.lit(unit, pl.String).alias("unit"),
+        (100 * pl.col("dur") / pl.col("whole").clip(1)).alias("beta"),
+        mean.alias("mu"),
+        pl.col("dur").cast(pl.Float64).alias("time"),
+        (pl.col("swept") * ticks if ticks else pl.lit(None, pl.Float64)).alias("cycles"),
+    ]
 
 
 def _by_counter(samples: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
     grouped = (
         samples.with_columns(pl.col("name").cast(pl.String)).sort("t").group_by("name", maintain_order=True)
     )
-    return sorted((str(key[0]), rows) for key, rows in grouped)
+    return sorted(((str(key[0]), rows) for key, rows in grouped), key=lambda pair: pair[0])
 
 
-def _overlapping(work: pl.DataFrame, metric: str, samples: pl.DataFrame) -> pl.DataFrame:
-    """The counter's time-weighted mean between a function's first and last moment in each step."""
+def swept(samples: pl.DataFrame, begin: pl.Series, end: pl.Series) -> Floats:
+    """The integral of a counter, taken as a line from sample to sample, over each kernel, in value × ns."""
     t, value = samples["t"].to_numpy().astype(float), samples["value"].to_numpy()
     area = np.concatenate([[0.0], np.cumsum((value[1:] + value[:-1]) / 2 * np.diff(t))])
-    first, last = work["first"].to_numpy().astype(float), work["last"].to_numpy().astype(float)
-    span = np.maximum(np.clip(last, t[0], t[-1]) - np.clip(first, t[0], t[-1]), 0)
-    swept = _area(t, value, area, last) - _area(t, value, area, first)
-    mean = np.where(span > 0, swept / np.maximum(span, 1), np.interp((first + last) / 2, t, value))
-    return work.select(
-        cycle="step", device=pl.lit("Host"), function="function", metric=pl.lit(metric), beta="beta"
-    ).with_columns(mu=pl.Series(mean))
+    return _area(t, value, area, end) - _area(t, value, area, begin)
 
 
-def _area(t: Floats, value: Floats, area: Floats, x: Floats) -> Floats:
-    """The integral of a sampled curve up to x."""
-    x = np.clip(x, t[0], t[-1])
+def _area(t: Floats, value: Floats, area: Floats, moments: pl.Series) -> Floats:
+    """The integral up to each moment; before the first sample and after the last their values hold."""
+    x = moments.to_numpy().astype(float)
     i = np.clip(np.searchsorted(t, x, "right") - 1, 0, len(t) - 1)
     here = np.interp(x, t, value)
     return np.asarray(area[i] + (value[i] + here) / 2 * (x - t[i]))
@@ -102,6 +147,9 @@ def _grouped(rows: pl.DataFrame, side: str) -> pl.DataFrame:
         pl.col("cycle").n_unique().alias(f"n_{side}"),
         pl.col("beta").alias(f"betas_{side}"),
         pl.col("mu").alias(f"mus_{side}"),
+        pl.col("time").drop_nulls().alias(f"time_{side}"),
+        pl.col("cycles").drop_nulls().alias(f"cycles_{side}"),
+        pl.col("unit").first().alias(f"unit_{side}"),
     )  # fmt: skip
 
 
@@ -121,7 +169,25 @@ def _statistics(row: dict[str, Any]) -> dict[str, Any]:
         "p_mu": welch(mu, n), "u_mu": u_test(*mu),
     }  # fmt: skip
     constant = _spread(mu[0]) < CONSTANT and _spread(mu[1]) < CONSTANT
-    return {k: row[k] for k in KEY} | figures | {"n_a": n[0], "n_b": n[1], "constant": constant}
+    unit = {"unit": row["unit_a"] or row["unit_b"]}
+    return (
+        {k: row[k] for k in KEY}
+        | unit
+        | figures
+        | _work(row, n)
+        | {"n_a": n[0], "n_b": n[1], "constant": constant}
+    )
+
+
+def _work(row: dict[str, Any], n: tuple[int, int]) -> dict[str, float | None]:
+    """Time and clock cycles of a function in a cycle, where both runs tell them."""
+    told: dict[str, float | None] = {}
+    for name, unit in (("time", "_ns"), ("cycles", "")):
+        sides = [np.asarray(row[f"{name}_{s}"] or [], float) for s in "ab"]
+        known = all(len(x) for x in sides)
+        told |= {f"{name}_{s}{unit}": _mean(x) if known else None for s, x in zip("ab", sides, strict=True)}
+        told |= {f"p_{name}": welch(sides, n) if known else None}
+    return told
 
 
 def _mean(x: Floats) -> float:

@@ -7,18 +7,15 @@ import polars as pl
 
 from capture.run import Run
 from tracetui import units
-from tracetui.analysis.cycles import cycle_statistics, published
+from tracetui.analysis.causes import Finding, causes
 from tracetui.analysis.diff import Diff
+from tracetui.analysis.evidence import ALPHA
 from tracetui.analysis.growth import growth
-from tracetui.analysis.traffic import Traffic, traffic
+from tracetui.analysis.repeats import needed
 from tracetui.look import Look
 
-_CLOCK: Final = "freq|clock|mhz"
-CLOCK_MOVED: Final = 0.05  # a clock that moved by less explains nothing
-ROLES: Final = 4  # of which the bytes are told, the whole step among them
+STEEPER: Final = 4.0  # standard errors, wide because steps are autocorrelated
 _SCHEMA: Final = {"kind": pl.String, "finding": pl.String, "row": pl.String}
-
-Finding = tuple[str, str, str | None]
 
 
 def findings(a: Run, b: Run, found: Diff, look: Look) -> pl.DataFrame:
@@ -26,12 +23,13 @@ def findings(a: Run, b: Run, found: Diff, look: Look) -> pl.DataFrame:
     told = [
         *_doubts(found),
         *_total(found),
-        *_cause(a, b),
-        *_traffic(a, b, look),
+        *causes(a, b, look),
+        *_together(found),
         *_changes(found),
+        *_averages(a, b, found),
         *_appeared(found),
         *_laws(a, b, look),
-        *_limits(found),
+        *_limits(found, look),
     ]
     return pl.DataFrame(told, schema=_SCHEMA, orient="row")
 
@@ -50,68 +48,24 @@ def _total(found: Diff) -> Iterator[Finding]:
     yield "total", f"kernel time {units.duration(before)} → {units.duration(after)} ({change})", None
 
 
-def clocks(table: pl.DataFrame) -> pl.DataFrame:
-    """metric, device: how far a clock moved while functions ran, and in how many of them evidently."""
-    evident = pl.col("p_mu").fill_nan(None) < 0.05
-    return (
-        table.filter(pl.col("metric").str.contains(f"(?i){_CLOCK}"))
-        .filter((pl.col("mu_a") > 0) & (pl.col("mu_b") > 0))
-        .group_by("metric", "device")
-        .agg(
-            before=pl.col("mu_a").median(),
-            after=pl.col("mu_b").median(),
-            functions=pl.len(),
-            evident=evident.sum(),
-        )
-        .with_columns(change=pl.col("after") / pl.col("before") - 1)
-        .filter((pl.col("change").abs() >= CLOCK_MOVED) & (2 * pl.col("evident") >= pl.col("functions")))
-        .sort(pl.col("change").abs(), "metric", descending=[True, False])
-    )
+def _together(found: Diff) -> Iterator[Finding]:
+    """Most rows that matter moved the same way: a machine, a clock or a setting rather than one kernel."""
+    rows = found.rows.filter((pl.col("n_a") > 0) & (pl.col("median_a_ns") > 0) & (pl.col("median_b_ns") > 0))
+    rows = rows.filter(pl.col("total_a_ns") + pl.col("total_b_ns") >= 0.01 * _whole(found))
+    for word in ("slower", "faster"):
+        moved = rows.filter(pl.col("verdict") == word)
+        if rows.height >= 4 and moved.height >= 0.75 * rows.height:
+            change = moved.select((pl.col("median_b_ns") / pl.col("median_a_ns") - 1).median()).item()
+            yield (
+                "together",
+                f"{moved.height} of the {rows.height} rows of 1% or more are {word}, by {change:+.0%} in the "
+                "middle: something that all of them share, before any one kernel",
+                None,
+            )
 
 
-def _cause(a: Run, b: Run) -> Iterator[Finding]:
-    """A clock that moved explains time that no code change needs to explain."""
-    table = published([a, b])
-    if table is None:
-        table = cycle_statistics(a, b)
-    if table is None or table.is_empty():
-        return
-    for row in clocks(table).head(2).iter_rows(named=True):
-        word = "explains slower work without a change of code" if row["change"] < 0 else "speeds the work up"
-        sentence = (
-            f"{row['metric']} on {row['device']} {_level(row, 'before')} → {_level(row, 'after')} "
-            f"({100 * row['change']:+.0f}%, evident in {row['evident']} of {row['functions']} functions): "
-            f"it {word}"
-        )
-        yield "cause", sentence, row["metric"]
-
-
-def _traffic(a: Run, b: Run, look: Look) -> Iterator[Finding]:
-    """Times that changed as the bytes did; where they did not, that is said of the step."""
-    for t in traffic(a, b, look)[:ROLES]:
-        if not t.explains and t.op:
-            continue
-        what = t.op or "a decode step"
-        moved = f"{what} moves {units.size(t.bytes_a)} → {units.size(t.bytes_b)} ({t.bytes_ratio:.2f}×)"
-        took = f"takes {units.duration(t.ns_a)} → {units.duration(t.ns_b)} ({t.time_ratio:.2f}×)"
-        rates = f"{t.bytes_a / t.ns_a:.1f} → {t.bytes_b / t.ns_b:.1f} GB/s"
-        yield "cause" if t.explains else "bytes", f"{moved} and {took}: {_verdict(t)}, at {rates}", t.op
-
-
-def _verdict(t: Traffic) -> str:
-    if t.explains:
-        return "the bytes explain the change"
-    if t.explained <= 0:
-        return "the bytes do not explain the change"
-    return f"the bytes alone would make it {t.bytes_ratio:.2f}×"
-
-
-def _level(row: dict[str, Any], side: str) -> str:
-    """Cycle statistics give the CPU's clock as a per cent of its maximum, others as a hundredfold of MHz."""
-    value = float(row[side])
-    if value <= 100 and row["metric"].startswith("cpu"):
-        return f"{value:.1f}% of its maximum"
-    return f"{value / 100:,.0f} MHz"
+def _whole(found: Diff) -> int:
+    return int(found.rows["total_a_ns"].sum()) + int(found.rows["total_b_ns"].sum())
 
 
 def _changes(found: Diff) -> Iterator[Finding]:
@@ -121,26 +75,64 @@ def _changes(found: Diff) -> Iterator[Finding]:
     for row in real.head(5).iter_rows(named=True):
         low, high = (units.duration(row[c]) for c in ("low_ns", "high_ns"))
         change = 100 * row["median_delta_ns"] / row["median_a_ns"] if row["median_a_ns"] else float("inf")
+        samples = "runs" if row["spread"] is not None else "samples"
         yield (
             row["verdict"],
-            f"{row['name']} is {row['verdict']}: {units.duration(row['median_a_ns'])} → "
-            f"{units.duration(row['median_b_ns'])} ({change:+.1f}%, 95% interval {low} to {high}, "
-            f"n = {row['n_a']} and {row['n_b']})",
+            f"{row['name']} is {row['verdict']}{' beside the others of its step' if row['freed'] else ''}: "
+            f"{units.duration(row['median_a_ns'])} → {units.duration(row['median_b_ns'])} ({change:+.1f}%, "
+            f"95% interval {low} to {high}, {row['n_a']} and {row['n_b']} {samples})",
             row["name"],
         )
 
 
+def _averages(a: Run, b: Run, found: Diff) -> Iterator[Finding]:
+    """Where a source prints sums alone, or lost records, the mean of a launch is what can be compared."""
+    lost = [(run.name, phase, low, high) for run in (a, b) for phase, low, high in _lost(run)]
+    if lost:
+        told = "; ".join(f"{phase} of {name}: {low} to {high}" for name, phase, low, high in lost)
+        most = max(high - low for *_, low, high in lost)
+        few = (pl.col("count_a") - pl.col("count_b")).abs() <= most
+        calls = int(found.rows.filter(few)["calls_ns"].abs().sum())
+        yield (
+            "lost records",
+            f"kernels that run equally often were recorded unequally often ({told}): records are missing, "
+            f"which makes {units.duration(calls)} of the differences of totals; averages are compared",
+            None,
+        )
+    bare = found.rows.filter((pl.col("p").is_null()) & (pl.col("count_a") > 0) & (pl.col("count_b") > 0))
+    bare = bare.filter((pl.col("count_a") > 1) | (pl.col("count_b") > 1))
+    for row in bare.head(5 if lost else 3).iter_rows(named=True):
+        mean_a, mean_b = row["total_a_ns"] / row["count_a"], row["total_b_ns"] / row["count_b"]
+        if mean_a > 0:
+            yield (
+                "average",
+                f"{row['name']}: {units.duration(mean_a)} → {units.duration(mean_b)} a launch "
+                f"({mean_b / mean_a - 1:+.1%}, {row['count_a']:,} and {row['count_b']:,} launches); "
+                "without a spread this is no verdict",
+                row["name"],
+            )
+
+
+def _lost(run: Run) -> Iterator[tuple[str, int, int]]:
+    for phase, (low, high) in dict(run.meta.get("lost_records", {})).items():
+        yield str(phase), int(low), int(high)
+
+
 def _appeared(found: Diff) -> Iterator[Finding]:
     for word, column, side in (("new", "total_b_ns", "b"), ("gone", "total_a_ns", "a")):
-        rows = found.rows.filter(pl.col("verdict") == word)
+        rows = found.rows.filter(pl.col("verdict") == word).sort(column, "name", descending=[True, False])
         if rows.height:
-            largest = rows.sort(column, "name", descending=[True, False]).row(0, named=True)
-            total = units.duration(int(rows[column].sum()))
+            total, whole = int(rows[column].sum()), max(1, int(found.rows[column].sum()))
+            largest = [
+                f"{name} ({units.duration(t)})" for name, t in rows.select("name", column).head(3).rows()
+            ]
+            more = f" and {rows.height - 3} more" if rows.height > 3 else ""
+            kernels = "kernel stands" if rows.height == 1 else "kernels stand"
             yield (
                 word,
-                f"{rows.height} rows stand in {side} alone, {total} in all; the largest is {largest['name']} "
-                f"with {units.duration(largest[column])}",
-                largest["name"],
+                f"{rows.height} {kernels} in {side} alone, {units.duration(total)} or {total / whole:.1%} of "
+                f"its time: {', '.join(largest)}{more}",
+                rows["name"][0],
             )
 
 
@@ -151,12 +143,28 @@ def _laws(a: Run, b: Run, look: Look) -> Iterator[Finding]:
     left, right = (growth(run, look, "op").rows for run in (a, b))
     if left.is_empty() or right.is_empty():
         return
-    both = left.join(right, on="op", suffix="_b")
-    for row in both.filter(pl.col("law") != pl.col("law_b")).sort("op").head(5).iter_rows(named=True):
-        yield "growth", f"{row['op']} grew {row['law']} and now grows {row['law_b']}", row["op"]
+    both = left.join(right, on="op", suffix="_b").filter(
+        *(pl.col(c).is_in(["flat", "linear", "step"]) for c in ("law", "law_b")),
+        pl.col("axis") == pl.col("axis_b"),
+    )
+    apart = pl.col("slope_ns_per_1k_b") - pl.col("slope_ns_per_1k")
+    error = (pl.col("slope_se_ns_per_1k") ** 2 + pl.col("slope_se_ns_per_1k_b") ** 2).sqrt()
+    steeper = (apart.abs() > STEEPER * error) & (apart.abs() > 0.1 * pl.col("slope_ns_per_1k").abs())
+    linear = (pl.col("law") == "linear") & (pl.col("law_b") == "linear") & steeper
+    changed = both.filter((pl.col("law") != pl.col("law_b")) | linear)
+    for row in changed.sort("total_ns", "op", descending=[True, False]).head(5).iter_rows(named=True):
+        yield "growth", f"{row['op']} grew {_law(row, '')} and now grows {_law(row, '_b')}", row["op"]
 
 
-def _limits(found: Diff) -> Iterator[Finding]:
+def _law(row: dict[str, Any], side: str) -> str:
+    slope, r2 = row[f"slope_ns_per_1k{side}"], row[f"r2{side}"]
+    known = slope is not None and r2 is not None
+    figures = f" ({units.duration(slope)} a token per 1,000 {row['axis']}, R² {r2:.2f})" if known else ""
+    return f"{row[f'law{side}']}{figures}"
+
+
+def _limits(found: Diff, look: Look) -> Iterator[Finding]:
+    """What cannot be concluded, why, and what would change that."""
     undecided = found.rows.filter(pl.col("verdict") == "~")
     if undecided.height:
         share = int(undecided["total_b_ns"].sum()) / max(1, int(found.rows["total_b_ns"].sum()))
@@ -165,3 +173,28 @@ def _limits(found: Diff) -> Iterator[Finding]:
             f"{undecided.height} rows ({100 * share:.0f}% of the time) are undecided: {'; '.join(found.how)}",
             None,
         )
+    sampled = found.rows.filter(pl.col("p").is_not_null())
+    if sampled.height and not look.terms.repeated:
+        yield (
+            "not concluded",
+            "one run a side shows how two runs differ, not how two versions do: what one more run would "
+            "differ by is not known; 3 repeats a side would be needed (--a F… --b F…), or identical runs "
+            "behind --aa",
+            None,
+        )
+    for row in undecided.filter(pl.col("spread").is_not_null()).head(3).iter_rows(named=True):
+        yield from _repeats(row, look.terms.threshold)
+
+
+def _repeats(row: dict[str, Any], threshold: float) -> Iterator[Finding]:
+    change = row["median_delta_ns"] / row["median_a_ns"] if row["median_a_ns"] else 0.0
+    if abs(change) < threshold or row["p"] <= 0 or change <= -1:
+        return
+    enough = needed(change, row["spread"], ALPHA * row["p"] / row["p_adjusted"])
+    word = f"{enough} repeats a side" if enough else "more than 50 repeats a side, or a quieter machine,"
+    yield (
+        "not concluded",
+        f"{row['name']}: {change:+.1%} is not decided, since runs of the same differ by {row['spread']:.1%} "
+        f"(one standard deviation); {word} would be needed",
+        row["name"],
+    )

@@ -11,7 +11,7 @@ from tracetui.views import Answer, View
 COLUMNS = (
     "function", "metric", "device", "suspicion", "beta_a", "beta_b", "d_beta", "z_beta", "p_beta", "u_beta",
     "mu_a", "mu_b", "d_mu", "z_mu", "z_log_mu", "p_mu", "u_mu", "p_adjusted", "n_a", "n_b",
-    "constant", "moved",
+    "unit", "time_a_ns", "time_b_ns", "cycles_a", "cycles_b", "constant", "moved",
 )  # fmt: skip
 
 
