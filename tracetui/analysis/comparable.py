@@ -7,9 +7,11 @@ from typing import Any, Final
 import polars as pl
 
 from capture.run import Run
+from tracetui.analysis import windows
 from tracetui.analysis.align import steps
 from tracetui.analysis.match import Match
-from tracetui.analysis.select import lenses, phases
+from tracetui.analysis.select import lenses, phases, rank_tracks
+from tracetui.look import Look
 
 ENOUGH: Final = 0.5
 
@@ -50,7 +52,10 @@ def _checks(
     yield from _stated(a, b)
     yield from _metadata(a, b)
     yield _overlap(matches, totals)
-    yield from (check(a, b) for check in (_lens, _phases, _steps, _losses, _cut, _profiled, _emptiness))
+    yield from (
+        check(a, b)
+        for check in (_lens, _phases, _steps, _losses, _cut, _profiled, _ranks, _watched, _emptiness)
+    )
 
 
 def _stated(a: Run, b: Run) -> Iterator[Finding]:
@@ -115,10 +120,23 @@ def _cut(a: Run, b: Run) -> Finding:
     return (0.9 if cut else 1.0), f"cut short: {' and '.join(cut)}"
 
 
+def _ranks(a: Run, b: Run) -> Finding:
+    """Times are added over the ranks of a run."""
+    x, y = (max(1, len(set(rank_tracks(run).values()))) for run in (a, b))
+    return (1.0 if x == y else 0.7), f"ranks differ: {x} against {y}, and times of ranks are added"
+
+
 def _profiled(a: Run, b: Run) -> Finding:
     x, y = a.meta.get("profiled"), b.meta.get("profiled")
     differ = x is not None and y is not None and bool(x) != bool(y)
     return (0.3 if differ else 1.0), "one run was measured with profiling on, the other without"
+
+
+def _watched(a: Run, b: Run) -> Finding:
+    """Rows scaled from a few steps against rows of all steps: the one is an estimate."""
+    x, y = windows.share(a, Look()), windows.share(b, Look())
+    words = f"kernels were seen in {100 * x:.0f}% of the steps against {100 * y:.0f}%: one side is scaled"
+    return (0.9 if (x < 1) != (y < 1) else 1.0), words
 
 
 def _emptiness(a: Run, b: Run) -> Finding:

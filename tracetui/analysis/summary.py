@@ -14,10 +14,11 @@ from tracetui.look import Look
 
 _RATES: Final = ("decode_tokens_per_s", "prefill_tokens_per_s", "tokens_per_s")
 ASKED_FIRST: Final = (
-    "model", "device", "dtype", "quant", "weights", "batch", "prompt_tokens", "tokens", "context", "ttft_ms",
+    "model", "device", "dtype", "quant", "weights", "batch", "ranks", "prompt_tokens", "tokens", "context",
+    "ttft_ms",
     "prefill_ms", "decode_ms", "total_ms", *_RATES, "driver", "producer", "argv", "profiled", "truncated",
 )  # fmt: skip
-COUNTED: Final = ("batch", "prompt_tokens", "tokens", "context", "profiled", "truncated", *_RATES)
+COUNTED: Final = ("batch", "ranks", "prompt_tokens", "tokens", "context", "profiled", "truncated", *_RATES)
 BY: Final = ("phase", "category", "op", "name")
 SCHEMA: Final = {
     "part": pl.String(), "name": pl.String(), "text": pl.String(), "count": pl.Int64(),

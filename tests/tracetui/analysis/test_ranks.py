@@ -2,11 +2,13 @@
 
 from typing import Any
 
+import polars as pl
 import pytest
 
 from capture.run import Run
 from tests.tracetui.runs import made
 from tracetui.analysis import ranks
+from tracetui.analysis.diff import diff
 from tracetui.analysis.steps import step_table
 from tracetui.look import Look
 from tracetui.views import ask, entered, view
@@ -163,6 +165,14 @@ def test_times_of_several_ranks_are_said_to_be_added() -> None:
     one = ask(view("kernels"), [run], Look(focus=(("track", "rank 1"),)))
     assert not any(note.startswith(said) for note in one.notes)
     assert one.rows["total_ns"].sum() == 375 * US
+
+
+def test_a_comparison_with_another_number_of_ranks_is_doubted() -> None:
+    two = together(WORK)
+    one = made(two.events.filter(pl.col("track") == "rank 0").to_dicts())
+    reasons = diff(one, two, Look()).comparable.reasons
+    assert "ranks differ: 1 against 2, and times of ranks are added" in reasons
+    assert not [r for r in diff(two, together(WORK), Look()).comparable.reasons if "ranks" in r]
 
 
 def test_enter_asks_about_a_rank_or_a_step() -> None:
