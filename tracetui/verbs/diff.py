@@ -38,9 +38,11 @@ def options(parser: ArgumentParser) -> None:
     parser.add_argument("--stats", choices=("kernel", "cycle"), default="kernel")
     parser.add_argument("--rank", choices=RANKINGS, default="suspicion", help="order of cycle statistics")
     parser.add_argument("--align", choices=("context", "step"), default="context")
-    parser.add_argument("--threshold", default="1%", metavar="P%", help="the smallest change that matters")
     parser.add_argument(
-        "--fail-over", metavar="P%", help="exit 1 when a row is slower by more, with evidence"
+        "--threshold", default="1%", metavar="PERCENT", help="the smallest change that matters"
+    )
+    parser.add_argument(
+        "--fail-over", metavar="PERCENT", help="exit 1 when a row is slower by more, with evidence"
     )
     parser.add_argument("--rows", metavar="REGEX", help="rows that the gate looks at: names or ops")
     parser.add_argument("--changed", action="store_true", help="only rows that changed, with evidence")
