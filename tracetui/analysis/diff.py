@@ -8,6 +8,7 @@ from typing import Any, Final
 import polars as pl
 
 from capture.run import Run
+from tracetui.analysis import windows
 from tracetui.analysis.comparable import Comparable, comparable
 from tracetui.analysis.links import applying
 from tracetui.analysis.match import Match, fusions, match
@@ -47,7 +48,9 @@ def _diff(a: Run, b: Run, look: Look) -> Diff:
     members = {s: [pair[i] for pair in names] for i, s in enumerate(("members_a", "members_b"))}
     rows = rows.hstack(proof).with_columns(pl.Series(s, m, pl.List(pl.String)) for s, m in members.items())
     rows = rows.sort(pl.col("delta_ns").abs(), "name", descending=[True, False], maintain_order=True)
-    return Diff(rows, comparable(a, b, matches, totals), tuple(matches), _gap(a, b, look), how)
+    scaled = (f"{run.name}: {said}" for run in (a, b) for said in windows.notes(run, look, scaled=True))
+    gap = _gap(a, b, look)
+    return Diff(rows, comparable(a, b, matches, totals), tuple(matches), gap, (*how, *scaled))
 
 
 def _side(run: Run, look: Look) -> pl.DataFrame:
@@ -55,10 +58,11 @@ def _side(run: Run, look: Look) -> pl.DataFrame:
     if not run.has("dur"):
         return _NOTHING
     labels = [c for c in _LABELS if run.has(c)]
-    count = pl.col("count").fill_null(1).sum() if run.has("count") else pl.len()
+    counted = run.has("count") or windows.coverage(run, look) is not None
+    count = pl.col("count").fill_null(1).sum().round() if counted else pl.len()
     agreed = (pl.when(pl.col(c).n_unique() == 1).then(pl.col(c).first()).alias(c) for c in labels)
     found = (
-        phased(run, look)
+        windows.stretched(run, look, phased(run, look))
         .group_by("name", "phase", *labels)
         .agg(count.cast(pl.Int64).alias("count"), total_ns=pl.col("dur").sum())
         .group_by("name", "phase")
@@ -131,7 +135,7 @@ def _gap(a: Run, b: Run, look: Look) -> int | None:
 
 
 def _unmeasured(run: Run, look: Look) -> int | None:
-    if not (run.has("step") and run.has("dur")):
+    if not (run.has("step") and run.has("dur")) or windows.coverage(run, look) is not None:
         return None
     marks = run.events.filter((pl.col("kind") == "step") & pl.col("dur").is_not_null())
     if look.phase is not None:

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from capture.run import Run
-from tracetui.analysis import evidence, repeats, select
+from tracetui.analysis import evidence, repeats, select, windows
 from tracetui.analysis.align import Alignment, align
 from tracetui.analysis.evidence import FEWEST, Evidence, Floats
 from tracetui.look import Look, Terms
@@ -111,7 +111,7 @@ def _of_phase(sides: Sequence[Sequence[Work]], phase: str | None, names: Sequenc
     left, right = [x for x, _ in names], [y for _, y in names]
     if a.look.terms.repeated:
         return _of_runs(sides, phase, left, right)
-    aligned = align([a.run, b.run], phase, a.look.terms.align)
+    aligned = _watched(align([a.run, b.run], phase, a.look.terms.align), (a, b))
     if aligned.height >= FEWEST:
         times = [
             per_step(w, phase, s, n) for w, s, n in zip((a, b), aligned.sides, (left, right), strict=True)
@@ -121,6 +121,17 @@ def _of_phase(sides: Sequence[Sequence[Work]], phase: str | None, names: Sequenc
         words = "launches of one run each are the samples, unpaired; they share one moment and one clock"
         return evidence.ragged(instances(a, phase, left), instances(b, phase, right)), words
     return None, "no spread in this source; totals and means only"
+
+
+def _watched(aligned: Alignment, works: Sequence[Work]) -> Alignment:
+    """Only steps in which single rows were seen in every run."""
+    sides = zip(works, aligned.sides, strict=True)
+    seen = pl.all_horizontal([windows.seen(w.run, w.look, side["step"]) for w, side in sides])
+    kept = pl.select(seen=seen)["seen"]
+    if kept.all():
+        return aligned
+    how = f"watched {aligned.how}"
+    return replace(aligned, sides=tuple(side.filter(kept) for side in aligned.sides), how=how)
 
 
 def _words(aligned: Alignment) -> str:
@@ -141,7 +152,7 @@ def _of_runs(
     """Each run is one sample; identical runs of neither side tell the noise of both."""
     works = [w for side in sides for w in side]
     groups = np.repeat([0, 1, 2], [len(side) for side in sides])
-    aligned = align([w.run for w in works], phase, works[0].look.terms.align)
+    aligned = _watched(align([w.run for w in works], phase, works[0].look.terms.align), works)
     stepwise = aligned.height >= FEWEST
     times = []
     for i, (w, group) in enumerate(zip(works, groups, strict=True)):

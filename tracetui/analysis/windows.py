@@ -127,13 +127,21 @@ def stood_for(run: Run, look: Look, numbers: pl.Series) -> pl.Series:
     return table.join(seen.to_frame(), on="phase", nulls_equal=True)["step"]
 
 
-def only_watched(run: Run, look: Look, pairs: pl.DataFrame, column: str) -> pl.DataFrame:
-    """Those rows whose step was watched: in the others nothing was seen, which is not nothing."""
+def stretched(run: Run, look: Look, rows: pl.LazyFrame) -> pl.LazyFrame:
+    """The rows as what they stand for, where they stand for more: with a count, whoever else has none."""
+    if coverage(run, look) is None:
+        return rows
+    time = pl.col("scaled_ns").round().cast(pl.Int64)
+    return weighed(run, look, rows).with_columns(dur=time, count=pl.col("scaled_count"))
+
+
+def seen(run: Run, look: Look, numbers: pl.Series) -> pl.Series:
+    """Of each step whether it was watched: in the others nothing was seen, which is not nothing."""
     table = watched(run).get(select.lens_of(run, look) or "")
     if table is None:
-        return pairs
-    seen = table.filter(pl.col("watched") == pl.col("steps"))["step"]
-    return pairs.filter(pl.col(column).is_in(seen.implode()))
+        return pl.repeat(True, numbers.len(), eager=True)
+    known = table.filter(pl.col("watched") == pl.col("steps"))["step"]
+    return numbers.is_in(known.implode())
 
 
 def share(run: Run, look: Look) -> float:

@@ -8,6 +8,7 @@ import pytest
 from capture.run import Run
 from tests.tracetui.runs import made
 from tracetui.analysis import windows
+from tracetui.analysis.diff import diff
 from tracetui.analysis.kernels import kernel_table, total_table
 from tracetui.look import Look
 from tracetui.report import report
@@ -119,3 +120,34 @@ def test_a_phase_that_nobody_watched_is_named() -> None:
     run = made([*prefill, *device().events.to_dicts()])
     assert windows.notes(run, LOOK, scaled=True)[1] == "no window in prefill: its gpu rows are not known"
     assert kernel_table(run, LOOK)["total_ns"].sum() == pytest.approx(TRUE_NS, rel=1e-9)
+
+
+def test_a_diff_scales_both_sides_and_compares_only_what_was_watched() -> None:
+    """The same kernels, watched in other steps: totals agree, and no step without rows counts as faster."""
+    other = tuple(sorted({*WATCHED, *range(2, 41, 3)}))
+    found = diff(device(), device(other), LOOK)
+    for row in found.rows.iter_rows(named=True):
+        assert row["total_a_ns"] == pytest.approx(PARTS[row["name"]] * TRUE_NS, rel=1e-6)
+        assert row["total_b_ns"] == pytest.approx(PARTS[row["name"]] * TRUE_NS, rel=1e-6)
+        assert (row["count_a"], row["count_b"]) == (len(STEPS), len(STEPS))
+        assert row["verdict"] not in ("faster", "slower")
+    assert found.gap_ns is None
+    assert [n for n in found.how if "seen in 5 of 40 decode steps" in n]
+    assert found.comparable.reasons == ()
+
+
+def test_windows_against_all_steps_is_a_reason() -> None:
+    found = diff(device(), device(tuple(STEPS)), LOOK)
+    assert any("12% of the steps against 100%" in reason for reason in found.comparable.reasons)
+    assert found.rows["delta_ns"].abs().max() <= 40
+
+
+def test_slower_kernels_are_found_in_the_steps_that_both_watched() -> None:
+    """Every step watched in one run, every other in the other: these are compared."""
+    slow = made([{**row, "dur": row["dur"] * (2 if row["name"] == "attention" else 1)}
+                 if row["kind"] == "kernel" else row
+                 for row in device(tuple(STEPS)[::2]).events.to_dicts()])  # fmt: skip
+    found = diff(device(tuple(STEPS)), slow, LOOK)
+    verdicts = dict(found.rows.select("name", "verdict").rows())
+    assert verdicts["attention"] == "slower" and verdicts["rmsnorm"] not in ("slower", "faster")
+    assert any(how.startswith("decode: 2") and "watched steps" in how for how in found.how)
