@@ -8,7 +8,6 @@ import polars as pl
 
 from capture.run import Run
 from tracetui.analysis import windows
-from tracetui.analysis import windows
 from tracetui.analysis.align import steps
 from tracetui.analysis.match import Match
 from tracetui.analysis.select import lenses, phases, rank_tracks
@@ -55,7 +54,7 @@ def _checks(
     yield _overlap(matches, totals)
     yield from (
         check(a, b)
-        for check in (_lens, _phases, _steps, _losses, _cut, _profiled, _ranks, _watched, _watched, _emptiness)
+        for check in (_lens, _phases, _steps, _losses, _cut, _profiled, _ranks, _watched, _emptiness)
     )
 
 
@@ -131,13 +130,6 @@ def _profiled(a: Run, b: Run) -> Finding:
     x, y = a.meta.get("profiled"), b.meta.get("profiled")
     differ = x is not None and y is not None and bool(x) != bool(y)
     return (0.3 if differ else 1.0), "one run was measured with profiling on, the other without"
-
-
-def _watched(a: Run, b: Run) -> Finding:
-    """Rows scaled from a few steps against rows of all steps: the one is an estimate."""
-    x, y = windows.share(a, Look()), windows.share(b, Look())
-    words = f"kernels were seen in {100 * x:.0f}% of the steps against {100 * y:.0f}%: one side is scaled"
-    return (0.9 if (x < 1) != (y < 1) else 1.0), words
 
 
 def _watched(a: Run, b: Run) -> Finding:
