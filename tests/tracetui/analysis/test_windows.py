@@ -1,10 +1,14 @@
 """Rows that were seen in windows: what they are scaled to is known, because all of it was made by hand."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from capture import follow
+from capture.emit import Emitter
+from capture.record.kernels import tell_window
 from capture.run import Run
 from tests.tracetui.runs import made
 from tracetui.analysis import windows
@@ -151,3 +155,30 @@ def test_slower_kernels_are_found_in_the_steps_that_both_watched() -> None:
     verdicts = dict(found.rows.select("name", "verdict").rows())
     assert verdicts["attention"] == "slower" and verdicts["rmsnorm"] not in ("slower", "faster")
     assert any(how.startswith("decode: 2") and "watched steps" in how for how in found.how)
+
+
+def test_what_was_folded_while_it_grew_is_scaled_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One step in eight is watched; of long ago only blocks of steps are left."""
+    monkeypatch.setattr(follow, "NEWEST", 100)
+    path, took = tmp_path / "live.jsonl", 1_000_000
+    emitter = Emitter(path)
+    emitter.run("long")
+    emitter.plan([{"id": 0, "name": "attention", "lens": "gpu"}, {"id": 1, "name": "launch", "lens": "host"}])
+    for step in range(1, 401):
+        if step % 8 == 4:
+            tell_window(emitter, "gpu", step=step, phase="decode")
+            emitter.columns([0], [step * took], [took // 2], step=step, phase="decode")
+        emitter.columns([1], [step * took], [took], step=step, phase="decode")
+        emitter.step(step, step * took, took, tokens=1)
+    emitter.end()
+    following = follow.Follow(path)
+    while following.poll():
+        pass
+    (run,) = following.runs(final=True)
+    assert run.meta["folded"]["before"] > 300
+    (row,) = kernel_table(run, LOOK).iter_rows(named=True)
+    assert (row["total_ns"], row["count"]) == (400 * took // 2, 400)
+    assert row["scale"] == pytest.approx(8)
+    assert windows.notes(run, LOOK, scaled=True)[0].startswith("gpu rows were seen in 50 of 400 decode steps")
