@@ -22,6 +22,7 @@ QUICK_SIDE: Final = 1024
 GPU_SIDE: Final = 8192
 LAUNCHES: Final = 1000
 ROUNDS: Final = 5
+QUICK_ROUNDS: Final = 3
 LONG_S: Final = 0.5  # of tries, so that a busy neighbour is outlasted
 
 Clock = Callable[[Callable[[], object]], float]
@@ -56,8 +57,7 @@ def _processor(device: torch.device, say: Callable[[str], None]) -> Roof:
     read = max(read_rate() for _ in range(ROUNDS))
     copy = _copy_rate(device, COPY_BYTES, _best_of_long)
     say("measuring how fast matrices are multiplied")
-    dtypes = {"fp32": torch.float32, **({"bf16": torch.bfloat16} if fast_bf16() else {})}
-    rates = {name: _matmul_rate(device, dtype, SIDE, _best_of_long) for name, dtype in dtypes.items()}
+    rates = {n: _matmul_rate(device, dtype, SIDE, _best_of_long) for n, dtype in _dtypes().items()}
     floor = _launch_ns(device)
     name, when = device_name(device), _today()
     return Roof(name, MEASURED, read, copy, rates, floor, "cache", when, uuid, driver, version)
@@ -76,11 +76,15 @@ def _gpu(device: torch.device, say: Callable[[str], None]) -> Roof:
 
 
 def _at_start(name: str) -> Roof:
-    """What takes a tenth of a second: the arithmetic in small matrices, and no copy."""
+    """What takes some tenths of a second: the arithmetic in smaller matrices, and no copy."""
     device = torch.device("cpu")
-    dtype = ("bf16", torch.bfloat16) if fast_bf16() else ("fp32", torch.float32)
-    rates = {dtype[0]: _matmul_rate(device, dtype[1], QUICK_SIDE, _best)}
+    rates = {n: _matmul_rate(device, dtype, QUICK_SIDE, _best) for n, dtype in _dtypes().items()}
     return Roof(name, AT_START, read_rate(), 0.0, rates, _launch_ns(device), "cache", _today())
+
+
+def _dtypes() -> dict[str, torch.dtype]:
+    """Those in which a processor multiplies at a speed of its own."""
+    return {"fp32": torch.float32, **({"bf16": torch.bfloat16} if fast_bf16() else {})}
 
 
 def _copy_rate(device: torch.device, size: int, best: Clock) -> float:
@@ -123,7 +127,7 @@ def _tiny(device: torch.device) -> Callable[[], object]:
 def _best(work: Callable[[], object]) -> float:
     """Seconds of the fastest of several tries, after one that only warms up."""
     work()
-    return min(_timed(work) for _ in range(ROUNDS))
+    return min(_timed(work) for _ in range(QUICK_ROUNDS))
 
 
 def _best_of_long(work: Callable[[], object]) -> float:

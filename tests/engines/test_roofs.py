@@ -20,7 +20,13 @@ CPU = torch.device("cpu")
 def _small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures of tiny matrices and copies, in a cache of their own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    for name, value in {"COPY_BYTES": 1 << 16, "SIDE": 32, "QUICK_SIDE": 32, "LAUNCHES": 10, "LONG_S": 0.0}.items():
+    for name, value in {
+        "COPY_BYTES": 1 << 16,
+        "SIDE": 32,
+        "QUICK_SIDE": 32,
+        "LAUNCHES": 10,
+        "LONG_S": 0.0,
+    }.items():
         monkeypatch.setattr(roofs, name, value)
     monkeypatch.setattr(roofs, "read_rate", lambda: 3e10)
 
@@ -58,6 +64,7 @@ def test_under_another_torch_it_is_measured_at_the_start() -> None:
     kept_roofs.keep(Roof(roofs.device_name(CPU), "measured", 5e9, torch="1.0"))
     roof = roofs.roof_of(CPU)
     assert roof and roof.source == "measured at the start of the run" and roof.read_bytes_per_s == 3e10
+    assert roof.compute("float32") == roof.flop_per_s["fp32"] > 0
 
 
 def test_a_gpu_that_was_not_measured_has_the_figures_of_its_maker(monkeypatch: pytest.MonkeyPatch) -> None:
