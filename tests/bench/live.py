@@ -87,8 +87,8 @@ def told(what: str, found: dict[str, float], base: dict[str, float]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=20)
-    parser.add_argument("--views", default="kernels,summary,growth")
-    parser.add_argument("--lengths", default="100,3600,36000")
+    parser.add_argument("--views", default="kernels,summary")
+    parser.add_argument("--lengths", default="100,36000")
     args = parser.parse_args()
     print(
         f"{'view, steps before':24}{'of a core':>15}{'memory':>16}{'seen':>11}{'95 %':>11}{'caught up':>11}"
