@@ -8,6 +8,8 @@ from typing import Any
 import polars as pl
 import pytest
 
+from capture.assemble import Assembler
+from capture.importlog import Log
 from capture.loaders import load
 from capture.run import Run
 from tests.capture.loaders import _nsys_file as nsys
@@ -65,9 +67,9 @@ def training_run(
     return made([*rows, *more], model="tiny", unprofiled_ns=unprofiled)
 
 
-def native_file(folder: Path) -> Path:
+def native_file(folder: Path, steps: int = 2) -> Path:
     """The same as lines that any program could have written."""
-    run, path = training_run(), folder / "prof.jsonl"
+    run, path = training_run(steps=steps), folder / "prof.jsonl"
     lines = [{"kind": "run", "schema": 1, "name": "tiny", "meta": dict(run.meta)}, *run.events.to_dicts()]
     told = ({k: v for k, v in line.items() if v is not None} for line in lines)
     path.write_text("".join(json.dumps(line) + "\n" for line in told))
@@ -132,6 +134,19 @@ def test_only_steps_that_were_watched_as_a_whole_count() -> None:
     assert rows.equals(training_table(training_run(), Look())[0])
     assert notes == ["totals are of 2 steps"]
     assert training_table(training_run(), Look(window=(1, 1)))[1] == ["totals are of 1 step"]
+
+
+def test_steps_that_were_folded_answer_the_same(tmp_path: Path) -> None:
+    assembler = Assembler(Log("tiny", "native"), "tiny", newest=300)
+    for number, line in enumerate(native_file(tmp_path, 400).read_bytes().splitlines()):
+        assembler.feed([(number, line)])
+        if number % 500 == 0:
+            assembler.runs(whole=False)
+    (folded,) = assembler.runs()
+    assert folded.events.height < 2000 and folded.meta["folded"]["steps"] > 1
+    rows, notes = training_table(folded, Look())
+    assert notes == ["totals are of 400 steps"]
+    assert rows.equals(training_table(training_run(steps=400), Look())[0])
 
 
 def test_what_was_not_watched_is_said_by_name() -> None:
