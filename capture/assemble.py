@@ -33,7 +33,7 @@ from capture.run import DTYPES, Run, checked, clean_meta, tidy
 BATCH: Final = 1 << 18  # events that wait as lines before they become a frame
 _SAME_CLOCK_NS: Final = 1_000_000
 _NOBODY: Final = frozenset(("counter", "memory", "mark"))  # kinds that a writer's total leaves out
-_SIGNS: Final = frozenset(("status", "heartbeat"))  # marks of a writer that has a pulse
+_SIGNS: Final = frozenset(("status", "heartbeat"))  # marks of whoever does the work
 _BOM: Final = b"\xef\xbb\xbf"
 _EMPTY: Final = pl.DataFrame(schema={"kind": DTYPES["kind"], "name": DTYPES["name"]})
 
@@ -98,7 +98,8 @@ class Assembler:
     def __init__(self, log: Log, name: str, newest: int | None = None) -> None:
         self.log = log
         self._newest = newest
-        self.signs = 0  # of life, by a writer that gives them while it has nothing else to say
+        self.signs = 0  # of life, besides the work itself
+        self.beats = False  # whether a writer says that it lives when it has nothing else to say
         self._name = name
         self._parts: list[_Part] = []
         self._current: _Part | None = None
@@ -214,6 +215,7 @@ class Assembler:
         of_writer = line.kind not in _NOBODY
         if not of_writer and line.path in _SIGNS:
             self.signs += 1
+            self.beats = self.beats or line.path == "heartbeat"
         self._count(part, line.rank, 1, of_writer=of_writer)
 
     def _table(self, line: TableLine, at: int) -> None:

@@ -93,7 +93,7 @@ class Follow:
         Counters are no sign: they come from a process beside it.
         """
         silent = self._clock() - self._heard_at
-        if silent < (PULSE_S if self._assembler.signs else QUIET_S):
+        if silent < (PULSE_S if self._assembler.beats else QUIET_S):
             return ""
         return f"the engine has not been heard of for {silent:.0f} s"
 

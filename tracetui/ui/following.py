@@ -23,6 +23,7 @@ EVERY: Final = 0.04  # seconds between two looks at the file
 REFRESH: Final = 0.2  # seconds between two pictures of it
 LEISURE: Final = 7  # of all the time, the part that making pictures takes is one in so many at most
 SLOWEST: Final = 0.5  # seconds between two pictures, whatever they cost
+NOTES: Final = 1 << 12  # that are counted
 TEXT_MARKS: Final = 40  # pieces of text that the status line may show
 BADGES: Final = {"ended": "ended", "deleted": "file deleted", "quiet": "no data"}
 HELP: Final = "R starts it anew, E with other options"
@@ -54,7 +55,8 @@ class Following:
         self._shown = False
         self._complaint = ""  # the last word of the engine on itself
         self._starting = False  # another engine is on its way to its first step
-        self._mode = 0
+        self._mode = ""  # the way in which the engine captures, where it is known
+        self._noted = 0  # notes of the run that were told
 
     def start(self, post: Callable[[Message], object]) -> None:
         threading.Thread(target=self._watch, args=(post,), name="following", daemon=True).start()
@@ -81,7 +83,7 @@ class Following:
         """The engine once more, after its end."""
         if self._engine is not None:
             self._follow.listen()
-            self.words, self.alarm = "waiting for the first line", ""
+            self.words, self.alarm, self._mode = "waiting for the first line", "", ""
             self._engine.start()
 
     def order(self, what: Mapping[str, Any]) -> bool:
@@ -89,9 +91,13 @@ class Following:
         return self._engine is not None and self._engine.send(what)
 
     def next_mode(self) -> str | None:
-        """The engine captures in another way from now on."""
-        self._mode = (self._mode + 1) % len(MODES)
-        return MODES[self._mode] if self.order({"do": "mode", "mode": MODES[self._mode]}) else None
+        """The engine captures in another way from now on; what it answers is a note."""
+        known = MODES.index(self._mode) if self._mode in MODES else 0
+        place = (known + 1) % len(MODES)
+        if not self.order({"do": "mode", "mode": MODES[place]}):
+            return None
+        self._mode = MODES[place]
+        return self._mode
 
     def _watch(self, post: Callable[[Message], object]) -> None:
         """Until the screen closes; the last bytes of an engine that has died are shown too."""
@@ -121,6 +127,7 @@ class Following:
         if self.words != before:
             post(WordsChanged())
         self.text = "".join(last_marks(runs[-1], "text", TEXT_MARKS))
+        self._tell_notes(runs[-1], post)
         busy = [run for run in runs if _has_work(run)]
         self._starting = self._shown and busy[-1:] != runs[-1:]
         if busy:
@@ -129,6 +136,14 @@ class Following:
             post(RunsChanged([r for r, _ in known], [f for _, f in known], [view(self._view)]))
             if first:
                 post(ViewsKnown(views()))
+
+    def _tell_notes(self, run: Run, post: Callable[[Message], object]) -> None:
+        """What an engine answers to an order: its newest note, once."""
+        self._mode = self._mode or str(run.meta.get("capture", ""))
+        notes = last_marks(run, "note", NOTES)
+        if self._shown and len(notes) > self._noted:
+            post(Told(notes[-1]))
+        self._noted = len(notes)
 
     def _tell(self, dead: bool, post: Callable[[Message], object]) -> None:
         """A change of the writer's fortune, once."""

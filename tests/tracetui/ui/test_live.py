@@ -33,6 +33,7 @@ for order in map(json.loads, sys.stdin):
         step += 1
         say(kind="kernel", name=order["mode"], t=step * 1000, dur=100, step=step, phase="decode", lens="wall")
         say(kind="step", name="step", t=step * 1000, dur=150, step=step, phase="decode", tokens=1)
+        say(kind="mark", name="capture mode " + order["mode"], path="note")
 """
 
 
@@ -75,6 +76,7 @@ def test_from_the_first_word_to_the_last_step(tmp_path: Path) -> None:
         await until(app, pilot, "live")
         await press(pilot, "c")
         await until(app, pilot, row("continuous"))
+        await until(app, pilot, "capture mode continuous")
         await until(app, pilot, "· 2 steps")
         assert len(app.session.runs) == 1 and app.session.fact.steps == (1, 2)
 
