@@ -204,28 +204,37 @@ def fastest(spec: Spec, dtype: str, device: torch.device) -> tuple[Measured, tup
     ways = candidates(dtype, device.type)
     if len(ways) == 1:
         return Measured(ways[0], 0.0), ()
-    found = tuple(sorted((Measured(w, _rate(w, spec)) for w in ways), key=lambda m: -m.rate))
+    found = tuple(sorted(map(Measured, ways, _rates(ways, spec)), key=lambda m: -m.rate))
     return found[0], found
 
 
-def _rate(packing: Packing, spec: Spec) -> float:
-    """Bytes a second over one row through the matrices of enough layers to miss every cache."""
-    shapes = layer_shapes(spec)
-    layer = sum(n * k for n, k in shapes) * packing.dtype.itemsize
-    layers = min(spec.layers, -(-SAMPLE_BYTES // layer))
-    matrices = [(packing.make(_filled(n, k, packing.dtype)), k) for _ in range(layers) for n, k in shapes]
-    rows = {k: torch.ones(1, k) for _, k in shapes}
+def _rates(ways: Sequence[Packing], spec: Spec) -> list[float]:
+    """Bytes a second of each way over one row; they take turns, so that a busy moment slows them alike."""
+    samples = [_sample(way, spec) for way in ways]
+    rows = {k: torch.ones(1, k) for _, k in layer_shapes(spec)}
     with torch.inference_mode():
-        _pass(matrices, rows)
-        best = min(_passes(matrices, rows))
-    return layer * layers / best
+        for matrices, _ in samples:
+            _pass(matrices, rows)
+        took = zip(*_rounds([matrices for matrices, _ in samples], rows), strict=True)
+    return [size / min(passes) for (_, size), passes in zip(samples, took, strict=True)]
 
 
-def _passes(matrices: Sequence[tuple[Matrix, int]], rows: dict[int, torch.Tensor]) -> Iterator[float]:
-    """Several passes, fewer where the machine is so busy that they take long."""
-    until = time.perf_counter() + MEASURE_S
+def _sample(way: Packing, spec: Spec) -> tuple[list[tuple[Matrix, int]], int]:
+    """The matrices of enough layers to miss every cache, each with its columns, and their bytes."""
+    shapes = layer_shapes(spec)
+    layer = sum(n * k for n, k in shapes) * way.dtype.itemsize
+    layers = min(spec.layers, -(-SAMPLE_BYTES // layer))
+    matrices = [(way.make(_filled(n, k, way.dtype)), k) for _ in range(layers) for n, k in shapes]
+    return matrices, layer * layers
+
+
+def _rounds(
+    samples: Sequence[Sequence[tuple[Matrix, int]]], rows: dict[int, torch.Tensor]
+) -> Iterator[list[float]]:
+    """Several rounds of a pass each, fewer where the machine is so busy that they take long."""
+    until = time.perf_counter() + MEASURE_S * len(samples)
     for _ in range(5):
-        yield _pass(matrices, rows)
+        yield [_pass(matrices, rows) for matrices in samples]
         if time.perf_counter() > until:
             return
 

@@ -1,7 +1,8 @@
-"""Tokens a second of the bundled engine at batch 1, beside transformers and the machine's own reading speed.
+"""Tokens a second of the bundled engine at batch 1 in 16, 8 and 4 bits, beside transformers and llama.cpp.
 
-    python -m tests.bench.decode [MODEL …] [--steps 16] [--rounds 3] [--no-peer] [--busy]
+    python -m tests.bench.decode [MODEL …] [--bits 16 8 4] [--steps 16] [--rounds 3] [--no-peer] [--busy]
 
+llama.cpp is measured where $TRACETUI_LLAMA_CPP names an interpreter that has llama-cpp-python and gguf.
 On a machine that others use, --busy runs one thread and counts processor seconds.
 
 Real shapes, random weights. The peers take turns within a round; every figure is a median, every ratio is
@@ -9,34 +10,55 @@ of figures of the same run. The capture is priced by taking turns step by step: 
 """
 
 import argparse
+import dataclasses
 import gc
+import json
+import os
 import statistics
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-import torch
+from engines.__main__ import rest_soon
 
-from capture.emit import Emitter, now
-from engines import packing
-from engines.decoder import Decoder
-from engines.spec import Spec, parameters, preset, tensors
-from engines.trace import Ledger, Ticks
-from engines.weights import Chance
+rest_soon()  # as the engine does, before torch is there
+
+import torch  # noqa: E402
+
+from capture.emit import Emitter, now  # noqa: E402
+from engines import packing, quant  # noqa: E402
+from engines.decoder import Decoder  # noqa: E402
+from engines.packing import Storage  # noqa: E402
+from engines.spec import Spec, parameters, preset, tensors  # noqa: E402
+from engines.trace import Ledger, Ticks  # noqa: E402
+from engines.weights import Chance  # noqa: E402
 
 MODELS = ("gemma-3-1b", "llama-3.2-1b", "qwen2.5-0.5b")
+FORMS = {8: "q8_0", 4: "q4f16_1"}
+THEIRS = {16: "F16", 8: "Q8_0", 4: "Q4_0"}
 PROMPT = 16
 CPU = torch.device("cpu")
+LLAMA_CPP = "TRACETUI_LLAMA_CPP"
 
 Step = Callable[[], object]
+
+
+class Peer(Protocol):
+    """Somebody who decodes: bytes that a token reads, and the seconds of so many steps."""
+
+    moved: float
+
+    def took(self, steps: int) -> list[float]: ...
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("models", nargs="*", default=MODELS)
+    parser.add_argument("--bits", type=int, nargs="+", default=(16, 8, 4), choices=(16, 8, 4))
     parser.add_argument("--steps", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--no-peer", action="store_true")
@@ -48,24 +70,49 @@ def main() -> None:
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")
     for name in args.models:
         with torch.inference_mode():
-            compare(preset(name), args.steps, args.rounds, peer=not args.no_peer)
+            model(preset(name), args)
         gc.collect()
 
 
-def compare(spec: Spec, steps: int, rounds: int, *, peer: bool) -> None:
-    chosen, _ = packing.fastest(spec, "auto", CPU)
-    ours = Ours(spec, chosen.packing)
-    runners: dict[str, Step] = {f"ours, {chosen.packing.name}": ours.bare}
-    if peer and (theirs := transformers_step(spec)):
-        runners["transformers eager bf16"] = theirs
-    took: dict[str, list[float]] = {name: [] for name in runners}
+def model(spec: Spec, args: argparse.Namespace) -> None:
+    """Every width in turn; what a width needs is let go before the next."""
+    eager = None if args.no_peer else transformers_peer(spec)
+    for bits in args.bits:
+        ours = Ours(spec, storage(spec, bits))
+        peers: dict[str, Peer] = {f"ours, {ours.way.name}": ours}
+        if eager:
+            peers["transformers eager bf16"] = eager
+        if not args.no_peer and (theirs := llama_cpp_peer(spec, THEIRS[bits], busy=args.busy)):
+            peers[f"llama.cpp {THEIRS[bits]}"] = theirs
+        compare(spec, bits, peers, args.steps, args.rounds)
+        if bits == 16:
+            price(ours, args.steps * args.rounds)
+        for peer in peers.values():
+            if isinstance(peer, LlamaCpp):
+                peer.close()
+        del ours, peers
+        gc.collect()
+
+
+def storage(spec: Spec, bits: int) -> Storage:
+    return (
+        quant.Quantised(quant.FORMS[FORMS[bits]], CPU)
+        if bits in FORMS
+        else packing.fastest(spec, "auto", CPU)[0].packing
+    )
+
+
+def compare(spec: Spec, bits: int, peers: dict[str, Peer], steps: int, rounds: int) -> None:
+    took: dict[str, list[float]] = {name: [] for name in peers}
     read: list[float] = []
+    for peer in peers.values():
+        peer.took(2)
     for _ in range(rounds):
-        for name, step in runners.items():
+        for name, peer in peers.items():
             read.append(packing.read_rate())
-            took[name] += [seconds(step) for _ in range(steps)]
-    table(spec, took, statistics.median(read))
-    price(ours, steps * rounds)
+            took[name] += peer.took(steps)
+    moved = {name: peer.moved for name, peer in peers.items()}
+    table(f"{spec.name}, {bits} bit", moved, took, statistics.median(read))
 
 
 def seconds(step: Step) -> float:
@@ -74,17 +121,17 @@ def seconds(step: Step) -> float:
     return time.perf_counter() - began
 
 
-def table(spec: Spec, took: dict[str, list[float]], read: float) -> None:
-    moved = 2 * parameters(spec)
-    print(f"\n{spec.name}: {moved / 1e6:.0f} MB a token, memory read at {read / 1e9:.1f} GB/s")
+def table(title: str, moved: dict[str, float], took: dict[str, list[float]], read: float) -> None:
+    print(f"\n{title}: memory read at {read / 1e9:.1f} GB/s")
     ours = next(iter(took.values()))
     for name, all_of_them in took.items():
         median, best = statistics.median(all_of_them), min(all_of_them)
         print(
-            f"  {name:26}{1 / median:7.2f} tok/s {moved / median / 1e9:6.1f} GB/s"
-            f" {moved / median / read:5.2f} of read"
+            f"  {name:26}{moved[name] / 1e6:6.0f} MB a token {1 / median:7.2f} tok/s"
+            f" {moved[name] / median / 1e9:6.1f} GB/s {moved[name] / median / read:5.2f} of read"
             f"   ours is {median / statistics.median(ours):4.2f}×"
-            f"   (best {1 / best:6.2f} tok/s, {best / min(ours):4.2f}×)"
+            f"   (best {1 / best:6.2f} tok/s, {best / min(ours):4.2f}×)",
+            flush=True,
         )
 
 
@@ -108,7 +155,8 @@ def price(ours: "Ours", steps: int) -> None:
 class Ours:
     """The bundled decoder, a step at a time around the same positions."""
 
-    def __init__(self, spec: Spec, way: packing.Packing) -> None:
+    def __init__(self, spec: Spec, way: Storage) -> None:
+        self.way, self.moved = way, parameters(spec) * way.weight_bytes
         self.decoder = Decoder(spec, Chance(spec, 0), way, CPU, capacity=256)
         self.decoder.place(torch.arange(PROMPT)[None], 0)
         self.bare()
@@ -121,6 +169,9 @@ class Ours:
         for op in self.decoder.ops:
             op()
         self._next()
+
+    def took(self, steps: int) -> list[float]:
+        return [seconds(self.bare) for _ in range(steps)]
 
     def spans(self) -> Ticks:
         ticks = Ticks(now())
@@ -149,6 +200,56 @@ class Recording:
         ticks.write(self.emitter, self.numbers, step=self.count, phase="decode", context=20)
         self.emitter.step(self.count, ticks.at[0], ticks.end - ticks.at[0], tokens=1, context=20, batch=1)
         self.own += now() - began
+
+
+class LlamaCpp:
+    """llama.cpp in an interpreter of its own, told how many steps to take."""
+
+    def __init__(self, interpreter: str, spec: Spec, kind: str, clock: str) -> None:
+        script = Path(__file__).with_name("_llama_cpp.py")
+        shape = json.dumps(dataclasses.asdict(spec))
+        self._process = subprocess.Popen(
+            [interpreter, str(script), shape, kind, str(torch.get_num_threads()), clock],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        self.moved = float(self._answer()["bytes"])
+
+    def took(self, steps: int) -> list[float]:
+        assert self._process.stdin
+        self._process.stdin.write(f"{steps}\n")
+        self._process.stdin.flush()
+        return [float(took) for took in self._answer()]
+
+    def close(self) -> None:
+        self._process.communicate()
+
+    def _answer(self) -> Any:
+        assert self._process.stdout
+        return json.loads(self._process.stdout.readline() or "null")
+
+
+def llama_cpp_peer(spec: Spec, kind: str, *, busy: bool) -> LlamaCpp | None:
+    """The same shapes in llama.cpp, None where no interpreter that has it is named."""
+    interpreter = os.environ.get(LLAMA_CPP)
+    if not interpreter:
+        print(f"  (${LLAMA_CPP} names no interpreter: no llama.cpp)")
+        return None
+    return LlamaCpp(interpreter, spec, kind, "processor" if busy else "wall")
+
+
+class Eager:
+    """One cached decode step after the other in transformers."""
+
+    def __init__(self, step: Step, moved: float) -> None:
+        self._step, self.moved = step, moved
+
+    def took(self, steps: int) -> list[float]:
+        return [seconds(self._step) for _ in range(steps)]
+
+
+def transformers_peer(spec: Spec) -> Eager | None:
+    step = transformers_step(spec)
+    return Eager(step, 2 * parameters(spec)) if step else None
 
 
 def transformers_step(spec: Spec) -> Step | None:
