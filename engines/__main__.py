@@ -13,6 +13,7 @@ from pathlib import Path
 
 from capture.emit import Emitter
 from capture.errors import CaptureError, EngineError, UsageError
+from capture.record import torchrun
 from engines import ranks, training_options
 from engines.commands import Commands, StoppedError
 from engines.pulse import Pulse
@@ -29,7 +30,7 @@ PROMPT = "Why does a decode step read every weight once?"
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = completed(parser().parse_args(argv))
-    rank = ranks.of_environment(os.environ)
+    rank = torchrun.of_environment(os.environ)
     args.ranks = rank.size if rank else args.ranks
     if args.check:
         return checked(args)
@@ -41,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         emitter = Emitter(out, rank=rank.number if rank else None)
     except OSError as e:
         return told(UsageError(f"{out} cannot be written", why=os.strerror(e.errno or 0).lower()))
-    with_id = args.run_id or (ranks.run_id(os.environ, rank) if rank else secrets.token_hex(8))
+    with_id = args.run_id or (torchrun.run_id(os.environ, rank) if rank else secrets.token_hex(8))
     model = training_options.label(args) if args.mode == "train" else args.model
     about = {} if args.tell else {"model": model}
     emitter.run(args.tell or title(args), {**about, "argv": sys.argv, "pid": os.getpid()}, id=with_id)
@@ -90,7 +91,9 @@ def launched(args: argparse.Namespace, arguments: list[str], emitter: Emitter, i
     return 0
 
 
-def lived(args: argparse.Namespace, emitter: Emitter, id: str, pulse: Pulse, rank: ranks.Rank | None) -> int:
+def lived(
+    args: argparse.Namespace, emitter: Emitter, id: str, pulse: Pulse, rank: torchrun.Rank | None
+) -> int:
     """Runs the engine and turns every way in which it may end into an exit code and a mark."""
     commands = Commands()
     commands.listen(lines=rank is None or rank.number == 0)
@@ -118,7 +121,7 @@ def fell(error: CaptureError | StoppedError, emitter: Emitter) -> int:
 
 def start(
     args: argparse.Namespace, emitter: Emitter, id: str, pulse: Pulse, commands: Commands,
-    rank: ranks.Rank | None,
+    rank: torchrun.Rank | None,
 ) -> None:  # fmt: skip
     """The engine of the mode; now torch is imported."""
     if args.mode == "train":

@@ -1,10 +1,9 @@
 """Ranks: processes that decode one model together, each with its share of the heads and the feed-forward.
 
-torchrun says in the environment who is who. `launch` is torchrun without its command line: torch starts the
-ranks, watches them, and ends the others when one dies; here its verdict becomes a sentence.
+`launch` is torchrun without its command line: torch starts the ranks, watches them, and ends the others
+when one dies; here its verdict becomes a sentence.
 """
 
-import hashlib
 import json
 import logging
 import os
@@ -14,60 +13,22 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from capture.errors import CaptureError, EngineError, UsageError
+from capture.record.torchrun import Rank
 from engines.commands import StoppedError
 from engines.spec import Spec
 
 ERROR_FILE: Final = "TORCHELASTIC_ERROR_FILE"
-_LAUNCH: Final = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT")
-
-
-@dataclass(frozen=True)
-class Rank:
-    """Which of how many processes this one is, on all machines and on its own."""
-
-    number: int
-    size: int
-    local: int
-    beside: int  # how many share its machine
 
 
 class LostError(EngineError):
     """Another rank is gone, and this one cannot go on: the consequence of a failure, never its cause."""
 
     exit_code = 75
-
-
-def of_environment(environment: Mapping[str, str]) -> Rank | None:
-    """The rank that torchrun gave this process; none where it decodes alone."""
-    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-    if not all(environment.get(name, "").isdecimal() for name in names):
-        return None
-    rank = Rank(*(int(environment[name]) for name in names))
-    return rank if rank.size > 1 else None
-
-
-def run_id(environment: Mapping[str, str], rank: Rank) -> str:
-    """The same id for every rank of one launch, without a word between them."""
-    facts = [environment.get(name, "") for name in _LAUNCH]
-    if rank.beside == rank.size:
-        facts.append(str(_starter()))
-    return hashlib.sha256("/".join(facts).encode()).hexdigest()[:16]
-
-
-def _starter() -> int:
-    """The process that started the ranks: each is in a session of its own, or in a script's that is."""
-    leader = os.getsid(0)
-    if leader == os.getpid():
-        return os.getppid()
-    try:
-        return int(Path(f"/proc/{leader}/stat").read_text().rpartition(")")[2].split()[1])
-    except (OSError, ValueError, IndexError):
-        return os.getppid()
 
 
 def file_of(out: Path, rank: Rank) -> Path:

@@ -11,6 +11,7 @@ import torch
 
 from capture.emit import Emitter
 from capture.errors import EngineError, UsageError
+from capture.record.torchrun import Rank
 from capture.roofs import Roof
 from engines import packing, quant
 from engines.commands import Commands
@@ -21,7 +22,7 @@ from engines.loop import Engine, Limits
 from engines.packing import Storage
 from engines.pulse import Pulse
 from engines.quant import Quantised
-from engines.ranks import LostError, Rank, share
+from engines.ranks import LostError, share
 from engines.replay import Replay
 from engines.roofs import device_name, roof_of
 from engines.sample import Taste

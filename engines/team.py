@@ -10,8 +10,9 @@ from torch import distributed
 from torch.distributed import ProcessGroup
 
 from capture.errors import UsageError
+from capture.record.torchrun import Rank
 from engines.commands import Commands
-from engines.ranks import LostError, Rank
+from engines.ranks import LostError
 from engines.sample import Sampler
 from engines.spec import Spec
 from engines.weights import Source

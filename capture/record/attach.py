@@ -17,6 +17,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from capture.emit import Emitter, emitting, now
+from capture.record import torchrun
 from capture.record.kernels import MARK, Duty, Profiler, Row, tell_window
 from capture.record.spans import OUT
 
@@ -280,10 +281,10 @@ def _open(module: Any) -> Emitter | None:
         return None
     import torch
 
-    known = os.environ.get(RUN)
+    known, team = os.environ.get(RUN), torchrun.of_environment(os.environ)
     rank = os.environ.get("RANK") or (str(os.getpid()) if known else None)
     emitter = Emitter(os.environ[OUT], rank=int(rank) if rank and rank.isdecimal() else None)
-    os.environ[RUN] = known or secrets.token_hex(8)
+    os.environ[RUN] = known or (torchrun.run_id(os.environ, team) if team else secrets.token_hex(8))
     about = {"model": type(module).__name__, "driver": "PyTorch, attached", "torch": torch.__version__,
              "device": _device(module), "argv": sys.argv, "pid": os.getpid()}  # fmt: skip
     emitter.run(type(module).__name__, about, id=os.environ[RUN])

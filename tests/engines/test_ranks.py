@@ -14,12 +14,12 @@ import torch
 from torch import distributed
 
 from capture.errors import UsageError
+from capture.record.torchrun import Rank, of_environment, run_id
 from engines import ranks
 from engines.commands import Commands
 from engines.decoder import Decoder
 from engines.packing import FP32
 from engines.quant import FORMS, Quantised
-from engines.ranks import Rank
 from engines.spec import PRESETS, Spec, tensors
 from engines.team import Relayed, Share, Team, meet
 from engines.weights import Source
@@ -55,22 +55,22 @@ def alone(number: int, size: int) -> Team:
 
 def test_the_environment_says_who_is_who() -> None:
     told = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
-    assert ranks.of_environment(told) == Rank(3, 4, 1, 2)
-    assert ranks.of_environment({**told, "WORLD_SIZE": "1", "RANK": "0"}) is None
-    assert ranks.of_environment({"RANK": "0"}) is None
-    assert ranks.of_environment({**told, "RANK": "x"}) is None
+    assert of_environment(told) == Rank(3, 4, 1, 2)
+    assert of_environment({**told, "WORLD_SIZE": "1", "RANK": "0"}) is None
+    assert of_environment({"RANK": "0"}) is None
+    assert of_environment({**told, "RANK": "x"}) is None
 
 
 def test_a_launch_has_one_id_and_the_next_another() -> None:
     one = {"MASTER_ADDR": "localhost", "MASTER_PORT": "1", "TORCHELASTIC_RUN_ID": "a"}
-    ids = {ranks.run_id(one, Rank(n, 2, n, 2)) for n in range(2)}
+    ids = {run_id(one, Rank(n, 2, n, 2)) for n in range(2)}
     assert len(ids) == 1
-    assert ranks.run_id({**one, "MASTER_PORT": "2"}, Rank(0, 2, 0, 2)) not in ids
+    assert run_id({**one, "MASTER_PORT": "2"}, Rank(0, 2, 0, 2)) not in ids
 
 
 def test_a_script_between_the_starter_and_a_rank_changes_no_id() -> None:
     """As torchrun starts them, each in a session: one rank itself, the other by a shell that stays."""
-    code = "import os; from engines.ranks import Rank, run_id; print(run_id({}, Rank(0, 2, 0, 2)))"
+    code = "import os; from capture.record.torchrun import Rank, run_id; print(run_id({}, Rank(0, 2, 0, 2)))"
     alone = [sys.executable, "-c", code]
     by_script = ["sh", "-c", f'"$0" -c "{code}"; true', sys.executable]
     said = [

@@ -7,10 +7,13 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+import torch
 
 import capture.record
 from capture.emit import Emitter
 from capture.loaders import load
+from capture.ranks import ranks
+from capture.record import attach
 from capture.run import Run
 
 TINY = Path(__file__).parent / "tiny.py"
@@ -135,3 +138,20 @@ def test_the_program_finds_no_package_of_ours_on_its_path(tmp_path: Path) -> Non
     command = [sys.executable, "-S", "-c", f"import sitecustomize\n{code}"]
     done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["1", "False"] and done.stderr == ""
+
+
+def test_ranks_of_one_launch_write_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two processes that torchrun starts, played one after the other."""
+    out = tmp_path / "out.jsonl"
+    monkeypatch.setenv("TRACETUI_OUT", str(out))
+    for number in range(2):
+        told = {"RANK": number, "WORLD_SIZE": 2, "LOCAL_RANK": number, "LOCAL_WORLD_SIZE": 2}
+        for name, value in told.items():
+            monkeypatch.setenv(name, str(value))
+        monkeypatch.delenv(attach.RUN, raising=False)
+        emitter = attach._open(torch.nn.Linear(2, 2))
+        assert emitter
+        emitter.step(1, 10 * number, 5)
+        emitter.end()
+    (run,) = load(out, cache=False)
+    assert ranks(run) == {"rank 0": 0, "rank 1": 1}
