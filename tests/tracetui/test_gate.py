@@ -1,10 +1,14 @@
 """The gate: sides of several runs on the command line, and what its exit code says."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from capture.export import export
+from tests.conftest import seed
 from tests.tracetui.analysis.test_repeats import FACTORS, noisy
 from tests.tracetui.test_cli import tracetui
 
@@ -78,3 +82,22 @@ def test_identical_runs_hold_a_single_pair_back(files: Path) -> None:
 def test_sides_that_are_not_whole_are_refused(files: Path, args: tuple[str, ...], says: str) -> None:
     done = tracetui("diff", *args, cwd=files)
     assert done.returncode == 2 and says in done.stderr and done.stdout == ""
+
+
+def test_a_repeat_must_be_of_the_same_thing(files: Path, tmp_path: Path) -> None:
+    other = noisy("other", 1.0, 3)
+    export([replace(other, meta={"model": "another"})], tmp_path / "other.jsonl", overwrite=True)
+    empty = replace(other, events=other.events.filter(pl.col("kind") == "step"))
+    export([empty], tmp_path / "empty.jsonl", overwrite=True)
+    for name, why in (("other", "model differs"), ("empty", "no kernel time in a repeat")):
+        done = tracetui("diff", *(files / s for s in ("before", "after")), "--b", tmp_path / f"{name}.jsonl")
+        assert done.returncode == 4 and why in done.stderr
+
+
+def test_a_report_that_holds_both_sides_of_a_wrong_comparison() -> None:
+    done = tracetui("diff", seed(3), "--stats", "cycle", "--format", "json")
+    told = json.loads(done.stdout)
+    assert done.returncode == 4 and len(told["rows"]) == 264
+    assert not told["comparable"]["ok"] and any(
+        "14" in r and "238" in r for r in told["comparable"]["reasons"]
+    )

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
 import polars as pl
@@ -11,7 +12,7 @@ from tracetui.analysis import windows
 from tracetui.analysis.align import steps
 from tracetui.analysis.match import Match
 from tracetui.analysis.select import lenses, phases, rank_tracks
-from tracetui.look import Look
+from tracetui.look import Look, Terms
 
 ENOUGH: Final = 0.5
 
@@ -32,11 +33,15 @@ class Comparable:
 
 
 def comparable(
-    a: Run, b: Run, matches: Sequence[Match], totals: tuple[Sequence[int], Sequence[int]]
+    a: Run,
+    b: Run,
+    matches: Sequence[Match],
+    totals: tuple[Sequence[int], Sequence[int]],
+    terms: Terms,
 ) -> Comparable:
     """The product of all checks."""
     score, reasons = 1.0, []
-    for factor, reason in _checks(a, b, matches, totals):
+    for factor, reason in chain(_checks(a, b, matches, totals), _repeats(a, b, terms)):
         if factor < 1:
             score *= factor
             reasons.append(reason)
@@ -89,6 +94,17 @@ def _overlap(matches: Sequence[Match], totals: tuple[Sequence[int], Sequence[int
     if share >= 0.8:
         return 1.0, ""
     return max(0.1, share), f"only {100 * share:.0f}% of the time stands in rows that both runs have"
+
+
+def _repeats(a: Run, b: Run, terms: Terms) -> Iterator[Finding]:
+    """Runs that are to be the same thing as a, as b, or as either of them."""
+    for these, repeats in (((a,), terms.more_a), ((b,), terms.more_b), ((a, b), terms.same)):
+        for run in repeats:
+            if not _work(run):
+                yield 0.0, f"no kernel time in a repeat, {run.log.source or run.name}"
+            found = [list(_metadata(run, this)) for this in these]
+            if all(found):
+                yield min((f for f, _ in found[0]), default=1.0), f"no repeat of the same: {found[0][0][1]}"
 
 
 def _lens(a: Run, b: Run) -> Finding:

@@ -50,7 +50,7 @@ def _diff(a: Run, b: Run, look: Look) -> Diff:
     rows = rows.sort(pl.col("delta_ns").abs(), "name", descending=[True, False], maintain_order=True)
     scaled = (f"{run.name}: {said}" for run in (a, b) for said in windows.notes(run, look, scaled=True))
     gap = _gap(a, b, look)
-    return Diff(rows, comparable(a, b, matches, totals), tuple(matches), gap, (*how, *scaled))
+    return Diff(rows, comparable(a, b, matches, totals, look.terms), tuple(matches), gap, (*how, *scaled))
 
 
 def _side(run: Run, look: Look) -> pl.DataFrame:
