@@ -86,8 +86,10 @@ def written(key: Key) -> str:
 
 
 def footer(*, rows: bool, live: bool) -> list[tuple[str, str]]:
-    """Key and short text of what is possible now."""
-    return [(written(k).split(" ")[0], k.short) for k in possible(KEYS, rows=rows, live=live) if k.short]
+    """Key and short text of what is possible now; what an engine can be told before what a table can."""
+    order = ("", "live", "rows")
+    keys = sorted(possible(KEYS, rows=rows, live=live), key=lambda k: order.index(k.when))
+    return [(written(k).split(" ")[0], k.short) for k in keys if k.short]
 
 
 def possible(keys: Sequence[Key], *, rows: bool, live: bool) -> list[Key]:
