@@ -158,7 +158,7 @@ def _laws(a: Run, b: Run, look: Look) -> Iterator[Finding]:
 
 def _law(row: dict[str, Any], side: str) -> str:
     slope, r2 = row[f"slope_ns_per_1k{side}"], row[f"r2{side}"]
-    known = slope is not None and r2 is not None
+    known = slope is not None and r2 is not None and row[f"law{side}"] != "step"
     figures = f" ({units.duration(slope)} a token per 1,000 {row['axis']}, R² {r2:.2f})" if known else ""
     return f"{row[f'law{side}']}{figures}"
 
