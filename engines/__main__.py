@@ -14,10 +14,11 @@ from pathlib import Path
 from capture.emit import Emitter
 from capture.errors import CaptureError, EngineError, UsageError
 from capture.record import torchrun
-from engines import ranks, training_options
+from engines import ranks
 from engines.commands import Commands, StoppedError
 from engines.pulse import Pulse
 from engines.spec import preset
+from engines.training import options as training_options
 
 MODEL = "gemma-3-1b"
 PREFILL = 512  # tokens of a prompt
@@ -125,7 +126,7 @@ def start(
 ) -> None:  # fmt: skip
     """The engine of the mode; now torch is imported."""
     if args.mode == "train":
-        from engines.training_start import run as train
+        from engines.training.start import run as train
 
         train(args, emitter, id, pulse, commands)
     else:

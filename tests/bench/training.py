@@ -18,10 +18,10 @@ from capture.emit import Emitter, now
 from capture.loaders import load
 from engines.commands import Commands
 from engines.pulse import Pulse
-from engines.train import Trainer
-from engines.training import sized
-from engines.training_loop import Course
-from engines.training_rows import step_rows
+from engines.training.loop import Course
+from engines.training.rows import step_rows
+from engines.training.sizes import sized
+from engines.training.trainer import Trainer
 
 
 def main() -> None:

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch.nn import functional
 
-from engines.train import Trainer
-from engines.training import OPTIMIZERS, Size
-from engines.training_rows import step_rows
+from engines.training.rows import step_rows
+from engines.training.sizes import OPTIMIZERS, Size
+from engines.training.trainer import Trainer
 
 TINY = Size("tiny", 16, 24, 2, 2, vocab=40, batch=2, context=7)
 CPU = torch.device("cpu")

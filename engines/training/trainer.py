@@ -11,8 +11,8 @@ from typing import Final
 import torch
 from torch.nn import functional
 
-from engines.training import Size
-from engines.training_rows import SOFTMAX
+from engines.training.rows import SOFTMAX
+from engines.training.sizes import Size
 
 Op = Callable[[], None]
 Maths = Callable[..., torch.Tensor]

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from capture.events import PATH_SEPARATOR
 from capture.record.kernels import Row as Piece
 from capture.record.kernels import Window
-from engines.training_rows import GRADIENTS, STRAY, Placed, StepRows
+from engines.training.rows import GRADIENTS, STRAY, Placed, StepRows
 
 SEED: Final = "backward"  # the annotation around the backward pass: where its first gradient is made
 

@@ -14,9 +14,9 @@ from engines.commands import Commands
 from engines.plan import Row, host_row
 from engines.pulse import Pulse
 from engines.trace import Ledger, Ticks
-from engines.train import Op, Trainer
-from engines.training_rows import StepRows
-from engines.training_window import SEED, Owners, Work
+from engines.training.rows import StepRows
+from engines.training.trainer import Op, Trainer
+from engines.training.window import SEED, Owners, Work
 
 PHASES: Final = ("forward", "backward", "optimizer")
 MODES: Final = {"spans": False, "windows": True, "continuous": True}

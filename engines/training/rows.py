@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from capture.events import PATH_SEPARATOR
 from engines.plan import Row
-from engines.training import FP32, Size
+from engines.training.sizes import FP32, Size
 
 SOFTMAX: Final = ("softmax_max", "softmax_exp", "softmax_sum", "softmax_div")
 

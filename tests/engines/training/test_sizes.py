@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from capture.errors import EngineError, UsageError
-from engines.training import SIZES, Size, refuse_beyond, sized
-from engines.training_rows import Placed, backward_rows, forward_rows, optimizer_rows
+from engines.training.rows import Placed, backward_rows, forward_rows, optimizer_rows
+from engines.training.sizes import SIZES, Size, refuse_beyond, sized
 
 GB = 10**9
 TINY = Size("tiny", 16, 24, 2, 2, vocab=40, batch=2, context=7)

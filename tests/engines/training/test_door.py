@@ -6,7 +6,7 @@ import pytest
 
 from capture.loaders import load
 from engines.__main__ import main
-from engines.training import SIZES, Size
+from engines.training.sizes import SIZES, Size
 from tests.engines.test_engine import _same_signals, of_kind, ops_of, recorded
 
 __all__ = ["_same_signals"]  # a fixture that every test here needs

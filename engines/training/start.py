@@ -13,11 +13,11 @@ from engines.commands import Commands
 from engines.pulse import Pulse
 from engines.roofs import device_name, roof_of
 from engines.start import find_device
-from engines.train import Trainer
-from engines.training import refuse_beyond
-from engines.training_loop import Course
-from engines.training_options import Asked, asked
-from engines.training_rows import step_rows
+from engines.training.loop import Course
+from engines.training.options import Asked, asked
+from engines.training.rows import step_rows
+from engines.training.sizes import refuse_beyond
+from engines.training.trainer import Trainer
 from engines.weights import free_memory
 
 TELL_S: Final = 0.1

@@ -16,12 +16,12 @@ from capture.record.kernels import Row as Piece
 from capture.record.kernels import Window
 from engines.commands import Commands
 from engines.pulse import Pulse
-from engines.train import Maths, Node, Trainer
-from engines.training import Size
-from engines.training_loop import Course
-from engines.training_rows import step_rows
-from engines.training_window import Owners
-from tests.engines.test_train import TINY
+from engines.training.loop import Course
+from engines.training.rows import step_rows
+from engines.training.sizes import Size
+from engines.training.trainer import Maths, Node, Trainer
+from engines.training.window import Owners
+from tests.engines.training.test_trainer import TINY
 
 CPU = torch.device("cpu")
 MIDDLE = Size("middle", 64, 256, 3, 2, vocab=64, batch=2, context=64)

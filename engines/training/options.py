@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from capture.errors import UsageError
-from engines.training import ATTENTIONS, CONTEXTS, OPTIMIZERS, SIZES, Size, sized
+from engines.training.sizes import ATTENTIONS, CONTEXTS, OPTIMIZERS, SIZES, Size, sized
 
 BATCH: Final = 4
 MODEL: Final = next(iter(SIZES))
