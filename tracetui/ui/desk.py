@@ -1,16 +1,11 @@
 """The desk under the keys: what is open, the question being asked, the answer in sight."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from textual import events
-from textual.app import App
-
 from capture.run import Run
 from tracetui import linking
-from tracetui.ui import footer, header, theme
 from tracetui.ui.asking import Question, reply
 from tracetui.ui.background import Latest
 from tracetui.ui.driver import Driver
@@ -20,93 +15,52 @@ from tracetui.ui.messages import (
     Answered,
     LeaveAsked,
     LoadFailed,
-    Moved,
     Refused,
     RunsChanged,
     Sized,
-    Told,
     ViewsKnown,
     WordsChanged,
 )
 from tracetui.ui.options import Options
-from tracetui.ui.paint import Painter
 from tracetui.ui.panes.sheet import Sheet
 from tracetui.ui.panes.table import EMPTY
 from tracetui.ui.reading import Reading
-from tracetui.ui.screens import help as help_page
-from tracetui.ui.screens import loading, prompt
-from tracetui.ui.screens.main import Main
+from tracetui.ui.screens import loading
 from tracetui.ui.session import Session, same_question
+from tracetui.ui.showing import Showing
 from tracetui.ui.start import opened
-from tracetui.views import Answer, View, missing, view
+from tracetui.views import Answer
 from tracetui.views.ink import Line, Size
 
 REFRESH: Final = 0.25  # seconds between two pictures of loading
-TOLD_FOR: Final = 6.0
 SLOW: Final = 1.5
-NOTHING: Final = Answer(EMPTY.rows)
 
 
-class Desk(App[None]):
-    """Composition, messages and the worker; no key is named here."""
-
-    TITLE = "tracetui"
-    CSS_PATH = "app.tcss"
-    ALLOW_SELECT = False
+class Desk(Showing):
+    """What is read and what is asked; no key is named here."""
 
     def __init__(
         self, reading: Reading | Following | None, options: Options, driver: type[Driver] | None = None
     ) -> None:
-        # Known from the start, or Textual would turn colours into greys instead of leaving them out.
-        super().__init__(driver_class=driver, ansi_color=True if "NO_COLOR" in os.environ else None)
-        self.options = options
-        self.animation_level = "none"
-        for each in theme.THEMES:
-            self.register_theme(each)
-        self.theme = theme.chosen(options.theme, self.no_color)
-        self.kept = linking.kept()
-        terms = replace(options.look.terms, links=(*options.look.terms.links, *self.kept))
-        self.session = Session(start=replace(options.look, full_names=False, terms=terms))
+        kept = linking.kept()
+        terms = replace(options.look.terms, links=(*options.look.terms.links, *kept))
+        start = replace(options.look, full_names=False, terms=terms)
+        super().__init__(Session(start=start), reading, options, driver)
+        self.kept = kept
         self.opened: tuple[tuple[Run, Facts], ...] = ()  # saved runs, in front of those that are read
-        self.views: list[View] = []
-        self.page = "loading"  # view · runs · against · columns · help · options · loading · refused
-        self.draft: prompt.Draft | None = None  # the input line, while it is open
         self.failed = 0  # the exit code of what went wrong
         self._refusal = ""  # why nothing is shown
         self._before = "loading"  # the page that the options stand in place of
-        self.paused = False
-        self._reading = reading
         self._latest = Latest("answers")
         self._ticket = 0
         self._answer_of = 0  # the ticket of the answer in sight
         self._keep_row = False
-        self._answer, self._sheet = NOTHING, EMPTY
+        self._sheet = EMPTY
         self.shown_view = ""  # whose answer is in sight
         self._lines: Sequence[Line] | None = None
         self._drawn_for = Size(0, 0)
         self._cell = (0, 0)  # where the cursor of the drawing in sight is
-        self._told = ""
         self._waiting: RunsChanged | None = None
-
-    def get_default_screen(self) -> Main:
-        self._main = Main(self._painter())
-        return self._main
-
-    @property
-    def main(self) -> Main:
-        return self._main
-
-    @property
-    def view(self) -> View:
-        known = next((v for v in self.views if v.name == self.session.view), None)
-        return known or view(self.session.view)  # the others still load while the first is looked at
-
-    def _painter(self) -> Painter:
-        return Painter(theme.palette(self.theme), self.options.ascii)
-
-    def watch_theme(self, name: str) -> None:
-        if self.is_running:
-            self.main.paint_with(self._painter())
 
     # reading
 
@@ -297,94 +251,6 @@ class Desk(App[None]):
             self.failed = self.failed or (70 if message.fault else 0)
             self.tell(message.why)
 
-    # showing
-
-    def tell(self, text: str) -> None:
-        """A sentence in the status line, for a while."""
-        self._told = text
-        self.show_bands()
-        self.set_timer(TOLD_FOR, lambda: self._forget(text))
-
-    def _forget(self, text: str) -> None:
-        if self._told == text:
-            self._told = ""
-            self.show_bands()
-
-    def on_told(self, message: Told) -> None:
-        self.tell(message.text)
-
-    def on_moved(self, message: Moved) -> None:
-        self._show_status()
-
-    def show_lines(self, lines: Sequence[Line]) -> None:
-        """Lines that are no view's drawing: help, loading, a refusal."""
-        self.main.show_drawing(lines, keep_top=self.page == "help")
-
-    def show_help(self) -> None:
-        self.page = "help"
-        self.show_lines(help_page.lines(self.views, self.size.width))
-        self.show_bands()
-
-    def show_bands(self) -> None:
-        """Head and foot for this moment."""
-        width, session = self.size.width, self.session
-        several = len(session.runs) > 1
-        place = f"run {session.current + 1} of {len(session.runs)}" if several else ""
-        asked = session.asked(self.view) if self.page == "view" and self.views else ()
-        head = header.header(
-            session.run, session.fact, session.look.lens, width, place, self._writer(), asked
-        )
-        tabs, self.tab_places = header.tabs(self.titles(), self._tab(), width)
-        rows = self.page in ("view", "runs", "against", "columns")
-        keys = footer.footer(width, rows=rows, live=self.options.follow)
-        if self.draft is not None:
-            keys = prompt.line(self.draft, width)
-        self.main.show_bands(head, tabs, keys)
-        self._show_status()
-
-    def _writer(self) -> str:
-        """What the head says about who writes the file."""
-        following = self.following
-        if following is None:
-            return ""
-        return f"{following.badge}, held" if self.paused else following.badge
-
-    @property
-    def following(self) -> Following | None:
-        return self._reading if isinstance(self._reading, Following) else None
-
-    def _show_status(self) -> None:
-        table = self.main.table
-        in_full = self.main.shows_table and self.page == "view" and self.session.look.full_names
-        name = next(iter(table.row.values()), None) if in_full else None
-        self.main.show_whole(name if isinstance(name, str) else "")
-        notes = self._answer.notes if self.page == "view" else ()
-        if self.following is not None and self.following.text:
-            notes = (f"… {self.following.text}", *notes)
-        row = f"{table.cursor + 1:,}/{table.sheet.rows.height:,}" if self.main.shows_table else ""
-        if self.main.shows_table and not table.sheet.rows.height:
-            row = "no rows" if self.page == "view" else ""
-        look = self.session.look if self.page == "view" else replace(self.session.start, filter="")
-        told = self._told or (self.following.alarm if self.following is not None else "")
-        self.main.show_status(footer.status(look, row, told, notes, self.size.width))
-
-    def titles(self) -> list[tuple[str, bool]]:
-        """The tabs, and whether the run can feed each."""
-        return [(v.title, not missing(v, self.session.asked(v))) for v in self.tabs]
-
-    @property
-    def tabs(self) -> list[View]:
-        """The views that have a tab: a drill has none, and what compares needs runs to compare."""
-        several = len(self.session.runs) > 1
-        return [v for v in self.views if v.name not in ("detail", "pair") and (several or v.runs < 2)]
-
-    def _tab(self) -> int:
-        shown = self.session.trail[0].view if self.session.trail else self.session.view
-        return next((i for i, v in enumerate(self.tabs) if v.name == shown), 0) if self.page == "view" else -1
-
-    def on_resize(self, event: events.Resize) -> None:
-        self.call_after_refresh(self._resized)
-
     def on_sized(self, message: Sized) -> None:
         """A drawing is made for the size that it has: a screen's own comes before that of its panes."""
         if self.page != "view" or self._drawn_for == self._pane():
@@ -393,9 +259,3 @@ class Desk(App[None]):
             self._start(None)
         elif self._lines is not None:
             self._start((self._answer, self._sheet))
-
-    def _resized(self) -> None:
-        self.main.fit_to(self.size)
-        if self.page == "help":
-            self.show_lines(help_page.lines(self.views, self.size.width))
-        self.show_bands()

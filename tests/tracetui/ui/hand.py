@@ -10,7 +10,8 @@ from textual.pilot import Pilot
 
 from capture.importlog import Log
 from capture.run import Run, build
-from tracetui.ui.app import TYPING, Explorer
+from tracetui.ui.app import Explorer
+from tracetui.ui.drafting import TYPING
 from tracetui.ui.facts import facts
 from tracetui.ui.messages import RunsChanged
 from tracetui.ui.options import Options

@@ -201,7 +201,7 @@ def test_export_writes_the_view_and_never_over_a_file(tmp_path: Path, name: str,
 
 def test_an_exported_json_is_the_report(tmp_path: Path) -> None:
     from tracetui.report import report
-    from tracetui.ui.app import exported
+    from tracetui.ui.drafting import exported
     from tracetui.views import view
 
     run = decode()
