@@ -139,7 +139,7 @@ class Layer:
 
     def qk_norm(self) -> None:
         turned, dim = self._s.turned, (self._spec.head_dim,)
-        normed = functional.rms_norm(turned.float(), dim, None, self._spec.eps)
+        normed = torch.rms_norm(turned.float(), dim, None, self._spec.eps)
         torch.mul(normed, self._w.norms["qk_norm"], out=turned)
 
     def rope(self) -> None:
@@ -393,7 +393,7 @@ class Decoder:
 def _rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     if x.shape[0] == 1 and x.is_cpu:
         return _rms_norm_of_one(x, weight, eps)
-    return functional.rms_norm(x.float(), weight.shape, weight, eps).to(x.dtype)
+    return torch.rms_norm(x.float(), weight.shape, weight, eps).to(x.dtype)
 
 
 def _rms_norm_of_one(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
