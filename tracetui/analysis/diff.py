@@ -53,6 +53,14 @@ def _diff(a: Run, b: Run, look: Look) -> Diff:
     return Diff(rows, comparable(a, b, matches, totals, look.terms), tuple(matches), gap, (*how, *scaled))
 
 
+def weight() -> pl.Expr:
+    """What a row's change makes of the whole run: as its medians have it, else as its totals do."""
+    medians = pl.col("median_a_ns") + pl.col("median_b_ns")
+    totals = pl.col("total_a_ns") + pl.col("total_b_ns")
+    typical = pl.when(medians > 0).then(pl.col("median_delta_ns") * totals / medians)
+    return pl.coalesce(typical, pl.col("delta_ns").cast(pl.Float64))
+
+
 def _side(run: Run, look: Look) -> pl.DataFrame:
     """One row a group and phase, largest first; a label stands where all its rows agree on it."""
     if not run.has("dur"):

@@ -42,19 +42,23 @@ def prove(
         "n_b": np.zeros(rows.height, int),
     }
     verdict = ["new" if not x else "gone" if not y else "~" for x, y in names]
+    per: list[str | None] = [None] * rows.height
     sides = [[work(run, look) for run in runs] for runs in _sides(a, b, look.terms)]
     how: list[str] = []
     for phase in rows["phase"].unique(maintain_order=True):
         members = [i for i, (x, y) in enumerate(names) if x and y and rows["phase"][i] == phase]
-        found, words = _of_phase(sides, phase, [names[i] for i in members])
+        found, words, sample = _of_phase(sides, phase, [names[i] for i in members])
         how.append(f"{phase or 'all rows'}: {words}")
         if isinstance(found, repeats.Judged):
             columns["spread"][members], columns["freed"][members] = found.spread, found.freed
             found = found.evidence
         if found is not None:
             _write(columns, verdict, members, found, look.terms.threshold)
+            for i in members:
+                per[i] = sample
     frame = pl.DataFrame(columns).with_columns(pl.col(c).fill_nan(None) for c in (*_COLUMNS, "spread"))
-    return frame.with_columns(pl.Series("verdict", verdict, pl.String)), tuple(how)
+    told = (pl.Series("verdict", verdict, pl.String), pl.Series("per", per, pl.String))
+    return frame.with_columns(*told), tuple(how)
 
 
 def _sides(a: Run, b: Run, terms: Terms) -> tuple[list[Run], list[Run], list[Run]]:
@@ -100,13 +104,13 @@ def _write(
         verdict[i] = word
 
 
-Found = tuple[Evidence | repeats.Judged | None, str]
+Found = tuple[Evidence | repeats.Judged | None, str, str]  # of a phase: proof, how it was made, time per what
 
 
 def _of_phase(sides: Sequence[Sequence[Work]], phase: str | None, names: Sequence[Names]) -> Found:
     """Runs are the samples where they were repeated, else the steps, else launches; else there are none."""
     if not names:
-        return None, "no row stands on both sides"
+        return None, "no row stands on both sides", ""
     (a, *_), (b, *_), _ = sides
     left, right = [x for x, _ in names], [y for _, y in names]
     if a.look.terms.repeated:
@@ -116,11 +120,12 @@ def _of_phase(sides: Sequence[Sequence[Work]], phase: str | None, names: Sequenc
         times = [
             per_step(w, phase, s, n) for w, s, n in zip((a, b), aligned.sides, (left, right), strict=True)
         ]
-        return evidence.paired(*times), _words(aligned)
+        unit = _unit((a, b))
+        return evidence.paired(*times), _words(aligned, unit), unit
     if not select.aggregates(a.run) and not select.aggregates(b.run):
         words = "launches of one run each are the samples, unpaired; they share one moment and one clock"
-        return evidence.ragged(instances(a, phase, left), instances(b, phase, right)), words
-    return None, "no spread in this source; totals and means only"
+        return evidence.ragged(instances(a, phase, left), instances(b, phase, right)), words, "launch"
+    return None, "no spread in this source; totals and means only", ""
 
 
 def _watched(aligned: Alignment, works: Sequence[Work]) -> Alignment:
@@ -134,10 +139,15 @@ def _watched(aligned: Alignment, works: Sequence[Work]) -> Alignment:
     return replace(aligned, sides=tuple(side.filter(kept) for side in aligned.sides), how=how)
 
 
-def _words(aligned: Alignment) -> str:
+def _unit(works: Sequence[Work]) -> str:
+    """What a sample is the time of: steps are divided by their tokens where these are told."""
+    return "token" if any(w.run.has("tokens") for w in works) else "step"
+
+
+def _words(aligned: Alignment, unit: str) -> str:
     warm = " and ".join(map(str, aligned.warm))
     return (
-        f"{aligned.height} {aligned.how} paired, per token"
+        f"{aligned.height} {aligned.how} paired, per {unit}"
         f"{f'; {warm} warm-up steps left out' if any(aligned.warm) else ''}; "
         "intervals from a block bootstrap over the steps of one run each"
     )
@@ -163,7 +173,7 @@ def _of_runs(
         times.append(np.where(by_side[0].any(axis=1, keepdims=True), by_side[0], by_side[-1]))
     judged = repeats.judge(np.stack(times, axis=1), groups)
     samples = f"their medians over {aligned.height} {aligned.how}" if stepwise else "their time per launch"
-    return judged, _run_words(judged, groups, samples)
+    return judged, _run_words(judged, groups, samples), _unit(works) if stepwise else "launch"
 
 
 def _run_words(judged: repeats.Judged, groups: Floats, samples: str) -> str:

@@ -7,6 +7,7 @@ import polars as pl
 
 from capture.run import Run
 from tracetui import units
+from tracetui.analysis import headline
 from tracetui.analysis.diff import Diff, diff
 from tracetui.analysis.select import total
 from tracetui.look import Look
@@ -17,7 +18,7 @@ MOST_ROWS: Final = 20
 BARS: Final = ink.Size(72, 14)
 COLUMNS: Final = (
     "name", "phase", "total_a_ns", "total_b_ns", "delta_ns", "change_pct", "verdict", "interval",
-    "p_adjusted", "cliff", "match",
+    "per", "p_adjusted", "cliff", "match",
 )  # fmt: skip
 TOTALS: Final = ("total_a_ns", "total_b_ns", "delta_ns", "change_pct")
 CHANGED: Final = ("slower", "faster", "new", "gone")
@@ -39,16 +40,15 @@ def comment(a: Run, b: Run, look: Look) -> str:
 
 
 def _verdict(found: Diff) -> str:
-    """The counts of every word, and before them whether they may be believed."""
-    words = found.rows["verdict"].to_list()
-    told = [f"{words.count(w)} {w}" for w in (*CHANGED, "same") if w in words]
-    undecided = len(words) - sum(words.count(w) for w in (*CHANGED, "same"))
-    told += [f"{undecided} undecided"] if undecided else []
+    """The first change and the counts of every word, and before them whether they may be believed."""
     before, after = int(found.rows["total_a_ns"].sum()), int(found.rows["total_b_ns"].sum())
     whole = f"kernel time {units.duration(before)} → {units.duration(after)}"
     if before:
         whole += f" ({units.change(100 * (after / before - 1))})"
-    counts = f"**{', '.join(told) or 'no rows'}** of {len(words)} rows; {whole}."
+    told = ", ".join(headline.counts(found)) or "no rows"
+    first = headline.first(found)
+    lead = f"**{_plain(first)}.** " if first else ""
+    counts = f"{lead}**{told}** of {found.rows.height} rows; {whole}."
     if found.comparable.ok:
         return counts
     reasons = "; ".join(found.comparable.reasons)
@@ -77,7 +77,7 @@ def _rows(a: Run, b: Run, look: Look) -> str:
 
 def _worth(values: pl.Series) -> bool:
     """A column that says the same of every row says nothing here."""
-    alike = values.name in ("match", "phase") and values.n_unique() == 1
+    alike = values.name in ("match", "phase", "per") and values.n_unique() == 1
     return values.null_count() < values.len() and not alike
 
 

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 COLUMNS: Final = (
     "name", "total_a_ns", "total_b_ns", "delta_ns", "change_pct", "verdict", "share", "p_adjusted", "cliff",
-    "count_a", "count_b", "median_a_ns", "median_b_ns", "median_delta_ns", "median_change_pct", "low_ns",
-    "high_ns", "p", "n_a", "n_b", "calls_ns", "time_ns", "match", "fused", "op", "layer", "phase", "category",
-    "name_a", "name_b",
+    "count_a", "count_b", "median_a_ns", "median_b_ns", "median_delta_ns", "median_change_pct", "per",
+    "low_ns", "high_ns", "p", "n_a", "n_b", "calls_ns", "time_ns", "match", "fused", "op", "layer", "phase",
+    "category", "name_a", "name_b",
 )  # fmt: skip
 SIDES: Final = (
     ("name_a", "count_a", "median_a_ns", "total_a_ns"),
@@ -28,19 +28,23 @@ SIDES: Final = (
 )
 MIDDLE: Final = ("median_a_ns", "median_b_ns", "median_delta_ns", "median_change_pct")
 MIDDLE_SIDES: Final = (
-    ("name_a", "count_a", "median_a_ns"),
-    ("bar", "median_delta_ns", "median_change_pct", "verdict", "phase", "p_adjusted", "cliff"),
-    ("median_b_ns", "count_b", "name_b"),
+    ("name_a", "count_a", "total_a_ns", "median_a_ns"),
+    ("bar", "median_delta_ns", "median_change_pct", "verdict", "phase", "per", "p_adjusted", "cliff"),
+    ("median_b_ns", "total_b_ns", "count_b", "name_b"),
 )
 UNEVEN: Final = 0.01  # of the launches, from which totals differ for having more of them
 IMPORTANCE: Final = (*COLUMNS[:6], "phase", "bar", *COLUMNS[6:])
-BY_MEDIANS: Final = "medians, per token where steps are known: the totals are not of equally much work"
+MIDDLE_FIRST: Final = (
+    "name", *MIDDLE, "verdict", "phase", "per", "p_adjusted", "cliff", "share", "total_a_ns", "total_b_ns",
+    "delta_ns", "change_pct",
+)  # fmt: skip
+UNEQUAL: Final = "the totals are not of equally much work"
 VERDICTS: Final = {"slower": "bad", "faster": "good", "new": "warn", "gone": "warn"}
 _TIMES: Final = ("median_a_ns", "median_b_ns", "median_delta_ns", "low_ns", "high_ns")
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
-    from tracetui.analysis.diff import diff  # numpy and scipy load with the first question
+    from tracetui.analysis.diff import diff, weight  # numpy and scipy load with the first question
 
     found = diff(runs[0], runs[1], look)
     total_a, total_b = pl.col("total_a_ns"), pl.col("total_b_ns")
@@ -55,29 +59,58 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     )
     by_medians = _by_medians(rows, look)
     if by_medians:
-        order = pl.col("median_delta_ns").abs()
-        rows = rows.sort(order, "name", descending=[True, False], nulls_last=True, maintain_order=True)
+        decided = pl.col("verdict").is_in(["slower", "faster"])
+        rows = rows.sort(
+            decided,
+            weight().abs(),
+            "name",
+            descending=[True, True, False],
+            nulls_last=True,
+            maintain_order=True,
+        )
     rows = shown(rows, look)
-    known = [c for c in COLUMNS if rows[c].null_count() < rows.height or c in COLUMNS[:6]]
+    first = MIDDLE_FIRST if by_medians else COLUMNS
+    order = (*first, *(c for c in COLUMNS if c not in first))
+    known = [c for c in order if rows[c].null_count() < rows.height or c in COLUMNS[:6]]
     doubts = () if found.comparable.ok else found.comparable.reasons
     return Answer(
         rows.select(known),
-        (*notes(runs[0], runs[1], found), *([BY_MEDIANS] if by_medians else [])),
+        (*notes(runs[0], runs[1], found), *([_medians(rows, look)] if by_medians else [])),
         ("name", "name_b", "phase"),
         {"rows": rows},
-        columns=("name", *MIDDLE, *(c for c in IMPORTANCE[5:] if c not in MIDDLE)) if by_medians else (),
+        columns=(*first[:7], "bar", *order[7:]) if by_medians else (),
         dress=Dress(tones, "median_delta_ns", MIDDLE_SIDES) if by_medians else None,
         doubts=doubts,
     )
 
 
 def _by_medians(rows: pl.DataFrame, look: Look) -> bool:
-    """Medians say more than totals where they are asked for, or where one run has more steps to add up."""
+    """Medians stand first where verdicts are about them, where they are asked for, or totals mislead."""
     both = rows.filter(pl.col("median_delta_ns").is_not_null())
-    if both.is_empty():
-        return False
-    a, b = int(both["count_a"].sum()), int(both["count_b"].sum())
-    return look.per != "total" or abs(a - b) > UNEVEN * max(a, b)
+    return bool(both["p"].is_not_null().any()) or (
+        not both.is_empty() and (look.per != "total" or _uneven(both))
+    )
+
+
+def _uneven(rows: pl.DataFrame) -> bool:
+    """Whether one run has more launches to add up."""
+    a, b = int(rows["count_a"].sum()), int(rows["count_b"].sum())
+    return abs(a - b) > UNEVEN * max(a, b)
+
+
+def _medians(rows: pl.DataFrame, look: Look) -> str:
+    """What the medians are of, and where the totals went."""
+    units = (
+        rows.filter(pl.col("per").is_not_null())
+        .group_by("phase", maintain_order=True)
+        .agg(pl.col("per").first())
+    )
+    each = ", ".join(f"{phase}: per {unit}" if phase else f"per {unit}" for phase, unit in units.rows())
+    both = rows.filter(pl.col("median_delta_ns").is_not_null())
+    totals = (
+        UNEQUAL if _uneven(both) else "totals are further right (w shows one wide table, v chooses columns)"
+    )
+    return f"verdicts are about medians ({each}), so these stand first; {totals}"
 
 
 def shown(rows: pl.DataFrame, look: Look) -> pl.DataFrame:
@@ -90,7 +123,9 @@ def shown(rows: pl.DataFrame, look: Look) -> pl.DataFrame:
 
 def notes(a: Run, b: Run, found: "Diff") -> tuple[str, ...]:
     """Who is compared, whether that may be done, and how it was done."""
-    told = [parties(a, b)]
+    from tracetui.analysis.headline import headline
+
+    told = [headline(found), parties(a, b)]
     if found.comparable.reasons:
         word = "comparable with care" if found.comparable.ok else "NOT comparable"
         told.append(f"{word} ({found.comparable.score:.2f}): {'; '.join(found.comparable.reasons)}")

@@ -49,7 +49,7 @@ async def until(app: Explorer, pilot: Pilots, text: str) -> None:
 def test_two_tables_side_by_side_have_the_same_columns_and_one_cursor() -> None:
     async def script(app: Explorer, pilot: Pilots) -> None:
         heading = screen(app)[2].split("│")
-        assert [part.split()[0] for part in heading] == ["name", "faster", "total"]
+        assert [part.split()[0] for part in heading] == ["name", "faster", "median"]
         left, middle, right = row(app, "L0.norm").split(" │ ", 1)[0], *row(app, "L0.norm").rsplit(" │ ", 1)
         assert left.split()[0] == "L0.norm" and right.split()[-1] == "L0.norm"
         assert "slower" in middle and "▲ +" in middle and "█" in middle.split("│")[-1]
@@ -63,7 +63,8 @@ def test_two_tables_side_by_side_have_the_same_columns_and_one_cursor() -> None:
 
 def test_eighty_columns_hold_a_b_difference_per_cent_and_verdict() -> None:
     async def script(app: Explorer, pilot: Pilots) -> None:
-        assert screen(app)[2].split() == ["name", "total", "a", "total", "b", "Δ", "Δ%", "verdict", "phase"]
+        heading = ["name", "median", "a", "median", "b", "median", "Δ", "Δ%", "verdict", "phase"]
+        assert screen(app)[2].split() == heading
         assert row(app, "L0.norm").split()[-2] == "slower"
 
     play(script, RUNS, DIFF, size=(80, 24))
@@ -75,7 +76,7 @@ def test_what_changed_differs_in_colour_too() -> None:
         columns = table.sheet.arranged(100, app.session.look)
         names = [c.name for c in columns]
         tones = table.sheet.tones(0, 8, columns)
-        styles = {app.answer.rows["name"][i]: tones[i][names.index("delta_ns")] for i in range(8)}
+        styles = {app.answer.rows["name"][i]: tones[i][names.index("median_delta_ns")] for i in range(8)}
         assert styles["L0.norm"] == styles["L1.norm"] == "bad"
         assert set(styles.values()) <= {"bad", "dim"}
 

@@ -30,7 +30,9 @@ def test_verdict_table_waterfall_findings_and_what_was_compared_in_this_order() 
     ]  # fmt: skip
     words = Counter(diff(BEFORE, AFTER, Look()).rows["verdict"])
     assert words["slower"] == 2
-    assert text.splitlines()[2].startswith("**2 slower") and "of 8 rows; kernel time" in text.splitlines()[2]
+    verdict = text.splitlines()[2]
+    assert verdict.startswith("**L1.norm slower +50.") and "**2 slower" in verdict
+    assert "of 8 rows; kernel time" in verdict
 
 
 def test_only_what_changed_stands_open_and_tables_are_whole() -> None:

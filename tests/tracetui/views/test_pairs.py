@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from capture.run import Run
@@ -121,5 +122,48 @@ def test_runs_of_different_length_are_compared_by_their_medians() -> None:
     assert row["median_a_ns"] == row["median_b_ns"] == 3 * 400_000 // 2
     assert row["median_change_pct"] == 0 and row["verdict"] == "same"
     assert answer.columns[:3] == ("name", "median_a_ns", "median_b_ns")
-    assert ask(view("diff"), [runs[0], runs[0]], Look(phase="decode")).columns == ()
-    assert ask(view("diff"), [runs[0], runs[0]], Look(phase="decode", per="token")).columns[:1] == ("name",)
+    assert any("not of equally much work" in note for note in answer.notes)
+
+
+def test_the_first_columns_are_what_the_verdict_is_about() -> None:
+    """One step of a took a second: b's total is smaller, and yet nearly every step of b is slower."""
+
+    def run(dur: int, spike: int) -> Run:
+        rows = [
+            {"kind": kind, "name": name, "dur": spike if step == 7 else dur, "step": step, "phase": "decode",
+             "context": step, "tokens": 1}
+            for step in range(20)
+            for kind, name in (("step", "step"), ("kernel", "ffn_down"))
+        ]  # fmt: skip
+        return made(rows, model="toy")
+
+    answer = ask(view("diff"), [run(1_000_000, 1_000_000_000), run(1_100_000, 1_100_000)], Look())
+    row = answer.rows.row(0, named=True)
+    assert row["verdict"] == "slower" and row["delta_ns"] < 0 and row["change_pct"] < -90
+    columns = ["name", "median_a_ns", "median_b_ns", "median_delta_ns", "median_change_pct", "verdict"]
+    assert answer.rows.columns[:6] == columns and list(answer.columns[:6]) == columns
+    assert [row[c] for c in columns[1:]] == [1_000_000, 1_100_000, 100_000, pytest.approx(10), "slower"]
+    assert row["per"] == "token"
+    assert answer.notes[0].startswith("ffn_down slower +10.0% in decode; 1 slower; total -97.8%")
+
+
+def test_without_samples_totals_stand_first() -> None:
+    answer = ask(view("diff"), [aggregates(), aggregates()], Look())
+    assert answer.columns == () and answer.rows.columns[1:4] == ["total_a_ns", "total_b_ns", "delta_ns"]
+
+
+def test_decided_rows_come_first_and_the_weightiest_of_them_leads() -> None:
+    rng = np.random.default_rng(5)
+
+    def run(changes: dict[str, float]) -> Run:
+        rows = [{"kind": "step", "name": "step", "dur": 9, "step": s, "phase": "decode"} for s in range(40)]
+        for step in range(40):
+            for name, ns, noise in (("small", 1e4, 0.01), ("large", 1e6, 0.01), ("wild", 1e7, 0.9)):
+                dur = int(ns * changes.get(name, 1) * (1 + noise * rng.random()))
+                rows.append({"kind": "kernel", "name": name, "dur": dur, "step": step, "phase": "decode"})
+        return made(rows, model="toy")
+
+    rows = ask(view("diff"), [run({}), run({"small": 2, "large": 1.5})], Look()).rows
+    assert rows["name"].to_list() == ["large", "small", "wild"]
+    assert rows["verdict"].to_list() == ["slower", "slower", "~"]
+    assert rows["per"].to_list() == ["step"] * 3

@@ -1,0 +1,47 @@
+"""What a comparison comes to in one line: the change that weighs most, the counts of verdicts, the total."""
+
+from typing import Final
+
+import polars as pl
+
+from tracetui.analysis.diff import Diff, weight
+
+WORDS: Final = ("slower", "faster", "new", "gone", "same")
+
+
+def headline(found: Diff) -> str:
+    """The row to look at first, how many rows changed, and what that makes of the whole."""
+    parts = (first(found), ", ".join(counts(found)) or "no rows", _whole(found))
+    return "; ".join(part for part in parts if part)
+
+
+def counts(found: Diff) -> list[str]:
+    """How many rows got each verdict."""
+    words = found.rows["verdict"].to_list()
+    told = [f"{words.count(w)} {w}" for w in WORDS if w in words]
+    undecided = sum(w not in WORDS for w in words)
+    return [*told, f"{undecided} undecided"] if undecided else told
+
+
+def decided(found: Diff) -> pl.DataFrame:
+    """The rows that evidently changed, from the one that weighs most."""
+    rows = found.rows.filter(pl.col("verdict").is_in(["slower", "faster"]))
+    return rows.sort(weight().abs(), "name", descending=[True, False])
+
+
+def first(found: Diff) -> str:
+    """The decided row that weighs most, or that there is none where rows could be judged."""
+    rows = decided(found)
+    if not rows.height:
+        judged = found.rows["p"].is_not_null().any()
+        return "no row evidently changed" if judged else ""
+    row = rows.row(0, named=True)
+    before = row["median_a_ns"]
+    change = f" {row['median_delta_ns'] / before:+.1%}" if before else ""
+    where = f" in {row['phase']}" if row["phase"] else ""
+    return f"{row['name']} {row['verdict']}{change}{where}"
+
+
+def _whole(found: Diff) -> str:
+    before, after = int(found.rows["total_a_ns"].sum()), int(found.rows["total_b_ns"].sum())
+    return f"total {after / before - 1:+.1%}" if before else ""
