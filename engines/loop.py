@@ -1,6 +1,5 @@
 """The life of an engine: a prompt is taken in, tokens come out, and each step is written down."""
 
-import time
 from dataclasses import dataclass, field
 
 import torch
@@ -9,13 +8,13 @@ from capture.emit import Emitter, now
 from engines.commands import Commands
 from engines.decoder import CHUNK, Decoder
 from engines.device import Runner
+from engines.orders import Orders
 from engines.plan import host_row
 from engines.pulse import Pulse
 from engines.replay import Replay
 from engines.text import Text
 from engines.trace import Ledger, Ticks
 
-IDLE_S = 0.02
 CALLBACK = host_row("callback")
 TOKEN_DECODE = host_row("token_decode")
 
@@ -46,17 +45,16 @@ class Engine:
         limits: Limits, runner: Runner, replay: Replay | None = None,
     ) -> None:  # fmt: skip
         self._decoder, self._text, self._emitter = decoder, text, emitter
-        self._pulse, self._commands, self._limits = pulse, commands, limits
+        self._pulse, self._limits = pulse, limits
         self._runner, self._replay = runner, replay
+        self._orders = Orders(commands, emitter, pulse, (replay or runner).mode, self._take)
         self._ledger = Ledger(emitter)
         self._decode_numbers: list[int] = []
         self._device = decoder.state.ids.device
         self._batch = decoder.state.batch
         self._at = 0
         self._step = 0
-        self._paused = False
         self._prompts: list[str] = []
-        self._quit = False
 
     def start_at(self, context: int) -> None:
         """A long past, made up: enough for every time and byte to be that of a long context."""
@@ -68,13 +66,13 @@ class Engine:
     def run(self, prompt: str) -> None:
         """Answers the prompt, then every one that stdin brings, until it is to end."""
         self._prompts.append(prompt)
-        while not self._quit:
+        while not self._orders.ended:
             if self._prompts:
                 self._answer(self._prompts.pop(0))
-            elif not self._limits.interactive or self._commands.closed.is_set():
+            elif not self._limits.interactive or self._orders.closed:
                 return
             else:
-                self._idle("waiting for a prompt")
+                self._orders.idle("waiting for a prompt")
 
     def warm_up(self) -> None:
         """One step that is not written down: the first of its kind pays for what the others find ready."""
@@ -90,10 +88,10 @@ class Engine:
         self._runner.run(Ticks(now()))  # not written down: the first pays for what the others find ready
         self._pulse.status(f"prefills of {length} tokens")
         self._step = 1
-        while not self._quit and self._step <= (self._limits.steps or self._step):
+        while not self._orders.ended and self._step <= (self._limits.steps or self._step):
             self._at = 0
             self._prefill(ids)
-            self._listen()
+            self._orders.heed()
 
     def _piece(self, ids: list[int], start: int) -> torch.Tensor:
         """As much of a prompt as is taken in at once."""
@@ -142,7 +140,7 @@ class Engine:
             end = block.ticks[-1][0].end
             left -= block.tokens
             self._report(block, end)
-            if self._listen():
+            if self._orders.heed():
                 end = now()
         if self._at >= self._decoder.capacity:
             self._emitter.mark("the context is full", "note")
@@ -174,7 +172,7 @@ class Engine:
 
     def _over(self, token: int) -> bool:
         full = self._at >= self._decoder.capacity
-        return self._quit or bool(self._prompts) or full or token in self._decoder.spec.eos
+        return self._orders.ended or bool(self._prompts) or full or token in self._decoder.spec.eos
 
     def _one(self, block: Block, start: int) -> int:
         """A step that makes one token of each sequence."""
@@ -220,37 +218,7 @@ class Engine:
         facts = {"step": self._step, "phase": phase, "context": self._at}
         self._runner.write(self._emitter, self._ledger.numbers, **facts)
 
-    def _listen(self) -> bool:
-        """Does what was asked for; true when the time that it took belongs to no step."""
-        self._commands.refresh()
-        if not self._commands.waiting and not self._commands.refused:
-            return False
-        while self._commands.waiting:
-            self._obey(self._commands.waiting.popleft())
-        while self._commands.refused:
-            self._emitter.mark(f"no such command: {self._commands.refused.popleft()}", "log")
-        while self._paused and not self._quit:
-            self._idle("paused")
-        return True
-
-    def _obey(self, command: dict[str, object]) -> None:
-        match command["do"]:
-            case "quit":
-                self._quit = True
-            case "pause":
-                self._paused = not self._paused
-            case "resume":
-                self._paused = False
-            case "prompt":
-                self._prompts.append(str(command.get("text", "")))
-            case "mode":
-                decoding = self._replay or self._runner
-                self._emitter.mark(decoding.mode(str(command.get("mode"))), "note")
-
-    def _idle(self, why: str) -> None:
-        if self._pulse.doing != why:
-            self._pulse.status(why)
-        time.sleep(IDLE_S)
-        self._commands.refresh()
-        while self._commands.waiting:
-            self._obey(self._commands.waiting.popleft())
+    def _take(self, prompt: str) -> str:
+        """A prompt waits for its turn, and there is nothing to be said to it."""
+        self._prompts.append(prompt)
+        return ""

@@ -8,6 +8,7 @@ from capture.emit import Emitter
 
 BEAT_S = 0.8
 FLUSH_S = 0.1
+TELL_S = 0.1
 
 
 class Pulse(threading.Thread):
@@ -31,6 +32,11 @@ class Pulse(threading.Thread):
         self._emitter.mark(text, "status")
         self._emitter.flush()
         self.touch()
+
+    def progress(self, doing: str, share: float) -> None:
+        """How much of it is done, told now and then."""
+        if time.monotonic() - self._touched > TELL_S:
+            self.status(f"{doing} {100 * share:.0f} %")
 
     def run(self) -> None:
         while not self._done.wait(FLUSH_S):

@@ -3,7 +3,6 @@
 import argparse
 import os
 import platform
-import time
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -32,7 +31,6 @@ from engines.text import Text, Untold, open_text
 from engines.trace import slowed
 from engines.weights import Choice, Counted, Source, Tally, check_memory, choose, free_memory, open_source
 
-TELL_S = 0.1
 ROOM = 4096  # positions when nobody says how many
 
 
@@ -221,14 +219,10 @@ def check_room(spec: Spec, way: Storage, device: torch.device, free: int, batch:
 
 def build(args: argparse.Namespace, parts: Parts, pulse: Pulse, commands: Commands) -> Decoder:
     """The decoder, telling how far it has come."""
-    told = 0.0
 
     def progress(share: float) -> None:
-        nonlocal told
         commands.check()
-        if time.monotonic() - told > TELL_S:
-            told = time.monotonic()
-            pulse.status(f"building weights {100 * share:.0f} %")
+        pulse.progress("building weights", share)
 
     tally, way = Tally(parts.own, progress), parts.chosen.packing
     stored = torch.bfloat16 if isinstance(way, Quantised) else way.dtype

@@ -1,6 +1,5 @@
 """Training steps, written down phase by phase: a span for each phase, a row for each of its ops."""
 
-import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
@@ -11,6 +10,7 @@ import torch
 from capture.emit import Emitter, now
 from capture.record.kernels import MARK, Profiler, Window
 from engines.commands import Commands
+from engines.orders import Orders
 from engines.plan import Row, host_row
 from engines.pulse import Pulse
 from engines.trace import Ledger, Ticks
@@ -21,7 +21,6 @@ from engines.training.window import SEED, Owners, Work
 PHASES: Final = ("forward", "backward", "optimizer")
 MODES: Final = {"spans": False, "windows": True, "continuous": True}
 LAUNCHED: Final = (host_row("launch"), host_row("device_wait"))
-IDLE_S: Final = 0.02
 
 
 class Course:
@@ -49,7 +48,7 @@ class Course:
         self._profiler = Profiler(gpu=self._device.type == "cuda")
         self._watched = True
         self._step = 0
-        self._paused = self._quit = False
+        self._orders = Orders(commands, emitter, pulse, self.mode, lambda _: "training takes no prompt")
 
     def mode(self, name: str) -> str:
         """spans: no window of the profiler; else one in every step, since each phase is to be told."""
@@ -70,10 +69,10 @@ class Course:
     def run(self, steps: int) -> None:
         """So many steps; 0: until the other side has had enough."""
         self._pulse.status("capturing")
-        while not self._quit and (not steps or self._step < steps):
+        while not self._orders.ended and (not steps or self._step < steps):
             self._step += 1
             self._write(*self._run(watched=self._watched))
-            self._listen()
+            self._orders.heed()
 
     def _run(self, *, watched: bool) -> tuple[dict[str, Ticks], Window | None]:
         """A step, each phase of it on its own clock."""
@@ -146,31 +145,6 @@ class Course:
         if new:
             self._numbers |= zip(new, self._ledger.numbers(new), strict=True)
         return [self._numbers[row] for row in rows]
-
-    def _listen(self) -> None:
-        """Does what was asked for, and waits while it was asked to."""
-        self._obey()
-        while self._paused and not self._quit:
-            if self._pulse.doing != "paused":
-                self._pulse.status("paused")
-            time.sleep(IDLE_S)
-            self._commands.check()
-            self._obey()
-
-    def _obey(self) -> None:
-        while self._commands.waiting:
-            command = self._commands.waiting.popleft()
-            match command["do"]:
-                case "quit":
-                    self._quit = True
-                case "pause":
-                    self._paused = not self._paused
-                case "resume":
-                    self._paused = False
-                case "mode":
-                    self._emitter.mark(self.mode(str(command.get("mode"))), "note")
-                case what:
-                    self._emitter.mark(f"training takes no {what}", "note")
 
 
 def _noted(ops: Iterable[Op], scopes: Iterable[str]) -> tuple[Op, ...]:

@@ -2,7 +2,6 @@
 
 import argparse
 import platform
-import time
 from typing import Any, Final
 
 import torch
@@ -20,7 +19,6 @@ from engines.training.sizes import refuse_beyond
 from engines.training.trainer import Trainer
 from engines.weights import free_memory
 
-TELL_S: Final = 0.1
 WARM_UP: Final = 5  # until the clocks and the allocator of an accelerator have settled
 WARM_UP_ON_CPU: Final = 2
 
@@ -61,14 +59,10 @@ def free_bytes(device: torch.device) -> int:
 
 def build(wanted: Asked, device: torch.device, seed: int, pulse: Pulse, commands: Commands) -> Trainer:
     """The model and its optimizer, telling how far they have come."""
-    told = 0.0
 
     def progress(share: float) -> None:
-        nonlocal told
         commands.check()
-        if time.monotonic() - told > TELL_S:
-            told = time.monotonic()
-            pulse.status(f"building weights {100 * share:.0f} %")
+        pulse.progress("building weights", share)
 
     try:
         return Trainer(wanted.size, device, optimizer=wanted.optimizer, seed=seed, progress=progress)
