@@ -101,15 +101,11 @@ def test_forward_and_optimizer_rows_add_up_and_backward_rows_do_not_pass_their_p
         assert events.filter(kind="span", step=step)["dur"].sum() <= wall
 
 
-def test_nearly_all_backward_time_belongs_to_modules(tmp_path: Path) -> None:
-    """The best of a few steps: on a busy machine any op may be the one that waits for a processor."""
-    events = recorded(tmp_path / "prof.jsonl", 4, Trainer(MIDDLE, CPU))
-    work = events.filter(kind="kernel", phase="backward")
-    assert not work["name"].cast(str).is_in(["unattributed"]).any()
-    elsewhere = pl.col("op").cast(str).is_in(["loss", "grad_accum", "embed"])
-    shares = work.group_by("step").agg(pl.col("dur").filter(~elsewhere).sum() / pl.col("dur").sum())
-    assert shares["dur"].max() >= 0.95
-    assert work.filter(~elsewhere)["layer"].n_unique() == 3 + 1, "three layers, and the head without one"
+def test_no_backward_work_is_left_over(tmp_path: Path) -> None:
+    work = recorded(tmp_path / "prof.jsonl", 1, Trainer(MIDDLE, CPU)).filter(kind="kernel", phase="backward")
+    planned = [(row.name, row.layer) for row in step_rows(MIDDLE, "cs336").backward]
+    done = work.select(pl.col("name").cast(str), "layer").rows()
+    assert sorted(done, key=str) == sorted([*planned, ("grad_accum", None)], key=str)
 
 
 def test_backward_work_is_told_by_its_sequence_number(tmp_path: Path) -> None:
