@@ -32,40 +32,54 @@ class Vitals:
 
 def vitals(run: Run) -> Vitals:
     newest = _newest(run)
+    memory = next((newest[name, "B"] for name in _MEMORY if (name, "B") in newest), None)
     roof = roofline.roof_of(run)
     gauges = {
-        device: tuple((newest.get(name), unit) for name, unit in figures)
+        device: tuple((newest.get(figure), figure[1]) for figure in figures)
         for device, figures in GAUGES.items()
-        if any(name in newest for name, _ in figures)
+        if any(figure in newest for figure in figures)
     }
     return Vitals(
         context=_context(run),
-        memory=next((newest[name] for name in _MEMORY if name in newest), None),
+        memory=memory,
         read_share=_read_share(run, roof.memory) if roof and roof.memory else None,
         read_roof=roof.memory if roof and roof.memory else None,
-        capture_pct=newest.get(_COST),
+        capture_pct=newest.get((_COST, "%")),
         gauges=gauges,
     )
 
 
-def _newest(run: Run) -> dict[str, float]:
-    """Each counter's last second; of several devices the first."""
+def _newest(run: Run) -> dict[tuple[str, str], float]:
+    """Each counter's last second, of those in the unit that is meant here; of several devices the first."""
     if not run.has("value"):
         return {}
-    known = {*(name for figures in GAUGES.values() for name, _ in figures), *_MEMORY, _COST}
+    known = (
+        {n: u for figures in GAUGES.values() for n, u in figures} | dict.fromkeys(_MEMORY, "B") | {_COST: "%"}
+    )
     rows = run.events.lazy().filter((pl.col("kind") == "counter") & pl.col("value").is_not_null())
-    track = pl.col("track").cast(pl.String) if run.has("track") else pl.lit(None, pl.String)
+    track, unit = (
+        pl.col(c).cast(pl.String) if run.has(c) else pl.lit(None, pl.String) for c in ("track", "unit")
+    )
     order = pl.col("t") if run.has("t") else pl.int_range(pl.len())
     samples = (
-        rows.select(pl.col("name").cast(pl.String), track.alias("track"), "value", order.alias("at"))
+        rows.select(
+            pl.col("name").cast(pl.String),
+            track.alias("track"),
+            "value",
+            order.alias("at"),
+            unit.alias("unit"),
+        )
         .filter(pl.col("name").is_in(sorted(known)))
+        .with_columns(meant=pl.col("name").replace_strict(known, return_dtype=pl.String))
+        .filter(pl.col("unit").fill_null(pl.col("meant")) == pl.col("meant"))
         .sort("at")
-        .group_by("name", "track")
+        .group_by("name", "meant", "track")
         .agg(pl.col("value").tail(NEWEST).mean())
         .sort("track")
         .collect()
     )
-    return dict(samples.unique("name", keep="first", maintain_order=True).select("name", "value").iter_rows())
+    first = samples.unique("name", keep="first", maintain_order=True)
+    return {(name, unit): value for name, unit, value in first.select("name", "meant", "value").iter_rows()}
 
 
 def _context(run: Run) -> int | None:

@@ -90,6 +90,17 @@ def test_of_several_gpus_the_first_and_what_it_does_not_tell_is_missing() -> Non
     assert "gpu 90% – MHz 512 W – °C" in head(run, 200)
 
 
+def test_a_counter_in_another_unit_is_not_read_as_the_usual_one() -> None:
+    """Some sources tell the memory and the clock as a share of what there is."""
+    told = {"process_mem_used": (86.0, "%"), "gpu_mem_used": (3e9, "B"), "cpu_frequency": (22.0, "%"),
+            "host_cpu_usage": (7.0, "%")}  # fmt: skip
+    rows = [[{"kind": "counter", "name": n, "t": 0, "value": v, "unit": u}] for n, (v, u) in told.items()]
+    assert vitals(engine_run(*rows)).memory == 3e9
+    now = vitals(engine_run(rows[0], rows[2], rows[3]))
+    assert now.memory is None and now.gauges == {"cpu": ((7.0, "%"), (None, "MHz"))}
+    assert "mem" not in head(engine_run(rows[0]), 200, writer="")
+
+
 def test_on_a_wide_screen_everything_stands() -> None:
     text = head(engine_run(*BUSY), 200, place="run 2 of 3")
     assert text.startswith(" made · 100 tok/s · run 2 of 3 · weights=random · gemma-3-1b · ctx 102 · ")
