@@ -3,9 +3,8 @@
 import os
 from typing import Final
 
-_LIMIT: Final = (
-    "POLARS_MAX_THREADS"  # read once, when polars is imported; no program started here shall see it
-)
+# Read once, when polars is imported; no program started here shall see it.
+_LIMIT: Final = "POLARS_MAX_THREADS"
 
 
 def leave_the_cores() -> None:

@@ -19,7 +19,6 @@ PRODUCER: Final = "any program that writes a name and a duration a row"
 HOWTO: Final = "print a header such as name,duration_us,step,layer and a row for each launch"
 
 _FOREIGN: Final = frozenset({"kind", "ph", "cat", "event"})  # keys of other formats of JSON lines
-_WHOLE: Final = ("count", "step", "layer")
 _REAL: Final = ("bytes", "flops")
 _TEXT: Final = ("name", "phase", "op", "shape")
 _LARGEST: Final = 1 << 62

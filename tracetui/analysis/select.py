@@ -1,6 +1,5 @@
 """The rows of a run that a look speaks of."""
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any, Final, TypeVar
@@ -17,7 +16,6 @@ from tracetui.look import Look
 Fact = TypeVar("Fact")
 
 NOTHING: Final = "nothing matches this filter, phase and window"
-
 
 _FACTS: Final[WeakKeyDictionary[Run, dict[Callable[[Run], Any], Any]]] = WeakKeyDictionary()
 
@@ -204,21 +202,16 @@ def matching(rows: pl.LazyFrame, events: pl.DataFrame, pattern: str, column: str
 
 
 def fitting(names: pl.Series, pattern: str) -> pl.Series:
-    """Which names fit, in a time that no pattern can make long: this engine never goes back."""
+    """Which names fit, case-blind unless the pattern has a capital.
+
+    No pattern can make it take long: this engine never goes back.
+    """
     flags = "" if pattern != pattern.lower() else "(?i)"
     try:
         return names.str.contains(flags + pattern)
     except pl.exceptions.ComputeError as e:
         why = str(e).strip().splitlines()[-1].removeprefix("error: ")
         raise UsageError(f"the filter {pattern!r} is no regular expression", why=why) from None
-
-
-def regex(pattern: str) -> re.Pattern[str]:
-    """The user's pattern, case-blind unless it has a capital."""
-    try:
-        return re.compile(pattern, 0 if pattern != pattern.lower() else re.IGNORECASE)
-    except re.error as e:
-        raise UsageError(f"the filter {pattern!r} is no regular expression", why=str(e)) from None
 
 
 def have(run: Run, columns: Sequence[str]) -> list[str]:

@@ -221,14 +221,12 @@ def _gate(args: Namespace, look: Look, rows: Any) -> int:
     """1 when a row is slower by more than allowed, 4 when nothing could be decided."""
     import polars as pl
 
-    from tracetui.analysis.select import regex
+    from tracetui.analysis.select import fitting
 
     if args.rows:
-        fits = regex(args.rows.replace(",", "|"))
-        kept = [
-            bool(fits.search(f"{r['name']} {r['op'] or ''} {r['category'] or ''}")) for r in rows.to_dicts()
-        ]
-        rows = rows.filter(pl.Series(kept, dtype=pl.Boolean))
+        known = pl.col("name", "op", "category").cast(pl.String)
+        words = pl.concat_str(known, separator=" ", ignore_nulls=True)
+        rows = rows.filter(fitting(rows.select(words).to_series(), args.rows.replace(",", "|")))
     slower = rows.filter(pl.col("verdict") == "slower")
     for row in slower.iter_rows(named=True):
         _shared.say(f"slower: {row['name']}")

@@ -35,7 +35,7 @@ def engine_options(parser: ArgumentParser) -> None:
     parser.add_argument("--quant", choices=QUANTS, help="weights in 16 bits, or packed into 4 or 8")
     parser.add_argument("--prompt")
     parser.add_argument("--steps", type=int, help="how many; without a screen a few")
-    parser.add_argument("--context", type=int, help="begin this deep into one; in the other modes: its length")
+    parser.add_argument("--context", type=int, help="begin so deep; in the other modes: the length")
     parser.add_argument("--batch", type=int, help="sequences at once")
     parser.add_argument("--tokens-per-report", type=int, help="tokens that one step row stands for")
     parser.add_argument("--temperature", type=float)

@@ -8,7 +8,7 @@ import polars as pl
 from capture.run import Run
 from tracetui.analysis import sections as analysis
 from tracetui.analysis.sections import Section
-from tracetui.analysis.select import regex
+from tracetui.analysis.select import fitting
 from tracetui.look import Look
 from tracetui.views import Answer, View
 from tracetui.views.ink import Line, Size, line
@@ -50,10 +50,7 @@ def _sections(run: Run, look: Look) -> list[Section]:
 
 
 def _matching(rows: pl.DataFrame, pattern: str) -> pl.DataFrame:
-    fits = regex(pattern)
-    return rows.filter(
-        pl.Series([fits.search(label) is not None for label in rows["label"]], dtype=pl.Boolean)
-    )
+    return rows.filter(fitting(rows["label"], pattern))
 
 
 def _rows(section: Section) -> pl.DataFrame:
