@@ -1,6 +1,6 @@
 """The head of the screen as lines of ink: what is open, and the tabs of the views."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from capture.run import Run
@@ -8,7 +8,7 @@ from tracetui import units
 from tracetui.analysis.vitals import Vitals
 from tracetui.ui.facts import Facts
 from tracetui.ui.paint import fit, width_of
-from tracetui.views.diff import titles
+from tracetui.views.diff import labels
 from tracetui.views.ink import Line, Span
 
 KNOWN: Final = ("model", "dtype", "quant", "device")
@@ -23,17 +23,19 @@ def header(
     width: int,
     place: str = "",
     writer: str = "",
-    asked: Sequence[Run] = (),
+    asked: Sequence[tuple[Run, Facts]] = (),
 ) -> Line:
     """The run and its badges; on a narrow screen the least important parts go first."""
     if run is None:
         return (Span(" tracetui", "bar_on"),)
-    told = [badge for each in asked or (run,) for badge in _badges(each)]
+    told = [badge for each, _ in asked or ((run, facts),) for badge in _badges(each)]
     badges = [Span(f" {text} ", "bar_warn") for text in dict.fromkeys((writer, *told)) if text]
-    name, *parts = _parts(run, facts, lens, place, live=bool(writer))
     if len(asked) > 1:
-        name = " → ".join(titles(*asked)) if len(asked) == 2 else f"{len(asked)} runs"
-    speed = f" · {_speed(facts.tokens_per_s)}" if facts.tokens_per_s else ""
+        name, speed, parts = _several(asked)
+    else:
+        name, *parts = _parts(run, facts, lens, place, live=bool(writer))
+        speed = _speed(facts.tokens_per_s) if facts.tokens_per_s else ""
+    speed = f" · {speed}" if speed else ""
     badges = _fitting(badges, width - width_of(speed) - NAME_LEAST)
     room = width - sum(width_of(b.text) for b in badges) - 1 - width_of(speed)
     name = fit(name, max(1, min(width_of(name), max(RUN_LEAST, room // 2), room)))
@@ -65,6 +67,25 @@ def _parts(run: Run, facts: Facts, lens: str | None, place: str, *, live: bool) 
     times = f"{shown} times" if shown else ""
     known = [place, _weights(run), model, *_vitals(facts.vitals, live), times, steps, *others]
     return [run.name, *(p for p in dict.fromkeys(known) if p and p != run.name)]
+
+
+def _several(asked: Sequence[tuple[Run, Facts]]) -> tuple[str, str, list[str]]:
+    """Two runs, from the one to the other, or how many; their speeds; what holds of all of them."""
+    runs, speeds = [run for run, _ in asked], [facts.tokens_per_s for _, facts in asked]
+    known = [
+        {text: None for run in runs for text in [told(run)] if text}
+        for told in (_weights, *map(_known, KNOWN))
+    ]
+    parts = [" → ".join(texts) for texts in known if len(texts) == 1 or (len(texts) == 2 == len(runs))]
+    if len(asked) > 2:
+        return f"{len(asked)} runs", "", parts
+    before, after = speeds
+    speed = f"{before:.4g} → {_speed(after)}" if before and after else ""
+    return " → ".join(labels(*runs)), speed, parts
+
+
+def _known(key: str) -> Callable[[Run], str]:
+    return lambda run: str(run.meta.get(key) or "")
 
 
 def _weights(run: Run) -> str:
@@ -109,12 +130,11 @@ def _badges(run: Run) -> list[str]:
     ]
 
 
-def tabs(titles: Sequence[tuple[str, bool]], current: int, width: int) -> tuple[Line, list[range]]:
-    """The views by number, those that the run cannot feed dim; and where on the line each stands."""
+def tabs(titles: Sequence[tuple[str, bool]], current: int, width: int) -> Line:
+    """The views by number, those that the run cannot feed dim."""
     texts = [f" {i} {title} " if i <= 9 else f" {title} " for i, (title, _) in enumerate(titles, 1)]
     first = _first_tab([len(t) for t in texts], current, width)
     spans: list[Span] = [Span("‹" if first else " ", "")]
-    places = [range(0)] * len(texts)
     at = 1
     for i in range(first, len(texts)):
         end = at + len(texts[i])
@@ -123,8 +143,8 @@ def tabs(titles: Sequence[tuple[str, bool]], current: int, width: int) -> tuple[
             break
         style = "bar_on" if i == current else "" if titles[i][1] else "dim"
         spans.append(Span(texts[i], style))
-        places[i], at = range(at, end), end
-    return tuple(spans), places
+        at = end
+    return tuple(spans)
 
 
 def _first_tab(widths: Sequence[int], current: int, width: int) -> int:

@@ -49,16 +49,20 @@ class Session:
 
     def asked(self, view: View) -> tuple[Run, ...]:
         """The runs that a view is asked about: the current one, it after the baseline, or all."""
+        return tuple(self.runs[i] for i in self.places(view))
+
+    def places(self, view: View) -> tuple[int, ...]:
+        """Where they stand among the runs."""
         if view.runs <= 1 or not self.runs:
-            return self.runs[self.current : self.current + 1]
-        return tuple(self.runs[i] for i in self.pair) if view.runs == 2 else self.runs
+            return (self.current,) if self.runs else ()
+        return self.pair if view.runs == 2 else tuple(range(len(self.runs)))
 
     @property
     def pair(self) -> tuple[int, ...]:
-        """Baseline and current run; where one of them is not chosen yet, the first other one."""
+        """Baseline and current run; where no baseline is chosen yet, the first run and another one."""
         others = [i for i in range(len(self.runs)) if i != self.current]
         if self.baseline is None:
-            return (*others[:1], self.current)
+            return tuple(sorted((self.current, *others[:1])))
         return (self.baseline, self.current) if self.baseline != self.current else (self.current, *others[:1])
 
     def beside(self, run: Run, facts: Facts) -> "Session":

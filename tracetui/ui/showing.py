@@ -105,11 +105,12 @@ class Showing(App[None]):
         width, session = self.size.width, self.session
         several = len(session.runs) > 1
         place = f"run {session.current + 1} of {len(session.runs)}" if several else ""
-        asked = session.asked(self.view) if self.page == "view" and self.views else ()
+        places = session.places(self.view) if self.page == "view" and self.views else ()
+        asked = [(session.runs[i], session.facts[i]) for i in places]
         head = header.header(
             session.run, session.fact, session.look.lens, width, place, self._writer(), asked
         )
-        tabs, self.tab_places = header.tabs(self.titles(), self._tab(), width)
+        tabs = header.tabs(self.titles(), self._tab(), width)
         rows = self.page in ("view", "runs", "against", "columns")
         keys = footer.footer(width, rows=rows, live=self.options.follow)
         if self.draft is not None:

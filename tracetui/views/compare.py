@@ -10,7 +10,7 @@ from capture.errors import UsageError
 from capture.run import Run
 from tracetui.look import Look
 from tracetui.views import MANY, Answer, Dress, Focus, View, ask, ink, view
-from tracetui.views.diff import titles
+from tracetui.views.diff import labels
 
 if TYPE_CHECKING:
     from tracetui.analysis.compare import Matrix
@@ -24,7 +24,7 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
 
     of = look.terms.of
     if of == "kernels" and look.terms.value in ("", "total_ns"):
-        found, unit, what = matrix(runs, look, titles(*runs)), "_ns", "total"
+        found, unit, what = matrix(runs, look, labels(*runs)), "_ns", "total"
     else:
         found, unit, what = _of_view(view(of), runs, look)
     notes = [f"{len(runs)} runs; {found.rows.height} rows of {of}: {what.replace('_', ' ')}"]
@@ -35,7 +35,7 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
         base = min(base, len(runs) - 1)
         found = normalised(found, base, unit)
         notes.append(
-            f"each cell is a multiple of the same row in {runs[base].name}; [ ] take another run, b none"
+            f"each cell is a multiple of the same row in {labels(*runs)[base]}; [ ] take another run, b none"
         )
     elif found.columns:
         notes.append("colours compare the runs of one row; b divides by the run shown")
@@ -65,7 +65,7 @@ def _of_view(asked: View, runs: Sequence[Run], look: Look) -> "tuple[Matrix, str
             f"the {asked.name} view has no number {value!r}", todo=f"--value {', '.join(numbers)}"
         )
     unit = "_ns" if value.endswith("_ns") else "_bytes" if value.endswith("bytes") else ""
-    return joined([_column(a, first.key, value) for a in answers], titles(*runs), unit), unit, value
+    return joined([_column(a, first.key, value) for a in answers], labels(*runs), unit), unit, value
 
 
 def _column(answer: Answer, key: Sequence[str], value: str) -> pl.DataFrame:

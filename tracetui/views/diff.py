@@ -147,6 +147,13 @@ def titles(*runs: Run) -> tuple[str, ...]:
     )
 
 
+def labels(*runs: Run) -> tuple[str, ...]:
+    """The shortest that tells runs apart: their files alone where all have one name."""
+    files = tuple(PurePath(run.log.source).name for run in runs)
+    one_name = len(runs) > 1 and len({run.name for run in runs}) == 1
+    return files if one_name and len(set(files)) == len(files) else titles(*runs)
+
+
 def tones(rows: pl.DataFrame) -> Mapping[str, Sequence[str]]:
     """Slower and faster in their colours; dim what the samples do not decide."""
     delta = pl.col("delta_ns")

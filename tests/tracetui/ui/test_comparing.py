@@ -195,7 +195,7 @@ def test_a_baseline_is_shown_by_r_and_the_diff_asks_against_which() -> None:
         await until(app, pilot, "run 1 of 3")
         assert app.session.run is not None and app.session.run.name == "before"
         await press(pilot, "d")
-        assert "compares the run shown with this one" in "\n".join(screen(app))
+        assert "what changed from it to the run shown" in "\n".join(screen(app))
         await press(pilot, "G", "enter")
         await until(app, pilot, "a is third, b is before")
         await press(pilot, "d", "g", "j", "enter")

@@ -1,5 +1,6 @@
 """The head line at four widths, and the moment's figures worked out on paper."""
 
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -99,6 +100,19 @@ def test_a_counter_in_another_unit_is_not_read_as_the_usual_one() -> None:
     now = vitals(engine_run(rows[0], rows[2], rows[3]))
     assert now.memory is None and now.gauges == {"cpu": ((7.0, "%"), (None, "MHz"))}
     assert "mem" not in head(engine_run(rows[0]), 200, writer="")
+
+
+def test_two_runs_are_told_by_their_files_and_by_what_differs() -> None:
+    def of(file: str, **meta: Any) -> Run:
+        run = engine_run(**meta)
+        return replace(run, log=replace(run.log, source=f"/runs/{file}.jsonl"))
+
+    pair = [of("old"), of("new", dtype="float16")]
+    asked = [(run, facts(run)) for run in pair]
+    text = head(pair[1], 120, writer="", asked=asked)
+    assert text.startswith(" old.jsonl → new.jsonl · 100 → 100 tok/s · weights=random · gemma-3-1b · ")
+    assert "bfloat16 → float16" in text and "ctx" not in text and "run 2" not in text
+    assert head(pair[1], 80, writer="", asked=asked * 2).startswith(" 4 runs · weights=random")
 
 
 def test_on_a_wide_screen_everything_stands() -> None:

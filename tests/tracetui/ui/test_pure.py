@@ -116,6 +116,13 @@ def test_another_run_keeps_the_choices_but_no_place() -> None:
     assert other.look.window is None and other.look.per == "token" and other.look.filter == "gemm"
 
 
+def test_files_are_compared_in_their_order_until_a_baseline_is_chosen() -> None:
+    three = session("one", "two", "three")
+    assert [three.on(i).pair for i in range(3)] == [(0, 1), (0, 1), (0, 2)]
+    assert commands.pinned(three, 1).pair == (1, 0)
+    assert commands.pinned(three.on(1), 1).pair == (1, 0)
+
+
 def test_facts_by_hand() -> None:
     fact = facts(decode(steps=4))
     assert fact.steps == (1, 2, 3, 4) and fact.layers == (0, 1) and fact.phases == ("decode",)

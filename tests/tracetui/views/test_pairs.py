@@ -13,7 +13,7 @@ from tests.tracetui.views.test_views import SIZES, screen
 from tracetui.look import GROUPS, Look
 from tracetui.report import FORMATS, report
 from tracetui.views import View, ask, ink, view, views
-from tracetui.views.diff import titles
+from tracetui.views.diff import labels, titles
 from tracetui.views.ink import Size
 
 SEVERAL = [v for v in views() if v.runs > 1]
@@ -112,6 +112,9 @@ def test_runs_of_one_name_are_told_apart_by_their_files() -> None:
     files = ("/x/one.jsonl", "/y/two.jsonl")
     runs = [replace(r, log=replace(r.log, source=f)) for r, f in zip(pair(), files, strict=True)]
     assert titles(*runs) == ("made (one.jsonl)", "made (two.jsonl)")
+    assert labels(*runs) == ("one.jsonl", "two.jsonl")
+    assert labels(runs[0], runs[0]) == titles(runs[0], runs[0])
+    assert labels(runs[0], replace(runs[1], name="other")) == ("made", "other")
 
 
 def test_runs_of_different_length_are_compared_by_their_medians() -> None:

@@ -11,6 +11,7 @@ from capture.places import baselines_folder
 from capture.text import clean
 from tracetui.ui.session import Session
 from tracetui.views import Answer
+from tracetui.views.diff import titles
 
 COLUMNS: Final = (
     "run", "number", "shown", "model", "device", "dtype", "events", "steps", "tokens_per_s", "dropped",
@@ -18,15 +19,16 @@ COLUMNS: Final = (
 )  # fmt: skip
 NOTES: Final = {
     "runs": "Enter shows a run, b makes it the baseline; those without a number are saved ones",
-    "against": "Enter compares the run shown with this one; those without a number are saved ones",
+    "against": "Enter tells what changed from it to the run shown; those without a number are saved ones",
 }
 
 
 def answer(session: Session, files: Sequence[Path] = (), page: str = "runs") -> Answer:
     """One row a run, in the order of the files; then the saved ones."""
+    told = titles(*session.runs)
     rows = [
         {
-            "run": run.name,
+            "run": title,
             "number": i + 1,
             "shown": _sign(session, i),
             **{k: _text(run.meta.get(k)) for k in ("model", "device", "dtype")},
@@ -37,7 +39,7 @@ def answer(session: Session, files: Sequence[Path] = (), page: str = "runs") -> 
             "source": run.log.source,
             "format": run.log.format,
         }
-        for i, (run, fact) in enumerate(zip(session.runs, session.facts, strict=True))
+        for i, (run, fact, title) in enumerate(zip(session.runs, session.facts, told, strict=True))
     ]
     frame = pl.DataFrame([*rows, *(_saved(f) for f in files)], infer_schema_length=None)
     return Answer(frame, (NOTES[page],), ("number",))
