@@ -110,13 +110,17 @@ def _repeats(a: Run, b: Run, terms: Terms) -> Iterator[Finding]:
 def _lens(a: Run, b: Run) -> Finding:
     x, y = lenses(a)[:1], lenses(b)[:1]
     differ = bool(x and y and x != y)
-    return (0.3 if differ else 1.0), f"different stopwatches: {x} against {y}"
+    return (0.3 if differ else 1.0), f"different stopwatches: {_listed(x)} against {_listed(y)}"
 
 
 def _phases(a: Run, b: Run) -> Finding:
     x, y = set(phases(a)), set(phases(b))
     apart = bool(x and y and not x & y)
-    return (0.2 if apart else 1.0), f"no phase in common: {sorted(x)} against {sorted(y)}"
+    return (0.2 if apart else 1.0), f"no phase in common: {_listed(sorted(x))} against {_listed(sorted(y))}"
+
+
+def _listed(words: Sequence[str]) -> str:
+    return ", ".join(words)
 
 
 def _steps(a: Run, b: Run) -> Finding:

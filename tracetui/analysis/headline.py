@@ -11,7 +11,8 @@ WORDS: Final = ("slower", "faster", "new", "gone", "same")
 
 def headline(found: Diff) -> str:
     """The row to look at first, how many rows changed, and what that makes of the whole."""
-    parts = (first(found), ", ".join(counts(found)) or "no rows", _whole(found))
+    doubt = "" if found.comparable.ok else "NOT comparable"
+    parts = (doubt, first(found), ", ".join(counts(found)) or "no rows", _whole(found))
     return "; ".join(part for part in parts if part)
 
 

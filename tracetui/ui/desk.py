@@ -34,6 +34,7 @@ from tracetui.views.ink import Line, Size
 
 REFRESH: Final = 0.25  # seconds between two pictures of loading
 SLOW: Final = 1.5
+STILL: Final = "still at it …"
 
 
 class Desk(Showing):
@@ -203,7 +204,7 @@ class Desk(Showing):
 
     def _still(self, ticket: int) -> None:
         if ticket == self._ticket and not self.answered:
-            self.tell("still at it …")
+            self.tell(STILL)
 
     def on_answered(self, message: Answered) -> None:
         if message.ticket != self._ticket:
@@ -222,6 +223,7 @@ class Desk(Showing):
     def _close(self, ticket: int) -> None:
         """A question is answered: runs that have grown since put the next."""
         self._answer_of = ticket
+        self.forget(STILL)
         self.call_later(self.catch_up)
 
     def _cell_back(self) -> None:

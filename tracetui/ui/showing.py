@@ -78,9 +78,9 @@ class Showing(App[None]):
         """A sentence in the status line, for a while."""
         self._told = text
         self.show_bands()
-        self.set_timer(TOLD_FOR, lambda: self._forget(text))
+        self.set_timer(TOLD_FOR, lambda: self.forget(text))
 
-    def _forget(self, text: str) -> None:
+    def forget(self, text: str) -> None:
         if self._told == text:
             self._told = ""
             self.show_bands()

@@ -143,7 +143,7 @@ def test_a_live_run_is_held_against_an_earlier_one(tmp_path: Path) -> None:
             await until(app, pilot, "run 2 of 2")
             await until(app, pilot, row("windows"))
             await press(pilot, "d")
-            await until(app, pilot, "a is earlier, b is toy")
+            await until(app, pilot, "earlier → toy")
 
     try:
         asyncio.run(session())

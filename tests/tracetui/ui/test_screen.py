@@ -12,6 +12,7 @@ from textual.pilot import Pilot
 from tests.tracetui.ui.hand import decode, play, press, screen, settle, typed
 from tracetui.look import Look
 from tracetui.ui.app import Explorer
+from tracetui.ui.desk import STILL
 from tracetui.ui.facts import facts
 from tracetui.ui.messages import RunsChanged
 from tracetui.ui.options import Options
@@ -46,6 +47,19 @@ def test_sort_by_key_and_by_heading_both_ways() -> None:
         assert first_words(app)[0] == "sampler" and "total▼" in "".join(screen(app))
         await press(pilot, "S")
         assert first_words(app)[0] == "gemm_down" and "total▲" in "".join(screen(app))
+
+    play(script, [decode()])
+
+
+def test_a_long_wait_is_told_until_the_answer_comes() -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        app.tell(STILL)
+        assert STILL in screen(app)[-2]
+        await press(pilot, "tab")
+        assert app.answered and STILL not in screen(app)[-2]
+        app.tell("anything else")
+        await press(pilot, "tab")
+        assert "anything else" in screen(app)[-2]
 
     play(script, [decode()])
 

@@ -1,0 +1,39 @@
+"""The one line of a comparison, by value."""
+
+from dataclasses import replace
+
+from tests.tracetui.analysis.test_diff import recording
+from tests.tracetui.runs import made
+from tracetui.analysis.comparable import Comparable
+from tracetui.analysis.diff import diff, weight
+from tracetui.analysis.headline import counts, headline
+from tracetui.look import Look
+
+
+def test_the_weightiest_change_and_the_counts() -> None:
+    before, after = recording("a", noise=1), recording("b", noise=2, slow={"norm": 1.5, "attn.q": 0.5})
+    found = diff(before, after, Look(group="op"))
+    assert counts(found)[:2] == ["1 slower", "1 faster"]
+    assert headline(found).startswith("norm slower +")  # 2 · 2 µs a step more, where attn.q spares 2 · 0.5 µs
+    total = found.rows["total_b_ns"].sum() / found.rows["total_a_ns"].sum() - 1
+    assert headline(found).endswith(f"; total {total:+.1%}")
+
+
+def test_nothing_changed_and_nothing_to_judge_by() -> None:
+    one = recording("a", noise=1)
+    assert headline(diff(one, one, Look())) == "no row evidently changed; 8 same; total +0.0%"
+    bare = [made([{"name": "gemm", "dur": d, "count": 4, "lens": "gpu"}]) for d in (10, 30)]
+    assert headline(diff(bare[0], bare[1], Look())) == "1 undecided; total +200.0%"
+
+
+def test_what_may_not_be_compared_says_so_first() -> None:
+    one = recording("a", noise=1)
+    found = replace(diff(one, one, Look()), comparable=Comparable(0.1, ("another model",)))
+    assert headline(found).startswith("NOT comparable; ")
+
+
+def test_a_weight_is_the_change_of_the_medians_over_the_whole_run() -> None:
+    """48 steps of two layers at 4 µs each; in b they take half as long again."""
+    found = diff(recording("a"), recording("b", slow={"norm": 1.5}), Look(group="op"))
+    row = found.rows.with_columns(weight=weight()).filter(name="norm").row(0, named=True)
+    assert abs(row["weight"] / (48 * 2 * 2000) - 1) < 0.05
