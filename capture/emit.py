@@ -169,8 +169,11 @@ class Emitter:
         self._costed, self.cost_ns = at, 0
         self.counter("capture cost", round(share, 4), "%")
 
-    def _write(self, at: int) -> None:
-        """One write of whole lines; what a full disk refuses waits, and in the end is lost and counted."""
+    def _write(self, at: int, *, again: bool = True) -> None:
+        """One write of whole lines; what a full disk refuses waits, and in the end is lost and counted.
+
+        After a write that was cut short another one tells why.
+        """
         self._written = at
         lines = b"".join(line for line, _ in self._lines) + self._loss(at)
         if not lines or self._fd < 0:
@@ -187,6 +190,8 @@ class Emitter:
             done = max(0, done - (len(data) - len(lines)))
             self._torn = self._torn or done > 0
             self._keep_vital(done)
+            if done and again:
+                self._write(at, again=False)
 
     def _keep_vital(self, done: int) -> None:
         """After a failed write: lines that are whole in the file go, the others wait while there is room."""

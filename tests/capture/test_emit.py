@@ -118,6 +118,17 @@ def test_a_full_disk_costs_events_and_says_so(
         check_after_full_disk(read(path), emitter.lost, lossy=kept == 0)
 
 
+def test_a_disk_that_fills_up_in_the_last_write_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A write that is cut short is no error yet: what it left out must not pass for written."""
+    emitter = Emitter(tmp_path / "out.jsonl")
+    monkeypatch.setattr(capture.emit.os, "write", Disk(100))
+    emitter.columns(range(OPS), starts(0), durations(0), step=0)
+    emitter.end()
+    assert emitter.unwritten == f"{OPS} events could not be written: no space left on device"
+
+
 def check_after_full_disk(run: Run, lost: int, *, lossy: bool) -> None:
     kernels = run.events.filter(kind="kernel")
     assert kernels.height + lost == 10 * OPS and (lost > 0) == lossy
