@@ -34,7 +34,11 @@ def side(files: Path, name: str) -> list[Path]:
 def test_folders_are_sides_of_repeats(files: Path) -> None:
     slow = tracetui("diff", files / "before", files / "slow", "--fail-over", "3%")
     assert slow.returncode == 1
-    assert "slower: L0.mlp.down" in slow.stderr and "L0.norm" not in slow.stderr
+    assert (
+        "slower: L0.mlp.down +" in slow.stderr
+        and " a token, p " in slow.stderr
+        and "L0.norm" not in slow.stderr
+    )
     assert "3 and 3 runs are the samples" in slow.stdout
     assert tracetui("diff", files / "before", files / "after", "--fail-over", "3%").returncode == 0
 

@@ -11,10 +11,14 @@ from tracetui.analysis.causes import Finding, causes
 from tracetui.analysis.diff import Diff
 from tracetui.analysis.evidence import ALPHA
 from tracetui.analysis.growth import growth
+from tracetui.analysis.headline import decided
 from tracetui.analysis.repeats import needed
+from tracetui.analysis.traffic import Traffic, roles
 from tracetui.look import Look
 
 STEEPER: Final = 4.0  # standard errors, wide because steps are autocorrelated
+SAME_WORK: Final = 0.01  # by which bytes may differ
+SAMPLES: Final = {"token": "steps", "step": "steps", "launch": "launches"}
 _SCHEMA: Final = {"kind": pl.String, "finding": pl.String, "row": pl.String}
 
 
@@ -26,6 +30,7 @@ def findings(a: Run, b: Run, found: Diff, look: Look) -> pl.DataFrame:
         *causes(a, b, look),
         *_together(found),
         *_changes(found),
+        *_same_work(a, b, found, look),
         *_averages(a, b, found),
         *_appeared(found),
         *_laws(a, b, look),
@@ -70,19 +75,41 @@ def _whole(found: Diff) -> int:
 
 def _changes(found: Diff) -> Iterator[Finding]:
     """The largest changes that the evidence supports."""
-    real = found.rows.filter(pl.col("verdict").is_in(["slower", "faster"]))
-    real = real.sort(pl.col("delta_ns").abs(), "name", descending=[True, False])
-    for row in real.head(5).iter_rows(named=True):
+    for row in decided(found).head(5).iter_rows(named=True):
         low, high = (units.duration(row[c]) for c in ("low_ns", "high_ns"))
         change = 100 * row["median_delta_ns"] / row["median_a_ns"] if row["median_a_ns"] else float("inf")
-        samples = "runs" if row["spread"] is not None else "samples"
+        samples = "runs" if row["spread"] is not None else SAMPLES[row["per"]]
+        where = f" in {row['phase']}" if row["phase"] else ""
+        beside = " beside the others of its step" if row["freed"] else ""
+        before, after = (units.duration(row[c]) for c in ("median_a_ns", "median_b_ns"))
         yield (
             row["verdict"],
-            f"{row['name']} is {row['verdict']}{' beside the others of its step' if row['freed'] else ''}: "
-            f"{units.duration(row['median_a_ns'])} → {units.duration(row['median_b_ns'])} ({change:+.1f}%, "
-            f"95% interval {low} to {high}, {row['n_a']} and {row['n_b']} {samples})",
+            f"{row['name']} is {row['verdict']}{where}{beside}: {before} → {after} a {row['per']} "
+            f"({change:+.1f}%, 95% interval {low} to {high}, {row['n_a']} and {row['n_b']} {samples})",
             row["name"],
         )
+
+
+def _same_work(a: Run, b: Run, found: Diff, look: Look) -> Iterator[Finding]:
+    """Roles that evidently changed their time and not their bytes: the rate at which they moved them."""
+    rows = decided(found).filter(pl.col("op").is_not_null(), pl.col("phase") == "decode").head(2)
+    known = {t.op: t for t in roles(a, b, look)} if rows.height else {}
+    for name, op in rows.select("name", "op").iter_rows():
+        t, alone = (
+            known.get(op),
+            found.rows.filter(pl.col("op") == op, pl.col("phase") == "decode").height == 1,
+        )
+        if t is not None and alone and abs(t.bytes_ratio - 1) < SAME_WORK:
+            yield (
+                "same work",
+                f"{name} moves the same {units.size(t.bytes_a)} a decode step in both runs, at {_rates(t)}: "
+                "the work did not change, its speed did",
+                name,
+            )
+
+
+def _rates(t: Traffic) -> str:
+    return f"{t.bytes_a / t.ns_a:.1f} → {t.bytes_b / t.ns_b:.1f} GB/s"
 
 
 def _averages(a: Run, b: Run, found: Diff) -> Iterator[Finding]:
@@ -170,7 +197,7 @@ def _limits(found: Diff, look: Look) -> Iterator[Finding]:
         share = int(undecided["total_b_ns"].sum()) / max(1, int(found.rows["total_b_ns"].sum()))
         yield (
             "not concluded",
-            f"{undecided.height} rows ({100 * share:.0f}% of the time) are undecided: {'; '.join(found.how)}",
+            f"{undecided.height} rows ({100 * share:.0f}% of the time) are undecided; {'; '.join(found.how)}",
             None,
         )
     sampled = found.rows.filter(pl.col("p").is_not_null())

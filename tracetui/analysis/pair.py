@@ -13,6 +13,8 @@ from tracetui.analysis import detail
 from tracetui.analysis.select import start
 from tracetui.look import Look
 
+TAIL: Final = 0.99  # of the launches, beyond which they are far out
+FAR: Final = 1.5  # times as long as these
 SHOWN: Final = 5  # launches of either side, from the longest
 
 
@@ -68,7 +70,7 @@ def _statistics(side: str, durations: pl.Series) -> dict[str, object]:
 
 def _bins(a: pl.Series, b: pl.Series) -> pl.DataFrame:
     """Both distributions in the same bins; the last bin holds its upper edge too."""
-    edges = detail.histogram(pl.concat([a, b])).select("low_ns", "high_ns")
+    edges = _edges(pl.concat([a, b]))
     last = edges.height - 1
     counts = {
         side: [
@@ -78,6 +80,18 @@ def _bins(a: pl.Series, b: pl.Series) -> pl.DataFrame:
         for side, values in (("a", a), ("b", b))
     }
     return edges.with_columns(pl.Series(s, n, pl.Int64) for s, n in counts.items())
+
+
+def _edges(durations: pl.Series) -> pl.DataFrame:
+    """low_ns, high_ns of each bin; a few launches far out share the last, or all others would share one."""
+    most = durations.quantile(TAIL, "higher")
+    near = durations if most is None else durations.filter(durations <= most)
+    edges = detail.histogram(near).select("low_ns", "high_ns")
+    longest = durations.max()
+    if most is None or longest <= FAR * most:  # type: ignore[operator]
+        return detail.histogram(durations).select("low_ns", "high_ns")
+    far = pl.DataFrame({"low_ns": [edges["high_ns"][-1]], "high_ns": [longest]}, schema=edges.schema)
+    return pl.concat([edges, far])
 
 
 def _series(side: str, run: Run, look: Look) -> pl.DataFrame:

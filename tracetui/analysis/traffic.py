@@ -47,6 +47,11 @@ def traffic(a: Run, b: Run, look: Look) -> list[Traffic]:
 
     Nothing where a run does not tell the bytes of its rows, or they are the same.
     """
+    return [t for t in roles(a, b, look) if abs(t.bytes_ratio - 1) >= CHANGED]
+
+
+def roles(a: Run, b: Run, look: Look) -> list[Traffic]:
+    """The whole step first, then every role that tells its bytes in both runs."""
     left, right = _by_op(a, look), _by_op(b, look)
     if left is None or right is None:
         return []
@@ -55,8 +60,7 @@ def traffic(a: Run, b: Run, look: Look) -> list[Traffic]:
         _middle(left).join(_middle(right), on="op", suffix="_b").sort("dur", "op", descending=[True, False])
     )
     rows = [Traffic(*row) for row in both.select("op", "bytes", "bytes_b", "dur", "dur_b").iter_rows()]
-    found = [t for t in (whole, *rows) if min(t.bytes_a, t.bytes_b, t.ns_a, t.ns_b) > 0]
-    return [t for t in found if abs(t.bytes_ratio - 1) >= CHANGED]
+    return [t for t in (whole, *rows) if min(t.bytes_a, t.bytes_b, t.ns_a, t.ns_b) > 0]
 
 
 def _by_op(run: Run, look: Look) -> pl.DataFrame | None:

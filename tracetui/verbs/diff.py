@@ -11,6 +11,7 @@ from typing import Any
 
 from capture.errors import UsageError
 from capture.run import Run
+from tracetui import units
 from tracetui.analysis.select import total
 from tracetui.linking import kept
 from tracetui.look import GROUPS, RANKINGS, Link, Look, Terms
@@ -221,6 +222,7 @@ def _gate(args: Namespace, look: Look, rows: Any) -> int:
     """1 when a row is slower by more than allowed, 4 when nothing could be decided."""
     import polars as pl
 
+    from tracetui.analysis.diff import weight
     from tracetui.analysis.select import fitting
 
     if args.rows:
@@ -228,8 +230,8 @@ def _gate(args: Namespace, look: Look, rows: Any) -> int:
         words = pl.concat_str(known, separator=" ", ignore_nulls=True)
         rows = rows.filter(fitting(rows.select(words).to_series(), args.rows.replace(",", "|")))
     slower = rows.filter(pl.col("verdict") == "slower")
-    for row in slower.iter_rows(named=True):
-        _shared.say(f"slower: {row['name']}")
+    for row in slower.sort(weight().abs(), descending=True).iter_rows(named=True):
+        _shared.say(f"slower: {_sized(row)}")
     if slower.height:
         if not look.terms.repeated:
             _shared.say(
@@ -240,3 +242,11 @@ def _gate(args: Namespace, look: Look, rows: Any) -> int:
         _shared.say("not enough evidence: no row has samples on both sides")
         return NOT_COMPARABLE
     return 0
+
+
+def _sized(row: dict[str, Any]) -> str:
+    """A row with what its verdict rests on."""
+    before, after = (units.duration(row[c]) for c in ("median_a_ns", "median_b_ns"))
+    change = f" {row['median_delta_ns'] / row['median_a_ns']:+.1%}" if row["median_a_ns"] else ""
+    where = f" in {row['phase']}" if row["phase"] else ""
+    return f"{row['name']}{change}{where} ({before} → {after} a {row['per']}, p {row['p_adjusted']:.2g})"

@@ -14,6 +14,7 @@ _STYLES = {
     "faster": "good",
     "not comparable": "warn",
     "cause": "accent",
+    "same work": "accent",
     "new": "warn",
     "gone": "warn",
 }

@@ -16,12 +16,12 @@ from tracetui.look import Look
 MB = 1 << 20
 
 
-def run(prefix: str, **ops: tuple[int, int]) -> Run:
+def run(prefix: str, steps: int = 10, **ops: tuple[int, int]) -> Run:
     """Nine decode steps and a prefill; each op with its bytes and ns, the step in the middle as given."""
     rows: list[dict[str, Any]] = []
-    for step in range(10):
+    for step in range(steps):
         phase, context = ("decode", 10 + step) if step else ("prefill", 10)
-        late = (step - 5) * 1000 if step else 10**9
+        late = (step - steps // 2) * 1000 if step else 10**9
         for op, (moved, dur) in ops.items():
             rows.append({"kind": "kernel", "name": f"{prefix}{op}", "op": op, "phase": phase, "step": step,
                          "bytes": float(moved), "dur": dur + late})  # fmt: skip
@@ -34,8 +34,8 @@ def run(prefix: str, **ops: tuple[int, int]) -> Run:
 BEFORE = run("", **{"mlp.down": (16 * MB, 800_000), "attn.core": (4 * MB, 200_000)})
 
 
-def said(after: Run) -> list[tuple[str, str, str | None]]:
-    found = findings(BEFORE, after, diff(BEFORE, after, Look()), Look())
+def said(after: Run, before: Run = BEFORE) -> list[tuple[str, str, str | None]]:
+    found = findings(before, after, diff(before, after, Look()), Look())
     return [row for row in found.iter_rows() if " moves " in row[1]]
 
 
@@ -76,3 +76,14 @@ def test_rows_of_a_quantised_run_match_by_name() -> None:
     assert set(rows["match"]) == {"normalised"}
     assert plain_name("dequant+ffn_gate_up") == "ffn_gate_up"
     assert fusions("dequant+ffn_gate_up") == ("dequantise fused",)
+
+
+def test_slower_at_the_same_bytes_is_said_with_both_rates() -> None:
+    before, after = (
+        run("", 30, **{"mlp.down": (16 * MB, dur), "attn.core": (4 * MB, 200_000)})
+        for dur in (800_000, 1_200_000)
+    )
+    assert said(after, before) == [
+        ("same work", "mlp.down moves the same 16.00 MiB a decode step in both runs, at 21.0 → 14.0 GB/s: "
+         "the work did not change, its speed did", "mlp.down"),
+    ]  # fmt: skip

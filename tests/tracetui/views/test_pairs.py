@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+import polars as pl
 import pytest
 
 from capture.run import Run
@@ -70,6 +71,21 @@ def test_a_counter_is_weighed_by_the_time_of_the_row() -> None:
     clock = answer.parts["counters"].row(0, named=True)
     assert clock["a"] == pytest.approx((20 * 1100 + 20 * 2000) / 40)
     assert clock["b"] == pytest.approx((60 * 1300 + 20 * 2000) / 80)
+
+
+def test_a_launch_far_out_does_not_hide_that_all_others_moved() -> None:
+    """400 launches of 100 to 139 ns against 400 of 150 to 189 ns, and one of 100 µs."""
+
+    def run(first: int, *more: int) -> Run:
+        durs = [*(first + i % 40 for i in range(400)), *more]
+        return made([{"kind": "kernel", "name": "ffn_down", "dur": d, "lens": "gpu"} for d in durs])
+
+    answer = ask(view("pair"), [run(100), run(150, 100_000)], Look(focus=(("name", "ffn_down"),)))
+    bins = answer.parts["bins"]
+    assert bins["a"].sum() == 400 and bins["b"].sum() == 401
+    assert bins.filter((pl.col("a") > 0) & (pl.col("b") > 0)).is_empty()
+    *_, (low, high, a, b) = bins.rows()
+    assert low < 190 and high == 100_000 and a == 0 and b < 30
 
 
 @pytest.mark.parametrize("shown", SEVERAL, ids=lambda v: v.name)
