@@ -6,13 +6,14 @@ import polars as pl
 
 from tracetui.analysis.diff import Diff, weight
 
+NUMBERED: Final = ("layer", "step")  # groupings whose rows are numbers
 WORDS: Final = ("slower", "faster", "new", "gone", "same")
 
 
-def headline(found: Diff) -> str:
+def headline(found: Diff, group: str | None = None) -> str:
     """The row to look at first, how many rows changed, and what that makes of the whole."""
     doubt = "" if found.comparable.ok else "NOT comparable"
-    parts = (doubt, first(found), ", ".join(counts(found)) or "no rows", _whole(found))
+    parts = (doubt, first(found, group), ", ".join(counts(found)) or "no rows", _whole(found))
     return "; ".join(part for part in parts if part)
 
 
@@ -30,7 +31,7 @@ def decided(found: Diff) -> pl.DataFrame:
     return rows.sort(weight().abs(), "name", descending=[True, False])
 
 
-def first(found: Diff) -> str:
+def first(found: Diff, group: str | None = None) -> str:
     """The decided row that weighs most, or that there is none where rows could be judged."""
     rows = decided(found)
     if not rows.height:
@@ -40,7 +41,8 @@ def first(found: Diff) -> str:
     before = row["median_a_ns"]
     change = f" {row['median_delta_ns'] / before:+.1%}" if before else ""
     where = f" in {row['phase']}" if row["phase"] else ""
-    return f"{row['name']} {row['verdict']}{change}{where}"
+    what = f"{group} " if group in NUMBERED else ""
+    return f"{what}{row['name']} {row['verdict']}{change}{where}"
 
 
 def _whole(found: Diff) -> str:

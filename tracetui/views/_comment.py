@@ -30,7 +30,7 @@ def comment(a: Run, b: Run, look: Look) -> str:
     found = diff(a, b, look)
     parts = [
         f"## {' → '.join(_code(t) for t in titles(a, b))}",
-        _verdict(found),
+        _verdict(found, look),
         _rows(a, b, look),
         "### Where the time went\n\n" + _waterfall(a, b, look),
         "### Findings\n\n" + _findings(a, b, look),
@@ -39,14 +39,14 @@ def comment(a: Run, b: Run, look: Look) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _verdict(found: Diff) -> str:
+def _verdict(found: Diff, look: Look) -> str:
     """The first change and the counts of every word, and before them whether they may be believed."""
     before, after = int(found.rows["total_a_ns"].sum()), int(found.rows["total_b_ns"].sum())
     whole = f"kernel time {units.duration(before)} → {units.duration(after)}"
     if before:
         whole += f" ({units.change(100 * (after / before - 1))})"
     told = ", ".join(headline.counts(found)) or "no rows"
-    first = headline.first(found)
+    first = headline.first(found, look.group)
     lead = f"**{_plain(first)}.** " if first else ""
     counts = f"{lead}**{told}** of {found.rows.height} rows; {whole}."
     if found.comparable.ok:

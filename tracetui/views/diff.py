@@ -75,7 +75,7 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     doubts = () if found.comparable.ok else found.comparable.reasons
     return Answer(
         rows.select(known),
-        (*notes(runs[0], runs[1], found), *([_medians(rows, look)] if by_medians else [])),
+        (*notes(runs[0], runs[1], found, look), *([_medians(rows, look)] if by_medians else [])),
         ("name", "name_b", "phase"),
         {"rows": rows},
         columns=(*first[:7], "bar", *order[7:]) if by_medians else (),
@@ -121,11 +121,11 @@ def shown(rows: pl.DataFrame, look: Look) -> pl.DataFrame:
     return rows.filter(~pl.col("verdict").is_in(["same", "~"])) if look.terms.changed_only else rows
 
 
-def notes(a: Run, b: Run, found: "Diff") -> tuple[str, ...]:
+def notes(a: Run, b: Run, found: "Diff", look: Look) -> tuple[str, ...]:
     """Who is compared, whether that may be done, and how it was done."""
     from tracetui.analysis.headline import headline
 
-    told = [headline(found), parties(a, b)]
+    told = [headline(found, look.group), parties(a, b)]
     if found.comparable.reasons:
         word = "comparable with care" if found.comparable.ok else "NOT comparable"
         told.append(f"{word} ({found.comparable.score:.2f}): {'; '.join(found.comparable.reasons)}")

@@ -25,7 +25,7 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     from tracetui.analysis.findings import findings
 
     found = diff(runs[0], runs[1], look)
-    return Answer(findings(runs[0], runs[1], found, look), notes(runs[0], runs[1], found), ("row",))
+    return Answer(findings(runs[0], runs[1], found, look), notes(runs[0], runs[1], found, look), ("row",))
 
 
 def draw(answer: Answer, look: Look, size: Size) -> list[Line]:

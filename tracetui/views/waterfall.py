@@ -1,6 +1,9 @@
 """Waterfall: where the difference of two runs went, exactly, bar by bar."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import polars as pl
 
 from capture.run import Run
 from tracetui import units
@@ -9,7 +12,9 @@ from tracetui.views import Answer, View, ink
 from tracetui.views.diff import notes
 from tracetui.views.ink import Line, Size
 
-GROUPS = ("op", "layer", "phase", "category")
+GROUPS: Final = ("op", "layer", "phase", "category")
+TIMES: Final = 24  # cells of the times of both runs
+TIMES_FROM: Final = 60  # cells beside the labels from which they are written
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
@@ -18,32 +23,56 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
 
     a, b = runs[0], runs[1]
     found = diff(a, b, look)
-    by = look.group if look.group in GROUPS else "category"
+    by = look.group if look.group in GROUPS else "op" if a.has("op") and b.has("op") else "category"
     bars = waterfall(found.rows, by, found.gap_ns)
     total = int(bars["delta_ns"].sum())
     exact = f"the bars add up to {total:,} ns: Δcalls at the old time per call, Δtime per call, new, gone"
-    return Answer(bars, (*notes(a, b, found), exact), (by,))
+    return Answer(bars, (*notes(a, b, found, look), exact), (by,))
 
 
 def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
-    """A line a bar: label, signed bar from the middle, the change."""
-    rows = answer.rows
+    """A line a bar: label, signed bar from the middle, the change, and the times where there is room."""
     by = answer.key[0]
+    rows = _shortened(answer.rows, by, max(2, size.height - 2))
     largest = max((abs(v) for v in rows["delta_ns"]), default=0) or 1
     label = min(28, max((len(str(v)) for v in rows[by]), default=1))
-    half = max(4, (size.width - label - 16) // 2)
-    lines = [ink.line((f"{by} ".ljust(label + half), "dim"), ("faster ◂ ▸ slower", "dim"))]
-    for row in rows.head(max(1, size.height - 2)).iter_rows(named=True):
-        value = row["delta_ns"]
-        tone = ink.sign_tone(value)
-        lines.append(
-            ink.line(
-                (ink.fit(str(row[by]), label, ascii=size.ascii) + " ", "name"),
-                (ink.signed_bar(value / largest, 2 * half + 1, size.ascii), tone),
-                (f" {_arrow(value)} {units.difference(value):>11}", tone),
-            )
-        )
-    return lines
+    times = TIMES if size.width - label >= TIMES_FROM else 0
+    half = max(4, (size.width - label - times - 16) // 2)
+    whole = int(answer.rows["delta_ns"].sum())
+    return [
+        ink.line((f"{by} ".ljust(label + half), "dim"), ("faster ◂ ▸ slower", "dim")),
+        *(_bar(row, by, label, half, largest, times, size) for row in rows.iter_rows(named=True)),
+        ink.line(("in all".ljust(label + 2 * half + 2), "title"), (_told(whole), ink.sign_tone(whole))),
+    ]
+
+
+def _shortened(rows: pl.DataFrame, by: str, room: int) -> pl.DataFrame:
+    """As many bars as there is room for; the smallest share one, so that the bars still add up."""
+    if rows.height <= room:
+        return rows
+    order = rows.sort(pl.col("delta_ns").abs(), descending=True, maintain_order=True)
+    kept, rest = order.head(room - 1), order.tail(-(room - 1))
+    others = rest.select(pl.exclude(by).sum()).with_columns(pl.lit(f"{rest.height} others").alias(by))
+    return pl.concat([kept, others.select(rows.columns)], how="vertical_relaxed")
+
+
+def _bar(
+    row: Mapping[str, Any], by: str, label: int, half: int, largest: int, times: int, size: Size
+) -> Line:
+    value = row["delta_ns"]
+    tone = ink.sign_tone(value)
+    known = times and (row["total_a_ns"] or row["total_b_ns"])
+    told = f"  {units.duration(row['total_a_ns']):>9} → {units.duration(row['total_b_ns'])}" if known else ""
+    return ink.line(
+        (ink.fit(str(row[by]), label, ascii=size.ascii) + " ", "name"),
+        (ink.signed_bar(value / largest, 2 * half + 1, size.ascii), tone),
+        (_told(value), tone),
+        (told, "dim"),
+    )
+
+
+def _told(value: int) -> str:
+    return f" {_arrow(value)} {units.difference(value):>11}"
 
 
 def _arrow(value: int) -> str:

@@ -19,6 +19,13 @@ def test_the_weightiest_change_and_the_counts() -> None:
     assert headline(found).endswith(f"; total {total:+.1%}")
 
 
+def test_a_number_is_said_to_be_one_of_a_layer() -> None:
+    found = diff(recording("a", noise=1), recording("b", noise=2, slow={"norm": 2}), Look(group="layer"))
+    assert headline(found, "layer").startswith("layer 0 slower +") or "layer 1 slower" in headline(
+        found, "layer"
+    )
+
+
 def test_nothing_changed_and_nothing_to_judge_by() -> None:
     one = recording("a", noise=1)
     assert headline(diff(one, one, Look())) == "no row evidently changed; 8 same; total +0.0%"

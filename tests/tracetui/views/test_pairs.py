@@ -166,6 +166,28 @@ def test_the_first_columns_are_what_the_verdict_is_about() -> None:
     assert answer.notes[0].startswith("ffn_down slower +10.0% in decode; 1 slower; total -97.8%")
 
 
+@pytest.mark.parametrize("height", [5, 6, 40])
+def test_bars_that_have_no_room_share_one_and_still_add_up(height: int) -> None:
+    """Ten ops, each slower by a power of two of a microsecond: 1,023 µs in all."""
+
+    def run(slower: int) -> Run:
+        rows = [
+            {"name": f"k{i}", "op": f"op{i}", "dur": 10_000 + slower * 1000 * 2**i, "lens": "gpu"}
+            for i in range(10)
+        ]
+        return made(rows, model="toy")
+
+    shown = view("waterfall")
+    answer = ask(shown, [run(0), run(1)], Look())
+    assert shown.draw is not None and answer.key == ("op",)
+    drawn = [ink.plain([line]).split() for line in shown.draw(answer, Look(), Size(100, height))]
+    assert len(drawn) == min(height, 12) and drawn[1][0] == "op9" and "+512.0" in drawn[1]
+    assert drawn[-1] == ["in", "all", "▲", "+1.023", "ms"]
+    others = {5: "255.0", 6: "127.0"}
+    if height in others:
+        assert drawn[-2][1] == "others" and f"+{others[height]}" in drawn[-2]
+
+
 def test_without_samples_totals_stand_first() -> None:
     answer = ask(view("diff"), [aggregates(), aggregates()], Look())
     assert answer.columns == () and answer.rows.columns[1:4] == ["total_a_ns", "total_b_ns", "delta_ns"]
