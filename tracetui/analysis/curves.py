@@ -20,18 +20,24 @@ class Curves:
 
 
 def curves(a: Run, b: Run, look: Look, group: str) -> Curves:
-    """The fitted lines of both runs side by side, the largest row first."""
+    """The fitted lines of both runs side by side: first what grows, then the largest.
+
+    What scatters has a slope of its own by chance; it is set against no other.
+    """
     left, right = growth(a, look, group), growth(b, look, group)
     columns = (group, "law", "slope_ns_per_1k", "r2", "first_ns", "last_ns", "total_ns")
     both = _named(left.rows, columns, "a", group).join(_named(right.rows, columns, "b", group), on=group)
     rows = both.join(_crossing(left, right), left_on=group, right_on="row", how="left")
-    ratio = pl.when(pl.col("slope_a_ns_per_1k") != 0).then(
+    laws_of = pl.col("law_a"), pl.col("law_b")
+    lines = pl.all_horizontal(law == "linear" for law in laws_of)
+    ratio = pl.when(lines & (pl.col("slope_a_ns_per_1k") != 0)).then(
         pl.col("slope_b_ns_per_1k") / pl.col("slope_a_ns_per_1k")
     )
+    straight = pl.all_horizontal(law.is_in(["linear", "flat"]) for law in laws_of)
+    rows = rows.with_columns(slope_ratio=ratio, cross=pl.when(straight).then(pl.col("cross")))
+    grows = pl.any_horizontal(law == "linear" for law in laws_of)
     order = pl.col("total_a_ns") + pl.col("total_b_ns")
-    return Curves(
-        rows.with_columns(slope_ratio=ratio).sort(order, group, descending=[True, False]), left, right
-    )
+    return Curves(rows.sort(grows, order, group, descending=[True, True, False]), left, right)
 
 
 def _named(rows: pl.DataFrame, columns: tuple[str, ...], side: str, group: str) -> pl.DataFrame:

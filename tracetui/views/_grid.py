@@ -82,11 +82,19 @@ def drawn(
 
 def _headings(shown: Sequence[Any], wide: int, size: Size) -> str:
     """A label over each cell; numbers wider than their cell stand over every second, third … one."""
-    labels = ["–" if a is None else str(a) for a in shown]
+    labels = _short(["–" if a is None else str(a) for a in shown], wide - 1)
     every = 1
     if all(isinstance(a, int) for a in shown):
         every = -(-(max(map(len, labels)) + 1) // wide)
     return "".join(ink.fit(label, every * wide - 1, ascii=size.ascii) + " " for label in labels[::every])
+
+
+def _short(labels: Sequence[str], wide: int) -> Sequence[str]:
+    """Roles without the family before the dot, where that does not fit and none becomes another."""
+    if max(map(len, labels), default=0) <= wide:
+        return labels
+    last = [label.rpartition(".")[2] for label in labels]
+    return [short if last.count(short) == 1 else label for label, short in zip(labels, last, strict=True)]
 
 
 def entered(answer: Answer, look: Look, weight: str) -> Focus:

@@ -9,6 +9,7 @@ from tracetui import units
 from tracetui.analysis.curves import curves
 from tracetui.look import Look
 from tracetui.views import Answer, View, ink
+from tracetui.views.diff import parties
 from tracetui.views.ink import Line, Size
 
 COLUMNS = (
@@ -17,15 +18,20 @@ COLUMNS = (
 )  # fmt: skip
 
 
+RATIOS = "a ratio stands where both sides are lines, a crossing where none is noise"
+
+
 def answer(runs: Sequence[Run], look: Look) -> Answer:
     group = look.group or ("op" if all(r.has("op") for r in runs[:2]) else "name")
     found = curves(runs[0], runs[1], look, group)
-    notes = [f"a is {runs[0].name}, b is {runs[1].name}; per token, x is {found.a.axis}"]
-    if found.a.axis != found.b.axis:
+    axis = found.a.axis
+    per = "step" if axis == "step" else "token"
+    notes = [parties(runs[0], runs[1]), f"times are per {per} and slopes per 1,000 of {axis}; {RATIOS}"]
+    if axis != found.b.axis:
         notes.append(f"b's x is {found.b.axis}: the two x axes do not mean the same")
     series = pl.concat(
         [
-            g.series.select(pl.col("row").cast(pl.String), "x", "y", side=pl.lit(s))
+            g.series.select(pl.col("row").cast(pl.String), "x", "y", side=pl.lit(s), axis=pl.lit(axis))
             for g, s in ((found.a, "a"), (found.b, "b"))
         ]
     )
@@ -42,8 +48,9 @@ def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
     here = answer.rows[answer.key[0]][min(look.cursor[0], answer.rows.height - 1)]
     points = answer.parts["series"].filter(pl.col("row") == here)
     lines = {f"{here} in {s}": points.filter(pl.col("side") == s).select("x", "y").rows() for s in "ab"}
+    axis = next(iter(points["axis"]), "")
     picture = Size(size.width, size.height - len(table), size.ascii)
-    return ink.clip([*table, *ink.chart(lines, picture, x_label="x", y_text=units.duration)], size)
+    return ink.clip([*table, *ink.chart(lines, picture, x_label=axis, y_text=units.duration)], size)
 
 
 VIEW = View("curves", "Growth a|b", answer, draw, needs=frozenset({"dur", "step"}), runs=2, group="op")

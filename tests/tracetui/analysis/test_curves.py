@@ -40,3 +40,22 @@ def test_slopes_ratio_and_crossing() -> None:
 def test_lines_that_cross_elsewhere_do_not_cross() -> None:
     found = curves(line("a", 1000, 30), line("b", 9000, 20), Look(), "op").rows.row(0, named=True)
     assert found["cross"] is None
+
+
+def test_what_scatters_is_set_against_nothing_and_stands_below_what_grows() -> None:
+    def run(name: str, slope: int) -> Run:
+        """A line, and beside it ten times as much that jumps up and down."""
+        grown = line(name, 1000, slope).events
+        wild = [
+            {"kind": "kernel", "name": "wild", "op": "mlp.down", "step": s, "dur": 50_000 * (1 + s % 2),
+             "phase": "decode", "lens": "gpu"}
+            for s in range(1, 41)
+        ]  # fmt: skip
+        frame = pl.concat([grown, pl.DataFrame(wild)], how="diagonal_relaxed")
+        return build(name, {}, frame, Log())
+
+    found = curves(run("a", 30), run("b", 20), Look(), "op").rows
+    assert found["op"].to_list() == ["attn.core", "mlp.down"]
+    assert found["law_a"].to_list() == ["linear", "noisy"]
+    assert found["slope_ratio"].to_list() == [pytest.approx(2 / 3), None]
+    assert found["cross"][1] is None

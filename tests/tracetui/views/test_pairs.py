@@ -208,3 +208,14 @@ def test_decided_rows_come_first_and_the_weightiest_of_them_leads() -> None:
     assert rows["name"].to_list() == ["large", "small", "wild"]
     assert rows["verdict"].to_list() == ["slower", "slower", "~"]
     assert rows["per"].to_list() == ["step"] * 3
+
+
+def test_narrow_headings_leave_out_the_family_where_no_other_role_ends_alike() -> None:
+    ops = ("attn.qkv", "attn.kv", "attn.norm", "mlp.norm", "lm_head")
+    run = made([{"name": op, "op": op, "layer": 0, "dur": 10, "lens": "gpu"} for op in ops], model="toy")
+    answer = ask(view("shifts"), [run, run], Look())
+    shown = view("shifts").draw
+    assert shown is not None
+    wide, narrow = (ink.plain(shown(answer, Look(), Size(width, 10))).splitlines()[0] for width in (80, 51))
+    assert set(wide.split()[1:]) == set(ops)
+    assert {"qkv", "kv", "lm_head"} <= set(narrow.split()) and narrow.split().count("norm") == 0
