@@ -27,6 +27,15 @@ class Driver(LinuxDriver):
             return 80, 24
         return (width, height) if width and height else (80, 24)
 
+    def _sigcont_application(self, *_: Any) -> None:
+        """Also after a stop that nobody announced: or two threads would wait for the same keys."""
+        if not self._app.is_running:
+            return
+        if self._auto_restart and not self._must_signal_resume:
+            self.suspend_application_mode()
+            self._must_signal_resume = True
+        super()._sigcont_application()
+
     def _disable_mouse_support(self) -> None:
         super()._disable_mouse_support()
         if self._mouse_pixels:
