@@ -37,6 +37,10 @@ def cycle_statistics(a: Run, b: Run, metrics: str = "") -> pl.DataFrame | None:
     left, right = cycle_rows(a, metrics), cycle_rows(b, metrics)
     if left is None or right is None:
         return None
+    if not _stated(a) and not _stated(b):
+        left, right = left.join(right, on="metric", how="semi"), right.join(left, on="metric", how="semi")
+        if left.is_empty():
+            return None
     groups = _grouped(left, "a").join(_grouped(right, "b"), on=KEY, how="full", coalesce=True)
     rows = [_statistics(row) for row in groups.iter_rows(named=True)]
     table = pl.DataFrame(rows).with_columns(
@@ -45,9 +49,27 @@ def cycle_statistics(a: Run, b: Run, metrics: str = "") -> pl.DataFrame | None:
     return _with_companions(table).sort("suspicion", *KEY, descending=[True, False, False, False])
 
 
+def lone_counters(a: Run, b: Run) -> list[str]:
+    """Counters that one of two recordings sampled and the other did not: nothing is known of their change."""
+    if _stated(a) or _stated(b):
+        return []
+    names = [set(_counters(run)) for run in (a, b)]
+    return sorted(names[0] ^ names[1])
+
+
+def _counters(run: Run) -> list[str]:
+    rows = run.events.filter(pl.col("kind") == "counter") if run.has("value") else run.events.head(0)
+    return rows["name"].cast(pl.String).unique().to_list()
+
+
+def _stated(run: Run) -> bool:
+    """Whether the source has cycles of its own; by its method what is absent there counts as zero."""
+    return "cycles" in run.tables and {"cycle", *_NAMES} <= set(run.tables["cycles"].columns)
+
+
 def cycle_rows(run: Run, metrics: str = "") -> pl.DataFrame | None:
     """cycle, function, metric, device, beta, mu: as the source has them, or from counters by overlap."""
-    if "cycles" in run.tables and {"cycle", *_NAMES} <= set(run.tables["cycles"].columns):
+    if _stated(run):
         rows = run.tables["cycles"].select("cycle", "device", *_NAMES).rename(_NAMES)
         stated = pl.col("metric").str.contains(f"(?i){metrics}") & (pl.col("metric") != "N/A")
         unknown = (pl.lit(None, pl.Float64).alias(c) for c in ("time", "cycles"))

@@ -18,6 +18,7 @@ COLUMNS = (
 def answer(runs: Sequence[Run], look: Look) -> Answer:
     from tracetui.analysis.cycles import (  # numpy and scipy load with the first question
         cycle_statistics,
+        lone_counters,
         published,
     )
 
@@ -32,6 +33,8 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     notes = [
         f"{rows.height} rows, {note}; β is a share of the cycle in %, μ the metric while the function ran"
     ]
+    lone = lone_counters(runs[0], runs[1])
+    notes += [f"sampled in one run alone, and so left out: {', '.join(lone)}"] if lone else []
     notes += [r for run in runs[:1] for r in run.meta.get("comparable", {}).get("reasons", ())]
     return Answer(_ranked(rows, look.terms.ranking), tuple(notes), ("function", "metric", "device"))
 
@@ -50,5 +53,5 @@ VIEW = View(
     "Cycle statistics",
     answer,
     runs=2,
-    columns=("function", "metric", "suspicion", "d_beta", "d_mu"),
+    columns=("function", "metric", "mu_a", "mu_b", "unit", "p_adjusted", "suspicion", "d_beta", "d_mu"),
 )

@@ -112,6 +112,16 @@ def test_cycle_statistics_are_shown_with_their_unit_and_time() -> None:
     assert rows.filter(pl.col("metric") == "cpu_pressure")["cycles_a"].null_count() == 2
 
 
+def test_a_counter_of_one_recording_alone_did_not_fall_to_zero() -> None:
+    a, b = clocked("a", 2800.0, 2e6), clocked("b", 2800.0, 2e6)
+    unseen = build("b", b.meta, b.events.filter(pl.col("name") != "cpu_pressure"), Log(), enriched=True)
+    answer = ask(view("cycles"), [a, unseen], Look())
+    assert set(answer.rows["metric"]) == {"cpu_frequency"}
+    assert any(n.startswith("sampled in one run alone") and "cpu_pressure" in n for n in answer.notes)
+    bare = build("b", b.meta, b.events.filter(pl.col("kind") != "counter"), Log(), enriched=True)
+    assert ask(view("cycles"), [a, bare], Look()).rows.is_empty()
+
+
 def test_a_law_that_changed_is_told_with_its_numbers() -> None:
     """attn.core gains 40 ns a token and layer; held at its first value it is flat."""
     a = recording("a", noise=1)
