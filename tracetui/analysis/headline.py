@@ -11,9 +11,9 @@ WORDS: Final = ("slower", "faster", "new", "gone", "same")
 
 
 def headline(found: Diff, group: str | None = None) -> str:
-    """The row to look at first, how many rows changed, and what that makes of the whole."""
+    """The row to look at first, what became of the whole, and how many rows changed."""
     doubt = "" if found.comparable.ok else "NOT comparable"
-    parts = (doubt, first(found, group), ", ".join(counts(found)) or "no rows", _whole(found))
+    parts = (doubt, first(found, group), _whole(found), ", ".join(counts(found)) or "no rows")
     return "; ".join(part for part in parts if part)
 
 

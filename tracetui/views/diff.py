@@ -182,8 +182,10 @@ def enter(answer: Answer, look: Look) -> Focus:
     row = look.cursor[0]
     if not 0 <= row < answer.rows.height:
         return ()
-    named = ((c, answer.rows[row, c]) for c in answer.key if c in answer.rows.columns)
-    return (*named, ("by", look.group or "name"))
+    named = {c: answer.rows[row, c] for c in answer.key if c in answer.rows.columns}
+    if named.get("name_b") == named["name"]:
+        named.pop("name_b")
+    return (*named.items(), *([("by", look.group)] if look.group else []))
 
 
 def document(runs: Sequence[Run], look: Look) -> str:

@@ -61,11 +61,21 @@ def _row(runs: Sequence[Run], look: Look, focus: dict[str, Any]) -> dict[str, An
 def _notes(runs: Sequence[Run], row: dict[str, Any], names: Sequence[Sequence[str]]) -> list[str]:
     told = []
     if row["verdict"] is not None:
-        change = units.difference(row["delta_ns"])
-        told.append(f"{row['verdict']}, Δ {change} in all; matched: {row['match']}")
+        told.append(f"{row['verdict']}{_middle(row)}, Δ {units.difference(row['delta_ns'])} in all")
+        if row["match"] != "exact":
+            told.append(f"matched: {row['match']}")
     for side, run, of in zip("ab", titles(runs[0], runs[1]), names, strict=True):
         told.append(f"{side} is {', '.join(of) or 'nothing'} in {run}")
     return told
+
+
+def _middle(row: dict[str, Any]) -> str:
+    """What the verdict is about."""
+    before, after = row["median_a_ns"], row["median_b_ns"]
+    if not before or after is None or row["per"] is None:
+        return ""
+    change = row["median_delta_ns"] / before
+    return f" {change:+.1%}: medians {units.duration(before)} → {units.duration(after)} a {row['per']}"
 
 
 def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
