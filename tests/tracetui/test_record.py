@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import time
+from argparse import ArgumentParser
 from pathlib import Path
 
 import polars as pl
@@ -108,6 +109,25 @@ def test_an_engine_that_is_refused_leaves_no_file(tmp_path: Path) -> None:
     assert done.returncode == 5
     assert "did you mean gemma-3-1b" in done.stderr and "recorded" not in done.stderr
     assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ([], []),
+        (["--graph"], ["--graph"]),
+        (["--no-graph", "--path", "fused"], ["--path", "fused", "--no-graph"]),
+        (["--steps", "3", "--tokens-per-report", "4"], ["--steps", "3", "--tokens-per-report", "4"]),
+    ],
+)
+def test_the_engine_is_told_what_was_asked(asked: list[str], told: list[str]) -> None:
+    parser = ArgumentParser()
+    record.engine_options(parser)
+    always = ["--mode", "decode", "--weights", "auto", "--device", "auto", "--dtype", "auto"]
+    given = record.arguments(parser.parse_args(asked))
+    for part in always:
+        given.remove(part)
+    assert given == told
 
 
 def test_a_recording_is_never_written_over(tmp_path: Path) -> None:

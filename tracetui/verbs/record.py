@@ -3,7 +3,7 @@
 import shutil
 import sys
 import time
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, BooleanOptionalAction, Namespace
 from pathlib import Path
 
 import polars as pl
@@ -45,6 +45,7 @@ def engine_options(parser: ArgumentParser) -> None:
     parser.add_argument("--threads", type=int)
     parser.add_argument("--ranks", type=int, help="processes that share the model, as torchrun starts them")
     parser.add_argument("--path", choices=("granular", "fused"), help="rows as small as they come, or fused")
+    parser.add_argument("--graph", action=BooleanOptionalAction, help="fused kernels replayed as a graph")
     parser.add_argument("--capture", choices=("spans", "windows", "continuous"))
     parser.add_argument("--slow", metavar="OP:FACTOR", help="slow one op down, to try the diff on")
     _training_options(parser)
@@ -76,8 +77,9 @@ def arguments(args: Namespace) -> list[str]:
         "tokens_per_report", "temperature", "top_k", "top_p", "seed", "threads", "ranks", "path", "capture",
         "slow", "layers", "attention", "optimizer", "warm_up",
     )  # fmt: skip
-    given = ((name, getattr(args, name)) for name in names)
-    return [part for name, v in given if v is not None for part in (f"--{name.replace('_', '-')}", str(v))]
+    given = ((f"--{name.replace('_', '-')}", getattr(args, name)) for name in names)
+    valued = [part for name, value in given if value is not None for part in (name, str(value))]
+    return valued if args.graph is None else [*valued, "--graph" if args.graph else "--no-graph"]
 
 
 def place(args: Namespace) -> Path:
@@ -109,12 +111,13 @@ def run(args: Namespace) -> int:
         raise EngineError(running.complaint, todo=_rest(out, runs))
     _shared.say(f"recorded {out}")
     if not args.quiet and runs:
+        from capture.loaders import load
         from tracetui.look import Look
         from tracetui.report import report
         from tracetui.views import view
 
         width = shutil.get_terminal_size((120, 40)).columns
-        sys.stdout.write(report(view("summary"), runs, Look(), "table", width=width))
+        sys.stdout.write(report(view("summary"), load(out), Look(), "table", width=width))
     return 0
 
 
