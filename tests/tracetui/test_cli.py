@@ -49,7 +49,7 @@ def test_runs_are_chosen_by_number_and_name() -> None:
         (("report", "nonsense", PROFILE), 2, "choose one of"),
         (("report", "kernels"), 2, "no file was named"),
         (("report", "kernels", PROFILE, "--sort", "zebra"), 2, "the columns are"),
-        (("report", "kernels", PROFILE, "--filter", "("), 2, "no regular expression"),
+        (("report", "kernels", PROFILE, "--filter", "("), 2, "no regular expression (unclosed group)"),
         (("report", "kernels", PROFILE, "--lens", "quartz"), 2, "choose one of"),
         (("report", "kernels", "absent.json"), 3, "no such file"),
         (("absent.json",), 3, "no such file"),

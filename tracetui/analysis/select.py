@@ -210,8 +210,8 @@ def fitting(names: pl.Series, pattern: str) -> pl.Series:
     try:
         return names.str.contains(flags + pattern)
     except pl.exceptions.ComputeError as e:
-        why = str(e).strip().splitlines()[-1].removeprefix("error: ")
-        raise UsageError(f"the filter {pattern!r} is no regular expression", why=why) from None
+        known = (line.removeprefix("error: ") for line in str(e).splitlines() if line.startswith("error: "))
+        raise UsageError(f"{pattern!r} is no regular expression", why=next(known, "")) from None
 
 
 def have(run: Run, columns: Sequence[str]) -> list[str]:
