@@ -7,6 +7,7 @@ import polars as pl
 from tracetui.analysis.diff import Diff, weight
 
 NUMBERED: Final = ("layer", "step")  # groupings whose rows are numbers
+NEARLY: Final = 0.2  # p of an undecided row that is worth a word
 WORDS: Final = ("slower", "faster", "new", "gone", "same")
 
 
@@ -35,14 +36,24 @@ def first(found: Diff, group: str | None = None) -> str:
     """The decided row that weighs most, or that there is none where rows could be judged."""
     rows = decided(found)
     if not rows.height:
-        judged = found.rows["p"].is_not_null().any()
-        return "no row evidently changed" if judged else ""
+        return f"no row evidently changed{_nearest(found)}" if found.rows["p"].is_not_null().any() else ""
     row = rows.row(0, named=True)
     before = row["median_a_ns"]
     change = f" {row['median_delta_ns'] / before:+.1%}" if before else ""
     where = f" in {row['phase']}" if row["phase"] else ""
     what = f"{group} " if group in NUMBERED else ""
     return f"{what}{row['name']} {row['verdict']}{change}{where}"
+
+
+def _nearest(found: Diff) -> str:
+    """The undecided row with the most evidence, where that is nearly enough."""
+    near = found.rows.filter(
+        (pl.col("verdict") == "~") & (pl.col("p_adjusted") < NEARLY) & (pl.col("median_a_ns") > 0)
+    )
+    for row in near.sort("p_adjusted", "name").head(1).iter_rows(named=True):
+        change = row["median_delta_ns"] / row["median_a_ns"]
+        return f", nearest {row['name']} {change:+.1%} (p {row['p_adjusted']:.2g})"
+    return ""
 
 
 def _whole(found: Diff) -> str:

@@ -26,7 +26,7 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     found = curves(runs[0], runs[1], look, group)
     axis = found.a.axis
     per = "step" if axis == "step" else "token"
-    notes = [parties(runs[0], runs[1]), f"times are per {per} and slopes per 1,000 of {axis}; {RATIOS}"]
+    notes = [parties(runs[0], runs[1], look), f"times are per {per} and slopes per 1,000 of {axis}; {RATIOS}"]
     if axis != found.b.axis:
         notes.append(f"b's x is {found.b.axis}: the two x axes do not mean the same")
     series = pl.concat(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from capture.run import Run
+from tracetui import units
 from tracetui.analysis.select import fitting
 from tracetui.look import Look
 from tracetui.views import Answer, Dress, Focus, View
@@ -75,7 +76,7 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     doubts = () if found.comparable.ok else found.comparable.reasons
     return Answer(
         rows.select(known),
-        (*notes(runs[0], runs[1], found, look), *([_medians(rows, look)] if by_medians else [])),
+        (*notes(runs[0], runs[1], found, look), *([_medians(rows)] if by_medians else [])),
         ("name", "name_b", "phase"),
         {"rows": rows},
         columns=(*first[:7], "bar", *order[7:]) if by_medians else (),
@@ -98,14 +99,14 @@ def _uneven(rows: pl.DataFrame) -> bool:
     return abs(a - b) > UNEVEN * max(a, b)
 
 
-def _medians(rows: pl.DataFrame, look: Look) -> str:
+def _medians(rows: pl.DataFrame) -> str:
     """What the medians are of, and where the totals went."""
-    units = (
+    known = (
         rows.filter(pl.col("per").is_not_null())
         .group_by("phase", maintain_order=True)
         .agg(pl.col("per").first())
     )
-    each = ", ".join(f"{phase}: per {unit}" if phase else f"per {unit}" for phase, unit in units.rows())
+    each = ", ".join(f"{phase}: per {unit}" if phase else f"per {unit}" for phase, unit in known.rows())
     both = rows.filter(pl.col("median_delta_ns").is_not_null())
     totals = (
         UNEQUAL if _uneven(both) else "totals are further right (w shows one wide table, v chooses columns)"
@@ -125,18 +126,23 @@ def notes(a: Run, b: Run, found: "Diff", look: Look) -> tuple[str, ...]:
     """Who is compared, whether that may be done, and how it was done."""
     from tracetui.analysis.headline import headline
 
-    told = [headline(found, look.group), parties(a, b)]
+    told = [headline(found, look.group), parties(a, b, look)]
     if found.comparable.reasons:
         word = "comparable with care" if found.comparable.ok else "NOT comparable"
         told.append(f"{word} ({found.comparable.score:.2f}): {'; '.join(found.comparable.reasons)}")
     if found.gap_ns is not None:
-        told.append(f"time between the measured kernels changed by {found.gap_ns:,} ns")
+        told.append(f"time between the measured kernels changed by {units.difference(found.gap_ns)}")
     return (*told, *found.how)
 
 
-def parties(a: Run, b: Run) -> str:
-    one, other = titles(a, b)
-    return f"a is {one}, b is {other}; Δ is b − a"
+def parties(a: Run, b: Run, look: Look) -> str:
+    sides = zip("ab", titles(a, b), (look.terms.more_a, look.terms.more_b), strict=True)
+    told = (f"{side} is {title}{_repeats(len(more))}" for side, title, more in sides)
+    return f"{', '.join(told)}; Δ is b − a"
+
+
+def _repeats(count: int) -> str:
+    return f" and {count} repeat{'s' if count > 1 else ''}" if count else ""
 
 
 def titles(*runs: Run) -> tuple[str, ...]:

@@ -22,8 +22,8 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     found = shifts(runs[:2], look, column)
     key = ("layer", column)
     if found.rows.is_empty():
-        return Answer(found.rows, (NOTHING, parties(a, b)), key)
-    return Answer(found.rows, (parties(a, b), _scope(found, column)), key)
+        return Answer(found.rows, (NOTHING, parties(a, b, look)), key)
+    return Answer(found.rows, (parties(a, b, look), _scope(found, column)), key)
 
 
 def _column(runs: Sequence[Run], look: Look) -> str:

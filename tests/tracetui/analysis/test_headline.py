@@ -3,6 +3,8 @@
 import re
 from dataclasses import replace
 
+import polars as pl
+
 from tests.tracetui.analysis.test_diff import recording
 from tests.tracetui.runs import made
 from tracetui.analysis.comparable import Comparable
@@ -30,6 +32,17 @@ def test_nothing_changed_and_nothing_to_judge_by() -> None:
     assert headline(diff(one, one, Look())) == "no row evidently changed; total +0.0%; 8 same"
     bare = [made([{"name": "gemm", "dur": d, "count": 4, "lens": "gpu"}]) for d in (10, 30)]
     assert headline(diff(bare[0], bare[1], Look())) == "total +200.0%; 1 undecided"
+
+
+def test_a_row_with_nearly_enough_evidence_is_named() -> None:
+    before, after = recording("a", noise=1), recording("b", noise=1, slow={"norm": 1.5})
+    found = diff(before, after, Look(group="op"))
+    unsure = pl.col("verdict").replace("slower", "~")
+    bare = found.rows.with_columns(verdict=unsure, p_adjusted=pl.when(name="norm").then(0.06).otherwise(0.9))
+    said = headline(replace(found, rows=bare))
+    assert said.startswith("no row evidently changed, nearest norm +50.0% (p 0.06); ")
+    sure = bare.with_columns(p_adjusted=pl.lit(0.9))
+    assert headline(replace(found, rows=sure)).startswith("no row evidently changed; ")
 
 
 def test_what_may_not_be_compared_says_so_first() -> None:

@@ -11,10 +11,10 @@ import pytest
 from capture.run import Run
 from tests.tracetui.runs import aggregates, decode, made, nested, scopes
 from tests.tracetui.views.test_views import SIZES, screen
-from tracetui.look import GROUPS, Look
+from tracetui.look import GROUPS, Look, Terms
 from tracetui.report import FORMATS, report
 from tracetui.views import View, ask, ink, view, views
-from tracetui.views.diff import labels, titles
+from tracetui.views.diff import labels, parties, titles
 from tracetui.views.ink import Size
 
 SEVERAL = [v for v in views() if v.runs > 1]
@@ -186,6 +186,16 @@ def test_bars_that_have_no_room_share_one_and_still_add_up(height: int) -> None:
     others = {5: "255.0", 6: "127.0"}
     if height in others:
         assert drawn[-2][1] == "others" and f"+{others[height]}" in drawn[-2]
+
+
+def test_repeats_of_a_side_are_counted_with_it() -> None:
+    one, other = pair()
+    look = Look(terms=Terms(more_a=(one, one), more_b=(other,)))
+    assert (
+        parties(one, replace(other, name="new"), look)
+        == "a is made and 2 repeats, b is new and 1 repeat; Δ is b − a"
+    )
+    assert parties(one, replace(other, name="new"), Look()) == "a is made, b is new; Δ is b − a"
 
 
 def test_without_samples_totals_stand_first() -> None:
