@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from tracetui.look import Look
 from tracetui.views import Answer, View, ask, ink, ordered
 
 SCHEMA: Final = 1
+NAME_LEAST: Final = 14  # cells of the first column, however narrow the table
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,10 +29,18 @@ class Report:
     answer: Answer
     look: Look
     width: int
+    cut: bool = False  # a table to what fits, where a terminal would fold its lines
 
 
 def report(
-    view: View, runs: Sequence[Run], look: Look, format: str = "table", *, chosen: int = 0, width: int = 120
+    view: View,
+    runs: Sequence[Run],
+    look: Look,
+    format: str = "table",
+    *,
+    chosen: int = 0,
+    width: int = 120,
+    cut: bool = False,
 ) -> str:
     """The view's answer in one of the formats; a view of one run takes the chosen one."""
     asked = runs if view.runs > 1 else runs[chosen : chosen + 1]
@@ -39,7 +48,7 @@ def report(
     if len(runs) > len(asked):
         names = ", ".join(f"{i}: {r.name}" for i, r in enumerate(runs, 1))
         answer = replace(answer, notes=(f"run {chosen + 1} of {len(runs)} ({names})", *answer.notes))
-    return FORMATS[format](Report(view, runs, asked, answer, look, width))
+    return FORMATS[format](Report(view, runs, asked, answer, look, width, cut))
 
 
 def as_json(told: Report) -> str:
@@ -109,27 +118,49 @@ def as_markdown(told: Report) -> str:
 
 def as_table(told: Report) -> str:
     """What the pane shows, as text."""
-    answer, draw = told.answer, told.view.draw
+    answer, draw, notes = told.answer, told.view.draw, list(told.answer.notes)
     if draw is not None and not answer.missing:
         body = ink.plain(draw(answer, told.look, ink.Size(told.width, 40)))
     else:
-        body = _columns(answer.rows)
-    return "\n".join([body, *(f"note: {n}" for n in answer.notes)]).strip("\n") + "\n"
+        body, left_out = _columns(answer.rows, told)
+        notes += [f"{left_out} more columns: --width 999, or --format csv"] if left_out else []
+    return "\n".join([body, *(f"note: {n}" for n in notes)]).strip("\n") + "\n"
 
 
-def _columns(rows: pl.DataFrame) -> str:
-    """Columns wide enough for all they hold; numbers to the right."""
+def _columns(rows: pl.DataFrame, told: Report) -> tuple[str, int]:
+    """Columns wide enough for all they hold, numbers to the right; and how many had no room."""
     if not rows.columns:
-        return ""
+        return "", 0
     cells = [[units.heading(c) for c in rows.columns], *_cells(rows)]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(rows.columns))]
-    right = [rows.schema[c].is_numeric() for c in rows.columns]
-    return "\n".join(
-        "  ".join(
-            cell.rjust(w) if r else cell.ljust(w) for cell, w, r in zip(row, widths, right, strict=True)
-        ).rstrip()
-        for row in cells
-    )
+    widths = {c: max(len(row[i]) for row in cells) for i, c in enumerate(rows.columns)}
+    if told.cut:
+        widths[rows.columns[0]] = min(widths[rows.columns[0]], max(NAME_LEAST, told.width // 4))
+    shown = _fitting(widths, told) if told.cut else set(rows.columns)
+    lines = ("  ".join(_aligned(row, rows, widths, shown)).rstrip() for row in cells)
+    return "\n".join(lines), len(rows.columns) - len(shown)
+
+
+def _aligned(
+    row: Sequence[str], rows: pl.DataFrame, widths: Mapping[str, int], shown: set[str]
+) -> Iterator[str]:
+    for cell, (name, kind) in zip(row, rows.schema.items(), strict=True):
+        if name in shown:
+            text = ink.fit(cell, widths[name]) if len(cell) > widths[name] else cell
+            yield text.rjust(widths[name]) if kind.is_numeric() else text.ljust(widths[name])
+
+
+def _fitting(widths: Mapping[str, int], told: Report) -> set[str]:
+    """The first column, then the most important ones, as long as they fit."""
+    rank = told.answer.columns or told.view.columns
+    first, *others = widths
+    known = [c for c in rank if c in others]
+    room, shown = told.width - widths[first], {first}
+    for name in (*known, *(c for c in others if c not in known)):
+        room -= widths[name] + 2
+        if room < 0:
+            break
+        shown.add(name)
+    return shown
 
 
 def _cells(rows: pl.DataFrame, escape: bool = False) -> list[list[str]]:

@@ -1,5 +1,6 @@
 """Options and steps that several commands have in common."""
 
+import shutil
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
@@ -138,6 +139,12 @@ def _window(text: str) -> tuple[int, int]:
 def say(text: str) -> None:
     """A word to the person, beside the data."""
     print(f"tracetui: {text}", file=sys.stderr)
+
+
+def room(args: Namespace) -> tuple[int, bool]:
+    """How wide the answer may be, and whether a table is cut to it: a pipe folds no lines."""
+    width = args.width or shutil.get_terminal_size((120, 40)).columns
+    return width, args.width is not None or sys.stdout.isatty()
 
 
 def has_screen() -> bool:

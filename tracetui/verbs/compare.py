@@ -1,6 +1,5 @@
 """`tracetui compare FILE…`: many runs in one matrix."""
 
-import shutil
 import sys
 from argparse import ArgumentParser, Namespace
 from dataclasses import replace
@@ -37,8 +36,8 @@ def run(args: Namespace) -> int:
     asked = view("compare")
     if look.sort:
         look = sorted_look(look, ask(asked, runs, look).rows, args.reverse)
-    width = args.width or shutil.get_terminal_size((120, 40)).columns
-    sys.stdout.write(report(asked, runs, look, args.format or "table", width=width))
+    width, cut = _shared.room(args)
+    sys.stdout.write(report(asked, runs, look, args.format or "table", width=width, cut=cut))
     return 0
 
 

@@ -1,7 +1,6 @@
 """`tracetui diff A [B]`: what changed between two runs, and a gate for CI."""
 
 import json
-import shutil
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
@@ -214,8 +213,8 @@ def _told(args: Namespace, pair: tuple[Run, Run], look: Look) -> str:
     asked = view(_view(args))
     if args.sort:
         look = sorted_look(replace(look, sort=args.sort), ask(asked, pair, look).rows, args.reverse)
-    width = args.width or shutil.get_terminal_size((120, 40)).columns
-    return report(asked, pair, look, args.format or "table", width=width)
+    width, cut = _shared.room(args)
+    return report(asked, pair, look, args.format or "table", width=width, cut=cut)
 
 
 def _gate(args: Namespace, look: Look, rows: Any) -> int:

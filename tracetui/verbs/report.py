@@ -1,6 +1,5 @@
 """`tracetui report VIEW FILE…`: any view without a terminal."""
 
-import shutil
 import sys
 from argparse import ArgumentParser, Namespace
 from dataclasses import replace
@@ -38,8 +37,8 @@ def run(args: Namespace) -> int:
         look = sorted_look(
             look, ask(asked, [runs[chosen]] if asked.runs == 1 else runs, look).rows, args.reverse
         )
-    width = args.width or shutil.get_terminal_size((120, 40)).columns
-    sys.stdout.write(report(asked, runs, look, args.format, chosen=chosen, width=width))
+    width, cut = _shared.room(args)
+    sys.stdout.write(report(asked, runs, look, args.format, chosen=chosen, width=width, cut=cut))
     return 0
 
 

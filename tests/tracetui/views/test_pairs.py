@@ -1,6 +1,7 @@
 """Views of two runs and of many: pictures at two sizes, ASCII, thin sources, every look and format."""
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -229,3 +230,16 @@ def test_narrow_headings_leave_out_the_family_where_no_other_role_ends_alike() -
     wide, narrow = (ink.plain(shown(answer, Look(), Size(width, 10))).splitlines()[0] for width in (80, 51))
     assert set(wide.split()[1:]) == set(ops)
     assert {"qkv", "kv", "lm_head"} <= set(narrow.split()) and narrow.split().count("norm") == 0
+
+
+def test_a_table_for_a_terminal_keeps_to_its_width_and_counts_what_it_left_out() -> None:
+    whole = ask(view("diff"), pair(), Look()).rows.columns
+    for width in (40, 80, 120):
+        *lines, told = report(view("diff"), pair(), Look(), width=width, cut=True).splitlines()
+        table = [line for line in lines if not line.startswith("note: ")]
+        assert max(map(len, table)) <= width and len(table) == 1 + 6
+        assert table[0].startswith("name") and "median a" in table[0]
+        left_out = int(told.removeprefix("note: ").split()[0])
+        shown = re.split(r"  +", table[0].strip())
+        assert len(shown) + left_out == len(whole)
+    assert "more columns" not in report(view("diff"), pair(), Look(), width=80)
