@@ -69,14 +69,15 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
             nulls_last=True,
             maintain_order=True,
         )
-    rows = shown(rows, look)
     first = MIDDLE_FIRST if by_medians else COLUMNS
     order = (*first, *(c for c in COLUMNS if c not in first))
     known = [c for c in order if rows[c].null_count() < rows.height or c in COLUMNS[:6]]
+    told = (*notes(runs[0], runs[1], found, look), *([_medians(rows)] if by_medians else []))
+    rows = shown(rows, look)  # what the table has and says is not for a filter to change
     doubts = () if found.comparable.ok else found.comparable.reasons
     return Answer(
         rows.select(known),
-        (*notes(runs[0], runs[1], found, look), *([_medians(rows)] if by_medians else [])),
+        told,
         ("name", "name_b", "phase"),
         {"rows": rows},
         columns=(*first[:7], "bar", *order[7:]) if by_medians else (),

@@ -199,6 +199,12 @@ def test_repeats_of_a_side_are_counted_with_it() -> None:
     assert parties(one, replace(other, name="new"), Look()) == "a is made, b is new; Δ is b − a"
 
 
+def test_a_filter_that_fits_nothing_leaves_the_columns_and_the_notes() -> None:
+    every, none = (ask(view("diff"), pair(), Look(filter=text)) for text in ("", "no such name"))
+    assert none.rows.is_empty() and none.rows.columns == every.rows.columns
+    assert none.notes == every.notes and any("decode: per token" in note for note in none.notes)
+
+
 def test_without_samples_totals_stand_first() -> None:
     answer = ask(view("diff"), [aggregates(), aggregates()], Look())
     assert answer.columns == () and answer.rows.columns[1:4] == ["total_a_ns", "total_b_ns", "delta_ns"]
