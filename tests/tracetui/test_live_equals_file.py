@@ -16,7 +16,7 @@ from capture.emit import Emitter
 from capture.follow import Follow
 from capture.loaders import load
 from capture.run import Run
-from tests.tracetui.ui.test_live import until
+from tests.tracetui.ui.hand import until
 from tracetui.look import Look
 from tracetui.process import Engine
 from tracetui.report import report

@@ -68,6 +68,31 @@ def play(
     return app
 
 
+def attend(app: Explorer, script: Script, size: tuple[int, int] = (100, 24)) -> None:
+    """The screen beside an engine, through a script of keys; both end with it."""
+
+    async def session() -> None:
+        async with app.run_test(size=size) as pilot:
+            await script(app, pilot)
+
+    attended = app.following
+    assert attended is not None and attended.engine is not None
+    try:
+        asyncio.run(session())
+    finally:
+        attended.stop()
+        attended.engine.stop()
+
+
+async def until(app: Explorer, pilot: "Pilot[Any]", text: str) -> None:
+    """Waits for a text on the screen."""
+    for _ in range(PATIENCE):
+        if text in "\n".join(screen(app)):
+            return
+        await pilot.pause(0.01)
+    raise AssertionError(f"{text!r} never came:\n" + "\n".join(screen(app)))
+
+
 async def settle(pilot: "Pilot[Any]") -> None:
     """Until the background has answered the last question and it is painted."""
     app = pilot.app

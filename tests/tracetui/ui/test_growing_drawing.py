@@ -1,11 +1,12 @@
 """A drawing that is longer than the pane, of a run that grows."""
 
-import asyncio
 import sys
 from pathlib import Path
+from typing import Any
 
-from tests.tracetui.ui.hand import press, screen
-from tests.tracetui.ui.test_live import until
+from textual.pilot import Pilot
+
+from tests.tracetui.ui.hand import attend, press, screen, until
 from tracetui.process import Engine
 from tracetui.ui.app import Explorer
 from tracetui.ui.following import Following
@@ -33,20 +34,14 @@ def test_it_stays_where_it_was_scrolled_to(tmp_path: Path) -> None:
     engine = Engine([sys.executable, "-c", TRAINER, str(path)])
     app = Explorer(Following(path, engine, "training"), Options(view="training", follow=True, engine=engine))
 
-    async def session() -> None:
-        async with app.run_test(size=(100, 24)) as pilot:
-            assert engine.send({"do": "mode"})
-            await until(app, pilot, "time of each phase")
-            await press(pilot, "ctrl+d")
-            assert "time of each phase" not in "\n".join(screen(app))
-            top = app.main._drawing.top
-            assert engine.send({"do": "mode"})
-            await until(app, pilot, "totals are of 2 steps")
-            assert app.main._drawing.top == top > 0
+    async def script(app: Explorer, pilot: "Pilot[Any]") -> None:
+        assert engine.send({"do": "mode"})
+        await until(app, pilot, "time of each phase")
+        await press(pilot, "ctrl+d")
+        assert "time of each phase" not in "\n".join(screen(app))
+        top = app.main._drawing.top
+        assert engine.send({"do": "mode"})
+        await until(app, pilot, "totals are of 2 steps")
+        assert app.main._drawing.top == top > 0
 
-    try:
-        asyncio.run(session())
-    finally:
-        if app.following is not None:
-            app.following.stop()
-        engine.stop()
+    attend(app, script)

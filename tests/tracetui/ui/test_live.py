@@ -8,7 +8,7 @@ from typing import Any
 
 from textual.pilot import Pilot
 
-from tests.tracetui.ui.hand import decode, press, screen, settle
+from tests.tracetui.ui.hand import attend, decode, press, screen, settle, until
 from tracetui.process import Engine
 from tracetui.ui.app import Explorer
 from tracetui.ui.following import Following
@@ -41,26 +41,8 @@ def watch(path: Path, script: Script) -> Engine:
     """The screen beside a toy engine, which takes a step at every change of mode."""
     engine = Engine([sys.executable, "-c", ENGINE, str(path)])
     app = Explorer(Following(path, engine, "kernels"), Options(view="kernels", follow=True, engine=engine))
-
-    async def session() -> None:
-        async with app.run_test(size=(100, 24)) as pilot:
-            await script(app, pilot)
-
-    try:
-        asyncio.run(session())
-    finally:
-        if app.following is not None:
-            app.following.stop()
-        engine.stop()
+    attend(app, script)
     return engine
-
-
-async def until(app: Explorer, pilot: Pilots, text: str) -> None:
-    for _ in range(200):
-        if text in "\n".join(screen(app)):
-            return
-        await pilot.pause(0.05)
-    raise AssertionError(f"{text!r} never came:\n" + "\n".join(screen(app)))
 
 
 def row(name: str) -> str:
@@ -136,19 +118,15 @@ def test_a_live_run_is_held_against_an_earlier_one(tmp_path: Path) -> None:
     options = Options(view="kernels", follow=True, engine=engine, beside=(before,))
     app = Explorer(Following(path, engine, "kernels", [before]), options)
 
-    async def session() -> None:
-        async with app.run_test(size=(100, 24)) as pilot:
-            await until(app, pilot, "building")
-            await press(pilot, "c")
-            await until(app, pilot, "run 2 of 2")
-            await until(app, pilot, row("windows"))
-            await press(pilot, "d")
-            await until(app, pilot, "earlier → toy")
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        await until(app, pilot, "building")
+        await press(pilot, "c")
+        await until(app, pilot, "run 2 of 2")
+        await until(app, pilot, row("windows"))
+        await press(pilot, "d")
+        await until(app, pilot, "earlier → toy")
 
-    try:
-        asyncio.run(session())
-    finally:
-        engine.stop()
+    attend(app, script)
 
 
 def test_what_stands_in_place_of_the_view_stays_while_the_run_grows(tmp_path: Path) -> None:

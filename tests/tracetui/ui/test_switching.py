@@ -1,6 +1,5 @@
 """An engine replaced in the live screen: by itself, by one with other options, and when it hangs."""
 
-import asyncio
 import os
 import signal
 import sys
@@ -12,8 +11,7 @@ import pytest
 from textual.pilot import Pilot
 
 from capture.follow import Follow
-from tests.tracetui.ui.hand import press, screen
-from tests.tracetui.ui.test_live import until
+from tests.tracetui.ui.hand import attend, press, screen, until
 from tracetui import process
 from tracetui.process import Bundled, refusal
 from tracetui.ui import following
@@ -68,17 +66,11 @@ def watch(path: Path, script: Script, size: tuple[int, int] = (80, 24)) -> Bundl
     engine = Bundled(["--model", "toy"], path, interactive=True)
     app = Explorer(Following(path, engine, "kernels"), Options(view="kernels", follow=True, engine=engine))
 
-    async def session() -> None:
-        async with app.run_test(size=size) as pilot:
-            await until(app, pilot, "attention")
-            await script(app, pilot)
+    async def opened(app: Explorer, pilot: Pilots) -> None:
+        await until(app, pilot, "attention")
+        await script(app, pilot)
 
-    try:
-        asyncio.run(session())
-    finally:
-        if app.following is not None:
-            app.following.stop()
-        engine.stop()
+    attend(app, opened, size)
     return engine
 
 
@@ -151,9 +143,20 @@ def test_what_belongs_to_the_screen_is_not_for_the_line_to_say() -> None:
 def test_an_engine_that_hangs_is_named_and_can_be_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    late = 0.0
-    monkeypatch.setattr(following, "_follow", lambda path: Follow(path, lambda: late))
+    late, path = 0.0, tmp_path / "prof.jsonl"
+    follow = Follow(path, lambda: late)
+    monkeypatch.setattr(following, "_follow", lambda _: follow)
     monkeypatch.setattr(process, "PATIENCE", 0.2)
+
+    async def halted(pid: int, pilot: Pilots) -> None:
+        """The engine is stopped, and what it wrote before is read."""
+        os.kill(pid, signal.SIGSTOP)
+        for _ in range(1000):
+            await pilot.pause(0.1)
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+            if state == "T" and follow._at == path.stat().st_size:
+                break
+        await pilot.pause(0.1)
 
     async def script(app: Explorer, pilot: Pilots) -> None:
         nonlocal late
@@ -161,16 +164,14 @@ def test_an_engine_that_hangs_is_named_and_can_be_replaced(
         assert attended is not None and attended.engine is not None
         await until(app, pilot, "live")
         pid = attended.engine.pid
-        os.kill(pid, signal.SIGSTOP)
-        await pilot.pause(0.5)  # what it wrote before is read
+        await halted(pid, pilot)
         late = 12.0
         await until(app, pilot, "the engine has not been heard of for 12 s: R starts it anew")
         await until(app, pilot, "engine silent")
         await until(app, pilot, "attention")
         os.kill(pid, signal.SIGCONT)
         await until(app, pilot, "the engine is heard again")
-        os.kill(pid, signal.SIGSTOP)
-        await pilot.pause(0.5)
+        await halted(pid, pilot)
         late = 24.0
         await until(app, pilot, "the engine has not been heard of for 12 s")
         await press(pilot, "R")
@@ -178,4 +179,4 @@ def test_an_engine_that_hangs_is_named_and_can_be_replaced(
         await until(app, pilot, "live")
         assert attended.engine.pid != pid
 
-    watch(tmp_path / "prof.jsonl", script, (120, 24))
+    watch(path, script, (120, 24))
