@@ -7,6 +7,7 @@ import polars as pl
 from tracetui.analysis.diff import Diff, weight
 
 NUMBERED: Final = ("layer", "step")  # groupings whose rows are numbers
+LONGEST: Final = 32  # letters of a name
 NEARLY: Final = 0.2  # p of an undecided row that is worth a word
 WORDS: Final = ("slower", "faster", "new", "gone", "same")
 
@@ -42,7 +43,13 @@ def first(found: Diff, group: str | None = None) -> str:
     change = f" {row['median_delta_ns'] / before:+.1%}" if before else ""
     where = f" in {row['phase']}" if row["phase"] else ""
     what = f"{group} " if group in NUMBERED else ""
-    return f"{what}{row['name']} {row['verdict']}{change}{where}"
+    return f"{what}{_brief(row['name'])} {row['verdict']}{change}{where}"
+
+
+def _brief(name: str) -> str:
+    """Both ends of a long name: the line has more to say."""
+    half = LONGEST // 2
+    return name if len(name) <= LONGEST else f"{name[:half]}…{name[-half:]}"
 
 
 def _nearest(found: Diff) -> str:
@@ -52,7 +59,7 @@ def _nearest(found: Diff) -> str:
     )
     for row in near.sort("p_adjusted", "name").head(1).iter_rows(named=True):
         change = row["median_delta_ns"] / row["median_a_ns"]
-        return f", nearest {row['name']} {change:+.1%} (p {row['p_adjusted']:.2g})"
+        return f", nearest {_brief(row['name'])} {change:+.1%} (p {row['p_adjusted']:.2g})"
     return ""
 
 

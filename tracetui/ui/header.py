@@ -38,7 +38,8 @@ def header(
     speed = f" · {speed}" if speed else ""
     badges = _fitting(badges, width - width_of(speed) - NAME_LEAST)
     room = width - sum(width_of(b.text) for b in badges) - 1 - width_of(speed)
-    name = fit(name, max(1, min(width_of(name), max(RUN_LEAST, room // 2), room)))
+    most = room if len(asked) > 1 else min(max(RUN_LEAST, room // 2), room)
+    name = fit(name, max(1, min(width_of(name), most)))
     room -= width_of(name)
     spans = [Span(" "), Span(name, "title"), Span(speed)]
     for part in parts:

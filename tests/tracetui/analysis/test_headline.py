@@ -45,6 +45,15 @@ def test_a_row_with_nearly_enough_evidence_is_named() -> None:
     assert headline(replace(found, rows=sure)).startswith("no row evidently changed; ")
 
 
+def test_a_long_name_leaves_room_for_the_rest() -> None:
+    before, after = recording("a", noise=1), recording("b", noise=2, slow={"norm": 1.5})
+    found = diff(before, after, Look(group="op"))
+    name = "void " + "at::native::" * 9 + "norm"
+    longer = found.rows.with_columns(name=pl.col("name").replace("norm", name))
+    said = headline(replace(found, rows=longer))
+    assert re.match(r"void at::native:….{12}norm slower \+[45]\d\.\d% in decode; total ", said)
+
+
 def test_what_may_not_be_compared_says_so_first() -> None:
     one = recording("a", noise=1)
     found = replace(diff(one, one, Look()), comparable=Comparable(0.1, ("another model",)))

@@ -112,6 +112,7 @@ def test_two_runs_are_told_by_their_files_and_by_what_differs() -> None:
     text = head(pair[1], 120, writer="", asked=asked)
     assert text.startswith(" old.jsonl → new.jsonl · 100 → 100 tok/s · weights=random · gemma-3-1b · ")
     assert "bfloat16 → float16" in text and "ctx" not in text and "run 2" not in text
+    assert " old.jsonl → new.jsonl · " in head(pair[1], 44, writer="", asked=asked)
     assert head(pair[1], 80, writer="", asked=asked * 2).startswith(" 4 runs · weights=random")
 
 
