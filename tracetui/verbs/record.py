@@ -27,27 +27,30 @@ def options(parser: ArgumentParser) -> None:
 
 def engine_options(parser: ArgumentParser) -> None:
     """What the engine is asked; a command after -- takes its place."""
-    parser.add_argument("--mode", default="decode", choices=tuple(MODELS))
+    parser.add_argument("--mode", default="decode", choices=tuple(MODELS), help="what the engine does")
     parser.add_argument("--model", help=" or ".join(dict.fromkeys(MODELS.values())))
     parser.add_argument("--weights", default="auto", help="auto, random or a folder")
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda", "mps", "xpu"))
-    parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--dtype", default="auto", help="auto, fp32, fp16 or bf16")
     parser.add_argument("--quant", choices=QUANTS, help="weights in 16 bits, or packed into 4 or 8")
-    parser.add_argument("--prompt")
-    parser.add_argument("--steps", type=int, help="how many; without a screen a few")
-    parser.add_argument("--context", type=int, help="begin so deep; in the other modes: the length")
-    parser.add_argument("--batch", type=int, help="sequences at once")
-    parser.add_argument("--tokens-per-report", type=int, help="tokens that one step row stands for")
-    parser.add_argument("--temperature", type=float)
-    parser.add_argument("--top-k", type=int)
-    parser.add_argument("--top-p", type=float)
-    parser.add_argument("--seed", type=int)
-    parser.add_argument("--threads", type=int)
-    parser.add_argument("--ranks", type=int, help="processes that share the model, as torchrun starts them")
+    parser.add_argument("--prompt", metavar="TEXT", help="what the model shall answer")
+    parser.add_argument("--steps", type=int, metavar="N", help="how many; without a screen a few")
+    parser.add_argument(
+        "--context", type=int, metavar="N", help="begin so deep; in the other modes: the length"
+    )
+    parser.add_argument("--batch", type=int, metavar="N", help="sequences at once")
+    parser.add_argument(
+        "--tokens-per-report", type=int, metavar="N", help="tokens that one step row stands for"
+    )
+    parser.add_argument("--threads", type=int, metavar="N", help="of the processor; one a core")
+    parser.add_argument(
+        "--ranks", type=int, metavar="N", help="processes that share the model, as torchrun starts them"
+    )
     parser.add_argument("--path", choices=("granular", "fused"), help="rows as small as they come, or fused")
     parser.add_argument("--graph", action=BooleanOptionalAction, help="fused kernels replayed as a graph")
-    parser.add_argument("--capture", choices=("spans", "windows", "continuous"))
+    parser.add_argument("--capture", choices=("spans", "windows", "continuous"), help="how much is watched")
     parser.add_argument("--slow", metavar="OP:FACTOR", help="slow one op down, to try the diff on")
+    _sampling_options(parser)
     _training_options(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="where the recording goes")
     parser.add_argument(
@@ -55,12 +58,20 @@ def engine_options(parser: ArgumentParser) -> None:
     )
 
 
+def _sampling_options(parser: ArgumentParser) -> None:
+    add = parser.add_argument_group("how tokens are drawn").add_argument
+    add("--temperature", type=float, metavar="T", help="0: the likeliest token")
+    add("--top-k", type=int, metavar="N", help="draw from the N likeliest tokens")
+    add("--top-p", type=float, metavar="P", help="draw from the likeliest that make up P")
+    add("--seed", type=int, metavar="N", help="of the draws, and of random weights")
+
+
 def _training_options(parser: ArgumentParser) -> None:
     add = parser.add_argument_group("with --mode train").add_argument
-    add("--layers", type=int, help="so many of the model's layers")
+    add("--layers", type=int, metavar="N", help="so many of the model's layers")
     add("--attention", choices=("explicit", "sdpa"), help="written out, or fused by torch")
     add("--optimizer", choices=("cs336", "foreach", "fused"), help="AdamW tensor by tensor, or by torch")
-    add("--warm-up", type=int, help="steps that are not recorded")
+    add("--warm-up", type=int, metavar="N", help="steps that are not recorded")
 
 
 def engine(args: Namespace, out: Path, *, interactive: bool = False) -> Engine:
