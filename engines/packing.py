@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -209,14 +210,28 @@ def fastest(spec: Spec, dtype: str, device: torch.device) -> tuple[Measured, tup
 
 
 def _rates(ways: Sequence[Packing], spec: Spec) -> list[float]:
-    """Bytes a second of each way over one row; they take turns, so that a busy moment slows them alike."""
+    """Bytes a second of each way over one row; they take turns, so that a busy moment slows them alike.
+
+    On one core: with all of them, ways that are all as fast as the memory look alike, and the one that leaves
+    no core a moment to spare falls behind as soon as anything else runs.
+    """
     samples = [_sample(way, spec) for way in ways]
     rows = {k: torch.ones(1, k) for _, k in layer_shapes(spec)}
-    with torch.inference_mode():
+    with torch.inference_mode(), _one_core():
         for matrices, _ in samples:
             _pass(matrices, rows)
         took = zip(*_rounds([matrices for matrices, _ in samples], rows), strict=True)
     return [size / min(passes) for (_, size), passes in zip(samples, took, strict=True)]
+
+
+@contextmanager
+def _one_core() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _sample(way: Packing, spec: Spec) -> tuple[list[tuple[Matrix, int]], int]:
