@@ -15,11 +15,13 @@ import torch
 from torch.nn import functional
 
 from engines import kernels, packing, quant
-from engines.decoder import Decoder, LayerParts, Op
+from engines.decoder import Decoder
+from engines.layer import LayerParts
 from engines.packing import Matrix
 from engines.plan import Row
 from engines.sample import Taste
 from engines.spec import Spec
+from engines.trace import Op
 
 CONTEXTS: Final = (512, 2048, 8192, 1 << 31)  # up to how many positions keys are split as finely
 _SMALL: Final = frozenset({"norm", "attn.rope", "attn.kv", "residual"})

@@ -14,7 +14,7 @@ from capture.record.torchrun import Rank
 from capture.roofs import Roof
 from engines import packing, quant
 from engines.commands import Commands
-from engines.decoder import Decoder, Op, bytes_needed
+from engines.decoder import Decoder, bytes_needed
 from engines.device import runner
 from engines.fused import refusal
 from engines.loop import Engine, Limits
@@ -28,7 +28,7 @@ from engines.sample import Taste
 from engines.spec import Spec, parameters
 from engines.team import Relayed, Share, Team, meet
 from engines.text import Text, Untold, open_text
-from engines.trace import slowed
+from engines.trace import Op, slowed
 from engines.weights import Choice, Counted, Source, Tally, check_memory, choose, free_memory, open_source
 
 ROOM = 4096  # positions when nobody says how many

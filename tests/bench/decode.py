@@ -252,8 +252,8 @@ def transformers_peer(spec: Spec) -> Eager | None:
     return Eager(step, 2 * parameters(spec)) if step else None
 
 
-def transformers_step(spec: Spec) -> Step | None:
-    """One cached decode step of the same shapes in transformers, None where it is not installed."""
+def transformers_model(spec: Spec) -> tuple[Any, Any] | None:
+    """The model of the same shapes in transformers, and its configuration; none where it is not installed."""
     try:
         import transformers
     except ImportError:
@@ -269,8 +269,17 @@ def transformers_step(spec: Spec) -> Step | None:
     model = model.to(torch.bfloat16).to_empty(device="cpu").eval()
     model.load_state_dict(table, strict=False, assign=True)
     model.tie_weights()
-    rotary = type(model.model.rotary_emb)(config)
-    model.model.rotary_emb = rotary
+    model.model.rotary_emb = type(model.model.rotary_emb)(config)
+    return model, config
+
+
+def transformers_step(spec: Spec) -> Step | None:
+    """One cached decode step of it."""
+    if not (found := transformers_model(spec)):
+        return None
+    import transformers
+
+    model, config = found
     cache = transformers.DynamicCache(config=config)
     token = model(torch.arange(PROMPT)[None], past_key_values=cache).logits[:, -1:].argmax(-1)
 

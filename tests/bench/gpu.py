@@ -21,10 +21,10 @@ from engines.decoder import Decoder
 from engines.fused import refusal
 from engines.replay import Replay
 from engines.sample import GREEDY
-from engines.spec import Spec, parameters, preset, tensors
+from engines.spec import Spec, parameters, preset
 from engines.trace import Ticks
 from engines.weights import Chance
-from tests.bench.decode import fields
+from tests.bench.decode import transformers_model
 
 MODELS = ("gemma-3-1b", "llama-3.2-1b", "qwen2.5-0.5b")
 PROMPT, CAPACITY, AHEAD = 64, 1024, 8
@@ -152,22 +152,9 @@ def ahead(replay: Replay) -> Steps:
 
 def peers(spec: Spec) -> list[tuple[str, Steps]]:
     """transformers with a static cache, eager and compiled in the manner of gpt-fast."""
-    try:
-        import transformers
-    except ImportError:
-        print("  (transformers is not installed: no peer)")
+    if not (found := transformers_model(spec)):
         return []
-    kind = {"gemma3_text": "Gemma3", "llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3"}[spec.family]
-    text = "Text" if kind == "Gemma3" else ""
-    config = getattr(transformers, f"{kind}{text}Config")(**fields(spec))
-    with torch.device("meta"):
-        model = getattr(transformers, f"{kind}ForCausalLM")(config)
-    source = Chance(spec, 0)
-    table = {name: source.read(name) for name in tensors(spec)}
-    model = model.to(torch.bfloat16).to_empty(device="cpu").eval()
-    model.load_state_dict(table, strict=False, assign=True)
-    model.tie_weights()
-    model.model.rotary_emb = type(model.model.rotary_emb)(config)
+    model, config = found
     model = model.to("cuda")
     compiled = torch.compile(model, mode="reduce-overhead", fullgraph=True)
     return [

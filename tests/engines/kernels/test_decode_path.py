@@ -5,8 +5,9 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from engines.decoder import Decoder, Layer
+from engines.decoder import Decoder
 from engines.kernels import available, load
+from engines.layer import Layer
 from tests.engines import tiny
 
 pytestmark = pytest.mark.skipif(not available(), reason="triton is not installed here")

@@ -1,0 +1,238 @@
+"""One layer of the decoder: a method for every row of the plan, bound to the state that they hand on."""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch.nn import functional
+
+from engines.cache import LayerCache
+from engines.packing import Matrix
+from engines.spec import Spec
+
+
+class State:
+    """What one op leaves for the next. Rows of `x` and `h` are positions, sequence by sequence.
+
+    Buffers and the views of them are made once for each shape: a decode step makes no view of its own.
+    """
+
+    def __init__(self, spec: Spec, batch: int, dtype: torch.dtype, device: torch.device) -> None:
+        self.batch, self.dtype = batch, dtype
+        self.at = 0  # position of the first id
+        self.tokens = 0
+        self.keys = self.values = self.x = self.h = torch.empty(0)
+        self._spec = spec
+        self.place(torch.zeros(batch, 1, dtype=torch.long, device=device), 0)
+
+    def place(self, ids: torch.Tensor, at: int) -> None:
+        """What the next pass takes: [batch, tokens] ids from a position on."""
+        self.ids, self.at = ids, at
+        if ids.shape[1] != self.tokens:
+            self.tokens = ids.shape[1]
+            self._shape()
+
+    @property
+    def rows(self) -> int:
+        return self.batch * self.tokens
+
+    def _shape(self) -> None:
+        spec, q, kv = self._spec, self._spec.query_width, self._spec.kv_width
+        self.qkv = torch.empty(self.rows, q + 2 * kv, dtype=self.dtype, device=self.ids.device)
+        self.parts = {"q": self.qkv[:, :q], "k": self.qkv[:, q : q + kv], "v": self.qkv[:, q + kv :]}
+        heads = self.qkv.view(self.batch, self.tokens, -1, spec.head_dim)
+        self.turned = heads[:, :, : spec.heads + spec.kv_heads]
+        self.kv = heads[:, :, spec.heads :].transpose(1, 2)
+        self.q = heads[:, :, : spec.heads].transpose(1, 2)
+        if self.tokens == 1:  # the heads that share keys become rows of one product
+            self.q = self.parts["q"].view(self.batch, spec.kv_heads, -1, spec.head_dim)
+        self.gate_up = torch.empty(self.rows, 2 * spec.ffn, dtype=self.dtype, device=self.ids.device)
+        self.gate, self.up = self.gate_up.chunk(2, -1)
+
+
+class Rope:
+    """Rotary tables of one base, cosine and signed sine, a row for every position."""
+
+    def __init__(
+        self, spec: Spec, capacity: int, dtype: torch.dtype, device: torch.device, *, local: bool
+    ) -> None:
+        own = local and spec.theta_local > 0
+        frequencies = _frequencies(spec, spec.theta_local if own else spec.theta, scaled=not own)
+        angle = torch.arange(capacity, dtype=torch.float32)[:, None] * frequencies
+        cos, sin = angle.cos(), angle.sin()
+        self._cos = torch.cat((cos, cos), -1)[:, None].to(device, dtype)
+        self._sin = torch.cat((-sin, sin), -1)[:, None].to(device, dtype)
+        self.seek(0, 1)
+
+    def seek(self, at: int, tokens: int) -> None:
+        """The rows for so many positions from one on."""
+        self._now = self._cos[at : at + tokens], self._sin[at : at + tokens]
+
+    @property
+    def halves(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Cosine and sine of every position, [positions, head_dim / 2]."""
+        half = self._cos.shape[-1] // 2
+        return self._cos[:, 0, :half], self._sin[:, 0, half:]
+
+    def turn(self, heads: torch.Tensor) -> None:
+        """Each half of a head turned against the other, in place: [batch, tokens, heads, head_dim]."""
+        cos, sin = self._now
+        torch.addcmul(heads * cos, heads.roll(heads.shape[-1] // 2, -1), sin, out=heads)
+
+
+def _frequencies(spec: Spec, theta: float, *, scaled: bool) -> torch.Tensor:
+    dim = spec.head_dim
+    plain = 1.0 / theta ** (torch.arange(0, dim, 2, dtype=torch.float32) / dim)
+    s = spec.scaling
+    if s is None or not scaled:
+        return plain
+    if s.kind == "linear":
+        return plain / s.factor
+    turns = s.original * plain / (2 * math.pi)  # in the context that the model was first trained on
+    share = ((turns - s.low) / (s.high - s.low)).clamp(0.0, 1.0)
+    return (1 - share) * plain / s.factor + share * plain
+
+
+@dataclass(frozen=True)
+class LayerWeights:
+    """A layer's matrices and norms, ready to multiply."""
+
+    spec: Spec
+    matrices: dict[str, Matrix]
+    norms: dict[str, torch.Tensor]
+    bias: torch.Tensor | None
+
+
+class LayerParts(NamedTuple):
+    """What a layer is made of, for another way to do the same."""
+
+    weights: LayerWeights
+    cache: LayerCache
+    rope: Rope
+
+
+class Layer:
+    """One transformer layer; every public method is an op."""
+
+    def __init__(
+        self, number: int, weights: LayerWeights, cache: LayerCache, rope: Rope, state: State
+    ) -> None:
+        self._spec, self._w, self._cache, self._rope, self._s = weights.spec, weights, cache, rope, state
+        self._window = self._spec.window_of(number)
+        self._gelu = self._spec.activation == "gelu_tanh"
+        self._gqa = self._spec.heads != self._spec.kv_heads
+
+    @property
+    def parts(self) -> "LayerParts":
+        return LayerParts(self._w, self._cache, self._rope)
+
+    def attn_norm(self) -> None:
+        self._s.h = self._normed(self._s.x, "attn_norm")
+
+    def qkv_proj(self) -> None:
+        self._w.matrices["qkv"].into(self._s.h, self._s.qkv)
+        if self._w.bias is not None:
+            self._s.qkv += self._w.bias
+
+    def q_proj(self) -> None:
+        self._project("q", 0)
+
+    def k_proj(self) -> None:
+        self._project("k", self._spec.query_width)
+
+    def v_proj(self) -> None:
+        self._project("v", self._spec.query_width + self._spec.kv_width)
+
+    def qk_norm(self) -> None:
+        turned, dim = self._s.turned, (self._spec.head_dim,)
+        normed = torch.rms_norm(turned.float(), dim, None, self._spec.eps)
+        torch.mul(normed, self._w.norms["qk_norm"], out=turned)
+
+    def rope(self) -> None:
+        self._rope.turn(self._s.turned)
+
+    def kv_append(self) -> None:
+        s = self._s
+        s.keys, s.values = self._cache.append(s.kv, s.at)
+
+    def attention(self) -> None:
+        s = self._s
+        seen = self._one() if s.tokens == 1 else self._many()
+        s.h = seen.reshape(s.rows, self._spec.query_width)
+
+    def o_proj(self) -> None:
+        self._s.h = self._w.matrices["o"](self._s.h)
+
+    def post_attn_norm(self) -> None:
+        self._s.h = self._normed(self._s.h, "post_attn_norm")
+
+    def attn_residual(self) -> None:
+        self._s.x = self._s.x + self._s.h
+
+    def ffn_norm(self) -> None:
+        self._s.h = self._normed(self._s.x, "ffn_norm")
+
+    def ffn_gate_up(self) -> None:
+        self._w.matrices["gate_up"].into(self._s.h, self._s.gate_up)
+
+    def ffn_gate(self) -> None:
+        self._w.matrices["gate"].into(self._s.h, self._s.gate)
+
+    def ffn_up(self) -> None:
+        self._w.matrices["up"].into(self._s.h, self._s.up)
+
+    def ffn_act(self) -> None:
+        gate, up = self._s.gate, self._s.up
+        self._s.h = (functional.gelu(gate, approximate="tanh") if self._gelu else functional.silu(gate)) * up
+
+    def ffn_down(self) -> None:
+        self._s.h = self._w.matrices["down"](self._s.h)
+
+    def post_ffn_norm(self) -> None:
+        self._s.h = self._normed(self._s.h, "post_ffn_norm")
+
+    def ffn_residual(self) -> None:
+        self._s.x = self._s.x + self._s.h
+
+    def _normed(self, x: torch.Tensor, name: str) -> torch.Tensor:
+        return rms_norm(x, self._w.norms[name], self._spec.eps)
+
+    def _project(self, name: str, start: int) -> None:
+        part = self._s.parts[name]
+        self._w.matrices[name].into(self._s.h, part)
+        if self._w.bias is not None:
+            part += self._w.bias[start : start + part.shape[1]]
+
+    def _one(self) -> torch.Tensor:
+        s = self._s
+        return functional.scaled_dot_product_attention(
+            s.q, s.keys, s.values, scale=self._spec.attention_scale
+        )
+
+    def _many(self) -> torch.Tensor:
+        s = self._s
+        seen = functional.scaled_dot_product_attention(
+            s.q, s.keys, s.values,
+            attn_mask=self._visible(), scale=self._spec.attention_scale, enable_gqa=self._gqa,
+        )  # fmt: skip
+        return seen.transpose(1, 2)
+
+    def _visible(self) -> torch.Tensor:
+        s = self._s
+        end, count = s.at + s.tokens, s.keys.shape[2]
+        keys = torch.arange(end - count, end, device=s.keys.device)
+        distance = torch.arange(s.at, end, device=s.keys.device)[:, None] - keys
+        return (distance >= 0) & (distance < (self._window or end))
+
+
+def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    if x.shape[0] == 1 and x.is_cpu:
+        return _rms_norm_of_one(x, weight, eps)
+    return torch.rms_norm(x.float(), weight.shape, weight, eps).to(x.dtype)
+
+
+def _rms_norm_of_one(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """The same for a single row in half the calls: its scale is one number, worked out here."""
+    length = float(torch.linalg.vector_norm(x))
+    return (x * weight).mul_((length * length / weight.numel() + eps) ** -0.5)

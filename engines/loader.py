@@ -1,0 +1,61 @@
+"""Tensors become matrices, one layer at a time, so that little is held twice."""
+
+from collections.abc import Sequence
+
+import torch
+
+from engines.layer import LayerWeights
+from engines.packing import Matrix, Storage, Table
+from engines.spec import Spec, norm_names
+from engines.weights import Source
+
+
+class Loader:
+    """Reads a source, and has its tensors stored."""
+
+    def __init__(
+        self, spec: Spec, source: Source, packing: Storage, device: torch.device, *, fused: bool
+    ) -> None:
+        self._spec, self._source, self._packing, self._device = spec, source, packing, device
+        self._fused = fused
+
+    def layer(self, number: int) -> LayerWeights:
+        prefix = f"model.layers.{number}."
+        qkv = [f"{prefix}self_attn.{n}_proj" for n in "qkv"]
+        gate_up = [f"{prefix}mlp.{n}_proj" for n in ("gate", "up")]
+        matrices = {
+            **self._joined("qkv", ("q", "k", "v"), qkv),
+            **self._joined("gate_up", ("gate", "up"), gate_up),
+            "o": self._matrix([f"{prefix}self_attn.o_proj"]),
+            "down": self._matrix([f"{prefix}mlp.down_proj"]),
+        }
+        bias = torch.cat([self._vector(f"{n}.bias") for n in qkv]) if self._spec.qkv_bias else None
+        return LayerWeights(self._spec, matrices, self._norms(prefix), bias)
+
+    def norm(self, name: str) -> torch.Tensor:
+        return self._vector(name) + (1.0 if self._spec.unit_offset else 0.0)
+
+    def ends(self) -> tuple[Table, Matrix]:
+        """The embedding and the head."""
+        head = None if self._spec.tied else self._source.read("lm_head.weight")
+        return self._packing.ends(self._source.read("model.embed_tokens.weight"), head, self._device)
+
+    def _joined(self, whole: str, parts: Sequence[str], names: list[str]) -> dict[str, Matrix]:
+        if self._fused:
+            return {whole: self._matrix(names)}
+        return {part: self._matrix([name]) for part, name in zip(parts, names, strict=True)}
+
+    def _matrix(self, names: list[str]) -> Matrix:
+        read = [self._source.read(f"{n}.weight") for n in names]
+        return self._packing.matrix(torch.cat(read) if len(read) > 1 else read[0], self._device)
+
+    def _vector(self, name: str) -> torch.Tensor:
+        return self._source.read(name).to(self._device, torch.float32)
+
+    def _norms(self, prefix: str) -> dict[str, torch.Tensor]:
+        norms = {ours: self.norm(f"{prefix}{name}.weight") for ours, name in norm_names(self._spec).items()}
+        if self._spec.qk_norm:
+            q, k = (self.norm(f"{prefix}self_attn.{n}_norm.weight") for n in ("q", "k"))
+            heads, kv_heads = self._spec.heads, self._spec.kv_heads
+            norms["qk_norm"] = torch.cat((q.expand(heads, -1), k.expand(kv_heads, -1)))
+        return norms
