@@ -70,7 +70,26 @@ def test_identical_runs_hold_a_single_pair_back(files: Path) -> None:
     alone = tracetui("diff", one, other, "--fail-over", "3%")
     assert alone.returncode == 1 and "one run a side" in alone.stderr
     held = tracetui("diff", one, other, "--fail-over", "3%", "--aa", files / "before", files / "after")
-    assert held.returncode == 0 and "6 identical ones for the noise" in held.stdout
+    assert held.returncode == 0 and "4 identical ones for the noise" in held.stdout
+    assert "before, after are compared and stand behind --aa too: counted once" in held.stdout
+
+
+def test_a_run_that_is_compared_is_no_second_sample_of_the_noise(files: Path) -> None:
+    """Runs that are identical to side a repeat it: the same answer as with --a, whichever way it is named."""
+    (one, *others), slow = side(files, "before"), side(files, "slow")[0]
+    gate = ("--fail-over", "3%", "--format", "csv")
+    by_noise = tracetui("diff", one, slow, "--aa", one, *others, *gate)
+    by_repeats = tracetui("diff", one, slow, "--a", *others, *gate)
+    assert by_noise.returncode == by_repeats.returncode == 1
+    told = [pl.read_csv(done.stdout.encode()) for done in (by_noise, by_repeats)]
+    same = ("name", "median_a_ns", "median_b_ns", "p", "n_a", "n_b", "verdict")
+    assert told[0].select(same).equals(told[1].select(same)) and set(told[0]["n_a"]) == {3}
+
+
+def test_a_recording_on_both_sides_is_refused(files: Path) -> None:
+    one, other = side(files, "before")[:2]
+    done = tracetui("diff", one, other, "--b", one)
+    assert done.returncode == 2 and "is on both sides" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -49,8 +49,8 @@ def _diff(a: Run, b: Run, look: Look) -> Diff:
     rows = rows.hstack(proof).with_columns(pl.Series(s, m, pl.List(pl.String)) for s, m in members.items())
     rows = rows.sort(pl.col("delta_ns").abs(), "name", descending=[True, False], maintain_order=True)
     scaled = (f"{run.name}: {said}" for run in (a, b) for said in windows.notes(run, look, scaled=True))
-    gap = _gap(a, b, look)
-    return Diff(rows, comparable(a, b, matches, totals, look.terms), tuple(matches), gap, (*how, *scaled))
+    gap, told = _gap(a, b, look), (*look.terms.told, *how, *scaled)
+    return Diff(rows, comparable(a, b, matches, totals, look.terms), tuple(matches), gap, told)
 
 
 def weight() -> pl.Expr:

@@ -3,18 +3,17 @@
 import json
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from capture.errors import UsageError
 from capture.run import Run
 from tracetui import units
-from tracetui.analysis.select import total
 from tracetui.linking import kept
 from tracetui.look import GROUPS, RANKINGS, Link, Look, Terms
 from tracetui.verbs import _shared
+from tracetui.verbs._sides import Sides, sides_of
 
 NOT_COMPARABLE = 4
 
@@ -74,7 +73,7 @@ def options(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    sides = _sides(args)
+    sides = sides_of(args)
     a, b = sides.pair
     pair, look = (sides.runs[a], sides.runs[b]), _look(args, sides)
     if args.format is None and args.fail_over is None and _shared.has_screen():
@@ -92,66 +91,6 @@ def run(args: Namespace) -> int:
     return _gate(args, look, found.rows) if args.fail_over is not None else 0
 
 
-@dataclass(frozen=True, eq=False)
-class Sides:
-    """All runs that were read, and the places of those that either side consists of."""
-
-    runs: list[Run]
-    a: list[int]
-    b: list[int]
-
-    @property
-    def pair(self) -> tuple[int, int]:
-        """The middle run of either side, which stands for it where one run must."""
-        return self._middle(self.a), self._middle(self.b)
-
-    def more(self, side: list[int]) -> tuple[Run, ...]:
-        """The runs of a side that repeat its middle one."""
-        return tuple(self.runs[i] for i in side if i not in self.pair)
-
-    def _middle(self, places: list[int]) -> int:
-        from tracetui.analysis.repeats import middle
-
-        return places[middle([total(self.runs[i]) or 0 for i in places])] if len(places) > 1 else places[0]
-
-
-def _sides(args: Namespace) -> Sides:
-    """A file or folder and its --a against another and its --b; or two runs of the only file."""
-    if len(args.files) > 2:
-        todo = "tracetui compare FILE… puts many side by side; --a FILE… and --b FILE… take repeats of a side"
-        raise UsageError("diff takes two inputs", todo=todo)
-    first, second = [*args.files[:1], *args.a], [*args.files[1:], *args.b]
-    if len(args.files) == 1 and not args.a and not args.b:
-        return _of_one(args)
-    if not first or not second:
-        missing, option = ("second", "--b") if first else ("first", "--a")
-        raise UsageError(f"the {missing} side has no file", todo=f"name one, or several behind {option}")
-    runs: list[Run] = []
-    places: tuple[list[int], list[int]] = ([], [])
-    for place, files, which in ((places[0], first, args.run_a), (places[1], second, args.run_b)):
-        for loaded in _inputs(args, files):
-            place.append(len(runs) + _shared.choose(loaded, which))
-            runs += loaded
-    return Sides(runs, *places)
-
-
-def _inputs(args: Namespace, files: Sequence[str]) -> Iterator[list[Run]]:
-    """The runs of each file; a folder's files are repeats, unless they are the ranks of one run."""
-    from capture.loaders import gather, load_all
-
-    for file in files if args.merge else gather(files):
-        yield load_all([file], cache=not args.no_cache, merge=args.merge)
-
-
-def _of_one(args: Namespace) -> Sides:
-    from capture.loaders import load_all
-
-    runs = load_all(args.files, cache=not args.no_cache, merge=args.merge)
-    if len(runs) < 2:
-        raise UsageError(f"{args.files[0]} holds one run", todo="name a second file: tracetui diff A B")
-    return Sides(runs, [_shared.choose(runs, args.run_a or "1")], [_shared.choose(runs, args.run_b or "2")])
-
-
 def _screen(args: Namespace, look: Look, a: int, b: int) -> int:
     """Both runs on the screen, the first as the baseline of the second."""
     from tracetui.ui.app import run as show
@@ -167,9 +106,10 @@ def _look(args: Namespace, sides: Sides) -> Look:
     terms = Terms(
         align=args.align,
         threshold=percent(args.fail_over or args.threshold),
-        more_a=sides.more(sides.a),
-        more_b=sides.more(sides.b),
-        same=_same(args),
+        more_a=sides.more_a,
+        more_b=sides.more_b,
+        same=sides.identical.noise,
+        told=sides.told,
         links=(*(Link(a, b) for a, b in args.link), *kept()),
         forced=args.force,
         changed_only=args.changed,
@@ -183,14 +123,6 @@ def _look(args: Namespace, sides: Sides) -> Look:
         limit=args.limit,
         terms=terms,
     )
-
-
-def _same(args: Namespace) -> tuple[Run, ...]:
-    """Repeated identical runs; one alone tells no noise."""
-    same = tuple(runs[0] for runs in _inputs(args, args.aa))
-    if len(same) == 1:
-        raise UsageError("the noise of one run cannot be told", todo="--aa takes two or more identical runs")
-    return same
 
 
 def percent(text: str) -> float:

@@ -1,0 +1,106 @@
+"""The two sides of a comparison as the command line names them: files, folders, repeats, identical runs."""
+
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from capture.errors import UsageError
+from capture.run import Run
+from tracetui.analysis import samples
+from tracetui.analysis.select import total
+from tracetui.verbs import _shared
+
+
+@dataclass(frozen=True, eq=False)
+class Sides:
+    """All runs that were read, the places of those that either side consists of, and identical ones."""
+
+    runs: list[Run]
+    a: list[int]
+    b: list[int]
+    identical: samples.Identical = samples.NONE
+    twice: tuple[str, ...] = ()  # what was named more than once
+
+    @property
+    def pair(self) -> tuple[int, int]:
+        """The middle run of either side, which stands for it where one run must."""
+        return self._middle(self.a), self._middle(self.b)
+
+    @property
+    def more_a(self) -> tuple[Run, ...]:
+        return (*self._others(self.a), *self.identical.of_a)
+
+    @property
+    def more_b(self) -> tuple[Run, ...]:
+        return (*self._others(self.b), *self.identical.of_b)
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        return (*self.twice, *self.identical.told)
+
+    def _others(self, side: list[int]) -> tuple[Run, ...]:
+        """The runs of a side that repeat its middle one."""
+        return tuple(self.runs[i] for i in side if i not in self.pair)
+
+    def _middle(self, places: list[int]) -> int:
+        from tracetui.analysis.repeats import middle
+
+        return places[middle([total(self.runs[i]) or 0 for i in places])] if len(places) > 1 else places[0]
+
+
+def sides_of(args: Namespace) -> Sides:
+    """What is compared, each recording once on its side, and the identical runs behind --aa."""
+    named = _named(args)
+    a, b = (_once(named.runs, side) for side in (named.a, named.b))
+    on_a, on_b = ([named.runs[i] for i in side] for side in (a, b))
+    for run in on_a:
+        if len(on_a) + len(on_b) > 2 and samples.among(run, on_b):
+            raise UsageError(f"{samples.called(run)} is on both sides", todo="name it on one of them")
+    twice = tuple(
+        f"{samples.called(named.runs[i])} is named twice: counted once"
+        for i in (*named.a, *named.b)
+        if i not in (*a, *b)
+    )
+    identical = samples.identical(on_a, on_b, [runs[0] for runs in _inputs(args, args.aa)])
+    return replace(named, a=a, b=b, identical=identical, twice=twice)
+
+
+def _once(runs: Sequence[Run], places: Sequence[int]) -> list[int]:
+    return [places[i] for i in samples.distinct([runs[p] for p in places])]
+
+
+def _named(args: Namespace) -> Sides:
+    """A file or folder and its --a against another and its --b; or two runs of the only file."""
+    if len(args.files) > 2:
+        todo = "tracetui compare FILE… puts many side by side; --a FILE… and --b FILE… take repeats of a side"
+        raise UsageError("diff takes two inputs", todo=todo)
+    first, second = [*args.files[:1], *args.a], [*args.files[1:], *args.b]
+    if len(args.files) == 1 and not args.a and not args.b:
+        return _of_one(args)
+    if not first or not second:
+        missing, option = ("second", "--b") if first else ("first", "--a")
+        raise UsageError(f"the {missing} side has no file", todo=f"name one, or several behind {option}")
+    runs: list[Run] = []
+    places: tuple[list[int], list[int]] = ([], [])
+    for place, files, which in ((places[0], first, args.run_a), (places[1], second, args.run_b)):
+        for loaded in _inputs(args, files):
+            place.append(len(runs) + _shared.choose(loaded, which))
+            runs += loaded
+    return Sides(runs, *places)
+
+
+def _inputs(args: Namespace, files: Sequence[str]) -> Iterator[list[Run]]:
+    """The runs of each file; a folder's files are repeats, unless they are the ranks of one run."""
+    from capture.loaders import gather, load_all
+
+    for file in files if args.merge else gather(files):
+        yield load_all([file], cache=not args.no_cache, merge=args.merge)
+
+
+def _of_one(args: Namespace) -> Sides:
+    from capture.loaders import load_all
+
+    runs = load_all(args.files, cache=not args.no_cache, merge=args.merge)
+    if len(runs) < 2:
+        raise UsageError(f"{args.files[0]} holds one run", todo="name a second file: tracetui diff A B")
+    return Sides(runs, [_shared.choose(runs, args.run_a or "1")], [_shared.choose(runs, args.run_b or "2")])
