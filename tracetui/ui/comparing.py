@@ -7,16 +7,18 @@ from pathlib import Path
 from typing import Final
 
 from capture.errors import CaptureError
+from capture.text import clean
 from tracetui import linking
 from tracetui.analysis import links
 from tracetui.ui import commands, saved
 from tracetui.ui.attending import Attending
-from tracetui.ui.messages import RunOpened
+from tracetui.ui.messages import RunsOpened
 from tracetui.ui.panes.sheet import measure
 from tracetui.ui.screens import columns, runs
 from tracetui.ui.session import Session
 
-CHOICES: Final = ("runs", "against", "columns")  # pages whose rows are things to choose
+LISTS: Final = ("runs", "against")  # pages whose rows are runs
+CHOICES: Final = (*LISTS, "columns")  # pages whose rows are things to choose
 
 
 class Comparing(Attending):
@@ -47,7 +49,7 @@ class Comparing(Attending):
         """The run shown, or the one under the cursor of a list, is the baseline; again: no longer."""
         if self.page == "view":
             self.become(commands.pinned(self.session, self.session.current))
-        elif self.page in ("runs", "against") and self.main.table.cursor < len(self.session.runs):
+        elif self.page in LISTS and self.main.table.cursor < len(self.session.runs):
             self.session = commands.pinned(self.session, self.main.table.cursor)
             self.show_choice(self.main.table.cursor)
 
@@ -76,7 +78,7 @@ class Comparing(Attending):
         if page == "columns":
             self._toggle(row)
         elif row >= len(self.session.runs):
-            self._fetch(self._saved[row - len(self.session.runs)], page == "against")
+            self.fetch(self._saved[row - len(self.session.runs)])
         elif page == "against" and row == self.session.current:
             self.tell("that is the run itself; r shows another one")
         else:
@@ -90,18 +92,20 @@ class Comparing(Attending):
         self.become(session)
         self.ask()
 
-    def _fetch(self, path: Path, against: bool) -> None:
-        self.tell(f"reading {path.name}")
+    def fetch(self, path: Path) -> None:
+        """A file that is not open is read for the list that is in sight."""
+        against = self.page == "against"
+        self.tell(f"reading {clean(path.name, 200)}")
         read = threading.Thread(
             target=lambda: self.post_message(saved.opened(path, against)), name="opening", daemon=True
         )
         read.start()
 
-    def on_run_opened(self, message: RunOpened) -> None:
-        """A saved run stands in front of the others from now on, of newer snapshots too."""
-        self.opened = ((message.run, message.facts), *self.opened)
+    def on_runs_opened(self, message: RunsOpened) -> None:
+        """Saved runs stand in front of the others from now on, of newer snapshots too."""
+        self.opened = (*message.runs, *self.opened)
         self._fetched = (*self._fetched, message.path)
-        self._go(self._with(self.session.beside(message.run, message.facts), 0, message.against))
+        self._go(self._with(self.session.beside(message.runs), len(message.runs) - 1, message.against))
 
     # which columns
 

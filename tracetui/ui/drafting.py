@@ -1,5 +1,6 @@
 """The input line: which keys open it, and what becomes of what was typed."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Final
 
@@ -9,8 +10,8 @@ from capture.errors import CaptureError
 from capture.run import Run
 from capture.text import clean
 from tracetui.look import Look
-from tracetui.ui import keys, saving
-from tracetui.ui.comparing import Comparing
+from tracetui.ui import keys, paths, saving
+from tracetui.ui.comparing import LISTS, Comparing
 from tracetui.ui.messages import Told
 from tracetui.ui.screens.prompt import Draft, edited
 from tracetui.views import View
@@ -29,6 +30,12 @@ class Drafting(Comparing):
             hint = "a regular expression; Enter keeps it, Esc clears it"
             self.draft = Draft.of("filter", hint, self.session.look.filter)
             self.show_bands()
+        elif self.page in LISTS:
+            self._ask_for_file("")
+
+    def _ask_for_file(self, path: str) -> None:
+        self.draft = Draft.of("file", "a path; Tab completes it, Enter reads it", "").typed(path)
+        self.show_bands()
 
     def do_export(self) -> None:
         if self.page == "view":
@@ -45,12 +52,25 @@ class Drafting(Comparing):
             self._take(self.draft)
         elif event.key == "escape":
             self._drop(self.draft)
+        elif event.key == "tab" and self.draft.purpose == "file":
+            self.run_worker(self._complete_path(self.draft), group="paths", exclusive=True)
         else:
             self._edit(edited(self.draft, event.key, event.character))
 
     def on_paste(self, event: events.Paste) -> None:
+        """Where runs are listed, what comes is the path of another one."""
         if self.draft is not None:
             self._edit(self.draft.typed(event.text))
+        elif self.page in LISTS:
+            self._ask_for_file(event.text.strip())
+
+    async def _complete_path(self, draft: Draft) -> None:
+        """The disk may be slow: the line waits for nothing."""
+        text, names = await asyncio.to_thread(paths.completed, draft.text)
+        if draft is self.draft:
+            self._edit(Draft.of(draft.purpose, draft.hint, text))
+            if len(names) != 1:
+                self.tell("  ".join(names) if names else "no file begins like this")
 
     def _edit(self, draft: Draft) -> None:
         changed, self.draft = draft != self.draft, draft
@@ -73,9 +93,15 @@ class Drafting(Comparing):
         elif draft.purpose == "engine":
             self.leave_options()
             self.send_arguments(draft.text)
+        elif draft.purpose == "file":
+            self._read_file(draft.text)
         else:
             self._export(draft.text.strip())
         self.show_bands()
+
+    def _read_file(self, text: str) -> None:
+        if text.strip():
+            self.fetch(paths.meant(text))
 
     def _drop(self, draft: Draft) -> None:
         self.draft = None

@@ -43,12 +43,11 @@ class RunsChanged(Message):
 
 
 @dataclass(eq=False)
-class RunOpened(Message):
-    """A saved run was read while others are looked at."""
+class RunsOpened(Message):
+    """The runs of a file were read while others are looked at; the last of them is meant."""
 
     path: Path
-    run: Run
-    facts: Facts
+    runs: Sequence[tuple[Run, Facts]]
     against: bool  # as what the run shown is compared with
 
 

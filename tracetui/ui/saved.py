@@ -10,7 +10,7 @@ from capture.errors import CaptureError
 from capture.run import Run
 from tracetui.ui.asking import fault
 from tracetui.ui.facts import facts
-from tracetui.ui.messages import RunOpened, Told
+from tracetui.ui.messages import RunsOpened, Told
 
 MOST: Final = 100
 
@@ -23,13 +23,12 @@ def files(open_runs: Sequence[Run], fetched: Sequence[Path]) -> list[Path]:
     return [path for path in found if os.path.realpath(path) not in known][:MOST]
 
 
-def opened(path: Path, against: bool) -> RunOpened | Told:
-    """The newest run of a file, or why there is none."""
-    from capture.loaders import load  # the loaders are there already when a screen is
+def opened(path: Path, against: bool) -> RunsOpened | Told:
+    """The runs of a file or folder, or why there are none."""
+    from capture.loaders import load_all  # the loaders are there already when a screen is
 
     try:
-        run = load(path)[-1]
-        return RunOpened(path, run, facts(run), against)
+        return RunsOpened(path, [(run, facts(run)) for run in load_all([path])], against)
     except CaptureError as e:
         return Told(str(e))
     except Exception as e:

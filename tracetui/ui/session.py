@@ -65,14 +65,15 @@ class Session:
             return tuple(sorted((self.current, *others[:1])))
         return (self.baseline, self.current) if self.baseline != self.current else (self.current, *others[:1])
 
-    def beside(self, run: Run, facts: Facts) -> "Session":
-        """With one more run in front of the others, so that the newest stays the last."""
-        baseline = None if self.baseline is None else self.baseline + 1
+    def beside(self, more: Sequence[tuple[Run, Facts]]) -> "Session":
+        """With more runs in front of the others, so that the newest stays the last."""
+        count = len(more)
+        baseline = None if self.baseline is None else self.baseline + count
         return replace(
             self,
-            runs=(run, *self.runs),
-            facts=(facts, *self.facts),
-            current=self.current + 1,
+            runs=(*(run for run, _ in more), *self.runs),
+            facts=(*(fact for _, fact in more), *self.facts),
+            current=self.current + count,
             baseline=baseline,
         )
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from textual.events import Paste
 from textual.pilot import Pilot
 
 from capture.export import export
@@ -195,13 +196,41 @@ def test_a_baseline_is_shown_by_r_and_the_diff_asks_against_which() -> None:
         await until(app, pilot, "run 1 of 3")
         assert app.session.run is not None and app.session.run.name == "before"
         await press(pilot, "d")
-        assert "what changed from it to the run shown" in "\n".join(screen(app))
+        assert "compares with the run shown" in "\n".join(screen(app))
         await press(pilot, "G", "enter")
         await until(app, pilot, "a is third, b is before")
         await press(pilot, "d", "g", "j", "enter")
         await until(app, pilot, "a is after, b is before")
 
     play(script, [AFTER, third], Options(view="kernels"), size=(120, 30))
+
+
+def test_any_file_is_compared_with_by_its_path_typed_or_pasted(tmp_path: Path) -> None:
+    """Both runs of the file come beside the one shown, and the last is what it is compared with."""
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    export([recording("older", noise=3), BEFORE], folder / "elsewhere.jsonl")
+
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        await press(pilot, "d", "slash")
+        assert "a path; Tab completes it" in screen(app)[-1]
+        app.post_message(Paste(f"{folder}/else"))
+        await press(pilot, "tab")
+        await until(app, pilot, "elsewhere.jsonl")
+        await press(pilot, "enter")
+        await until(app, pilot, "a is before, b is after")
+        assert [r.name for r in app.session.runs] == ["older", "before", "after"]
+        assert "slower" in row(app, "L0.norm")
+        await press(pilot, "r")
+        app.post_message(Paste(f"'{folder}/absent.jsonl'\n"))
+        await until(app, pilot, "file: ")
+        await press(pilot, "enter")
+        await until(app, pilot, "absent.jsonl: no such file")
+        assert app.page == "runs"
+        await press(pilot, "slash", "escape", "escape")
+        assert app.page == "view" and app.draft is None
+
+    play(script, [AFTER], Options(view="kernels"), size=(120, 30))
 
 
 def test_b_in_the_list_pins_the_run_under_the_cursor() -> None:

@@ -1,5 +1,7 @@
 """The input line, the names, the sheet and the session: pure, by value."""
 
+from pathlib import Path
+
 import polars as pl
 import pytest
 
@@ -9,6 +11,7 @@ from tracetui.ui.facts import facts
 from tracetui.ui.keys import KEYS, bindings
 from tracetui.ui.panes.names import shortened
 from tracetui.ui.panes.sheet import measure
+from tracetui.ui.paths import completed, meant
 from tracetui.ui.screens.prompt import Draft, edited
 from tracetui.ui.session import Session
 
@@ -38,6 +41,29 @@ def test_editing(text: str, keys: tuple[str, ...], outcome: tuple[str, int]) -> 
 
 def test_what_is_pasted_is_cleaned() -> None:
     assert Draft.of("filter", "", "").typed("a\x1b[31m\nb").text.isprintable()
+
+
+def test_a_path_is_completed_as_far_as_names_agree(tmp_path: Path) -> None:
+    for name in ("prof_a.jsonl", "prof_b.jsonl", ".hidden", "evil\x1b[31m", "run"):
+        (tmp_path / name).touch()
+    (tmp_path / "folder").mkdir()
+    for typed, text, names in (
+        ("p", "prof_", ["prof_a.jsonl", "prof_b.jsonl"]),
+        ("prof_b", "prof_b.jsonl", ["prof_b.jsonl"]),
+        ("fo", "folder/", ["folder/"]),
+        ("", "", ["folder/", "prof_a.jsonl", "prof_b.jsonl", "run"]),
+        (".", ".hidden", [".hidden"]),
+        ("ev", "ev", []),
+        ("absent/x", "absent/x", []),
+    ):
+        assert completed(f"{tmp_path}/{typed}") == (f"{tmp_path}/{text}", names)
+
+
+def test_a_path_is_meant_as_a_shell_would(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    assert completed("~nobody-here/")[0] == "~nobody-here/"
+    for typed, path in (("~/a b", "/home/me/a b"), (" 'x y' ", "x y"), ('"x"', "x"), ("'", "'")):
+        assert meant(typed) == Path(path)
 
 
 def test_long_names_that_differ_in_the_middle_are_told_apart() -> None:

@@ -13,7 +13,7 @@ LONGEST: Final = 4096
 class Draft:
     """What is being typed, and what for."""
 
-    purpose: str  # filter or export
+    purpose: str  # filter, export, prompt, engine or file
     hint: str
     text: str = ""
     at: int = 0

@@ -18,8 +18,8 @@ COLUMNS: Final = (
     "changed", "bytes",
 )  # fmt: skip
 NOTES: Final = {
-    "runs": "Enter shows a run, b makes it the baseline; those without a number are saved ones",
-    "against": "Enter tells what changed from it to the run shown; those without a number are saved ones",
+    "runs": "Enter shows a run, / takes a path of another, b pins a baseline; saved runs have no number",
+    "against": "Enter compares with the run shown, / takes a path of another; saved runs have no number",
 }
 
 
