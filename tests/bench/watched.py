@@ -2,8 +2,8 @@
 
     python -m tests.bench.watched [--model smollm2-135m] [--rounds N] [--seconds S]
 
-One engine decodes all the while; the three ways take turns, each round in another order, so that neither the
-growing context nor a busy neighbour falls on one of them alone.
+One engine decodes all the while. A round goes through the three ways in some order and then back, so that the
+growing context costs each of them alike.
 """
 
 import argparse
@@ -43,36 +43,38 @@ def turn(way: str, path: Path, seconds: float) -> tuple[int, int]:
     return begin, end
 
 
-def rate(steps: pl.DataFrame, begin: int, end: int) -> float:
-    """Tokens a second of the decode steps that lie within."""
-    inside = steps.filter((pl.col("t") >= begin) & (pl.col("t") + pl.col("dur") <= end))
+def rate(steps: pl.DataFrame, spans: list[tuple[int, int]]) -> float:
+    """Tokens a second of the decode steps that lie within the stretches."""
+    inside = pl.concat(steps.filter(pl.col("t") >= a, pl.col("t") + pl.col("dur") <= b) for a, b in spans)
     return 1e9 * inside.height / float(inside["dur"].sum())
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="smollm2-135m")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=6)
     args = parser.parse_args()
     rng = Random(3)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "prof.jsonl"
-        options = ["--model", args.model, "--weights", "random", "--capacity", "8000", "--out", str(path)]
+        options = ["--model", args.model, "--weights", "random", "--capacity", "32000", "--out", str(path)]
         engine = subprocess.Popen([sys.executable, "-m", "engines", *options], stdin=subprocess.PIPE)
         try:
             while not path.exists() or b'"phase":"decode"' not in path.read_bytes():
                 time.sleep(0.1)
-            turns: list[tuple[str, tuple[int, int]]] = []
+            rounds: list[dict[str, list[tuple[int, int]]]] = []
             for _ in range(args.rounds):
-                for way in rng.sample(WAYS, len(WAYS)):
-                    turns.append((way, turn(way, path, args.seconds)))
+                there = rng.sample(WAYS, len(WAYS))
+                rounds.append({way: [] for way in WAYS})
+                for way in (*there, *reversed(there)):
+                    rounds[-1][way].append(turn(way, path, args.seconds))
         finally:
             engine.terminate()
             engine.wait()
         (run,) = load(path, cache=False)
     steps = run.events.filter((pl.col("kind") == "step") & (pl.col("phase") == "decode"))
-    rates = {way: [rate(steps, *span) for w, span in turns if w == way] for way in WAYS}
+    rates = {way: [rate(steps, spans[way]) for spans in rounds] for way in WAYS}
     for way, found in rates.items():
         ratios = [a / b for a, b in zip(found, rates["no screen"], strict=True)]
         print(
