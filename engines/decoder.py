@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from engines.cache import LayerCache
+from engines.cache import Caches, LayerCache
 from engines.layer import Layer, LayerParts, Rope, State, rms_norm
 from engines.loader import Loader
 from engines.packing import Matrix, Storage, Table
@@ -52,7 +52,7 @@ class Decoder:
         self._ropes = {
             local: Rope(spec, capacity, self.stream, device, local=local) for local in {False, *spec.local}
         }
-        self.caches = [self._cache(i, device) for i in range(spec.layers)]
+        self._caches = Caches(spec, batch, capacity, dtype=self.stream, device=device)
         self._layers = [
             Layer(
                 i,
@@ -71,6 +71,10 @@ class Decoder:
         scale = self._scale if self.spec.embed_scale else 1.0
         return Parts(self._table, scale, layers, self._final, self._head)
 
+    @property
+    def caches(self) -> tuple[LayerCache, ...]:
+        return self._caches.layers
+
     def rows(self, tokens: int = 1, start: int = 0) -> tuple[Row, ...]:
         """The plan of a step that takes so many positions."""
         stream = self.stream.itemsize
@@ -84,6 +88,7 @@ class Decoder:
     def place(self, ids: torch.Tensor, at: int) -> None:
         """What the next pass over the ops takes: [batch, tokens] ids from a position on."""
         self.state.place(ids, at)
+        self._caches.seek(at, ids.shape[1])
         for rope in self._ropes.values():
             rope.seek(at, ids.shape[1])
 
@@ -95,10 +100,10 @@ class Decoder:
     def final_norm(self) -> None:
         s = self.state
         last = s.x.view(s.batch, s.tokens, -1)[:, -1]
-        s.h = rms_norm(last, self._final, self.spec.eps)
+        s.h = rms_norm(last, self._final, self.spec.eps, s.dtype, s.single(last.shape[1], self._head.takes))
 
     def lm_head(self) -> None:
-        self.sampler.logits = self._head(self.state.h)
+        self.sampler.logits = self._head(self.state.h).to(self.stream)
 
     def _load_ends(self, device: torch.device) -> None:
         self._table, self._head = self._loader.ends()
@@ -106,12 +111,6 @@ class Decoder:
         # the models were trained with the factor in bf16
         rounding = torch.float32 if self.packing.dtype == torch.float32 else torch.bfloat16
         self._scale = float(torch.tensor(self.spec.hidden**0.5).to(rounding))
-
-    def _cache(self, layer: int, device: torch.device) -> LayerCache:
-        return LayerCache(
-            self.state.batch, self.spec.kv_heads, self.capacity, self.spec.head_dim,
-            window=self.spec.window_of(layer), dtype=self.stream, device=device,
-        )  # fmt: skip
 
     def _bound(self, row: Row) -> Op:
         owner: object = self if row.layer is None else self._layers[row.layer]

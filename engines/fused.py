@@ -207,7 +207,7 @@ class FusedStep:
 
     def _turned(self, layer: LayerParts, qkv: torch.Tensor, q: torch.Tensor) -> Op:
         dim = self._spec.head_dim
-        tables = self._turn.Tables(*layer.rope.halves)
+        tables = self._turn.Tables(*layer.rope.tables)
         keys, values = layer.cache.all
         norm = layer.weights.norms.get("qk_norm")
         heads, out = qkv.view(self._batch, -1, dim), q.view(self._batch, -1, dim)

@@ -24,6 +24,7 @@ class State:
         self.tokens = 0
         self.keys = self.values = self.x = self.h = torch.empty(0)
         self._spec = spec
+        self._single: dict[tuple[int, torch.dtype], torch.Tensor] = {}
         self.place(torch.zeros(batch, 1, dtype=torch.long, device=device), 0)
 
     def place(self, ids: torch.Tensor, at: int) -> None:
@@ -37,12 +38,20 @@ class State:
     def rows(self) -> int:
         return self.batch * self.tokens
 
+    def single(self, width: int, dtype: torch.dtype | None) -> torch.Tensor:
+        """Room for the row that a matrix multiplies next, in the dtype that it takes."""
+        kind = width, dtype or self.dtype
+        if kind not in self._single:
+            self._single[kind] = torch.empty(1, width, dtype=kind[1], device=self.ids.device)
+        return self._single[kind]
+
     def _shape(self) -> None:
         spec, q, kv = self._spec, self._spec.query_width, self._spec.kv_width
         self.qkv = torch.empty(self.rows, q + 2 * kv, dtype=self.dtype, device=self.ids.device)
         self.parts = {"q": self.qkv[:, :q], "k": self.qkv[:, q : q + kv], "v": self.qkv[:, q + kv :]}
         heads = self.qkv.view(self.batch, self.tokens, -1, spec.head_dim)
         self.turned = heads[:, :, : spec.heads + spec.kv_heads]
+        self.pairs = as_pairs(self.turned)
         self.kv = heads[:, :, spec.heads :].transpose(1, 2)
         self.q = heads[:, :, : spec.heads].transpose(1, 2)
         if self.tokens == 1:  # the heads that share keys become rows of one product
@@ -52,7 +61,11 @@ class State:
 
 
 class Rope:
-    """Rotary tables of one base, cosine and signed sine, a row for every position."""
+    """Rotary tables of one base, a row for every position; numbers that turn together lie side by side.
+
+    Such a pair is a complex number and its turn one product. Not every device and dtype has them: there the
+    cosine, twice, and the signed sine do the same.
+    """
 
     def __init__(
         self, spec: Spec, capacity: int, dtype: torch.dtype, device: torch.device, *, local: bool
@@ -60,25 +73,36 @@ class Rope:
         own = local and spec.theta_local > 0
         frequencies = _frequencies(spec, spec.theta_local if own else spec.theta, scaled=not own)
         angle = torch.arange(capacity, dtype=torch.float32)[:, None] * frequencies
-        cos, sin = angle.cos(), angle.sin()
-        self._cos = torch.cat((cos, cos), -1)[:, None].to(device, dtype)
-        self._sin = torch.cat((-sin, sin), -1)[:, None].to(device, dtype)
+        cos, sin = self.tables = angle.cos().to(device, dtype), angle.sin().to(device, dtype)
+        self._complex = _has_complex(cos)
+        parts = (torch.complex(cos, sin),) if self._complex else (_beside(cos, cos), _beside(-sin, sin))
+        self._turns = [part[:, None] for part in parts]
         self.seek(0, 1)
 
     def seek(self, at: int, tokens: int) -> None:
         """The rows for so many positions from one on."""
-        self._now = self._cos[at : at + tokens], self._sin[at : at + tokens]
+        self._now = [turns[at : at + tokens] for turns in self._turns]
 
-    @property
-    def halves(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Cosine and sine of every position, [positions, head_dim / 2]."""
-        half = self._cos.shape[-1] // 2
-        return self._cos[:, 0, :half], self._sin[:, 0, half:]
+    def turn(self, pairs: torch.Tensor) -> None:
+        """The numbers of each pair turned against each other, in place: heads as `as_pairs` views them."""
+        if self._complex:
+            pairs.mul_(self._now[0])
+        else:
+            torch.addcmul(pairs * self._now[0], pairs.flip(-1), self._now[1], out=pairs)
 
-    def turn(self, heads: torch.Tensor) -> None:
-        """Each half of a head turned against the other, in place: [batch, tokens, heads, head_dim]."""
-        cos, sin = self._now
-        torch.addcmul(heads * cos, heads.roll(heads.shape[-1] // 2, -1), sin, out=heads)
+
+def as_pairs(heads: torch.Tensor) -> torch.Tensor:
+    """A view of heads [batch, tokens, heads, head_dim] as what turns together."""
+    pairs = heads.unflatten(-1, (-1, 2))
+    return torch.view_as_complex(pairs) if _has_complex(heads) else pairs
+
+
+def _has_complex(real: torch.Tensor) -> bool:
+    return real.is_cpu and real.dtype == torch.float32
+
+
+def _beside(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+    return torch.stack((first, second), -1)
 
 
 def _frequencies(spec: Spec, theta: float, *, scaled: bool) -> torch.Tensor:
@@ -122,27 +146,28 @@ class Layer:
         self._window = self._spec.window_of(number)
         self._gelu = self._spec.activation == "gelu_tanh"
         self._gqa = self._spec.heads != self._spec.kv_heads
+        self._after_attn_norm = self._single(self._spec.hidden, "qkv", "q")
+        self._after_ffn_norm = self._single(self._spec.hidden, "gate_up", "gate")
+        self._after_act = self._single(self._spec.ffn, "down")
 
     @property
     def parts(self) -> "LayerParts":
         return LayerParts(self._w, self._cache, self._rope)
 
     def attn_norm(self) -> None:
-        self._s.h = self._normed(self._s.x, "attn_norm")
+        self._s.h = self._normed(self._s.x, "attn_norm", self._after_attn_norm)
 
     def qkv_proj(self) -> None:
-        self._w.matrices["qkv"].into(self._s.h, self._s.qkv)
-        if self._w.bias is not None:
-            self._s.qkv += self._w.bias
+        self._project("qkv", self._s.qkv, 0)
 
     def q_proj(self) -> None:
-        self._project("q", 0)
+        self._project("q", self._s.parts["q"], 0)
 
     def k_proj(self) -> None:
-        self._project("k", self._spec.query_width)
+        self._project("k", self._s.parts["k"], self._spec.query_width)
 
     def v_proj(self) -> None:
-        self._project("v", self._spec.query_width + self._spec.kv_width)
+        self._project("v", self._s.parts["v"], self._spec.query_width + self._spec.kv_width)
 
     def qk_norm(self) -> None:
         turned, dim = self._s.turned, (self._spec.head_dim,)
@@ -150,7 +175,7 @@ class Layer:
         torch.mul(normed, self._w.norms["qk_norm"], out=turned)
 
     def rope(self) -> None:
-        self._rope.turn(self._s.turned)
+        self._rope.turn(self._s.pairs)
 
     def kv_append(self) -> None:
         s = self._s
@@ -168,23 +193,24 @@ class Layer:
         self._s.h = self._normed(self._s.h, "post_attn_norm")
 
     def attn_residual(self) -> None:
-        self._s.x = self._s.x + self._s.h
+        self._s.x += self._s.h
 
     def ffn_norm(self) -> None:
-        self._s.h = self._normed(self._s.x, "ffn_norm")
+        self._s.h = self._normed(self._s.x, "ffn_norm", self._after_ffn_norm)
 
     def ffn_gate_up(self) -> None:
-        self._w.matrices["gate_up"].into(self._s.h, self._s.gate_up)
+        self._s.gate_up.copy_(self._w.matrices["gate_up"](self._s.h))
 
     def ffn_gate(self) -> None:
-        self._w.matrices["gate"].into(self._s.h, self._s.gate)
+        self._s.gate.copy_(self._w.matrices["gate"](self._s.h))
 
     def ffn_up(self) -> None:
-        self._w.matrices["up"].into(self._s.h, self._s.up)
+        self._s.up.copy_(self._w.matrices["up"](self._s.h))
 
     def ffn_act(self) -> None:
         gate, up = self._s.gate, self._s.up
-        self._s.h = (functional.gelu(gate, approximate="tanh") if self._gelu else functional.silu(gate)) * up
+        bent = functional.gelu(gate, approximate="tanh") if self._gelu else functional.silu(gate)
+        self._s.h = torch.mul(bent, up, out=self._after_act) if self._s.rows == 1 else bent * up
 
     def ffn_down(self) -> None:
         self._s.h = self._w.matrices["down"](self._s.h)
@@ -193,16 +219,22 @@ class Layer:
         self._s.h = self._normed(self._s.h, "post_ffn_norm")
 
     def ffn_residual(self) -> None:
-        self._s.x = self._s.x + self._s.h
+        self._s.x += self._s.h
 
-    def _normed(self, x: torch.Tensor, name: str) -> torch.Tensor:
-        return rms_norm(x, self._w.norms[name], self._spec.eps)
+    def _normed(self, x: torch.Tensor, name: str, single: torch.Tensor | None = None) -> torch.Tensor:
+        return rms_norm(x, self._w.norms[name], self._spec.eps, self._s.dtype, single)
 
-    def _project(self, name: str, start: int) -> None:
-        part = self._s.parts[name]
-        self._w.matrices[name].into(self._s.h, part)
-        if self._w.bias is not None:
-            part += self._w.bias[start : start + part.shape[1]]
+    def _project(self, name: str, part: torch.Tensor, start: int) -> None:
+        product = self._w.matrices[name](self._s.h)
+        if self._w.bias is None:
+            part.copy_(product)
+        else:
+            torch.add(product, self._w.bias[start : start + part.shape[1]], out=part)
+
+    def _single(self, width: int, *names: str) -> torch.Tensor:
+        """Where a single row is put that goes into the first matrix of these that there is."""
+        matrix = next(self._w.matrices[name] for name in names if name in self._w.matrices)
+        return self._s.single(width, matrix.takes)
 
     def _one(self) -> torch.Tensor:
         s = self._s
@@ -226,13 +258,19 @@ class Layer:
         return (distance >= 0) & (distance < (self._window or end))
 
 
-def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+def rms_norm(
+    x: torch.Tensor, weight: torch.Tensor, eps: float, dtype: torch.dtype,
+    single: torch.Tensor | None = None,
+) -> torch.Tensor:  # fmt: skip
+    """Worked out in fp32; that of one row on a processor goes to `single` where there is one."""
     if x.shape[0] == 1 and x.is_cpu:
-        return _rms_norm_of_one(x, weight, eps)
-    return torch.rms_norm(x.float(), weight.shape, weight, eps).to(x.dtype)
+        return _rms_norm_of_one(x, weight, eps, single)
+    return torch.rms_norm(x.float(), weight.shape, weight, eps).to(dtype)
 
 
-def _rms_norm_of_one(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-    """The same for a single row in half the calls: its scale is one number, worked out here."""
-    length = float(torch.linalg.vector_norm(x))
-    return (x * weight).mul_((length * length / weight.numel() + eps) ** -0.5)
+def _rms_norm_of_one(
+    x: torch.Tensor, weight: torch.Tensor, eps: float, out: torch.Tensor | None
+) -> torch.Tensor:
+    """The same in half the calls: the scale of a single row is one number, worked out here."""
+    length = float(torch.linalg.vector_norm(x, dtype=torch.float32))
+    return torch.mul(x * weight, (length * length / weight.numel() + eps) ** -0.5, out=out)

@@ -1,6 +1,7 @@
 """Tensors become matrices, one layer at a time, so that little is held twice."""
 
 from collections.abc import Sequence
+from typing import Final
 
 import torch
 
@@ -8,6 +9,8 @@ from engines.layer import LayerWeights
 from engines.packing import Matrix, Storage, Table
 from engines.spec import Spec, norm_names
 from engines.weights import Source
+
+_TURNED: Final = ("q_proj", "k_proj", "q_norm", "k_norm")
 
 
 class Loader:
@@ -46,11 +49,18 @@ class Loader:
         return {part: self._matrix([name]) for part, name in zip(parts, names, strict=True)}
 
     def _matrix(self, names: list[str]) -> Matrix:
-        read = [self._source.read(f"{n}.weight") for n in names]
+        read = [self._paired(f"{n}.weight") for n in names]
         return self._packing.matrix(torch.cat(read) if len(read) > 1 else read[0], self._device)
 
+    def _paired(self, name: str) -> torch.Tensor:
+        """A tensor as it is stored, but the halves of a query's or key's head lie pair by pair, for Rope."""
+        read = self._source.read(name)
+        if name.split(".")[-2] not in _TURNED:
+            return read
+        return read.unflatten(0, (-1, 2, self._spec.head_dim // 2)).transpose(1, 2).flatten(0, 2)
+
     def _vector(self, name: str) -> torch.Tensor:
-        return self._source.read(name).to(self._device, torch.float32)
+        return self._paired(name).to(self._device, torch.float32)
 
     def _norms(self, prefix: str) -> dict[str, torch.Tensor]:
         norms = {ours: self.norm(f"{prefix}{name}.weight") for ours, name in norm_names(self._spec).items()}

@@ -177,8 +177,8 @@ class Engine:
     def _one(self, block: Block, start: int) -> int:
         """A step that makes one token of each sequence."""
         ticks = Ticks(start)
-        ticks.mark()
         self._decoder.place(self._decoder.sampler.token[:, None], self._at)
+        ticks.mark()
         self._runner.run(ticks)
         token = self._finish(ticks)
         self._at += 1

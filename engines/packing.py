@@ -18,11 +18,13 @@ FP16_MAX: Final = 65504.0
 
 
 class Matrix(Protocol):
-    """A weight that multiplies: rows of the residual stream's dtype in, the same dtype out."""
+    """A weight that multiplies rows of any dtype; the product has the dtype that it was computed in."""
+
+    @property
+    def takes(self) -> torch.dtype | None:
+        """The dtype of a row that need not be cast first; None: any."""
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor: ...
-
-    def into(self, x: torch.Tensor, out: torch.Tensor) -> None: ...
 
 
 class Plain:
@@ -30,36 +32,26 @@ class Plain:
 
     def __init__(self, weight: torch.Tensor) -> None:
         self.weight = weight
-        self._dtype = weight.dtype
+        self.takes: torch.dtype = weight.dtype
         slow = weight.device.type == "cpu" and weight.dtype == torch.float16
         self._wide = _wide_dtype() if slow else weight.dtype
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        return self._product(x).to(x.dtype)
-
-    def into(self, x: torch.Tensor, out: torch.Tensor) -> None:
-        out.copy_(self._product(x))
-
-    def _product(self, x: torch.Tensor) -> torch.Tensor:
-        if self._wide is not self._dtype and x.shape[0] > WIDE:
+        if self._wide is not self.takes and x.shape[0] > WIDE:
             return functional.linear(x.to(self._wide), self.weight.to(self._wide))
-        return functional.linear(x.to(self._dtype), self.weight)
+        return functional.linear(x.to(self.takes), self.weight)
 
 
 class Prepacked:
     """A bf16 weight in oneDNN's own order."""
 
+    takes: Final = torch.bfloat16
+
     def __init__(self, weight: torch.Tensor) -> None:
         self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, 1)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        return self._product(x).to(x.dtype)
-
-    def into(self, x: torch.Tensor, out: torch.Tensor) -> None:
-        out.copy_(self._product(x))
-
-    def _product(self, x: torch.Tensor) -> torch.Tensor:
-        half = x.to(torch.bfloat16)
+        half = x.to(self.takes)
         product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(half, self._weight, None, "none", [], "")
         return product
 

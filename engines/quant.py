@@ -11,7 +11,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import torch
 
@@ -78,15 +78,23 @@ class Packed:
 
     def signed(self) -> torch.Tensor:
         """The codes as whole numbers around zero, [n, k]."""
-        if self.form.bits == 8:
-            return self.codes
-        shifts = torch.arange(0, 32, 4, dtype=torch.int32, device=self.codes.device)
-        return ((self.codes[..., None] >> shifts) & 0xF).flatten(1) - self.form.top
+        return self._stored().to(torch.int8) - self._middle
 
     def unpacked(self) -> torch.Tensor:
         """The weights that it stands for, in fp32."""
-        grouped = self.signed().view(self.rows, -1, GROUP).float()
-        return (grouped * self.scales.float()[..., None]).flatten(1)
+        grouped = self._stored().view(self.rows, -1, GROUP) - float(self._middle)
+        return (grouped * self.scales[..., None]).flatten(1)
+
+    @property
+    def _middle(self) -> int:
+        """What is stored for a zero."""
+        return 0 if self.form.bits == 8 else self.form.top
+
+    def _stored(self) -> torch.Tensor:
+        if self.form.bits == 8:
+            return self.codes
+        pairs = self.codes.view(torch.uint8)  # two codes a byte, the first in the low bits
+        return torch.stack((pairs & 0xF, pairs >> 4), -1).flatten(1)
 
     def chunks(self) -> Iterator["Packed"]:
         """The matrix in pieces that do not fill the memory once they are unpacked."""
@@ -139,43 +147,41 @@ def distance(weight: torch.Tensor, packed: Packed) -> tuple[float, float]:
     return apart, length
 
 
-class Product:
-    """A matrix that multiplies: rows in, the same dtype out."""
+class Product(Protocol):
+    """A packed matrix that multiplies."""
 
     size: int  # bytes that one product of a single row reads of it
     computed: str
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        return self._product(x).to(x.dtype)
+    @property
+    def takes(self) -> torch.dtype | None: ...
 
-    def into(self, x: torch.Tensor, out: torch.Tensor) -> None:
-        out.copy_(self._product(x))
-
-    def _product(self, x: torch.Tensor) -> torch.Tensor:
-        raise NotImplementedError
+    def __call__(self, x: torch.Tensor) -> torch.Tensor: ...
 
 
-class Unpacking(Product):
+class Unpacking:
     """A packed matrix that is unpacked, a piece at a time, whenever it multiplies."""
+
+    takes: Final = torch.float32
 
     def __init__(self, packed: Packed) -> None:
         self._packed = packed
         self.size = packed.size
         self.computed = f"{packed.form.name}, unpacked to fp32 for every product"
 
-    def _product(self, x: torch.Tensor) -> torch.Tensor:
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
         wide = x.float()
         return torch.cat([wide @ p.unpacked().T for p in self._packed.chunks()], -1)
 
 
-class Int4(Product):
+class Int4:
     """Four bits through torch's packed product: fast with bf16 rows and scales, exact and slow in fp32."""
 
     def __init__(self, packed: Packed) -> None:
         exact = packed.form.scale == torch.float32
-        self._dtype = torch.float32 if exact else torch.bfloat16
+        self.takes = torch.float32 if exact else torch.bfloat16
         self._packed = torch.cat([_int4_packed(part) for part in packed.chunks()])
-        scales = packed.scales.to(self._dtype).T
+        scales = packed.scales.to(self.takes).T
         # torch's code 0 stands for -8, ours for -7: the difference is one scale everywhere
         self._scales = torch.stack((scales, scales), -1).contiguous()
         self._unpacking = Unpacking(packed) if exact else None
@@ -183,17 +189,19 @@ class Int4(Product):
         kept = "in fp32" if exact else "rounded to bf16"
         self.computed = f"{packed.form.name}: codes exact, scales and rows {kept}"
 
-    def _product(self, x: torch.Tensor) -> torch.Tensor:
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
         if self._unpacking and x.shape[0] > WIDE:
             return self._unpacking(x)
         product: torch.Tensor = torch.ops.aten._weight_int4pack_mm_for_cpu(
-            x.to(self._dtype), self._packed, GROUP, self._scales
+            x.to(self.takes), self._packed, GROUP, self._scales
         )
         return product
 
 
-class Int8(Product):
+class Int8:
     """Eight bits through torch's dynamic product: a scale for each row, and 8 bits for what it multiplies."""
+
+    takes: Final = torch.float32
 
     def __init__(self, pieces: Iterable[torch.Tensor]) -> None:
         by_row = [_by_row(piece) for piece in pieces]
@@ -209,7 +217,7 @@ class Int8(Product):
         bits = 7 if self._reduced else 8
         self.computed = f"8-bit codes with a scale for each row, what they multiply in {bits} bits"
 
-    def _product(self, x: torch.Tensor) -> torch.Tensor:
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
         product: torch.Tensor = torch.ops.quantized.linear_dynamic(x.float(), self._weight, self._reduced)
         return product
 
@@ -220,8 +228,10 @@ def _by_row(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return (weight / scales[:, None]).round_().to(torch.int8), scales
 
 
-class Kernel(Product):
+class Kernel:
     """A packed matrix on a GPU, through Triton: never unpacked in memory for a few rows."""
+
+    takes: Final = None
 
     def __init__(self, packed: Packed) -> None:
         four = packed.form.bits == 4
@@ -233,7 +243,7 @@ class Kernel(Product):
         self.size = packed.size
         self.computed = f"{packed.form.name}: codes and scales exact, sums in fp32"
 
-    def _product(self, x: torch.Tensor) -> torch.Tensor:
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
         rows, packed = x.shape[0], self.packed
         if rows > FEW:
             return self._unpacking(x)
@@ -331,6 +341,6 @@ class Quantised:
 
 
 def _int4_packed(part: Packed) -> torch.Tensor:
-    codes = part.signed() + part.form.top
+    codes = part.signed().int() + part.form.top
     packed: torch.Tensor = torch.ops.aten._convert_weight_to_int4pack_for_cpu(codes.contiguous(), 1)
     return packed

@@ -51,11 +51,11 @@ class Sampler:
         """Scaled by temperature and cut to the top k, best first."""
         vocab = self.logits.shape[-1]
         k = min(self._taste.top_k or vocab, vocab)
-        self._chances, self._ids = (self.logits / self._taste.temperature).topk(k)
+        self._chances, self._ids = (self.logits.float() / self._taste.temperature).topk(k)
 
     def sample_phase2(self) -> None:
         """Chances, without the tail beyond top p; the likeliest always stays."""
-        chances = self._chances.float().softmax(-1)
+        chances = self._chances.softmax(-1)
         if self._taste.top_p < 1:
             before = chances.cumsum(-1) - chances
             chances = chances.masked_fill(before >= self._taste.top_p, 0.0)

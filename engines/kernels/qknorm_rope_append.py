@@ -1,7 +1,7 @@
 """Norm and rotation of the query and key heads, and the append to the cache, one program a head.
 
 The position is read from the device, so that a captured graph can be replayed as it is. A cache of
-`room` positions is a ring: position p lies in slot p mod room.
+`room` positions is a ring: position p lies in slot p mod room. What turns together lies side by side.
 """
 
 from collections.abc import Iterator, Mapping
@@ -35,8 +35,8 @@ def reference(
     if weight is not None:
         turned = functional.rms_norm(turned, turned.shape[-1:], None, eps) * weight.float()
     cos, sin = (table[position.long()][:, None] for table in tables)
-    low, high = turned.chunk(2, -1)
-    turned = torch.cat((low * cos - high * sin, high * cos + low * sin), -1)
+    even, odd = turned[..., ::2], turned[..., 1::2]
+    turned = torch.stack((even * cos - odd * sin, odd * cos + even * sin), -1).flatten(-2)
     for sequence, at in enumerate(position.tolist()):
         keys[sequence, :, at % room] = turned[sequence, -kv_heads:].to(keys.dtype)
         values[sequence, :, at % room] = qkv[sequence, -kv_heads:].to(values.dtype)
@@ -58,37 +58,29 @@ def qknorm_rope_append_kernel(
 ):  # fmt: skip
     batch = tl.program_id(0)
     head = tl.program_id(1)
-    HALF: tl.constexpr = DIM // 2
     at = tl.arange(0, BLOCK)
-    inside = at < HALF
-    source = qkv + (batch * (HEADS + 2 * KV_HEADS) + head) * DIM + at
-    low = tl.load(source, mask=inside, other=0.0).to(tl.float32)
-    high = tl.load(source + HALF, mask=inside, other=0.0).to(tl.float32)
+    inside = at < DIM
+    x = tl.load(qkv + (batch * (HEADS + 2 * KV_HEADS) + head) * DIM + at, mask=inside, other=0.0)
+    x = x.to(tl.float32)
     now = tl.load(position + batch)
     if head < HEADS + KV_HEADS:
         if NORM:
-            scale = tl.rsqrt((tl.sum(low * low, 0) + tl.sum(high * high, 0)) / DIM + eps)
-            low *= scale * tl.load(weight + head * DIM + at, mask=inside, other=0.0).to(tl.float32)
-            high *= scale * tl.load(weight + head * DIM + HALF + at, mask=inside, other=0.0).to(tl.float32)
-        c = tl.load(cos + now * table_stride + at, mask=inside, other=0.0).to(tl.float32)
-        s = tl.load(sin + now * table_stride + at, mask=inside, other=0.0).to(tl.float32)
-        turned_low = low * c - high * s
-        turned_high = high * c + low * s
-        low = turned_low
-        high = turned_high
+            scale = tl.rsqrt(tl.sum(x * x, 0) / DIM + eps)
+            x *= scale * tl.load(weight + head * DIM + at, mask=inside, other=0.0).to(tl.float32)
+        pair = tl.arange(0, BLOCK // 2)
+        c = tl.load(cos + now * table_stride + pair, mask=pair < DIM // 2, other=0.0).to(tl.float32)
+        s = tl.load(sin + now * table_stride + pair, mask=pair < DIM // 2, other=0.0).to(tl.float32)
+        even, odd = tl.split(tl.reshape(x, (BLOCK // 2, 2)))
+        x = tl.interleave(even * c - odd * s, odd * c + even * s)
     slot = now % ROOM
     if head < HEADS:
-        target = out + (batch * HEADS + head) * DIM + at
-        tl.store(target, low.to(out.dtype.element_ty), mask=inside)
-        tl.store(target + HALF, high.to(out.dtype.element_ty), mask=inside)
+        tl.store(out + (batch * HEADS + head) * DIM + at, x.to(out.dtype.element_ty), mask=inside)
     elif head < HEADS + KV_HEADS:
         target = keys + batch.to(tl.int64) * SPAN + ((head - HEADS) * ROOM + slot) * DIM + at
-        tl.store(target, low.to(keys.dtype.element_ty), mask=inside)
-        tl.store(target + HALF, high.to(keys.dtype.element_ty), mask=inside)
+        tl.store(target, x.to(keys.dtype.element_ty), mask=inside)
     else:
         target = values + batch.to(tl.int64) * SPAN + ((head - HEADS - KV_HEADS) * ROOM + slot) * DIM + at
-        tl.store(target, low.to(values.dtype.element_ty), mask=inside)
-        tl.store(target + HALF, high.to(values.dtype.element_ty), mask=inside)
+        tl.store(target, x.to(values.dtype.element_ty), mask=inside)
 
 
 def qknorm_rope_append(
@@ -101,7 +93,7 @@ def qknorm_rope_append(
     qknorm_rope_append_kernel[(batch, heads + 2 * kv_heads)](
         qkv, out, keys, values, weight, tables.cos, tables.sin, position, tables.cos.stride(0), eps,
         HEADS=heads, KV_HEADS=kv_heads, DIM=dim, ROOM=room, SPAN=keys.stride(0), NORM=weight is not None,
-        BLOCK=power_of_two(dim // 2), num_warps=1,
+        BLOCK=power_of_two(dim), num_warps=1,
     )  # fmt: skip
 
 
@@ -121,6 +113,6 @@ def cases() -> Iterator[Case]:
             },
             {"HEADS": heads, "KV_HEADS": kv_heads, "DIM": dim, "ROOM": 4096,
              "SPAN": 2 * kv_heads * 4096 * dim, "NORM": norm,
-             "BLOCK": power_of_two(dim // 2)},
+             "BLOCK": power_of_two(dim)},
             1,
         )  # fmt: skip

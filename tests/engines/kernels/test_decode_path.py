@@ -53,8 +53,7 @@ class ByReference:
     def _attention(self, layer: Layer, number: int, h: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
         spec, (keys, values) = self._spec, self._caches[number]
         qkv = self._gemv.reference(h, weight(layer, "qkv"), layer._w.bias)
-        half = spec.head_dim // 2
-        tables = self._append.Tables(layer._rope._cos[:, 0, :half], layer._rope._sin[:, 0, half:])
+        tables = self._append.Tables(*layer.parts.rope.tables)
         q = self._append.reference(
             qkv.view(len(h), -1, spec.head_dim), keys, values, position, tables,
             layer._w.norms.get("qk_norm"), spec.eps,
