@@ -39,8 +39,8 @@ class Drafting(Comparing):
 
     def do_export(self) -> None:
         if self.page == "view":
-            hint = "a file name, ending in .csv .json .md .txt or .svg"
-            self.draft = Draft.of("export", hint, f"{self.session.view}.csv")
+            hint = f"Enter writes it, Tab goes on: {' '.join(saving.FORMATS)}"
+            self.draft = Draft.of("export", hint, saving.proposed(self.view))
             self.show_bands()
 
     def on_key(self, event: events.Key) -> None:
@@ -54,6 +54,8 @@ class Drafting(Comparing):
             self._drop(self.draft)
         elif event.key == "tab" and self.draft.purpose == "file":
             self.run_worker(self._complete_path(self.draft), group="paths", exclusive=True)
+        elif event.key == "tab" and self.draft.purpose == "export":
+            self._edit(self.draft.holding(saving.other_ending(self.draft.text)))
         else:
             self._edit(edited(self.draft, event.key, event.character))
 
@@ -68,7 +70,7 @@ class Drafting(Comparing):
         """The disk may be slow: the line waits for nothing."""
         text, names = await asyncio.to_thread(paths.completed, draft.text)
         if draft is self.draft:
-            self._edit(Draft.of(draft.purpose, draft.hint, text))
+            self._edit(draft.holding(text))
             if len(names) != 1:
                 self.tell("  ".join(names) if names else "no file begins like this")
 

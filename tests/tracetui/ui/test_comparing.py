@@ -273,15 +273,20 @@ def test_every_view_of_a_comparison_keeps_to_the_screen(size: tuple[int, int]) -
     play(script, RUNS, DIFF, size=size)
 
 
-def test_a_diff_is_written_as_a_comment_by_keys_alone(tmp_path: Path) -> None:
-    place = tmp_path / "diff.md"
+def test_a_diff_is_written_as_a_comment_by_keys_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
 
     async def script(app: Explorer, pilot: Pilots) -> None:
-        await pilot.press("x", "ctrl+u")
-        for char in str(place):
-            await pilot.press("slash" if char == "/" else char)
+        await press(pilot, "x")
+        assert "export: diff.md   Enter writes it, Tab goes on: .md .csv" in screen(app)[-1]
         await press(pilot, "enter")
         await until(app, pilot, "wrote")
-        assert "**2 slower" in place.read_text() and "### What was compared" in place.read_text()
+        comment = (tmp_path / "diff.md").read_text()
+        assert "**2 slower" in comment and "### What was compared" in comment
+        await press(pilot, "x", "tab", "enter")
+        await until(app, pilot, "wrote diff-2.csv")
+        assert (tmp_path / "diff-2.csv").read_text().startswith("name,median_a_ns")
 
     play(script, RUNS, DIFF, size=(160, 30))

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from tests.tracetui.ui.hand import decode, shuffled
-from tracetui.ui import commands, terminal
+from tracetui.ui import commands, saving, terminal
 from tracetui.ui.facts import facts
 from tracetui.ui.keys import KEYS, bindings
 from tracetui.ui.panes.names import shortened
@@ -14,6 +14,7 @@ from tracetui.ui.panes.sheet import measure
 from tracetui.ui.paths import completed, meant
 from tracetui.ui.screens.prompt import Draft, edited
 from tracetui.ui.session import Session
+from tracetui.views import view
 
 
 def after(text: str, *keys: str) -> tuple[str, int]:
@@ -41,6 +42,20 @@ def test_editing(text: str, keys: tuple[str, ...], outcome: tuple[str, int]) -> 
 
 def test_what_is_pasted_is_cleaned() -> None:
     assert Draft.of("filter", "", "").typed("a\x1b[31m\nb").text.isprintable()
+
+
+def test_an_export_has_a_free_name_and_every_ending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert [saving.proposed(view(n)) for n in ("kernels", "diff")] == ["kernels.csv", "diff.md"]
+    for name in ("diff.md", "diff-2.md", "kernels.csv"):
+        (tmp_path / name).touch()
+    assert [saving.proposed(view(n)) for n in ("kernels", "diff")] == ["kernels-2.csv", "diff-3.md"]
+    names = ["my.diff.md"]
+    for _ in range(4):
+        names.append(saving.other_ending(names[-1]))
+    assert [n.removeprefix("my.diff") for n in names] == [".md", ".csv", ".json", ".txt", ".svg"]
+    assert saving.other_ending("my.diff.svg") == "my.diff.md"
+    assert saving.other_ending("my.diff") == "my.diff.md"
 
 
 def test_a_path_is_completed_as_far_as_names_agree(tmp_path: Path) -> None:

@@ -27,6 +27,10 @@ class Draft:
         text = clean(text)[: LONGEST - len(self.text)]
         return replace(self, text=self.text[: self.at] + text + self.text[self.at :], at=self.at + len(text))
 
+    def holding(self, text: str) -> "Draft":
+        """With another text in place of all that was typed."""
+        return Draft.of(self.purpose, self.hint, text)
+
     def without(self, start: int, end: int) -> "Draft":
         return replace(self, text=self.text[:start] + self.text[end:], at=start)
 
@@ -66,8 +70,8 @@ def line(draft: Draft, width: int) -> Line:
     start = max(0, draft.at - room + 1)
     text = draft.text[start : start + room] + " "
     place = draft.at - start
-    rest = "" if draft.text else draft.hint
+    hint = ("  " if draft.text else "") + draft.hint
     return (
         Span(lead, "title"), Span(text[:place]), Span(text[place : place + 1] or " ", "cursor"),
-        Span(text[place + 1 :]), Span(rest, "dim"),
+        Span(text[place + 1 :]), Span(hint, "dim"),
     )  # fmt: skip
