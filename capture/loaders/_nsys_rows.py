@@ -19,7 +19,8 @@ _COPY_KINDS: Final = {
 }  # fmt: skip
 _WAIT_KINDS: Final = {1: "Event sync", 2: "Stream wait sync", 3: "Stream sync", 4: "Context sync"}
 _NO_STREAM: Final = 1 << 31  # context-wide waits carry all ones as their stream
-_TORCH_TAIL: Final = r", (?:seq|op_id|stack_id|sizes|input_op_ids) = .*$"
+_TORCH_TAIL: Final = r", (?:(?:stashed )?seq|op_id|stack_id|sizes|input_op_ids) = .*$"
+_TORCH_SEQUENCE: Final = r", (?:stashed )?seq = (\d{1,18})(?:, |$)"
 _TORCH_SIZES: Final = r", sizes = (\[.*?\])(?:, [a-z_]+ = |$)"
 
 
@@ -171,6 +172,7 @@ def _ranges(tables: Tables, log: Log) -> pl.DataFrame:
         thread="globalTid",
         pid=_process("globalTid"),
         name=pl.col("text").str.replace(_TORCH_TAIL, ""),
+        seq=pl.col("text").str.extract(_TORCH_SEQUENCE).cast(pl.Int64),
         shape=pl.col("text").str.extract(_TORCH_SIZES),
         free=pl.col("eventType").is_in(_FREE_RANGES),
     )

@@ -1,6 +1,7 @@
 """NVTX ranges as scopes: how they nest, and which one stands open where and when.
 
-A range is a row of `thread, pid, start, end, name, free`; `free` ranges (start/end style) may cross others.
+A range is a row of `thread, pid, start, end, name, seq, free`; `free` ranges (start/end style) may cross
+others.
 """
 
 import re
@@ -12,6 +13,7 @@ import polars as pl
 from capture.enrich import layer_of, phase_of
 from capture.events import PATH_SEPARATOR
 from capture.importlog import Log
+from capture.loaders._nsys_autograd import led_through_modules
 
 DEEPEST: Final = 64
 NEVER: Final = 1 << 62
@@ -48,7 +50,7 @@ def scopes(ranges: pl.DataFrame, log: Log) -> Scopes:
     if deep:
         log.note("nvtx_deep", f"NVTX ranges nested more than {DEEPEST} deep, which give no path", count=deep)
     homes = _homes(ranges)
-    named = _meaning(_paths(_steps(nested)))
+    named = _meaning(led_through_modules(_paths(_steps(nested)), moments, homes, log))
     left_out = ranges.join(named.select("id"), on="id", how="anti")
     moments = moments.with_columns(pl.when(pl.col("scope").is_in(named["id"].implode())).then("scope"))
     told = pl.concat([named, _meaning(left_out)], how="diagonal").sort("start", maintain_order=True)

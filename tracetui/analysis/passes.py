@@ -1,5 +1,6 @@
 """The passes of a training run: which of its steps are whole, what was done in them, how long each took."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -19,7 +20,7 @@ _LABELS: Final = {
     "path": pl.String(), "layer": pl.Int32(),
 }  # fmt: skip
 _APART: Final = ", timed in Python"  # ends the name of a pass that was timed in a run without the profiler
-_ENGINE: Final = "autograd::"
+_TORCH: Final = re.compile(r"autograd::|(?:\w+::)*\w+Backward\d*$|Optimizer\.zero_grad#")  # parts of a pass
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +119,7 @@ def _walls(run: Run, look: Look, known: pl.Series | None) -> dict[str, tuple[int
 
 def _is_pass(phase: str, name: str, path: str | None) -> bool:
     """Whether a span is the phase itself: not something within it, nor a pass that was timed apart."""
-    if name.endswith(_APART) or name.startswith(_ENGINE):
+    if name.endswith(_APART) or _TORCH.match(name):
         return False
     return phase_of(name) == phase and phase_of(path or "") != phase
 

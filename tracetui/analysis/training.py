@@ -21,7 +21,10 @@ SCHEMA: Final = {
 }  # fmt: skip
 
 _OF_ATTENTION: Final = r"(?i)scores|final[ _]matmul|out(put)?[ _]proj|\bo_proj"
-_NO_MODULE: Final = r"(?i)^\[|^autograd::|^backward|step$|^iter"  # of a path, what is no module of the model
+_LOG_SOFTMAX: Final = r"(?i)log_?softmax"  # of the loss, and never of attention
+_NO_MODULE: Final = r"(?i)^\[|::|^\w*backward\d*$|step$|^iter|loss$"  # of a path, what is no module
+_GRADIENTS: Final = "AccumulateGrad"  # as autograd calls what adds up the gradient of a parameter
+_LOSS: Final = r"(?i)nll_?loss|cross_?entropy|log_?softmax|\bloss"  # of a path without a module
 _NAMED: Final = ("loss", "embed", "grad_accum")  # backward work that belongs to no layer and has a name
 _PRINTED: Final = {"forward": "forward", "backward": "backward", "optimizer": "optimizer", STEP: "train"}
 _UNKNOWN: Final = "this source does not tell"
@@ -149,9 +152,11 @@ def _flop_ratio(run: Run, softmax: Row, products: Row) -> Row:
 
 
 def _split(forward: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """A scope that is called softmax holds its kernels, whatever they are called."""
+    """A scope that is called softmax holds its kernels, whatever they are called; the loss's is left out."""
     path = pl.col("path").fill_null("")
+    of_loss = path.str.contains(_LOG_SOFTMAX) | pl.col("name").fill_null("").str.contains(_LOG_SOFTMAX)
     softmax = path.str.contains("(?i)softmax") | pl.col("category").eq_missing("softmax")
+    softmax &= ~of_loss
     attention = pl.col("op").is_in(["attn.core", "attn.out"]).fill_null(False)
     attention |= path.str.contains(_OF_ATTENTION)
     product = pl.col("category").eq_missing("matmul")
@@ -193,10 +198,13 @@ def _owners(known: Passes) -> Iterator[Row]:
 def _owner() -> pl.Expr:
     """A layer, or a scope below that of the phase which is neither autograd's own nor a thread's."""
     scopes = pl.col("path").str.split(PATH_SEPARATOR)
-    modules = scopes.list.eval(pl.element().filter(~pl.element().str.contains(_NO_MODULE)))
-    owned = pl.col("layer").is_not_null() | (modules.list.len() > 0).fill_null(False)
+    inner = scopes.list.eval(pl.element().filter(~pl.element().str.contains(_NO_MODULE)))
+    owned = pl.col("layer").is_not_null() | (inner.list.len() > 0).fill_null(False)
     named = pl.when(pl.col("op").is_in(_NAMED)).then(pl.col("op"))
-    return pl.coalesce(named, pl.when(owned).then(pl.lit("modules")), pl.lit("unattributed"))
+    gradients = pl.when(pl.col("path").str.contains(_GRADIENTS, literal=True)).then(pl.lit("grad_accum"))
+    loss = pl.when(pl.col("path").str.contains(_LOSS)).then(pl.lit("loss"))
+    modules = pl.when(owned).then(pl.lit("modules"))
+    return pl.coalesce(named, gradients, modules, loss, pl.lit("unattributed"))
 
 
 def _no_kernels(phase: str, of: list[str]) -> Row:

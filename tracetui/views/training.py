@@ -23,7 +23,8 @@ _TITLES: Final = {
 _COLUMNS: Final = (
     "name", "phase", "total_ns", "share", "time_ratio", "flop_ratio", "flops", "mean_ns", "count", "category",
 )  # fmt: skip
-_SAID: Final = ("backward_other_thread", "nvtx_lent", "names_cut")  # by an import, of what these rows are
+# By an import, of what these rows are.
+_SAID: Final = ("backward_other_thread", "backward_owners", "backward_strangers", "nvtx_lent", "names_cut")
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
