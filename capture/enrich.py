@@ -60,7 +60,7 @@ _PHASES: Final = tuple(
     (re.compile(pattern, re.IGNORECASE), phase)
     for pattern, phase in (
         (r"prefill|prompt.?processing", "prefill"),
-        (r"decode|generation.?loop", "decode"),
+        (r"decode(?!r)|generation.?loop", "decode"),
         (r"backward|autograd::engine", "backward"),
         (r"optimizer", "optimizer"),
         (r"forward_pass|\bforward\b", "forward"),

@@ -62,6 +62,14 @@ def test_phases() -> None:
     ]
 
 
+def test_a_decoder_is_no_phase() -> None:
+    assert [phase_of(t) for t in ("LlamaDecoderLayer.forward", "decoder.layers.0", "decode")] == [
+        "forward",
+        None,
+        "decode",
+    ]
+
+
 def test_what_the_source_states_stands() -> None:
     frame = pl.DataFrame(
         {
