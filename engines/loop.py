@@ -17,6 +17,7 @@ from engines.trace import Ledger, Ticks
 
 CALLBACK = host_row("callback")
 TOKEN_DECODE = host_row("token_decode")
+NO_PROMPT = "prefill mode takes no prompt: one that is made up is taken in again and again"
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ class Engine:
         self._decoder.place(self._piece(ids, 0), 0)
         self._runner.run(Ticks(now()))  # not written down: the first pays for what the others find ready
         self._pulse.status(f"prefills of {length} tokens")
+        self._orders.refuse_prompts(NO_PROMPT)
         self._step = 1
         while not self._orders.ended and self._step <= (self._limits.steps or self._step):
             self._at = 0

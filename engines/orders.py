@@ -23,6 +23,10 @@ class Orders:
         self._paused = False
         self.ended = False
 
+    def refuse_prompts(self, why: str) -> None:
+        """From now on a prompt is answered with a sentence."""
+        self._prompt = lambda _: why
+
     def heed(self) -> bool:
         """Does what was asked for; true when the time that it took belongs to no step."""
         self._commands.refresh()

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from engines.__main__ import main
-from tests.engines.test_engine import _same_signals, model, of_kind, ops_of, recorded
+from tests.engines.test_engine import _same_signals, model, of_kind, ops_of, recorded, started, wait_for
 
 __all__ = ["_same_signals", "model"]  # fixtures
 
@@ -31,6 +31,21 @@ def test_each_pass_is_a_step_of_the_same_length(model: Path, tmp_path: Path) -> 
         assert {c["phase"] for c in columns} == {"prefill"}
         names = [ops[i]["name"] for c in columns for i in c["op"]]
         assert names.count("attention") == 7 * len(columns)
+
+
+def test_a_prompt_is_answered_with_a_sentence(model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "a.jsonl"
+    engine = started(model, out, "--mode", "prefill", "--context", "20", "--steps", "0")
+    wait_for(out, '"kind":"step"')
+    assert engine.stdin is not None
+    engine.stdin.write('{"do":"prompt","text":"hi"}\n')
+    engine.stdin.flush()
+    wait_for(out, "takes no prompt")
+    engine.stdin.write('{"do":"quit"}\n')
+    engine.stdin.close()
+    assert engine.wait(30) == 0
+    said = of_kind(recorded(out), "mark", path="note")
+    assert [m["name"].partition(":")[0] for m in said].count("prefill mode takes no prompt") == 1
 
 
 def test_a_prompt_that_is_too_long_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
