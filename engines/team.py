@@ -126,13 +126,18 @@ class Collectives:
         self._team, self._sampler, self._s, self._vocab = team, sampler, state, vocab
 
     def attn_all_reduce(self) -> None:
-        self._team.add(self._s.h)
+        self._add()
 
     def ffn_all_reduce(self) -> None:
-        self._team.add(self._s.h)
+        self._add()
 
     def logits_all_gather(self) -> None:
         self._sampler.logits = self._team.join(self._sampler.logits, self._vocab)
+
+    def _add(self) -> None:
+        """The ranks' products become one, in the stream's dtype whatever each was computed in."""
+        self._s.h = self._s.h.to(self._s.dtype)
+        self._team.add(self._s.h)
 
 
 class Relayed(Commands):

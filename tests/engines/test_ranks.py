@@ -7,6 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import pytest
@@ -20,8 +21,9 @@ from engines.commands import Commands
 from engines.decoder import Decoder
 from engines.packing import FP32
 from engines.quant import FORMS, Quantised
+from engines.sample import GREEDY, Sampler
 from engines.spec import PRESETS, Spec, tensors
-from engines.team import Relayed, Share, Team, meet
+from engines.team import Collectives, Relayed, Share, Team, meet
 from engines.weights import Source
 from tests.engines import tiny
 
@@ -131,6 +133,18 @@ def test_ranks_add_up_and_stand_side_by_side() -> None:
         return x.tolist(), team.join(mine, 3).tolist()
 
     assert together(2, work) == [([3.0, 30.0], [[0.0, 1.0, 10.0], [2.0, 3.0, 12.0]])] * 2
+
+
+def test_narrow_products_are_added_in_the_streams_dtype() -> None:
+    """1 + 1/256 is between two numbers of bf16."""
+
+    def work(team: Team) -> list[float]:
+        state = SimpleNamespace(dtype=torch.float32)
+        state.h = torch.tensor([(1.0, 2**-8)[team.rank.number]], dtype=torch.bfloat16)
+        Collectives(team, Sampler(GREEDY, torch.device("cpu")), state, 3).attn_all_reduce()
+        return [float(n) for n in state.h]
+
+    assert together(2, work) == [[1 + 2**-8]] * 2
 
 
 def test_what_rank_0_hears_reaches_all_at_once() -> None:
