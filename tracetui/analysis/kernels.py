@@ -22,20 +22,28 @@ def kernel_table(run: Run, look: Look) -> pl.DataFrame:
     rows = windows.weighed(run, look, rows)
     adds = [*roofline.work(run), *windows.sums(run, look)]
     sums = windows.scaled(roofline.with_rates(_sums(run, rows, group, adds), run))
-    table = sums.join(_quantiles(run, rows, group), on=group, nulls_equal=True)
+    table = sums.join(_quantiles(run, rows, group), on=group, how="left", nulls_equal=True)
     if run.has("step") and group != "step":
         table = table.join(trends(run, rows, group), on=group, how="left", nulls_equal=True)
     return _per(_with_shares(table, group, _whole(run, look)), divisor(run, look))
 
 
 def total_table(run: Run, look: Look) -> pl.DataFrame:
-    """One row a group: labels, count, total and share alone, which is several times faster."""
-    group = look.group or "name"
-    rows = select.with_group(run, select.in_steps(run, look), group)
-    rows = windows.weighed(run, look, rows)
-    table = windows.scaled(_sums(run, rows, group, windows.sums(run, look)))
-    table = _with_shares(table, group, _whole(run, look))
-    return _per(table, divisor(run, look))
+    """One row a group: count, total and share alone, which is several times faster."""
+    return total_tables(run, look, (look.group or "name",))[0]
+
+
+def total_tables(run: Run, look: Look, groups: Sequence[str]) -> list[pl.DataFrame]:
+    """The same by each of several groups; all of them take one pass over the rows."""
+    rows = select.in_steps(run, look)
+    for group in groups:
+        rows = select.with_group(run, rows, group)
+    scaled = windows.sums(run, look)
+    cells = windows.weighed(run, look, rows).group_by(groups).agg(*_totals(run), *scaled).collect()
+    added = [pl.col("count").sum(), pl.col("total_ns").sum(), *scaled]
+    tables = [windows.scaled(cells.group_by(group).agg(added)) for group in groups]
+    whole, by = _whole(run, look), divisor(run, look)
+    return [_per(_with_shares(table, group, whole), by) for table, group in zip(tables, groups, strict=True)]
 
 
 def _whole(run: Run, look: Look) -> int | None:
@@ -63,15 +71,12 @@ def trends(run: Run, rows: pl.LazyFrame, group: str, width: int = TREND_CELLS) -
         rows.filter(pl.col("step").is_not_null()).group_by(group, "step").agg(pl.col("dur").sum()).collect()
     )
     cells = _cells(run, sums["step"].unique().sort(), width)
-    weights = cells.group_by("cell").agg(pl.col("weight").sum()).sort("cell")
     filled = (
-        sums.join(cells.select("step", "cell"), on="step")
+        sums.join(cells.with_columns(pl.col("weight").sum().over("cell")), on="step")
         .group_by(group, "cell")
-        .agg(pl.col("dur").sum())
-        .join(weights, on="cell")
-        .select(group, "cell", y=pl.col("dur") / pl.col("weight"))
+        .agg(y=pl.col("dur").sum() / pl.col("weight").first())
     )
-    grid = sums.select(pl.col(group).unique()).join(weights.select("cell"), how="cross")
+    grid = sums.select(pl.col(group).unique()).join(cells.select(pl.col("cell").unique()), how="cross")
     return (
         grid.join(filled, on=[group, "cell"], how="left", nulls_equal=True)
         .group_by(group)
@@ -96,13 +101,12 @@ def _cells(run: Run, numbers: pl.Series, width: int) -> pl.DataFrame:
 def _sums(run: Run, rows: pl.LazyFrame, group: str, work: Sequence[pl.Expr] = ()) -> pl.DataFrame:
     """Labels, totals, extremes, work. The rows are first added up under all labels, in one fast pass."""
     labels = [c for c in LABELS if run.has(c) and c != group]
-    count = pl.col("count").fill_null(1).sum() if run.has("count") else pl.len()
     low, high = _extremes(run)
     total = pl.col("total_ns").sum()
     mean = pl.when(pl.col("count").sum() > 0).then(total / pl.col("count").sum()).round()
     return (
         rows.group_by(group, *labels)
-        .agg(count.cast(pl.Int64).alias("count"), pl.col("dur").sum().alias("total_ns"), low, high, *work)
+        .agg(*_totals(run), low, high, *work)
         .group_by(group)
         .agg(
             *(pl.when(pl.col(c).n_unique() == 1).then(pl.col(c).first()).alias(c) for c in labels),
@@ -115,6 +119,12 @@ def _sums(run: Run, rows: pl.LazyFrame, group: str, work: Sequence[pl.Expr] = ()
         )
         .collect()
     )
+
+
+def _totals(run: Run) -> tuple[pl.Expr, pl.Expr]:
+    """How many launches some rows are, and their time."""
+    count = pl.col("count").fill_null(1).sum() if run.has("count") else pl.len()
+    return count.cast(pl.Int64).alias("count"), pl.col("dur").sum().alias("total_ns")
 
 
 def _extremes(run: Run) -> list[pl.Expr]:
@@ -133,19 +143,19 @@ def _of_all(run: Run, each: pl.Expr, value: pl.Expr) -> pl.Expr:
     return value if select.all_instances(run) else pl.when(each.null_count() == 0).then(value)
 
 
-def _of_whole(run: Run, each: pl.Expr) -> pl.Expr:
-    """The launches that percentiles are of: those that were not folded."""
-    return each.filter(select.whole(run)) if select.folded(run) else each
-
-
 def _quantiles(run: Run, rows: pl.LazyFrame, group: str) -> pl.DataFrame:
-    """Percentiles of instances, else what the source printed for a row; never those of sums."""
-    each = _of_whole(run, select.instance_dur(run))
+    """Percentiles of instances that were not folded, else what the source printed for a row; not of sums."""
+    each = select.instance_dur(run)
     own = [_of_all(run, each, each.quantile(q, "linear")).alias(f"{name}_ns") for name, q in QUANTILES]
-    stated = [name for name, _ in QUANTILES if run.has(name)]
-    only = pl.when(pl.len() == 1)
-    table = rows.group_by(group).agg(*own, *(only.then(pl.col(c).first()) for c in stated)).collect()
+    launches = rows.filter(select.whole(run)) if select.folded(run) else rows
+    table = launches.group_by(group).agg(own).collect()
     table = table.with_columns(pl.col(f"{name}_ns").round().cast(pl.Int64) for name, _ in QUANTILES)
+    stated = [name for name, _ in QUANTILES if run.has(name)]
+    if not stated:
+        return table
+    only = pl.when(pl.len() == 1)
+    printed = rows.group_by(group).agg(only.then(pl.col(c).first()) for c in stated).collect()
+    table = printed.join(table, on=group, how="left", nulls_equal=True)
     return table.with_columns(pl.coalesce(c, f"{c}_ns").alias(f"{c}_ns") for c in stated).drop(stated)
 
 

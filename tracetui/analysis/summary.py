@@ -9,7 +9,7 @@ import polars as pl
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis import steps, windows
-from tracetui.analysis.kernels import total_table
+from tracetui.analysis.kernels import total_tables
 from tracetui.look import Look
 
 _RATES: Final = ("decode_tokens_per_s", "prefill_tokens_per_s", "tokens_per_s")
@@ -30,7 +30,9 @@ def summary_table(run: Run, look: Look, top: int = 10) -> pl.DataFrame:
     """part `run` holds facts as text; parts phase, category, op and name hold where the time went."""
     parts = [facts(run)]
     if run.has("dur"):
-        parts += [_where(run, look, by, top) for by in BY if run.has(by)]
+        by = [column for column in BY if run.has(column)]
+        tables = total_tables(run, replace(look, group=None, per="total"), by)
+        parts += [_where(table, column, top) for table, column in zip(tables, by, strict=True)]
     return pl.concat([pl.DataFrame(schema=SCHEMA), *parts], how="diagonal")
 
 
@@ -66,9 +68,8 @@ def _written(key: str, value: Any) -> str:
     return units.cell(key, value) if key in COUNTED else str(value)
 
 
-def _where(run: Run, look: Look, by: str, top: int) -> pl.DataFrame:
-    table = total_table(run, replace(look, group=by, per="total")).head(top)
-    return table.select(
+def _where(table: pl.DataFrame, by: str, top: int) -> pl.DataFrame:
+    return table.head(top).select(
         pl.lit(by).alias("part"),
         pl.col(by).cast(pl.String).fill_null("other").alias("name"),
         pl.col("count").cast(pl.Int64),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 from textual.message import Message
 
-from capture.errors import CaptureError, EngineError
+from capture.errors import CaptureError
 from capture.run import Run
 from tracetui.process import Engine
 from tracetui.ui.facts import facts
@@ -19,12 +19,13 @@ from tracetui.views import view, views
 if TYPE_CHECKING:
     from capture.follow import Follow
 
-EVERY: Final = 0.04  # seconds between two looks at the file
+EVERY: Final = 0.02  # seconds between two looks at the file
 REFRESH: Final = 0.2  # seconds between two pictures of it
 LEISURE: Final = 7  # of all the time, the part that making pictures takes is one in so many at most
 SLOWEST: Final = 0.5  # seconds between two pictures, whatever they cost
 NOTES: Final = 1 << 12  # that are counted
 TEXT_MARKS: Final = 40  # pieces of text that the status line may show
+WORK: Final = ("kernel", "step", "span")  # kinds that are something to see
 BADGES: Final = {"ended": "ended", "deleted": "file deleted", "quiet": "no data"}
 HELP: Final = "R starts it anew, E with other options"
 MODES: Final = ("spans", "windows", "continuous")
@@ -43,7 +44,7 @@ class Following:
         self.paths = [str(path)]
         self.size = 0  # a file that grows has no size to be read up to
         self.badge = ""  # what the header says about the writer
-        self.words = "waiting for the first line"
+        self.words = _beginning(engine)
         self.text = ""  # the end of what the model wrote
         self.alarm = ""  # what is wrong with an engine that is alive, for as long as it is
         self._engine = engine
@@ -83,7 +84,7 @@ class Following:
         """The engine once more, after its end."""
         if self._engine is not None:
             self._follow.listen()
-            self.words, self.alarm, self._mode = "waiting for the first line", "", ""
+            self.words, self.alarm, self._mode = _beginning(self._engine), "", ""
             self._engine.start()
 
     def order(self, what: Mapping[str, Any]) -> bool:
@@ -103,7 +104,7 @@ class Following:
         """Until the screen closes; the last bytes of an engine that has died are shown too."""
         news, due, spent = False, 0.0, time.process_time()
         try:
-            while not self._over.wait(EVERY):
+            while not self._over.is_set():
                 dead = self._engine is not None and not self._engine.running
                 last = dead and not self.badge.startswith("engine")
                 news |= self._follow.poll()
@@ -116,6 +117,7 @@ class Following:
                 self._tell(dead, post)
                 self._watch_pulse(dead, post)
                 self._listen(post)
+                self._over.wait(_pause(due - time.monotonic() if news else EVERY))
         except CaptureError as e:
             post(LoadFailed(e) if not self._shown else Told(str(e)))
 
@@ -123,11 +125,12 @@ class Following:
         """Runs come into sight once there is something to see; before that, what the engine is doing."""
         if not runs:
             return
-        before, self.words = self.words, "".join(last_marks(runs[-1], "status", 1)) or self.words
+        marks = _marks(runs[-1])
+        before, self.words = self.words, "".join(_newest(marks, "status", 1)) or self.words
         if self.words != before:
             post(WordsChanged())
-        self.text = "".join(last_marks(runs[-1], "text", TEXT_MARKS))
-        self._tell_notes(runs[-1], post)
+        self.text = "".join(_newest(marks, "text", TEXT_MARKS))
+        self._tell_notes(runs[-1], _newest(marks, "note", NOTES), post)
         busy = [run for run in runs if _has_work(run)]
         self._starting = self._shown and busy[-1:] != runs[-1:]
         if busy:
@@ -137,10 +140,9 @@ class Following:
             if first:
                 post(ViewsKnown(views()))
 
-    def _tell_notes(self, run: Run, post: Callable[[Message], object]) -> None:
+    def _tell_notes(self, run: Run, notes: Sequence[str], post: Callable[[Message], object]) -> None:
         """What an engine answers to an order: its newest note, once."""
         self._mode = self._mode or str(run.meta.get("capture", ""))
-        notes = last_marks(run, "note", NOTES)
         if self._shown and len(notes) > self._noted:
             post(Told(notes[-1]))
         self._noted = len(notes)
@@ -151,7 +153,7 @@ class Following:
         if self.badge == old:
             return
         if dead and self._engine is not None and (died := self._engine.obituary()):
-            post(Told(died) if self._shown else LoadFailed(EngineError(died)))
+            post(Told(died) if self._shown else LoadFailed(self._engine.failure()))
         elif self._follow.notice:
             post(Told(self._follow.notice))
         else:
@@ -197,13 +199,27 @@ def _follow(path: str | Path) -> "Follow":
     return Follow(path)
 
 
-def last_marks(run: Run, path: str, count: int) -> list[str]:
-    """The newest lines of a class of marks, the last one last."""
+def _beginning(engine: Engine | None) -> str:
+    """What is going on while the file does not say it yet."""
+    return "starting the engine" if engine is not None else "waiting for the first line"
+
+
+def _pause(seconds: float) -> float:
+    """A picture that is due is not kept waiting for the next look."""
+    return max(0.0, min(EVERY, seconds))
+
+
+def _marks(run: Run) -> pl.DataFrame:
+    """The marks of a run, each with its class."""
     if not run.has("path"):
-        return []
-    marks = run.events.filter((pl.col("kind") == "mark") & (pl.col("path") == path))["name"]
-    return [str(name) for name in marks.tail(count)]
+        return pl.DataFrame(schema={"name": pl.String, "path": pl.String})
+    return run.events.select("name", "path").filter(run.events["kind"] == "mark").cast(pl.String)
+
+
+def _newest(marks: pl.DataFrame, path: str, count: int) -> list[str]:
+    """The newest lines of a class of marks, the last one last."""
+    return [str(name) for name in marks.filter(pl.col("path") == path)["name"].tail(count)]
 
 
 def _has_work(run: Run) -> bool:
-    return bool(run.events["kind"].is_in(["kernel", "step", "span"]).any())
+    return any((run.events["kind"] == kind).any() for kind in WORK)
