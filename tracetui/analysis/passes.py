@@ -14,6 +14,7 @@ from tracetui.look import Look
 
 PHASES: Final = ("forward", "backward", "optimizer")
 STEP: Final = "step"
+RUN: Final = "run"  # all that was done, where the source marks no phases
 
 _LABELS: Final = {
     "phase": pl.String(), "name": pl.String(), "category": pl.String(), "op": pl.String(),
@@ -33,13 +34,23 @@ class Passes:
     walls: Mapping[str, tuple[int, int]]  # phase → passes, and what they took in all
     stated: Mapping[str, float]  # shares that the source prints: then its kernels are the longest few
 
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What the run is told apart into."""
+        return PHASES if marked(self.run) else (RUN,)
+
     def of(self, phase: str) -> pl.DataFrame:
-        """What was done in a phase, or in all of a step."""
-        return self.work if phase == STEP else self.work.filter(pl.col("phase") == phase)
+        """What was done in a phase, or in all of a step or a run."""
+        return self.work if phase in (STEP, RUN) else self.work.filter(pl.col("phase") == phase)
 
     def whole(self, phase: str) -> int | None:
         """The time of all kernels of a phase; unknown where a part of them is listed."""
         return None if self.stated else int(self.of(phase)["total_ns"].sum())
+
+
+def marked(run: Run) -> bool:
+    """Whether any phase of training is told."""
+    return not set(PHASES).isdisjoint(select.phases(run))
 
 
 def passes(run: Run, look: Look) -> Passes:
@@ -65,7 +76,7 @@ def apart(run: Run, phase: str) -> int | None:
 
 def _whole_steps(run: Run, look: Look) -> pl.Series | None:
     """The steps in which every phase that kernels are known of was seen."""
-    if not run.has("step"):
+    if not (run.has("step") and marked(run)):
         return None
     rows = select.timed(run, look).filter(pl.col("phase").cast(pl.String).is_in(PHASES))
     told = rows.filter(pl.col("step").is_not_null()).select("step", "phase").unique().collect()
@@ -76,10 +87,10 @@ def _whole_steps(run: Run, look: Look) -> pl.Series | None:
 
 
 def _work(run: Run, look: Look, known: pl.Series | None) -> pl.DataFrame:
-    """What was done in whole steps; in the phases, where no steps are told."""
+    """What was done in whole steps; in the phases, where no steps are told; all, where no phases are."""
     lacking = {c: kind for c, kind in {**_LABELS, "flops": pl.Float64()}.items() if not run.has(c)}
     rows = select.timed(run, look).with_columns(pl.lit(None, kind).alias(c) for c, kind in lacking.items())
-    whole = pl.col("phase").cast(pl.String).is_in(PHASES)
+    whole = pl.col("phase").cast(pl.String).is_in(PHASES) if marked(run) else pl.lit(value=True)
     if known is not None:
         whole = pl.col("step").is_in(known.implode())
     flops = pl.when(pl.col("flops").count() > 0).then(pl.col("flops").sum())
@@ -99,6 +110,8 @@ def _work(run: Run, look: Look, known: pl.Series | None) -> pl.DataFrame:
 
 def _walls(run: Run, look: Look, known: pl.Series | None) -> dict[str, tuple[int, int]]:
     """Phase → how many spans are called by it, and what they took."""
+    if not marked(run):
+        return {}
     spans = select.timed(run, look, "span", "wall" if run.has("lens") else None)
     spans = spans.filter(pl.col("phase").cast(pl.String).is_in(PHASES))
     if known is not None:

@@ -10,7 +10,7 @@ import polars as pl
 
 from capture.events import PATH_SEPARATOR
 from capture.run import Run
-from tracetui.analysis.passes import PHASES, STEP, Passes, apart, passes
+from tracetui.analysis.passes import PHASES, RUN, STEP, Passes, apart, marked, passes
 from tracetui.look import Look
 
 TOP: Final = 5
@@ -27,6 +27,10 @@ _GRADIENTS: Final = "AccumulateGrad"  # as autograd calls what adds up the gradi
 _LOSS: Final = r"(?i)nll_?loss|cross_?entropy|log_?softmax|\bloss"  # of a path without a module
 _NAMED: Final = ("loss", "embed", "grad_accum")  # backward work that belongs to no layer and has a name
 _PRINTED: Final = {"forward": "forward", "backward": "backward", "optimizer": "optimizer", STEP: "train"}
+_UNMARKED: Final = (
+    "no phase is marked in this source: figures are of the whole run; ranges or annotations called forward, "
+    "backward and optimizer would tell them apart"
+)
 _UNKNOWN: Final = "this source does not tell"
 
 Row = dict[str, Any]
@@ -40,7 +44,7 @@ def training_table(run: Run, look: Look) -> tuple[pl.DataFrame, list[str]]:
 
 
 def _notes(known: Passes) -> list[str]:
-    notes = []
+    notes = [] if marked(known.run) else [_UNMARKED]
     if known.steps is not None:
         notes.append(f"totals are of {known.steps:,} {'step' if known.steps == 1 else 'steps'}")
     if known.stated:
@@ -52,14 +56,14 @@ def _notes(known: Passes) -> list[str]:
 
 def _times(known: Passes) -> Iterator[Row]:
     """Each phase on each clock that there is: the wall, the kernels, and the wall without the profiler."""
-    for phase in (*PHASES, STEP):
+    for phase in dict.fromkeys((*PHASES, STEP, *known.parts)):
         count, wall = known.walls.get(phase, (0, 0))
         if count:
             yield _figure(phase, "wall", count, wall, share=_share_of_step(known, phase, wall))
         elif phase == "forward":
             yield {"phase": phase, "text": f"{_UNKNOWN} how long the forward pass took as a whole"}
         kernels = known.of(phase)
-        if kernels.height and not known.stated:
+        if kernels.height and not known.stated and (count or phase in known.parts or marked(known.run)):
             own = _sum(phase, "kernels", kernels, wall or None)
             yield own | {"mean_ns": round(own["total_ns"] / count) if count else None}
         yield from _unprofiled(known, phase, wall / count if count else None)
@@ -81,7 +85,7 @@ def _unprofiled(known: Passes, phase: str, wall: float | None) -> Iterator[Row]:
 
 def _top(known: Passes) -> Iterator[Row]:
     """The kernels of each phase that took most of it."""
-    for phase in PHASES:
+    for phase in known.parts:
         own = known.of(phase)
         if own.is_empty():
             yield _no_kernels(phase, [phase])
@@ -95,7 +99,7 @@ def _top(known: Passes) -> Iterator[Row]:
 
 def _others(known: Passes) -> Iterator[Row]:
     """What of each phase is no matrix product, by category."""
-    for phase in PHASES:
+    for phase in known.parts:
         others = known.of(phase).filter(pl.col("category").ne_missing("matmul"))
         if known.of(phase).is_empty() and not _is_stated(known, phase):
             yield _no_kernels(phase, [phase])
@@ -110,7 +114,7 @@ def _others(known: Passes) -> Iterator[Row]:
 
 def _products(known: Passes) -> Iterator[Row]:
     """The share of matrix products in the forward pass, and in the whole step."""
-    for phase in ("forward", STEP):
+    for phase in ("forward", STEP) if marked(known.run) else (RUN,):
         unseen = [] if _is_stated(known, phase) else _unseen(known, phase)
         if unseen:
             yield _no_kernels(phase, unseen)
@@ -128,16 +132,17 @@ def _unseen(known: Passes, phase: str) -> list[str]:
 
 def _attention(known: Passes) -> Iterator[Row]:
     """Softmax against the products of attention and its output projection, in a forward pass."""
-    softmax, products = _stated_attention(known.run) if known.stated else _split(known.of("forward"))
+    phase = known.parts[0]
+    softmax, products = _stated_attention(known.run) if known.stated else _split(known.of(phase))
     missing = [name for name, rows in (("softmax", softmax), ("matmul", products)) if rows.is_empty()]
     if missing:
-        yield {"phase": "forward", "text": f"{_UNKNOWN} attention's {' and '.join(missing)} apart"}
+        yield {"phase": phase, "text": f"{_UNKNOWN} attention's {' and '.join(missing)} apart"}
         return
-    part, whole = _sum("forward", "softmax", softmax), _sum("forward", "matmul", products)
+    part, whole = _sum(phase, "softmax", softmax), _sum(phase, "matmul", products)
     part["flops"], whole["flops"] = _flops(softmax), _flops(products)
     yield from (part, whole)
     yield {
-        "phase": "forward", "name": "softmax / matmul",
+        "phase": phase, "name": "softmax / matmul",
         "time_ratio": _share(part["total_ns"], whole["total_ns"]), **_flop_ratio(known.run, part, whole),
     }  # fmt: skip
 
@@ -212,13 +217,13 @@ def _no_kernels(phase: str, of: list[str]) -> Row:
 
 
 def _is_stated(known: Passes, phase: str) -> bool:
-    return f"matmul_{_PRINTED[phase]}_%" in known.stated
+    return f"matmul_{_PRINTED.get(phase)}_%" in known.stated
 
 
 def _of_phase(known: Passes, phase: str, name: str, rows: pl.DataFrame) -> Row:
     """Rows beside all of their phase; where the source prints the share, that stands alone."""
     what = "matmul" if name == "matmul" else "other"
-    percent = known.stated.get(f"{what}_{_PRINTED[phase]}_%")
+    percent = known.stated.get(f"{what}_{_PRINTED.get(phase)}_%")
     if percent is not None:
         return {"phase": phase, "name": name, "share": percent / 100}
     return _sum(phase, name, rows, known.whole(phase))

@@ -88,6 +88,7 @@ class View:
     columns: tuple[str, ...] = ()  # columns by falling importance, for narrow screens; empty: as they come
     dress: Dress | None = None  # None: numbers and words alone
     document: Callable[[Sequence[Run], Look], str] | None = None  # its Markdown, where a table is too little
+    partly: bool = False  # it answers what it can where a need is not met
     over_time: bool = False  # its columns are moments: left and right are earlier and later
     group: str = "name"  # what its rows stand for, unless the look says otherwise
     enter: Callable[[Answer, Look], Focus] | None = None  # None: the key columns of the cursor's row
@@ -140,11 +141,12 @@ def _word(need: str) -> str:
 def ask(view: View, runs: Sequence[Run], look: Look) -> Answer:
     """The answer, or an empty one that says which column is missing."""
     gone = missing(view, runs)
-    if gone:
-        names = " and ".join(gone)
-        note = f"this source does not tell {names}; the {view.title.lower()} view needs it"
-        return Answer(pl.DataFrame(), (note,), missing=gone)
-    return view.answer(runs, look)
+    if not gone:
+        return view.answer(runs, look)
+    part = view.answer(runs, look) if view.partly else Answer(pl.DataFrame(), missing=gone)
+    then = "the {} view needs it" if part.missing else "what else the {} view asks is answered"
+    note = f"this source does not tell {' and '.join(gone)}; {then.format(view.title.lower())}"
+    return replace(part, notes=(note, *part.notes))
 
 
 def entered(view: View, answer: Answer, look: Look) -> Focus:

@@ -1,15 +1,17 @@
 """Training: the phases of a step, their kernels, matrix products and the rest, softmax against attention."""
 
 from collections.abc import Sequence
+from textwrap import wrap
 from typing import Final
 
 import polars as pl
 
 from capture.run import Run
 from tracetui.analysis import select
+from tracetui.analysis.passes import marked
 from tracetui.analysis.training import PARTS, training_table
 from tracetui.look import Look
-from tracetui.views import Answer, View, ink
+from tracetui.views import Answer, View, ink, missing
 from tracetui.views.ink import Line, Size
 
 _TITLES: Final = {
@@ -29,6 +31,8 @@ _SAID: Final = ("backward_other_thread", "backward_owners", "backward_strangers"
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
     run = runs[0]
+    if not marked(run) and (select.phases(run) or not select.has_kind(run, "kernel") or not run.has("dur")):
+        return Answer(pl.DataFrame(), missing=missing(VIEW, runs))
     rows, notes = training_table(run, look)
     if rows["total_ns"].null_count() == rows.height:
         notes.append(select.NOTHING)
@@ -43,7 +47,7 @@ def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
         rows = answer.rows.filter(part=part)
         if rows.height:
             lines += [ink.line(), ink.line((_TITLES[part], "title")), *_part(rows, size)]
-    return lines[1:]
+    return ink.clip(lines[1:], Size(size.width, len(lines), size.ascii))
 
 
 def _part(rows: pl.DataFrame, size: Size) -> list[Line]:
@@ -53,8 +57,8 @@ def _part(rows: pl.DataFrame, size: Size) -> list[Line]:
     table = ink.table(shown, Size(size.width, shown.height + 1, size.ascii), _COLUMNS)
     said = rows.filter(pl.col("text").is_not_null()).select("phase", "name", "text").rows()
     words = [f"{', '.join(filter(None, (phase, name)))}: {text}" for phase, name, text in said]
-    lines = [*(table if shown.height else ()), *(ink.line((ln, "dim")) for ln in words)]
-    return ink.clip(lines, Size(size.width, len(lines), size.ascii))
+    wrapped = (ln for word in words for ln in wrap(word, max(10, size.width), subsequent_indent="  "))
+    return [*(table if shown.height else ()), *(ink.line((ln, "dim")) for ln in wrapped)]
 
 
 VIEW: Final = View(
@@ -64,4 +68,5 @@ VIEW: Final = View(
     draw,
     needs=frozenset({"phase:forward", "phase:backward|table:softmax"}),
     columns=("part", *_COLUMNS, "text"),
+    partly=True,
 )

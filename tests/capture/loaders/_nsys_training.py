@@ -43,8 +43,8 @@ _KERNEL: Final = (
     "start end deviceId contextId greenContextId streamId correlationId globalPid demangledName shortName "
     "mangledName launchType cacheConfig registersPerThread gridX gridY gridZ blockX blockY blockZ "
     "staticSharedMemory dynamicSharedMemory localMemoryPerThread localMemoryTotal gridId "
-    "sharedMemoryExecuted graphNodeId sharedMemoryLimitConfig qmdBulkReleaseDone qmdPreexitDone qmdLastCtaDone "
-    "graphId clusterX clusterY clusterZ clusterSchedulingPolicy maxPotentialClusterSize maxActiveClusters "
+    "sharedMemoryExecuted graphNodeId sharedMemoryLimitConfig qmdBulkReleaseDone qmdPreexitDone "
+    "qmdLastCtaDone graphId clusterX clusterY clusterZ clusterSchedulingPolicy maxPotentialClusterSize maxActiveClusters "
     "sharedMemoryRequestedPercentage tensorSizeMinusOneElements"
 )
 _NVTX: Final = (

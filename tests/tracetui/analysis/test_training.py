@@ -20,7 +20,7 @@ from tests.tracetui.runs import decode, made
 from tracetui.analysis.training import PARTS, training_table
 from tracetui.look import Look
 from tracetui.report import FORMATS, report
-from tracetui.views import ask, view
+from tracetui.views import ask, missing, view
 
 TRAIN = view("training")
 
@@ -260,6 +260,38 @@ def test_a_report_tells_softmax_against_products_as_it_prints_them() -> None:
         assert 100 * both["time_ratio"] == pytest.approx(float(figures[2]), abs=0.06)
         heads, width, context = (runs[name].meta[k] for k in ("heads", "d_model", "context"))
         assert 1 / both["flop_ratio"] == pytest.approx(4 * width / heads + 2 * width**2 / (heads * context))
+
+
+def test_kernels_without_phases_answer_what_they_can() -> None:
+    rows = [{"kind": "kernel", "dur": dur, "lens": "gpu", **told} for dur, told in (
+        (600, {"name": "gemm", "category": "matmul"}), (300, {"name": "gemm", "category": "matmul"}),
+        (100, {"name": "add", "category": "elementwise"}),
+    )]  # fmt: skip
+    run = made(rows)
+    told = answers(run)
+    assert (told["top", "run", "gemm"]["count"], told["top", "run", "gemm"]["share"]) == (2, 0.9)
+    assert told["matmul", "run", "matmul"]["share"] == 0.9
+    assert told["others", "run", "elementwise"]["share"] == 0.1
+    assert told["time", "run", "kernels"]["total_ns"] == 1000
+    assert ("time", "step", "kernels") not in told
+    said = {part: row["text"] for (part, _, name), row in told.items() if name is None}
+    assert said == {
+        "time": "this source does not tell how long the forward pass took as a whole",
+        "attention": "this source does not tell attention's softmax and matmul apart",
+        "owners": "this source does not tell the kernels of backward",
+    }
+    answer = ask(TRAIN, [run], Look())
+    assert answer.missing == () and answer.notes[0].endswith("what else the training view asks is answered")
+    assert any(note.startswith("no phase is marked in this source") for note in answer.notes)
+    assert missing(TRAIN, [run]), "it is no tab of its own"
+
+
+def test_a_backward_pass_alone_answers_what_it_can() -> None:
+    rows = training_run().events.filter(pl.col("phase").cast(str) == "backward").to_dicts()
+    told = answers(made(rows))
+    assert told["top", "backward", "q_proj"]["total_ns"] == 2400
+    assert told["matmul", "forward", None]["text"] == "this source does not tell the kernels of forward"
+    assert ask(TRAIN, [made(rows)], Look()).missing == ()
 
 
 def test_a_decode_run_has_no_training() -> None:
