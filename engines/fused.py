@@ -14,7 +14,7 @@ from typing import Final, Protocol
 import torch
 from torch.nn import functional
 
-from engines import kernels, packing, quant
+from engines import kernels, packing, products, quant
 from engines.decoder import Decoder
 from engines.layer import LayerParts
 from engines.packing import Matrix
@@ -137,7 +137,7 @@ class Coded:
 
 def weight(matrix: Matrix) -> Weight:
     """What the kernels read of a matrix that torch multiplies otherwise."""
-    if isinstance(matrix, quant.Kernel):
+    if isinstance(matrix, products.Kernel):
         return Coded(matrix.packed)
     if isinstance(matrix, packing.Plain):
         return Plain(matrix.weight)

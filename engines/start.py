@@ -20,7 +20,7 @@ from engines.fused import refusal
 from engines.loop import Engine, Limits
 from engines.packing import Storage
 from engines.pulse import Pulse
-from engines.quant import Quantised
+from engines.quantised import Quantised
 from engines.ranks import LostError, share
 from engines.replay import Replay
 from engines.roofs import device_name, roof_of

@@ -33,6 +33,7 @@ from capture.emit import Emitter, now  # noqa: E402
 from engines import packing, quant  # noqa: E402
 from engines.decoder import Decoder  # noqa: E402
 from engines.packing import Storage  # noqa: E402
+from engines.quantised import Quantised  # noqa: E402
 from engines.spec import Spec, parameters, preset, tensors  # noqa: E402
 from engines.trace import Ledger, Ticks  # noqa: E402
 from engines.weights import Chance  # noqa: E402
@@ -96,7 +97,7 @@ def model(spec: Spec, args: argparse.Namespace) -> None:
 
 def storage(spec: Spec, bits: int) -> Storage:
     return (
-        quant.Quantised(quant.FORMS[FORMS[bits]], CPU)
+        Quantised(quant.FORMS[FORMS[bits]], CPU)
         if bits in FORMS
         else packing.fastest(spec, "auto", CPU)[0].packing
     )

@@ -16,9 +16,11 @@ from typing import Any
 import torch
 
 from capture.emit import now
-from engines import packing, quant
+from engines import packing
 from engines.decoder import Decoder
 from engines.fused import refusal
+from engines.quant import FORMS
+from engines.quantised import Quantised
 from engines.replay import Replay
 from engines.sample import GREEDY
 from engines.spec import Spec, parameters, preset
@@ -55,7 +57,7 @@ def compare(spec: Spec, steps: int, rounds: int, *, peer: bool) -> None:
     device = torch.device("cuda")
     plain = Decoder(spec, Chance(spec, 0), packing.BF16, device, capacity=CAPACITY)
     granular = Decoder(spec, Chance(spec, 0), packing.BF16, device, capacity=CAPACITY, fused=False)
-    four = quant.Quantised(quant.FORMS["q4f16_1"], device)
+    four = Quantised(FORMS["q4f16_1"], device)
     coded = Decoder(spec, Chance(spec, 0), four, device, capacity=CAPACITY)
     bf16, four_bits = 2.0 * parameters(spec), parameters(spec) * four.weight_bytes
     ways: dict[str, tuple[Steps, float]] = {"granular": (eager(granular), bf16)}

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from engines import quant
-from engines.quant import FORMS, Form, Quantised
+from engines import products, quant
+from engines.quant import FORMS, Form
+from engines.quantised import Quantised
 
 CPU = torch.device("cpu")
 
@@ -120,7 +121,7 @@ def test_embedding_takes_rows_alone() -> None:
 def test_products_of_the_processor(name: str, n: int, tolerance: float, rows: int) -> None:
     """Against the exact product of what is stored, in double precision."""
     packed, x = quant.pack(weights(n, 128), FORMS[name]), weights(rows, 128) * 50
-    multiplied = quant.matrix(packed)
+    multiplied = products.matrix(packed)
     product, wanted = multiplied(x), x.double() @ packed.unpacked().double().T
     assert torch.equal(multiplied(x.to(multiplied.takes)), product)
     assert float((product - wanted).norm() / wanted.norm()) < tolerance
@@ -129,7 +130,7 @@ def test_products_of_the_processor(name: str, n: int, tolerance: float, rows: in
 
 def test_what_was_computed_is_said() -> None:
     weight = weights(64, 64)
-    said = {name: quant.matrix(quant.pack(weight, form)).computed for name, form in FORMS.items()}
+    said = {name: products.matrix(quant.pack(weight, form)).computed for name, form in FORMS.items()}
     assert "bf16" in said["q4f16_1"]
     assert "fp32" in said["q4f32_1"]
     assert "each row" in said["q8_0"]
@@ -138,4 +139,4 @@ def test_what_was_computed_is_said() -> None:
 def test_what_is_read_is_no_more_than_stored() -> None:
     """Torch's own packing of four bits takes the same codes; its scales come in pairs."""
     packed = quant.pack(weights(64, 256), FORMS["q4f16_1"])
-    assert quant.matrix(packed).size == 64 * 256 // 2 + 64 * 8 * 4
+    assert products.matrix(packed).size == 64 * 256 // 2 + 64 * 8 * 4

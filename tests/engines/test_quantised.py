@@ -12,7 +12,8 @@ from engines.__main__ import QUANTS
 from engines.decoder import bytes_needed
 from engines.packing import BF16_PREPACKED, FP16
 from engines.plan import Load, device_rows
-from engines.quant import FORMS, Form, Quantised
+from engines.quant import FORMS, Form
+from engines.quantised import Quantised
 from engines.spec import parameters, preset
 from engines.weights import Tally
 from tests.engines import folders, plain, tiny

@@ -20,7 +20,8 @@ from engines import ranks
 from engines.commands import Commands
 from engines.decoder import Decoder
 from engines.packing import FP32
-from engines.quant import FORMS, Quantised
+from engines.quant import FORMS
+from engines.quantised import Quantised
 from engines.sample import GREEDY, Sampler
 from engines.spec import PRESETS, Spec, tensors
 from engines.team import Collectives, Relayed, Share, Team, meet

@@ -5,9 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from engines import quant
+from engines import products
 from engines.decoder import Decoder
 from engines.fused import Carried, FusedStep, context_class, refusal
+from engines.quant import FORMS
+from engines.quantised import Quantised
 from engines.sample import GREEDY, Taste
 from engines.spec import Spec
 from tests.engines import tiny
@@ -80,12 +82,12 @@ def test_packed_weights_are_never_unpacked(form: str, monkeypatch: pytest.Monkey
     cpu = torch.device("cpu")
     ids = torch.arange(PROMPT)[None]
 
-    def decoder(product: type[quant.Product]) -> Decoder:
-        monkeypatch.setattr(quant, "_on_processor", product)
-        return Decoder(spec, tiny.Table(table), quant.Quantised(quant.FORMS[form], cpu), cpu, capacity=64)
+    def decoder(product: type[products.Product]) -> Decoder:
+        monkeypatch.setattr(products, "_on_processor", product)
+        return Decoder(spec, tiny.Table(table), Quantised(FORMS[form], cpu), cpu, capacity=64)
 
     with torch.inference_mode():
-        plain, model = decoder(quant.Unpacking), decoder(quant.Kernel)
+        plain, model = decoder(products.Unpacking), decoder(products.Kernel)
         for each in (plain, model):
             tiny.logits(each, ids, PROMPT)
         carried = Carried(model)

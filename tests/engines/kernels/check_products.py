@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from engines import quant
+from engines import products, quant
 from engines.kernels import gate_up_act, gemv, int8_gemv, w4a16_gemv
 from engines.kernels.launch import Tile
 from tests.engines.kernels.compare import DTYPES, close, rand
@@ -112,6 +112,6 @@ def test_int8_gemv(rows: int, n: int, k: int, split: int, dtype: torch.dtype) ->
 def test_a_packed_matrix_multiplies_by_its_kernel(name: str, rows: int, n: int) -> None:
     """The form as it is packed, the split of the table and the sum of its parts."""
     packed = quant.pack(rand(n, 160), quant.FORMS[name])
-    multiplied, x = quant.Kernel(packed), rand(rows, 160)
+    multiplied, x = products.Kernel(packed), rand(rows, 160)
     assert multiplied._split > 1
     close(multiplied(x), x @ packed.unpacked().T)
