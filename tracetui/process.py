@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Final
 
-from capture.errors import EngineError
+from capture.errors import CaptureError, EngineError, UsageError
 from capture.text import clean
 
 STDERR_KEPT: Final = 64 << 10
@@ -22,6 +22,7 @@ PATIENCE: Final = 3.0  # seconds between asking an engine to end and ending it
 DOOR_S: Final = 30.0  # seconds that the engine's door may take to answer
 OUT: Final = "TRACETUI_OUT"
 OWN: Final = re.compile(r"^(engines|tracetui): ")  # begins a line that a recorder of ours prints
+DOOR: Final = re.compile(r"^(python -m )?engines: (error: )?")  # begins a word of the bundled engine
 GAPS: Final = re.compile(OWN.pattern + "the recording has gaps")
 NOT_ASKED: Final = ("-h", "--help", "--out", "--check", "--tell", "--interactive", "--die-with-parent")
 OURS: Final = (sys.executable, "-P", "-m")  # -P: a folder here that has our name is not ours
@@ -154,6 +155,10 @@ class Engine:
         words = [OWN.sub("", line) for line in self.last_words(1)]
         return f"the engine ended with exit code {code}" + (f": {words[0]}" if words else "")
 
+    def failure(self, todo: str = "") -> CaptureError:
+        """What to raise of an engine that has an obituary."""
+        return EngineError(self.obituary(), todo=todo)
+
     @property
     def complaint(self) -> str:
         """What a recorder of ours says of gaps in its recording; empty where it has none."""
@@ -193,6 +198,18 @@ class Bundled(Engine):
         self.arguments = tuple(arguments)
         self.command = self._command()
 
+    def obituary(self) -> str:
+        """What it was asked and would not do is told in its own words."""
+        return _reason(self.last_words(1)) if self.refused else super().obituary()
+
+    def failure(self, todo: str = "") -> CaptureError:
+        return UsageError(self.obituary(), todo=todo) if self.refused else super().failure(todo)
+
+    @property
+    def refused(self) -> bool:
+        """Whether it ended because it was asked for something that does not exist."""
+        return self.returncode == UsageError.exit_code
+
     def _command(self) -> list[str]:
         own = ["--out", str(self._out), "--die-with-parent", *(["--interactive"] * self._interactive)]
         return [*OURS, "engines", *self.arguments, *own]
@@ -204,8 +221,12 @@ def refusal(arguments: Sequence[str]) -> str:
         if option in arguments:
             return f"{option} is not for a person to choose here"
     code, words = _asked(*arguments, "--out", os.devnull, "--check")
-    last = words.strip().splitlines()[-1:] or [f"exit code {code}"]
-    return clean(re.sub(r"^.*?: (error: )?", "", last[0]), 1000) if code else ""
+    return _reason(words.strip().splitlines() or [f"exit code {code}"]) if code else ""
+
+
+def _reason(words: Sequence[str]) -> str:
+    """The engine's last line, without what comes before its sentence."""
+    return clean(re.sub(DOOR, "", words[-1]), 1000) if words else "the engine refused what it was asked"
 
 
 def offered() -> list[str]:

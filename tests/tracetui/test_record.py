@@ -106,9 +106,32 @@ def test_a_full_disk_is_told_and_what_was_written_opens(tmp_path: Path) -> None:
 def test_an_engine_that_is_refused_leaves_no_file(tmp_path: Path) -> None:
     out = tmp_path / "prof.jsonl"
     done = tracetui("record", "--model", "gema-3-1b", "-o", out)
-    assert done.returncode == 5
+    assert done.returncode == 2
     assert "did you mean gemma-3-1b" in done.stderr and "recorded" not in done.stderr
     assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        (("--dtype", "fp9"), "argument --dtype: invalid choice: 'fp9'"),
+        (("--top-p", "7"), "top-p"),
+        (("--mode", "train", "--ranks", "2"), "training runs on one rank"),
+    ],
+)
+def test_what_the_engine_is_asked_in_vain_is_a_fault_of_use(
+    asked: tuple[str, ...], says: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "prof.jsonl"
+    done = tracetui("record", "--steps", "1", "--quiet", *asked, "-o", out)
+    last = done.stderr.strip().splitlines()[-1]
+    assert done.returncode == 2 and says in last and "exit code" not in last and not out.exists()
+
+
+def test_a_foreign_program_that_ends_with_2_has_failed(tmp_path: Path) -> None:
+    """Only of the bundled engine is it known what its exit codes say."""
+    done = tracetui("record", "-o", tmp_path / "prof.jsonl", "--", "sh", "-c", "exit 2")
+    assert done.returncode == 5 and "the engine ended with exit code 2" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -142,7 +165,7 @@ def test_a_folder_that_has_the_engines_name_is_not_run(tmp_path: Path) -> None:
     (tmp_path / "engines").mkdir()
     (tmp_path / "engines" / "__main__.py").write_text("raise SystemExit('a stranger ran')")
     done = tracetui("record", "--model", "gemma-3-1", "-o", tmp_path / "prof.jsonl", cwd=tmp_path)
-    assert done.returncode == 5
+    assert done.returncode == 2
     assert "gemma-3-1b" in done.stderr and "a stranger ran" not in done.stderr
 
 

@@ -128,6 +128,6 @@ def _told(what: str, *more: str) -> Mapping[str, Any]:
                 time.sleep(EVERY)
         finally:
             engine.stop()
-        if died := engine.obituary():
-            raise EngineError(died)
+        if engine.obituary():
+            raise engine.failure()
         return load(out, cache=False)[0].meta

@@ -116,8 +116,8 @@ def run(args: Namespace) -> int:
         runs = _watch(running, out, args.quiet)
     finally:
         running.stop()
-    if died := running.obituary():
-        raise EngineError(died, todo=_rest(out, runs))
+    if running.obituary():
+        raise running.failure(todo=_rest(out, runs))
     if running.complaint:
         raise EngineError(running.complaint, todo=_rest(out, runs))
     _shared.say(f"recorded {out}")

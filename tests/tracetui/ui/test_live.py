@@ -9,7 +9,7 @@ from typing import Any
 from textual.pilot import Pilot
 
 from tests.tracetui.ui.hand import attend, decode, press, screen, settle, until
-from tracetui.process import Engine
+from tracetui.process import Bundled, Engine
 from tracetui.ui.app import Explorer
 from tracetui.ui.following import Following
 from tracetui.ui.options import Options
@@ -109,6 +109,18 @@ def test_a_killed_engine_is_named_and_can_be_started_anew(tmp_path: Path) -> Non
         await until(app, pilot, "run 2 of 2")
 
     watch(tmp_path / "prof.jsonl", script)
+
+
+def test_an_engine_that_is_refused_from_the_start_is_a_fault_of_use(tmp_path: Path) -> None:
+    out = tmp_path / "prof.jsonl"
+    engine = Bundled(["--model", "nosuch"], out, interactive=True)
+    app = Explorer(Following(out, engine, "kernels"), Options(view="kernels", follow=True, engine=engine))
+
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        await until(app, pilot, "no model is called nosuch")
+        assert "exit code" not in "\n".join(screen(app)) and app.failed == 2
+
+    attend(app, script)
 
 
 def test_a_live_run_is_held_against_an_earlier_one(tmp_path: Path) -> None:
