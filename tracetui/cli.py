@@ -6,9 +6,10 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
-from capture.errors import CaptureError
+from capture.errors import CaptureError, UsageError
 from tracetui import verbs
 from tracetui.threads import leave_the_cores
 
@@ -64,7 +65,22 @@ def _command(argv: list[str]) -> tuple[str | None, list[str]]:
         return argv[0], argv[1:]
     if "--diff" in argv and "diff" in verbs.VERBS:
         return "diff", [a for a in argv if a != "--diff"]
+    if argv[0].isalpha() and not Path(argv[0]).exists():
+        _refuse_misspelt(argv[0])
     return "open", argv
+
+
+def _refuse_misspelt(word: str) -> None:
+    """A bare word that is no file but nearly a command, or a view, was meant as one."""
+    import difflib
+
+    from tracetui.views import VIEWS
+
+    meant = {**{v: f"report {v}" for v in VIEWS}, **{v: v for v in verbs.VERBS}}
+    for near in difflib.get_close_matches(word.lower(), meant, n=1):
+        raise UsageError(
+            f"{word} is no command, and no file here", todo=f"did you mean tracetui {meant[near]}?"
+        )
 
 
 def _overview(argv: list[str]) -> int:

@@ -53,6 +53,11 @@ def test_runs_are_chosen_by_number_and_name() -> None:
         (("report", "kernels", PROFILE, "--lens", "quartz"), 2, "choose one of"),
         (("report", "kernels", "absent.json"), 3, "no such file"),
         (("absent.json",), 3, "no such file"),
+        (("dif", PROFILE, PROFILE), 2, "did you mean tracetui diff?"),
+        (("Reprot", "kernels", PROFILE), 2, "did you mean tracetui report?"),
+        (("kernel", PROFILE), 2, "did you mean tracetui report kernels?"),
+        (("zebra", PROFILE), 3, "zebra: no such file"),
+        (("report.json",), 3, "no such file"),
         (("export", PROFILE, "-o", "out.xyz"), 2, "suffix"),
     ],
 )
@@ -63,6 +68,12 @@ def test_errors_are_one_sentence_with_their_code(args: tuple[str | Path, ...], c
     assert done.stdout == ""
     assert len([ln for ln in done.stderr.splitlines() if ln.startswith("tracetui: ")]) >= 1
     assert "Traceback" not in done.stderr
+
+
+def test_a_file_that_is_nearly_called_like_a_command_is_opened(tmp_path: Path) -> None:
+    (tmp_path / "dif").write_bytes(PROFILE.read_bytes())
+    done = tracetui("dif", cwd=tmp_path)
+    assert done.returncode == 0 and "first" in done.stdout
 
 
 def test_without_a_terminal_open_prints_the_summary() -> None:
