@@ -14,6 +14,7 @@ from engines.orders import Orders
 from engines.plan import Row, host_row
 from engines.pulse import Pulse
 from engines.trace import Ledger, Ticks
+from engines.training.memory import Sizes, gauge
 from engines.training.rows import StepRows
 from engines.training.trainer import Op, Trainer
 from engines.training.window import SEED, Owners, Work
@@ -45,6 +46,8 @@ class Course:
         }
         self._ledger, self._owners = Ledger(emitter), Owners(rows)
         self._numbers: dict[Row, int] = {}
+        self._gauge = gauge(self._device)
+        self._sizes: dict[str, Sizes] = {}
         self._profiler = Profiler(gpu=self._device.type == "cuda")
         self._watched = True
         self._step = 0
@@ -88,6 +91,7 @@ class Course:
         """Each op on the processor; on an accelerator how long it took to launch them, and to wait."""
         if self._step:
             self._pulse.doing = f"step {self._step}, {phase}"
+        self._gauge.reset()
         ticks = Ticks(now())
         for op in self._ops[phase]:
             op()
@@ -98,20 +102,24 @@ class Course:
             ticks.mark()
             torch.accelerator.synchronize()
             ticks.mark()
+        self._sizes[phase] = self._gauge.read()
         return ticks
 
     def _write(self, ticks: dict[str, Ticks], window: Window | None) -> None:
-        size = self._trainer.size
+        model = self._trainer.size
         begin, end = ticks["forward"].at[0], ticks["optimizer"].end
         for phase, each in ticks.items():
             span = {"t": each.at[0], "dur": each.end - each.at[0], "lens": "wall"}
             self._emitter.event("span", phase, step=self._step, phase=phase, **span)
             self._write_clock(phase, each)
+            for what, size in self._sizes[phase].items():
+                told = {"t": each.end, "step": self._step, "phase": phase, "bytes": size}
+                self._emitter.event("memory", f"{what}, {phase}", **told)
         if window is not None:
             self._write_window(window)
         self._emitter.event(
             "step", "train", t=begin, dur=end - begin, step=self._step,
-            tokens=size.tokens, context=size.context, batch=size.batch,
+            tokens=model.tokens, context=model.context, batch=model.batch,
         )  # fmt: skip
         self._emitter.counter("loss", self._trainer.loss)
         self._pulse.touch()

@@ -13,6 +13,7 @@ from engines.pulse import Pulse
 from engines.roofs import device_name, roof_of
 from engines.start import find_device
 from engines.training.loop import Course
+from engines.training.memory import gauge
 from engines.training.options import Asked, asked
 from engines.training.rows import step_rows
 from engines.training.sizes import refuse_beyond
@@ -78,8 +79,9 @@ def about(args: argparse.Namespace, wanted: Asked, device: torch.device) -> dict
         "products": "tf32" if device.type == "cuda" else "fp32", "weights": f"random({args.seed})",
         "d_model": size.width, "d_ff": size.ffn, "layers": size.layers, "heads": size.heads,
         "vocab": size.vocab, "context": size.context, "batch": size.batch, "parameters": size.parameters,
-        "attention": wanted.attention, "optimizer": wanted.optimizer,
-        "bytes_needed": size.bytes_needed(wanted.optimizer), "roof": roof and roof.as_meta(),
+        "attention": wanted.attention, "optimizer": wanted.optimizer, "roof": roof and roof.as_meta(),
+        "bytes_before": gauge(device).held, "bytes_of_states": size.states(),
+        "bytes_needed": size.bytes_needed(wanted.optimizer),
         "warm_up": warm_up_steps(wanted, device), "threads": torch.get_num_threads(), "capture": args.capture,
         "producer": "tracetui engines", "torch": torch.__version__, "python": platform.python_version(),
     }  # fmt: skip

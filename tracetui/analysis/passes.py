@@ -29,6 +29,7 @@ class Passes:
     """What is known of the passes that a look speaks of."""
 
     run: Run
+    look: Look
     steps: int | None  # how many whole steps; none where steps are not told
     work: pl.DataFrame  # phase, name, category, op, path, layer, count, total_ns, flops; by falling time
     walls: Mapping[str, tuple[int, int]]  # phase → passes, and what they took in all
@@ -59,7 +60,7 @@ def passes(run: Run, look: Look) -> Passes:
     marks = marks.clear() if known is None else marks.filter(pl.col("step").is_in(known.implode()))
     walls = _walls(run, look, known) | _step_wall(marks)
     count = None if known is None else int(marks["steps"].sum())
-    return Passes(run, count, _work(run, look, known), walls, _stated(run))
+    return Passes(run, look, count, _work(run, look, known), walls, _stated(run))
 
 
 def apart(run: Run, phase: str) -> int | None:

@@ -10,14 +10,17 @@ import polars as pl
 
 from capture.events import PATH_SEPARATOR
 from capture.run import Run
+from tracetui.analysis import select
 from tracetui.analysis.passes import PHASES, RUN, STEP, Passes, apart, marked, passes
+from tracetui.analysis.series import samples
 from tracetui.look import Look
 
 TOP: Final = 5
 SCHEMA: Final = {
     "part": pl.String(), "phase": pl.String(), "name": pl.String(), "category": pl.String(),
     "count": pl.Int64(), "total_ns": pl.Int64(), "mean_ns": pl.Int64(), "share": pl.Float64(),
-    "time_ratio": pl.Float64(), "flops": pl.Float64(), "flop_ratio": pl.Float64(), "text": pl.String(),
+    "time_ratio": pl.Float64(), "flops": pl.Float64(), "flop_ratio": pl.Float64(), "bytes": pl.Int64(),
+    "text": pl.String(),
 }  # fmt: skip
 
 _OF_ATTENTION: Final = r"(?i)scores|final[ _]matmul|out(put)?[ _]proj|\bo_proj"
@@ -31,6 +34,11 @@ _UNMARKED: Final = (
     "no phase is marked in this source: figures are of the whole run; ranges or annotations called forward, "
     "backward and optimizer would tell them apart"
 )
+_FORESEEN: Final = {
+    "held before the model": "bytes_before",
+    "weights, gradients, moments": "bytes_of_states",
+    "foreseen at its fullest": "bytes_needed",
+}
 _UNKNOWN: Final = "this source does not tell"
 
 Row = dict[str, Any]
@@ -212,6 +220,24 @@ def _owner() -> pl.Expr:
     return pl.coalesce(named, gradients, modules, loss, pl.lit("unattributed"))
 
 
+def _memory(known: Passes) -> Iterator[Row]:
+    """The largest that each phase was seen to take, beside what the weights and the whole step need."""
+    seen = select.have(known.run, ("phase", "bytes"))
+    rows = samples(known.run, known.look, "memory", "bytes").collect() if len(seen) == 2 else pl.DataFrame()
+    for phase in PHASES if rows.height else ():
+        own = rows.filter(pl.col("phase") == phase).group_by(
+            pl.col("name").cast(pl.String), maintain_order=True
+        )
+        for name, most in own.agg(pl.col("bytes").max().cast(pl.Int64)).iter_rows():
+            yield {"phase": phase, "name": name.removesuffix(f", {phase}"), "bytes": most}
+    if not rows.height or not rows["phase"].is_in(list(PHASES)).any():
+        yield {"phase": STEP, "text": f"{_UNKNOWN} how much memory a phase takes"}
+    for name, fact in _FORESEEN.items():
+        size = known.run.meta.get(fact)
+        if isinstance(size, int):
+            yield {"phase": STEP, "name": name, "bytes": size}
+
+
 def _no_kernels(phase: str, of: list[str]) -> Row:
     return {"phase": phase, "text": f"{_UNKNOWN} the kernels of {' and '.join(of)}"}
 
@@ -257,4 +283,5 @@ PARTS: Final[dict[str, Callable[[Passes], Iterator[Row]]]] = {
     "matmul": _products,
     "attention": _attention,
     "owners": _owners,
+    "memory": _memory,
 }

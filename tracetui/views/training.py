@@ -21,10 +21,13 @@ _TITLES: Final = {
     "matmul": "matrix products in the forward pass and in the whole step",
     "attention": "softmax against attention's products and its output projection, forward",
     "owners": "whose work the backward pass is",
+    "memory": "memory that each phase takes at most",
 }
 _COLUMNS: Final = (
-    "name", "phase", "total_ns", "share", "time_ratio", "flop_ratio", "flops", "mean_ns", "count", "category",
+    "name", "phase", "total_ns", "bytes", "share", "time_ratio", "flop_ratio", "flops", "mean_ns", "count",
+    "category",
 )  # fmt: skip
+_FIGURES: Final = ("total_ns", "share", "time_ratio", "bytes")
 # By an import, of what these rows are.
 _SAID: Final = ("backward_other_thread", "backward_owners", "backward_strangers", "nvtx_lent", "names_cut")
 
@@ -52,7 +55,7 @@ def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
 
 def _part(rows: pl.DataFrame, size: Size) -> list[Line]:
     """Its figures as a table, and in words what it has no figures for."""
-    figures = rows.filter(pl.any_horizontal(pl.col("total_ns", "share", "time_ratio").is_not_null()))
+    figures = rows.filter(pl.any_horizontal(pl.col(*_FIGURES).is_not_null()))
     shown = figures.drop("part", "text")
     table = ink.table(shown, Size(size.width, shown.height + 1, size.ascii), _COLUMNS)
     said = rows.filter(pl.col("text").is_not_null()).select("phase", "name", "text").rows()

@@ -43,6 +43,7 @@ BACKWARD = [
     ("unattributed", "unattributed", "other", None, "backward", 5, None),
 ]
 OPTIMIZER = [("adamw", "optimizer", "elementwise", 0, "optimizer / layers.0 / attn", 300, 30)]
+PEAKS = {"forward": 700, "backward": 900, "optimizer": 500}
 WALLS = {"forward": 1000, "backward": 2200, "optimizer": 300}
 
 
@@ -58,6 +59,8 @@ def training_run(
         for phase, kernels in parts.items():
             facts = {"step": step, "phase": phase, "lens": "wall"}
             rows.append({"kind": "span", "name": phase, "t": at, "dur": WALLS[phase], **facts})
+            held = {"kind": "memory", "t": at, "phase": phase, "step": step}
+            rows.append({**held, "name": f"peak allocated, {phase}", "bytes": PEAKS[phase] + (step == 2)})
             if phase == without or (phase == "backward" and step > steps):
                 continue
             for name, op, category, layer, path, dur, flops in kernels:
@@ -129,6 +132,21 @@ def test_whose_work_the_backward_pass_is() -> None:
     )
 
 
+def test_the_largest_that_each_phase_took() -> None:
+    run = training_run(steps=3)
+    told = answers(made(run.events.to_dicts(), bytes_needed=1000, bytes_of_states=400))
+    sizes = {key[1:]: row["bytes"] for key, row in told.items() if key[0] == "memory"}
+    assert sizes == {
+        ("forward", "peak allocated"): 701,
+        ("backward", "peak allocated"): 901,
+        ("optimizer", "peak allocated"): 501,
+        ("step", "weights, gradients, moments"): 400,
+        ("step", "foreseen at its fullest"): 1000,
+    }
+    first = answers(run, Look(window=(1, 1)))
+    assert first["memory", "backward", "peak allocated"]["bytes"] == 900
+
+
 def test_only_steps_that_were_watched_as_a_whole_count() -> None:
     rows, notes = training_table(training_run(stray=3), Look())
     assert rows.equals(training_table(training_run(), Look())[0])
@@ -143,7 +161,7 @@ def test_steps_that_were_folded_answer_the_same(tmp_path: Path) -> None:
         if number % 500 == 0:
             assembler.runs(whole=False)
     (folded,) = assembler.runs()
-    assert folded.events.height < 2000 and folded.meta["folded"]["steps"] > 1
+    assert folded.events.height < 3000 and folded.meta["folded"]["steps"] > 1
     rows, notes = training_table(folded, Look())
     assert notes == ["totals are of 400 steps"]
     assert rows.equals(training_table(training_run(steps=400), Look())[0])
@@ -279,6 +297,7 @@ def test_kernels_without_phases_answer_what_they_can() -> None:
         "time": "this source does not tell how long the forward pass took as a whole",
         "attention": "this source does not tell attention's softmax and matmul apart",
         "owners": "this source does not tell the kernels of backward",
+        "memory": "this source does not tell how much memory a phase takes",
     }
     answer = ask(TRAIN, [run], Look())
     assert answer.missing == () and answer.notes[0].endswith("what else the training view asks is answered")

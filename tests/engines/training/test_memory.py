@@ -1,0 +1,73 @@
+"""The memory of a phase: what the system counts, what an allocator says, and where neither tells."""
+
+from collections import OrderedDict
+from pathlib import Path
+
+import polars as pl
+import pytest
+import torch
+
+from engines.training import memory
+from engines.training.memory import Allocated, Resident, Unknown, gauge
+from engines.training.trainer import Trainer
+from tests.engines.training.test_loop import CPU, PHASES, recorded
+from tests.engines.training.test_trainer import TINY
+
+BIG = 200_000_000
+NEAR = BIG // 4  # what else may come and go meanwhile
+
+
+class Greedy(Trainer):
+    """Takes much for a moment on its way back."""
+
+    def backward(self) -> None:
+        super().backward()
+        torch.ones(BIG, dtype=torch.uint8)
+
+
+def test_a_peak_is_told_and_forgotten() -> None:
+    found = Resident()
+    before = found.held
+    found.reset()
+    held = torch.ones(BIG, dtype=torch.uint8)
+    del held
+    told = found.read()
+    assert told["peak resident"] - before > BIG - NEAR
+    assert told["resident at the end"] - before < NEAR
+    found.reset()
+    assert found.read()["peak resident"] - before < NEAR
+
+
+def test_without_the_right_to_reset_there_is_no_peak(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(memory, "_RESET", tmp_path / "not" / "there")
+    assert list(Resident().read()) == ["resident at the end"]
+    monkeypatch.setattr(memory, "_STATUS", tmp_path / "none")
+    assert isinstance(gauge(CPU), Unknown) and gauge(CPU).read() == {} and gauge(CPU).held is None
+
+
+def test_an_accelerator_tells_of_its_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = {"current": 5, "peak": 9}
+    stats = OrderedDict({f"allocated_bytes.all.{what}": size for what, size in now.items()})
+    monkeypatch.setattr(torch.accelerator, "memory_stats", lambda device: stats)
+    monkeypatch.setattr(torch.accelerator, "reset_peak_memory_stats", lambda device: None)
+    found = gauge(torch.device("cuda"))
+    assert isinstance(found, Allocated)
+    assert found.read() == {"peak allocated": 9, "allocated at the end": 5}
+
+
+def test_an_accelerator_that_does_not_tell() -> None:
+    assert isinstance(gauge(torch.device("cuda")), Unknown) or torch.cuda.is_available()
+
+
+def test_each_phase_of_each_step_has_its_own(tmp_path: Path) -> None:
+    rows = recorded(tmp_path / "prof.jsonl", 2, Greedy(TINY, CPU)).filter(kind="memory")
+    told = rows.select("step", pl.col("phase", "name").cast(str), "bytes").rows()
+    sizes = {(step, phase, name): size for step, phase, name, size in told}
+    assert set(sizes) == {
+        (step, phase, f"{what}, {phase}")
+        for step in (1, 2)
+        for phase in PHASES
+        for what in ("peak resident", "resident at the end")
+    }
+    peaks = {phase: sizes[2, phase, f"peak resident, {phase}"] for phase in PHASES}
+    assert peaks["backward"] - max(peaks["forward"], peaks["optimizer"]) > BIG - NEAR
