@@ -1,4 +1,4 @@
-"""Whose work a backward pass is, where PyTorch numbered its ops: emit_nvtx, nsys's --pytorch=autograd-nvtx.
+"""Whose work a backward pass is, where PyTorch numbered its ops, as its emit_nvtx does.
 
 On a GPU autograd goes back on a thread of its own, where no module stands around it. An op on the way back
 has the sequence number of the op on the way forward that it answers, and so belongs where that one stood.

@@ -44,8 +44,8 @@ _KERNEL: Final = (
     "mangledName launchType cacheConfig registersPerThread gridX gridY gridZ blockX blockY blockZ "
     "staticSharedMemory dynamicSharedMemory localMemoryPerThread localMemoryTotal gridId "
     "sharedMemoryExecuted graphNodeId sharedMemoryLimitConfig qmdBulkReleaseDone qmdPreexitDone "
-    "qmdLastCtaDone graphId clusterX clusterY clusterZ clusterSchedulingPolicy maxPotentialClusterSize maxActiveClusters "
-    "sharedMemoryRequestedPercentage tensorSizeMinusOneElements"
+    "qmdLastCtaDone graphId clusterX clusterY clusterZ clusterSchedulingPolicy maxPotentialClusterSize "
+    "maxActiveClusters sharedMemoryRequestedPercentage tensorSizeMinusOneElements"
 )
 _NVTX: Final = (
     "start end eventType rangeId category color text globalTid endGlobalTid textId domainId uint64Value "
