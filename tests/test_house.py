@@ -101,6 +101,7 @@ def test_registries_are_whole(folder: str, listed: tuple[str, ...]) -> None:
             ("torch", "scipy", "textual", "pandas", "plotext"),
         ),
         ("tracetui.ui.app, tracetui.views.diff", ("torch", "scipy", "pandas", "numpy")),
+        ("tracetui.verbs.live", ("polars", "textual", "torch")),  # an engine does not wait for them
     ],
 )
 def test_what_really_loads(modules: str, never: tuple[str, ...]) -> None:

@@ -19,7 +19,7 @@ from engines.weights import Tally
 from tests.engines import folders, plain, tiny
 from tests.engines.test_decoder import relative
 from tests.engines.test_engine import main, of_kind, ops_of, recorded
-from tracetui.verbs import record
+from tracetui.verbs import _engine
 
 CPU = torch.device("cpu")
 SPECS = {name: replace(spec, vocab=304, hidden=64, head_dim=16, ffn=96, layers=3, local=spec.local[4:])
@@ -140,4 +140,4 @@ def test_what_contradicts_itself_is_refused(
 
 
 def test_both_doors_offer_the_same() -> None:
-    assert record.QUANTS == QUANTS == ("q0f16", *FORMS)
+    assert _engine.QUANTS == QUANTS == ("q0f16", *FORMS)

@@ -19,7 +19,7 @@ from tests.tracetui.test_cli import tracetui
 from tests.tracetui.test_process import until
 from tracetui.process import Engine
 from tracetui.replaying import Replay
-from tracetui.verbs import record
+from tracetui.verbs import _engine, record
 
 SHELL = """
 printf '%s\\n' '{"kind":"run","schema":1,"name":"shell","meta":{"model":"toy"}}' >>"$TRACETUI_OUT"
@@ -145,9 +145,9 @@ def test_a_foreign_program_that_ends_with_2_has_failed(tmp_path: Path) -> None:
 )
 def test_the_engine_is_told_what_was_asked(asked: list[str], told: list[str]) -> None:
     parser = ArgumentParser()
-    record.engine_options(parser)
+    _engine.options(parser)
     always = ["--mode", "decode", "--weights", "auto", "--device", "auto", "--dtype", "auto"]
-    given = record.arguments(parser.parse_args(asked))
+    given = _engine.arguments(parser.parse_args(asked))
     for part in always:
         given.remove(part)
     assert given == told

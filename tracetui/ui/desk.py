@@ -66,10 +66,15 @@ class Desk(Showing):
     # reading
 
     def on_mount(self) -> None:
-        self.call_after_refresh(self.show_bands)
+        self.call_after_refresh(self._show_first)
         if self._reading is not None:
             self._reading.start(self.post_message)
             self.set_interval(REFRESH, self._progress, name="progress")
+
+    def _show_first(self) -> None:
+        """The first frame says what is going on: nobody wonders at an empty one."""
+        self.show_bands()
+        self._progress()
 
     def _progress(self) -> None:
         if self.page == "loading" and self._reading is not None:

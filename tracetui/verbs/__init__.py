@@ -18,7 +18,7 @@ VERBS: Final = {
     "formats": "what is read, and how each is produced",
     "doctor": "what this machine, or a file, can and cannot do",
 }
-BESIDE: Final = ("live", "record", "replay")  # what stands beside a program that works
+BESIDE: Final = ("record", "replay")  # what stands beside a program that works; live starts that first
 
 
 class Verb(Protocol):

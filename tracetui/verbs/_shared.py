@@ -8,11 +8,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from capture.errors import PartialError, UsageError
-from capture.run import Run
 from tracetui.look import GROUPS, PERS, Look
 
 if TYPE_CHECKING:
+    from capture.run import Run
     from tracetui.ui.options import Options
+
+VIEW = "summary"  # that a screen begins with
 
 
 def input_options(parser: ArgumentParser, files: str = "+") -> None:
@@ -53,7 +55,7 @@ def look_options(parser: ArgumentParser) -> None:
 
 
 def screen_options(
-    parser: ArgumentParser, view: str | None = "summary", about: str = "the view to begin with"
+    parser: ArgumentParser, view: str | None = VIEW, about: str = "the view to begin with"
 ) -> None:
     parser.add_argument("--view", default=view, help=about)
     parser.add_argument("--theme", choices=("dark", "light", "ansi"), help="colours of the screen")
@@ -70,7 +72,7 @@ def screen(args: Namespace, **more: Any) -> "Options":
     )
 
 
-def load(args: Namespace) -> list[Run]:
+def load(args: Namespace) -> "list[Run]":
     """All runs of the files that were named; what was lost is told on stderr."""
     from capture.loaders import load_all
 
@@ -88,7 +90,7 @@ def load(args: Namespace) -> list[Run]:
     return runs
 
 
-def choose(runs: Sequence[Run], which: str | None) -> int:
+def choose(runs: "Sequence[Run]", which: str | None) -> int:
     """The place of the run that is meant, by number from one or by a part of its name."""
     if which is None:
         return 0

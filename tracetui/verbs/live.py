@@ -1,13 +1,19 @@
 """`tracetui live`: an engine decodes, and the screen follows its file."""
 
 from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from capture.run import Run
-from tracetui.verbs import _shared, record
+from tracetui.process import Engine
+from tracetui.threads import leave_the_cores
+from tracetui.verbs import _engine, _shared
+
+if TYPE_CHECKING:
+    from capture.run import Run
 
 
 def options(parser: ArgumentParser) -> None:
-    record.engine_options(parser)
+    _engine.options(parser)
     parser.add_argument(
         "--baseline", metavar="FILE", help="a recording, or baseline:NAME, that `d` compares with"
     )
@@ -16,26 +22,45 @@ def options(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     if not _shared.has_screen():
-        _shared.say("no terminal to draw on; recording instead")
-        return record.run(Namespace(**vars(args), quiet=False))
-    from tracetui.ui.app import run as show
-
-    beside = _beside(args.baseline)
-    out = record.place(args)
-    engine = record.engine(args, out, interactive=True)
-    engine.sample_into(out)
+        return _recorded(args)
+    beside = _beside(args)
+    out = _engine.place(args)
+    engine = _engine.started(args, out, interactive=True)
     try:
-        code = show([str(out)], _shared.screen(args, follow=True, engine=engine, beside=beside))
+        code = _shown(args, out, engine, beside)
     finally:
         engine.stop()
     _shared.say(f"recorded {out}")
     return code
 
 
-def _beside(baseline: str | None) -> tuple[Run, ...]:
-    """What the live run is compared with by `d`: the last run of a recording."""
-    if baseline is None:
-        return ()
-    from capture.loaders import load_all
+def _recorded(args: Namespace) -> int:
+    leave_the_cores()
+    from tracetui.verbs import record
 
-    return (load_all([baseline])[-1],)
+    _shared.say("no terminal to draw on; recording instead")
+    return record.run(Namespace(**vars(args), quiet=False))
+
+
+def _beside(args: Namespace) -> "tuple[Run, ...]":
+    """What the live run is compared with by `d`: the last run of a recording.
+
+    What may be refused is read before an engine is started; where nothing is asked, nothing is imported.
+    """
+    if args.baseline is None and args.view == _shared.VIEW:
+        return ()
+    leave_the_cores()
+    from capture.loaders import load_all
+    from tracetui.views import view
+
+    view(args.view)
+    return () if args.baseline is None else (load_all([args.baseline])[-1],)
+
+
+def _shown(args: Namespace, out: Path, engine: Engine, beside: "tuple[Run, ...]") -> int:
+    """The screen is imported beside an engine that is at it as well: neither waits for the other."""
+    leave_the_cores()
+    from tracetui.ui.app import run as show
+
+    engine.sample_into(out)
+    return show([str(out)], _shared.screen(args, follow=True, engine=engine, beside=beside))

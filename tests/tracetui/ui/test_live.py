@@ -6,10 +6,12 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from textual.pilot import Pilot
 
 from tests.tracetui.ui.hand import attend, decode, press, screen, settle, until
 from tracetui.process import Bundled, Engine
+from tracetui.ui import desk
 from tracetui.ui.app import Explorer
 from tracetui.ui.following import Following
 from tracetui.ui.options import Options
@@ -48,6 +50,18 @@ def watch(path: Path, script: Script) -> Engine:
 def row(name: str) -> str:
     """A row of the table, not a word of the status line."""
     return f"\n {name} "
+
+
+def test_the_first_frame_says_what_is_going_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever waits for an engine that has said nothing yet does not look at an empty screen."""
+    monkeypatch.setattr(desk, "REFRESH", 3600.0)  # no second picture of the waiting
+    engine = Engine([sys.executable, "-c", "input()"])
+    app = Explorer(Following(tmp_path / "prof.jsonl", engine), Options(follow=True, engine=engine))
+
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        await until(app, pilot, "starting the engine")
+
+    attend(app, script)
 
 
 def test_from_the_first_word_to_the_last_step(tmp_path: Path) -> None:
