@@ -59,7 +59,7 @@ class Look:
     phase: str | None = None
     per: Per = "total"
     window: tuple[int, int] | None = None  # first and last step that count
-    focus: tuple[tuple[str, Any], ...] = ()  # the row that was entered: key column, value
+    focus: tuple[tuple[str, Any], ...] = ()  # the row that was entered: key column, value, or several of it
     chosen: tuple[Any, ...] = ()  # rows picked for a chart
     zoom: tuple[int, int] | None = None  # first and last ns on the timeline
     cursor: tuple[int, int] = (0, 0)  # row, column in a drawing that has cells
@@ -68,6 +68,12 @@ class Look:
     one_table: bool = False  # also where two would fit side by side
     limit: int | None = None
     terms: Terms = Terms()
+
+    @property
+    def focus_words(self) -> list[str]:
+        """What was entered; of several forms of one name the longest."""
+        plain = ((k, max(v, key=len) if isinstance(v, tuple) else v) for k, v in self.focus)
+        return [f"{k} {v if v is not None else 'unknown'}" for k, v in plain]
 
     @property
     def focused(self) -> dict[str, Any]:

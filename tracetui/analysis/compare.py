@@ -2,8 +2,8 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Final
 
@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from capture.run import Run
+from tracetui.analysis import cut
 from tracetui.analysis.kernels import total_table
 from tracetui.look import Look
 
@@ -25,6 +26,8 @@ class Matrix:
 
     rows: pl.DataFrame  # label, then one column a run
     columns: tuple[str, ...]
+    completed: Mapping[str, str] = field(default_factory=dict)  # a name that was cut → the row it stands in
+    doubtful: int = 0  # names that were cut, stand in one run, and may be several others
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,12 @@ class Axis:
 
 def matrix(runs: Sequence[Run], look: Look, names: Sequence[str] = ()) -> Matrix:
     """Totals per row and run; a row that a run lacks is null there."""
-    return joined([_totals(run, look) for run in runs], names or [run.name for run in runs], "_ns")
+    tables = [_totals(run, look) for run in runs]
+    sources = [table["row"].to_list() for table in tables] if look.group in (None, "name") else []
+    completed = cut.completions(sources)
+    whole = [table.with_columns(pl.col("row").replace(completed)) for table in tables]
+    found = joined(whole, names or [run.name for run in runs], "_ns")
+    return replace(found, completed=completed, doubtful=cut.doubtful(sources, completed))
 
 
 def joined(tables: Sequence[pl.DataFrame], names: Sequence[str], unit: str) -> Matrix:
@@ -76,7 +84,7 @@ def normalised(found: Matrix, baseline: int, unit: str = "_ns") -> Matrix:
     base = pl.col(found.columns[baseline])
     columns = tuple(f"{c.removesuffix(unit)}_times" for c in found.columns)
     multiples = ((pl.col(c) / base).alias(n) for c, n in zip(found.columns, columns, strict=True))
-    return Matrix(found.rows.select("row", *multiples), columns)
+    return replace(found, rows=found.rows.select("row", *multiples), columns=columns)
 
 
 def axis(runs: Sequence[Run]) -> Axis | None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tracetui.analysis import cut
 from tracetui.analysis.links import BY_HAND
 
 Row = Mapping[str, Any]  # name, op, layer, phase, category, total_ns …
@@ -26,14 +27,14 @@ class Match:
 
     a: tuple[int, ...]
     b: tuple[int, ...]
-    how: str  # linked by you · exact · normalised · numbers aside · role · category · new · gone
+    how: str  # linked by you · exact · cut name · normalised · numbers aside · role · category · new · gone
 
 
 def match(a: Sequence[Row], b: Sequence[Row], links: Mapping[str, str] | None = None) -> list[Match]:
     """Every row of both sides, in exactly one match; phases are never mixed."""
     left, right = dict(enumerate(a)), dict(enumerate(b))
     found: list[Match] = _linked(left, right, links or {})
-    for how, key in _WAYS:
+    for how, key in (_WAYS[0], ("cut name", _completed(a, b)), *_WAYS[1:]):
         found += _unique(left, right, how, key)
     for how, key in _GROUPS:
         found += _grouped(left, right, how, key)
@@ -78,6 +79,22 @@ def _normalised(row: Row) -> Hashable:
 
 def _numberless(row: Row) -> Hashable:
     return _DIGITS.sub("#", plain_name(row["name"])), row.get("layer"), row.get("phase")
+
+
+def _completed(a: Sequence[Row], b: Sequence[Row]) -> "Key":
+    """The longest form of a name that was cut, where it can be no other."""
+    sides: dict[Any, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
+    for place, rows in enumerate((a, b)):
+        for row in rows:
+            sides[row.get("phase")][place].append(row["name"])
+    longest = {phase: cut.completions(names) for phase, names in sides.items()}
+
+    def whole(row: Row) -> Hashable | None:
+        phase = row.get("phase")
+        name = longest[phase].get(row["name"])
+        return (name, phase) if name else None
+
+    return whole
 
 
 def _role(row: Row) -> Hashable | None:

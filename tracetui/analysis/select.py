@@ -100,7 +100,9 @@ def narrowed(rows: pl.LazyFrame, run: Run, look: Look) -> pl.LazyFrame:
     if look.window is not None and run.has("step"):
         rows = rows.filter(pl.col("step").is_between(*look.window))
     for column, value in look.focus:
-        if run.has(column):
+        if run.has(column) and isinstance(value, tuple):
+            rows = rows.filter(pl.col(column).cast(pl.String).is_in(value))
+        elif run.has(column):
             rows = rows.filter(pl.col(column).eq_missing(pl.lit(value)))
     return matching(rows, run.events, look.filter)
 

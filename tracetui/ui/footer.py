@@ -21,7 +21,7 @@ def status(look: Look, row: str, told: str, notes: Sequence[str], width: int) ->
 
 def _in_force(look: Look) -> list[str]:
     """Every choice that changes what the numbers mean."""
-    window, focus = look.window, look.focus
+    window = look.window
     span = (
         ""
         if window is None
@@ -30,7 +30,7 @@ def _in_force(look: Look) -> list[str]:
         else "steps {}–{}".format(*window)
     )
     return [
-        *(f"{k} {v}" for k, v in focus),
+        *look.focus_words,
         f"/{look.filter}/" if look.filter else "",
         f"by {look.group}" if look.group and look.group != "name" else "",
         f"{look.phase} only" if look.phase else "",

@@ -28,6 +28,7 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     else:
         found, unit, what = _of_view(view(of), runs, look)
     notes = [f"{len(runs)} runs; {found.rows.height} rows of {of}: {what.replace('_', ' ')}"]
+    notes += _cut(found)
     along = axis(runs)
     law = scaling(found, along) if along is not None and found.columns else None
     base = look.terms.baseline
@@ -40,14 +41,34 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     elif found.columns:
         notes.append("colours compare the runs of one row; b divides by the run shown")
     if law is None or along is None:
-        return Answer(found.rows, tuple(notes), ("row",))
+        return Answer(found.rows, tuple(notes), ("row",), {"names": _names(found)})
     families = len(set(along.families))
     within = f", one slope through {families} families" if families > 1 else ""
     notes.append(
         f"exponent: {what.removesuffix('_ns')} ∝ {along.name}^exponent, fitted over {len(runs)} runs{within}"
     )
     rows = pl.concat([found.rows.select("row"), law, found.rows.drop("row")], how="horizontal")
-    return Answer(rows, tuple(notes), ("row",))
+    return Answer(rows, tuple(notes), ("row",), {"names": _names(found)})
+
+
+def _cut(found: "Matrix") -> list[str]:
+    """What became of names that their sources cut."""
+    joined, rows = len(found.completed), len(set(found.completed.values()))
+    told = []
+    if joined:
+        told.append(f"names cut at different lengths, which one alone completes: {joined}, in {rows} rows")
+    if found.doubtful:
+        told.append(f"cut names that stand alone, since several complete them or none does: {found.doubtful}")
+    return told
+
+
+def _names(found: "Matrix") -> pl.DataFrame:
+    """row, names: what a row is called in the runs, where these differ."""
+    known = pl.DataFrame({"name": list(found.completed), "row": list(found.completed.values())}, _NAMES)
+    return known.group_by("row", maintain_order=True).agg(pl.col("name").alias("names"))
+
+
+_NAMES: Final = {"name": pl.String, "row": pl.String}
 
 
 def _of_view(asked: View, runs: Sequence[Run], look: Look) -> "tuple[Matrix, str, str]":
@@ -99,6 +120,9 @@ def enter(answer: Answer, look: Look) -> Focus:
     if not 0 <= row < answer.rows.height or look.terms.of != "kernels":
         return ()
     group, value = look.group or "name", answer.rows[row, "row"]
+    names = answer.parts["names"].filter(pl.col("row") == value)["names"].to_list()
+    if names:
+        return ((group, tuple(names[0])),)
     return ((group, int(value) if group in ("layer", "step") and value.isdecimal() else value),)
 
 

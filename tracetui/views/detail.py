@@ -19,7 +19,7 @@ _TOLD: Final = ("count", "total_ns", "mean_ns", "p50_ns", "p95_ns", "p99_ns", "m
 def detail(runs: Sequence[Run], look: Look) -> Answer:
     run = runs[0]
     rows = analysis.launches(run, look)
-    about = " and ".join(f"{k} {v if v is not None else 'unknown'}" for k, v in look.focus) or "all rows"
+    about = " and ".join(look.focus_words) or "all rows"
     notes = (about, *windows.scope(run, look, scaled=True))
     if rows.is_empty():
         return Answer(rows, (select.NOTHING, *notes))
