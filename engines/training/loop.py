@@ -93,11 +93,12 @@ class Course:
             self._pulse.doing = f"step {self._step}, {phase}"
         self._gauge.reset()
         ticks = Ticks(now())
-        for op in self._ops[phase]:
-            op()
-            if self._on_host:
-                ticks.mark()
-            self._commands.check()
+        with self._trainer.precision(phase):
+            for op in self._ops[phase]:
+                op()
+                if self._on_host:
+                    ticks.mark()
+                self._commands.check()
         if not self._on_host:
             ticks.mark()
             torch.accelerator.synchronize()

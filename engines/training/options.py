@@ -11,6 +11,7 @@ from engines.training.sizes import ATTENTIONS, CONTEXTS, OPTIMIZERS, SIZES, Size
 BATCH: Final = 4
 MODEL: Final = next(iter(SIZES))
 PLAIN: Final = "q0f16"  # as the door calls weights that are not quantised
+DTYPES: Final = ("auto", "fp32", "bf16")  # auto: fp32
 _ONLY_HERE: Final = ("layers", "attention", "optimizer", "warm_up")
 
 
@@ -54,14 +55,20 @@ def asked(args: argparse.Namespace) -> Asked:
     """What is to be trained, and how; what training cannot do is refused."""
     if args.weights not in ("auto", "random"):
         raise UsageError("training begins with random weights", todo="leave --weights out")
-    if args.dtype not in ("auto", "fp32"):
-        raise UsageError(f"training is in fp32, not {args.dtype}", todo="leave --dtype out")
+    if args.dtype not in DTYPES:
+        raise UsageError(
+            f"training is in fp32 or with products in bf16, not in {args.dtype}",
+            todo=f"choose one of: {', '.join(DTYPES)}",
+        )
     if args.quant != PLAIN:
         raise UsageError("training is not quantised", todo="leave --quant out")
     if args.slow:
         raise UsageError("--slow is not of --mode train")
     context, attention = args.context or CONTEXTS[0], args.attention or ATTENTIONS[0]
     whole = sized(args.model)
-    size = replace(whole, batch=args.batch, context=context, explicit=attention == ATTENTIONS[0])
+    size = replace(
+        whole, batch=args.batch, context=context,
+        explicit=attention == ATTENTIONS[0], mixed=args.dtype == "bf16",
+    )  # fmt: skip
     part = size if args.layers is None else size.with_layers(args.layers)
     return Asked(part, attention, args.optimizer or OPTIMIZERS[0], args.warm_up)

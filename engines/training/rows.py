@@ -86,56 +86,64 @@ def _ops(size: Size) -> Iterator[Placed]:
 
 
 def _layer(size: Size, layer: int, at: str) -> Iterator[Placed]:
-    d, f, n = size.width, size.ffn, size.tokens
+    d, f, n, narrow = size.width, size.ffn, size.tokens, size.width_of_products
     attn, ffn = (f"{at}{PATH_SEPARATOR}{module}" for module in ("attn", "ffn"))
     yield _each("ln1", "norm", n * d, layer, at, flops=4, passes=2, category="norm")
     for name in "qkv":
         yield _matmul(size, f"{name}_proj", f"attn.{name}", d, d, layer, attn)
     for name in "qk":
-        yield _each(f"rope_{name}", "attn.rope", n * d, layer, attn, flops=3, passes=2)
+        yield _each(
+            f"rope_{name}", "attn.rope", n * d, layer, attn, flops=3, passes=2, width=(FP32 + narrow) / 2
+        )
     yield from _attention(size, layer, attn)
     yield _matmul(size, "output_proj", "attn.out", d, d, layer, attn)
-    yield _each("attn_residual", "residual", n * d, layer, at, flops=1, passes=3)
+    added = (2 * FP32 + narrow) / 3  # to the stream, which stays in fp32
+    yield _each("attn_residual", "residual", n * d, layer, at, flops=1, passes=3, width=added)
     yield _each("ln2", "norm", n * d, layer, at, flops=4, passes=2, category="norm")
     yield _matmul(size, "w1", "mlp.gate", f, d, layer, ffn)
     yield _matmul(size, "w3", "mlp.up", f, d, layer, ffn)
-    yield _each("swiglu", "mlp.act", n * f, layer, ffn, flops=6, passes=3)
+    yield _each("swiglu", "mlp.act", n * f, layer, ffn, flops=6, passes=3, width=narrow)
     yield _matmul(size, "w2", "mlp.down", d, f, layer, ffn)
-    yield _each("ffn_residual", "residual", n * d, layer, at, flops=1, passes=3)
+    yield _each("ffn_residual", "residual", n * d, layer, at, flops=1, passes=3, width=added)
 
 
 def _attention(size: Size, layer: int, at: str) -> Iterator[Placed]:
     pairs = size.pairs
     flops = (2.0 * pairs * size.head_dim, 0.0)
-    moved = (FP32 * (pairs + 2.0 * size.tokens * size.width), 0.0)
+    narrow = size.width_of_products
+    moved = (narrow * (pairs + 2.0 * size.tokens * size.width), 0.0)
     shape = f"b={size.batch * size.heads} m={size.context} n={size.context} k={size.head_dim}"
     if not size.explicit:
-        ends = (FP32 * 4.0 * size.tokens * size.width, 0.0)
+        ends = (narrow * 4.0 * size.tokens * size.width, 0.0)
         both = (2 * flops[0], 0.0)
         yield Placed("attention", "attn.core", "attention", layer, shape, both, ends, path=at)
         return
     yield Placed("scores", "attn.core", "matmul", layer, shape, flops, moved, path=at)
-    yield _each("mask", "attn.core", pairs, layer, at, flops=2, passes=2)
+    yield _each("mask", "attn.core", pairs, layer, at, flops=2, passes=2, width=narrow)
+    unsure = 0 if size.mixed else FP32  # in bf16 or in fp32, as autocast has it on the device
     for name in SOFTMAX:
         writes = name in ("softmax_exp", "softmax_div")
         work = 2 if name == "softmax_exp" else 1  # it takes the largest off first
-        yield _each(name, "attn.core", pairs, layer, at, flops=work, passes=1 + writes, category="softmax")
+        yield _each(
+            name, "attn.core", pairs, layer, at,
+            flops=work, passes=1 + writes, width=unsure, category="softmax",
+        )  # fmt: skip
     shape = f"b={size.batch * size.heads} m={size.context} n={size.head_dim} k={size.context}"
     yield Placed("mix", "attn.core", "matmul", layer, shape, flops, moved, path=at)
 
 
 def _matmul(size: Size, name: str, op: str, n: int, k: int, layer: int | None, at: str) -> Placed:
     m = size.tokens
-    moved = FP32 * (n * k + m * (n + k))
+    moved = size.width_of_products * (n * k + m * (n + k))
     return Placed(name, op, "matmul", layer, f"m={m} n={n} k={k}", (2 * m * n * k, 0), (moved, 0), path=at)
 
 
 def _each(
     name: str, op: str, count: int, layer: int | None, at: str, *,
-    flops: int, passes: int, category: str = "elementwise",
+    flops: int, passes: int, width: float = FP32, category: str = "elementwise",
 ) -> Placed:  # fmt: skip
-    """An op that looks at every element of so many."""
-    work, moved = (flops * count, 0), (passes * count * FP32, 0)
+    """An op that looks at every element of so many, each of so many bytes."""
+    work, moved = (flops * count, 0), (passes * count * width, 0)
     return Placed(name, op, category, layer, f"n={count}", work, moved, path=at)
 
 

@@ -1,6 +1,7 @@
 """Models to train as data: the CS336 family, and the memory that a step of each takes.
 
-They are llama-like: RMS norms, rotation, a gated feed-forward, an untied head; all in fp32.
+They are llama-like: RMS norms, rotation, a gated feed-forward, an untied head. All is in fp32, or products
+are in bf16 by torch's autocast; weights, gradients and moments are in fp32 either way.
 """
 
 import difflib
@@ -13,6 +14,7 @@ from capture.errors import EngineError, UsageError
 
 FAMILY: Final = "cs336-"
 FP32: Final = 4
+BF16: Final = 2
 TORCH: Final = 1 << 27  # bytes that the libraries take for themselves
 VOCAB: Final = 10_000
 OPTIMIZERS: Final = ("cs336", "foreach", "fused")
@@ -33,6 +35,7 @@ class Size:
     batch: int = 4
     context: int = 128
     explicit: bool = True  # attention as its own matrices and softmax; else torch's fused one
+    mixed: bool = False  # products in bf16
     theta: float = 1e4
     eps: float = 1e-5
 
@@ -48,6 +51,11 @@ class Size:
     def pairs(self) -> int:
         """Elements of one layer's score matrices."""
         return self.batch * self.heads * self.context**2
+
+    @property
+    def width_of_products(self) -> int:
+        """Bytes of a number that a product reads or writes."""
+        return BF16 if self.mixed else FP32
 
     @property
     def parameters(self) -> int:
@@ -73,8 +81,17 @@ class Size:
 
     def kept(self) -> int:
         """Bytes that the forward pass keeps for the backward pass."""
+        if self.mixed:
+            return self._kept_mixed()
         layer = self.tokens * (10 * self.width + 4 * self.ffn) + (2 * self.pairs if self.explicit else 0)
         return FP32 * (self.layers * layer + self.tokens * (3 * self.width + self.vocab))
+
+    def _kept_mixed(self) -> int:
+        """The same with products in bf16: what they read is kept beside what it was made from."""
+        layer = self.tokens * (46 * self.width + 8 * self.ffn) + (8 * self.pairs if self.explicit else 0)
+        matrices = sum(math.prod(shape) for shape in self.tensors().values() if len(shape) == 2)
+        copies = BF16 * (matrices - self.vocab * self.width)  # of all but the embeddings
+        return self.layers * layer + self.tokens * (10 * self.width + 4 * self.vocab) + copies
 
     def bytes_needed(self, optimizer: str = "cs336") -> int:
         """What a step holds at its fullest: the logits or the scores stand there a few times over."""
@@ -144,7 +161,7 @@ def _smaller_choices(size: Size) -> Iterator[list[tuple[str, Size]]]:
     yield [(f"--layers {n}", replace(size, layers=n)) for n in range(size.layers - 1, 0, -1)]
     yield [(f"--context {c}", replace(size, context=c)) for c in reversed(CONTEXTS) if c < size.context]
     yield [("--batch 1", replace(size, batch=1))]
-    load = {"batch": size.batch, "context": size.context, "explicit": size.explicit}
+    load = {"batch": size.batch, "context": size.context, "explicit": size.explicit, "mixed": size.mixed}
     yield [(s.name, replace(s, **load)) for s in reversed(SIZES.values()) if s.parameters < size.parameters]
 
 

@@ -16,7 +16,7 @@ from engines.training.loop import Course
 from engines.training.memory import gauge
 from engines.training.options import Asked, asked
 from engines.training.rows import step_rows
-from engines.training.sizes import refuse_beyond
+from engines.training.sizes import Size, refuse_beyond
 from engines.training.trainer import Trainer
 from engines.weights import free_memory
 
@@ -71,12 +71,20 @@ def build(wanted: Asked, device: torch.device, seed: int, pulse: Pulse, commands
         raise EngineError(f"{wanted.size.name} does not fit after all", why=str(e)[:200]) from None
 
 
+def products(size: Size, device: torch.device) -> str:
+    """What matrix products are computed in."""
+    if size.mixed:
+        return "bf16 by autocast"
+    return "tf32" if device.type == "cuda" else "fp32"
+
+
 def about(args: argparse.Namespace, wanted: Asked, device: torch.device) -> dict[str, Any]:
     """The run's meta: what a reader must know to judge its numbers."""
     size, roof = wanted.size, roof_of(device)
     known: dict[str, Any] = {
-        "mode": "train", "model": size.name, "device": device_name(device), "dtype": "float32",
-        "products": "tf32" if device.type == "cuda" else "fp32", "weights": f"random({args.seed})",
+        "mode": "train", "model": size.name, "device": device_name(device),
+        "dtype": "bfloat16" if size.mixed else "float32", "products": products(size, device),
+        "weights_in": "fp32", "weights": f"random({args.seed})",
         "d_model": size.width, "d_ff": size.ffn, "layers": size.layers, "heads": size.heads,
         "vocab": size.vocab, "context": size.context, "batch": size.batch, "parameters": size.parameters,
         "attention": wanted.attention, "optimizer": wanted.optimizer, "roof": roof and roof.as_meta(),

@@ -5,8 +5,9 @@ The model is the course's own: all is written out, and only attention may be lef
 
 import math
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch.nn import functional
@@ -52,6 +53,12 @@ class Trainer:
         self.forward = tuple(self._forward(*node) for node in _with_last_reads(list(self._graph())))
         update = Unfused(self.parameters) if optimizer == "cs336" else Whole(self.parameters, optimizer)
         self.optimizer = (*update.ops(), self._zero_grad)
+
+    def precision(self, phase: str) -> AbstractContextManager[Any]:
+        """Around all of a phase: for products in bf16 torch casts what they read on the way forward."""
+        if self.size.mixed and phase == "forward":
+            return torch.autocast(self.ids.device.type, torch.bfloat16)
+        return nullcontext()
 
     @property
     def loss(self) -> float:

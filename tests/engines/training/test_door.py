@@ -50,6 +50,16 @@ def test_a_course_is_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("small")
+def test_products_in_bf16_are_labelled(tmp_path: Path) -> None:
+    out = tmp_path / "a.jsonl"
+    assert train(out, "--steps", "1", "--context", "16", "--warm-up", "1", "--dtype", "bf16") == 0
+    (run,) = load(out, cache=False)
+    told = {key: run.meta[key] for key in ("dtype", "products", "weights_in")}
+    assert told == {"dtype": "bfloat16", "products": "bf16 by autocast", "weights_in": "fp32"}
+    assert "bf16" in run.name
+
+
+@pytest.mark.usefixtures("small")
 def test_a_part_with_other_choices_says_so(tmp_path: Path) -> None:
     out = tmp_path / "a.jsonl"
     more = ("--layers", "2", "--attention", "sdpa", "--optimizer", "fused", "--batch", "2", "--warm-up", "0")
@@ -69,7 +79,7 @@ def test_a_part_with_other_choices_says_so(tmp_path: Path) -> None:
     [
         (["--mode", "train", "--model", "gemma-3-1b"], 2, "choose one of: cs336-small"),
         (["--mode", "train", "--layers", "40"], 2, "--layers 40: cs336-small has 12"),
-        (["--mode", "train", "--dtype", "bf16"], 2, "training is in fp32, not bf16"),
+        (["--mode", "train", "--dtype", "fp16"], 2, "in fp32 or with products in bf16, not in fp16"),
         (["--mode", "train", "--quant", "q8_0"], 2, "training is not quantised"),
         (["--mode", "train", "--weights", "somewhere"], 2, "training begins with random weights"),
         (["--mode", "train", "--model", "2.7B", "--context", "1024", "--batch", "900"], 5, "does not fit"),

@@ -101,8 +101,10 @@ def test_forward_and_optimizer_rows_add_up_and_backward_rows_do_not_pass_their_p
         assert events.filter(kind="span", step=step)["dur"].sum() <= wall
 
 
-def test_no_backward_work_is_left_over(tmp_path: Path) -> None:
-    work = recorded(tmp_path / "prof.jsonl", 1, Trainer(MIDDLE, CPU)).filter(kind="kernel", phase="backward")
+@pytest.mark.parametrize("mixed", [False, True])
+def test_no_backward_work_is_left_over(tmp_path: Path, mixed: bool) -> None:
+    trainer = Trainer(replace(MIDDLE, mixed=mixed), CPU)
+    work = recorded(tmp_path / "prof.jsonl", 1, trainer).filter(kind="kernel", phase="backward")
     planned = [(row.name, row.layer) for row in step_rows(MIDDLE, "cs336").backward]
     done = work.select(pl.col("name").cast(str), "layer").rows()
     assert sorted(done, key=str) == sorted([*planned, ("grad_accum", None)], key=str)

@@ -57,6 +57,20 @@ def test_flops_are_their_closed_forms(size: Size) -> None:
         assert sum(r.flops[0] for r in optimizer_rows(size, optimizer)) == 12 * size.parameters
 
 
+def test_products_in_bf16_move_half_the_bytes_and_do_the_same_work() -> None:
+    pairs = zip(forward_rows(TINY), forward_rows(replace(TINY, mixed=True)), strict=True)
+    for exact, mixed in pairs:
+        assert exact.flops == mixed.flops
+        if exact.category == "matmul":
+            assert mixed.bytes[0] == exact.bytes[0] / 2
+        if exact.category == "norm":
+            assert mixed.bytes == exact.bytes
+    stream = {row.name: row.bytes[0] for row in forward_rows(replace(TINY, mixed=True)) if row.layer == 0}
+    assert stream["attn_residual"] == pytest.approx(TINY.tokens * TINY.width * (4 + 2 + 4))
+    assert stream["rope_q"] == TINY.tokens * TINY.width * (2 + 4)
+    assert stream["softmax_exp"] == 0, "on some devices it is in fp32"
+
+
 def test_a_row_stands_in_its_module() -> None:
     rows = {row.scope: row for row in (*forward_rows(TINY), *optimizer_rows(TINY, "cs336"))}
     scores = rows["forward / layers.1 / attn / scores"]

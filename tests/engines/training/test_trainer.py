@@ -15,8 +15,9 @@ CPU = torch.device("cpu")
 
 
 def gradients(trainer: Trainer) -> None:
-    for op in trainer.forward:
-        op()
+    with trainer.precision("forward"):
+        for op in trainer.forward:
+            op()
     trainer.backward()
 
 
@@ -146,3 +147,59 @@ def test_the_sum_of_what_is_kept_is_near_the_truth() -> None:
             held.pop(tensor.untyped_storage().data_ptr(), None)
         total = sum(tensor.untyped_storage().nbytes() for tensor in held.values())
         assert 0.85 < total / size.kept() < 1.15
+
+
+def steps(size: Size, count: int) -> tuple[list[float], Trainer]:
+    """The losses of so many steps."""
+    trainer, losses = Trainer(size, CPU, seed=3), []
+    for _ in range(count):
+        gradients(trainer)
+        losses.append(trainer.loss)
+        update(trainer)
+    return losses, trainer
+
+
+def test_products_in_bf16_lose_little() -> None:
+    size = Size("small", 64, 128, 2, 4, vocab=200, batch=4, context=32)
+    exact, _ = steps(size, 8)
+    rounded, _ = steps(replace(size, mixed=True), 8)
+    assert exact[-1] < 0.9 * exact[0], "it learns"
+    assert rounded == pytest.approx(exact, rel=0.01)
+    assert rounded != exact
+
+
+def test_only_products_are_in_bf16() -> None:
+    trainer = Trainer(replace(TINY, mixed=True), CPU)
+    seen: dict[str, torch.dtype] = {}
+    with trainer.precision("forward"):
+        for op in trainer.forward:
+            op()
+            seen |= {name: value.dtype for name, value in trainer.values.items()}
+    assert {name for name, dtype in seen.items() if dtype == torch.bfloat16} >= {
+        "q", "k", "v", "scores", "seen", "out", "gate", "up", "act", "down", "logits",
+    }  # fmt: skip
+    stream = {f"x{i}" for i in range(2 * TINY.layers + 1)}
+    assert {seen[name] for name in (*stream, "h", "g", "normed", "loss")} == {torch.float32}
+    trainer.backward()
+    held = (t for p in trainer.parameters.values() for t in (p, p.grad))
+    assert {t.dtype for t in held if t is not None} == {torch.float32}
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+@pytest.mark.parametrize(("context", "explicit"), [(64, True), (256, True), (256, False)])
+def test_what_a_forward_pass_keeps_is_foreseen(context: int, explicit: bool, mixed: bool) -> None:
+    """Where it is not sure (softmax in fp32, on some devices), rather too much than too little."""
+    size = Size("part", 256, 1024, 2, 4, vocab=2000, batch=2, context=context, explicit=explicit, mixed=mixed)
+    trainer, kept = Trainer(size, CPU), {}
+    weights = {p.untyped_storage().data_ptr() for p in trainer.parameters.values()}
+
+    def pack(saved: torch.Tensor) -> torch.Tensor:
+        storage = saved.untyped_storage()
+        if storage.data_ptr() not in weights:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return saved
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved), trainer.precision("forward"):
+        for op in trainer.forward:
+            op()
+    assert 0.95 < size.kept() / sum(kept.values()) < (1.6 if mixed and explicit else 1.25)
