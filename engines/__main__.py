@@ -71,10 +71,10 @@ def title(args: argparse.Namespace) -> str:
 def settle() -> None:
     """What torch reads from the environment once, when it is imported; what a user has set there stays.
 
-    Threads that wait at a barrier spin for some 50 µs, then sleep: longer than what lies between two products.
-    By default they spin for milliseconds, and where a neighbour has taken a core, that may be the one on which
-    the awaited thread would run: a step of qwen2.5-0.5b that takes 13 ms alone took 90 to 150 ms beside one busy
-    process when they spun for half a millisecond, and takes 20 to 32 ms like this.
+    Threads that wait at a barrier spin for some 50 µs, longer than what lies between two products, and then
+    sleep. By default they spin for milliseconds, and where a neighbour has taken a core, perhaps on the very
+    one that the awaited thread is to run on: beside one busy process on two cores a step of qwen2.5-0.5b,
+    13 ms alone, took 90 to 150 ms with half a millisecond of spinning, and takes 20 to 32 ms like this.
 
     Weights lie in huge pages: out of small ones a matrix is read a tenth slower.
     """
