@@ -1,6 +1,7 @@
 """ns, bytes and shares as strings, once. A column's name says how its values are written."""
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 ABSENT: Final = "–"
@@ -80,6 +81,7 @@ _BY_SUFFIX: Final[tuple[tuple[str, Callable[[Any], str]], ...]] = (
 )
 
 
+@lru_cache(maxsize=1024)
 def writer(column: str) -> Callable[[Any], str]:
     """How the values of a column are written."""
     return next((w for suffix, w in _BY_SUFFIX if column.endswith(suffix)), _plain)

@@ -53,8 +53,8 @@ def lenses(run: Run) -> list[str]:
     """The lenses under which a run has timed leaf rows, in the order in which they are preferred."""
     if not run.has("lens"):
         return []
-    pairs = run.events.lazy().select("kind", "lens").unique().filter(pl.col("kind") == "kernel")
-    found = set(pairs.collect()["lens"].cast(pl.String).drop_nulls())
+    timed = run.events["lens"].filter(run.events["kind"] == "kernel")
+    found = set(timed.unique().cast(pl.String).drop_nulls())
     return [lens for lens in LENSES if lens in found]
 
 
@@ -81,7 +81,22 @@ def phases(run: Run) -> list[str]:
     """The phases of a run, in the order in which they begin."""
     if not run.has("phase"):
         return []
-    return [str(p) for p in run.events["phase"].unique(maintain_order=True).cast(pl.String).drop_nulls()]
+    phase = run.events["phase"]
+    return [str(p) for p in phase.filter(changes(phase)).unique(maintain_order=True).drop_nulls()]
+
+
+def changes(column: pl.Series) -> pl.Series:
+    """Whether a value is another one than that of the row before.
+
+    Rows come in long stretches of one step or phase: what is distinct among these few is soon found.
+    """
+    codes = column.to_physical()
+    return codes.ne_missing(codes.shift())
+
+
+def of_kind(run: Run, kind: str) -> pl.DataFrame:
+    """The rows of a kind of which there are few; what stands in the others is not looked at."""
+    return run.events[(run.events["kind"] == kind).arg_true()]
 
 
 def timed(run: Run, look: Look, kind: str = "kernel", lens: str | None = None) -> pl.LazyFrame:
@@ -130,8 +145,8 @@ def aggregates(run: Run) -> bool:
     """Whether the source states rows that stand for several launches."""
     if not run.has("count"):
         return False
-    many = run.events.lazy().filter(whole(run)).select((pl.col("count") > 1).any())
-    return bool(many.collect().item())
+    many = run.events[(run.events["count"] > 1).arg_true(), have(run, ["count", "step"])]
+    return not many.filter(whole(run)).is_empty()
 
 
 def folded(run: Run) -> bool:
@@ -191,7 +206,12 @@ def start(run: Run) -> int:
 
 def has_kind(run: Run, kind: str) -> bool:
     """Whether the run has rows of a kind."""
-    return kind in set(run.events["kind"].unique().cast(pl.String))
+    return kind in _kinds(run)
+
+
+@once
+def _kinds(run: Run) -> frozenset[str]:
+    return frozenset(run.events["kind"].unique().cast(pl.String))
 
 
 def matching(rows: pl.LazyFrame, events: pl.DataFrame, pattern: str, column: str = "name") -> pl.LazyFrame:

@@ -22,19 +22,20 @@ def marks(run: Run) -> pl.DataFrame:
     """
     if not run.has("step"):
         return pl.DataFrame(schema=_EMPTY)
-    rows = run.events.lazy().filter(pl.col("step").is_not_null())
-    stated = rows.filter(pl.col("kind") == "step").group_by("step").agg(_stated(run))
-    found = _phases(run, rows).join(stated, on="step", how="left")
-    if "phase_stated" in found.collect_schema():
+    rows = select.of_kind(run, "step").filter(pl.col("step").is_not_null())
+    found = _phases(run).join(rows.group_by("step").agg(_stated(run)), on="step", how="left")
+    if "phase_stated" in found.columns:
         found = found.with_columns(phase=pl.coalesce("phase_stated", "phase"))
-    return found.with_columns(pl.col("steps").fill_null(1)).select(*_EMPTY).sort("step").collect()
+    return found.with_columns(pl.col("steps").fill_null(1)).select(*_EMPTY).sort("step")
 
 
-def _phases(run: Run, rows: pl.LazyFrame) -> pl.LazyFrame:
+def _phases(run: Run) -> pl.DataFrame:
     """step → the phase on which all its rows agree."""
+    step = run.events["step"]
     if not run.has("phase"):
-        return rows.select(pl.col("step").unique(), phase=pl.lit(None, pl.String))
-    pairs = rows.select("step", pl.col("phase")).unique()
+        return pl.DataFrame({"step": step.drop_nulls().unique()}).with_columns(phase=pl.lit(None, pl.String))
+    begin = select.changes(step) | select.changes(run.events["phase"])
+    pairs = run.events[begin.arg_true(), ["step", "phase"]].unique().filter(pl.col("step").is_not_null())
     phase = pl.col("phase").cast(pl.String).drop_nulls()
     return pairs.group_by("step").agg(pl.when(phase.len() == 1).then(phase.first()).alias("phase"))
 

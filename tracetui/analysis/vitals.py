@@ -56,27 +56,20 @@ def _newest(run: Run) -> dict[tuple[str, str], float]:
     known = (
         {n: u for figures in GAUGES.values() for n, u in figures} | dict.fromkeys(_MEMORY, "B") | {_COST: "%"}
     )
-    rows = run.events.lazy().filter((pl.col("kind") == "counter") & pl.col("value").is_not_null())
+    name, value = pl.col("name").cast(pl.String), pl.col("value")
+    rows = select.of_kind(run, "counter").filter(name.is_in(sorted(known)), value.is_not_null())
     track, unit = (
         pl.col(c).cast(pl.String) if run.has(c) else pl.lit(None, pl.String) for c in ("track", "unit")
     )
     order = pl.col("t") if run.has("t") else pl.int_range(pl.len())
+    meant = name.replace_strict(known, return_dtype=pl.String)
     samples = (
-        rows.select(
-            pl.col("name").cast(pl.String),
-            track.alias("track"),
-            "value",
-            order.alias("at"),
-            unit.alias("unit"),
-        )
-        .filter(pl.col("name").is_in(sorted(known)))
-        .with_columns(meant=pl.col("name").replace_strict(known, return_dtype=pl.String))
+        rows.select_seq(name, value, track.alias("track"), order.alias("at"), meant.alias("meant"), unit=unit)
         .filter(pl.col("unit").fill_null(pl.col("meant")) == pl.col("meant"))
         .sort("at")
         .group_by("name", "meant", "track")
-        .agg(pl.col("value").tail(NEWEST).mean())
+        .agg(value.tail(NEWEST).mean())
         .sort("track")
-        .collect()
     )
     first = samples.unique("name", keep="first", maintain_order=True)
     return {(name, unit): value for name, unit, value in first.select("name", "meant", "value").iter_rows()}

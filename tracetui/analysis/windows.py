@@ -26,7 +26,7 @@ def watched(run: Run) -> dict[str, pl.DataFrame]:
     """Lens → one row a step: its phase, how many steps it is, how many of them were watched, and its time."""
     if not (run.has("op") and run.has("step") and run.has("lens")):
         return {}
-    told = run.events.filter((pl.col("kind") == "span") & (pl.col("op") == WINDOW))
+    told = select.of_kind(run, "span").filter(pl.col("op") == WINDOW)
     return {str(lens): _watched(run, rows) for (lens,), rows in told.group_by("lens") if lens is not None}
 
 
