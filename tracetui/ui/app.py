@@ -19,7 +19,6 @@ from tracetui.ui.following import Following
 from tracetui.ui.messages import Entered, LeaveAsked, SortAsked
 from tracetui.ui.options import Options
 from tracetui.ui.reading import Reading
-from tracetui.ui.screens.main import cursor_line
 from tracetui.ui.theme import PALETTES
 from tracetui.views import Focus, entered
 
@@ -124,7 +123,7 @@ class Explorer(Drafting):
                 self.main.table.move(rows)
         elif self.page == "view" and columns and self.view.over_time:
             self.become(pan(self.session, columns))
-        elif self.page == "view" and self._has_cursor():
+        elif self.page == "view" and self.main.has_cursor:
             self._move_cell(rows, columns)
         else:
             self.main.scroll_drawing(rows)
@@ -134,9 +133,6 @@ class Explorer(Drafting):
             self.main.table.turn(pages)
         else:
             self._move(round(pages * self.main.pane.height), 0)
-
-    def _has_cursor(self) -> bool:
-        return self._lines is not None and cursor_line(self._lines) is not None
 
     def _move_cell(self, rows: int, columns: int) -> None:
         """To another cell; where the drawing ends, it comes out the same and the cursor goes back."""

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from tracetui.look import Look
+from tracetui.ui.keys import Moment
 from tracetui.ui.keys import footer as keys_of_the_moment
 from tracetui.ui.paint import width_of
 from tracetui.views.ink import Line, Span
@@ -40,11 +41,11 @@ def _in_force(look: Look) -> list[str]:
     ]
 
 
-def footer(width: int, *, rows: bool, live: bool) -> Line:
+def footer(width: int, now: Moment) -> Line:
     """As many keys as fit."""
     spans: list[Span] = [Span(" ")]
     room = width - 1
-    for key, text in keys_of_the_moment(rows=rows, live=live):
+    for key, text in keys_of_the_moment(now):
         need = width_of(key) + width_of(text) + 3
         if need > room:
             break

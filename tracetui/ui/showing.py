@@ -8,9 +8,11 @@ from typing import Final
 from textual import events
 from textual.app import App
 
+from tracetui.process import Bundled
 from tracetui.ui import footer, header, theme
 from tracetui.ui.driver import Driver
 from tracetui.ui.following import Following
+from tracetui.ui.keys import Moment
 from tracetui.ui.messages import Moved, Told
 from tracetui.ui.options import Options
 from tracetui.ui.paint import Painter
@@ -111,12 +113,36 @@ class Showing(App[None]):
             session.run, session.fact, session.look.lens, width, place, self._writer(), asked
         )
         tabs = header.tabs(self.titles(), self._tab(), width)
-        rows = self.page in ("view", "runs", "against", "columns")
-        keys = footer.footer(width, rows=rows, live=self.options.follow)
-        if self.draft is not None:
-            keys = prompt.line(self.draft, width)
-        self.main.show_bands(head, tabs, keys)
+        foot = footer.footer(width, self._moment()) if self.draft is None else prompt.line(self.draft, width)
+        self.main.show_bands(head, tabs, foot)
         self._show_status()
+
+    def _moment(self) -> Moment:
+        """What is in sight, as far as it decides which keys matter."""
+        away = self.page not in ("view", "loading", "refused")
+        leaves = away or bool(self.session.trail or self.session.look.filter)
+        enters = self.main.shows_table or self.main.has_cursor
+        return Moment(self._place(), self._attended(), enters, leaves)
+
+    def _place(self) -> str:
+        if self.page in ("runs", "against"):
+            return "list"
+        if self.page != "view":
+            return "columns" if self.page == "columns" else "page"
+        if self.view.over_time:
+            return "time"
+        if self.view.runs > 2:
+            return "many"
+        table, drawing = ("diff", "pair") if self.view.runs == 2 else ("table", "drawing")
+        return table if self.main.shows_table else drawing
+
+    def _attended(self) -> str:
+        following = self.following
+        if following is None or following.engine is None:
+            return "none" if following is None else "followed"
+        if not isinstance(following.engine, Bundled):
+            return "foreign"
+        return "bundled" if following.engine.running else "dead"
 
     def _writer(self) -> str:
         """What the head says about who writes the file."""

@@ -6,15 +6,16 @@ import polars as pl
 import pytest
 
 from tests.tracetui.ui.hand import decode, shuffled
-from tracetui.ui import commands, saving, terminal
+from tracetui.ui import commands, footer, saving, terminal
 from tracetui.ui.facts import facts
-from tracetui.ui.keys import KEYS, bindings
+from tracetui.ui.keys import ENGINES, FOOTERS, KEYS, MORE, Moment, bindings, written
 from tracetui.ui.panes.names import shortened
 from tracetui.ui.panes.sheet import measure
 from tracetui.ui.paths import completed, meant
+from tracetui.ui.screens import help as help_page
 from tracetui.ui.screens.prompt import Draft, edited
 from tracetui.ui.session import Session
-from tracetui.views import view
+from tracetui.views import view, views
 
 
 def after(text: str, *keys: str) -> tuple[str, int]:
@@ -180,6 +181,41 @@ def test_every_key_does_something() -> None:
     from tracetui.ui.app import Explorer
 
     assert [k.do for k in KEYS if k.do not in commands.COMMANDS and not hasattr(Explorer, f"do_{k.do}")] == []
+
+
+def foot(width: int, now: Moment) -> str:
+    return "".join(span.text for span in footer.footer(width, now))
+
+
+def test_eighty_columns_name_the_keys_that_a_place_is_for() -> None:
+    for now, wanted in (
+        (Moment("table", enters=True, leaves=True), ("Esc out", "Enter in", "/ filter", "s sort")),
+        (Moment("table", enters=True), ("o group", "x export", "d diff")),
+        (Moment("drawing"), ("Tab next view", "d diff", "x export")),
+        (Moment("diff", enters=True), ("a changed", "x export", "m mark", "M link")),
+        (Moment("many", enters=True, leaves=True), ("b divide", "] by the next")),
+        (Moment("time"), ("+ zoom", "→ later", "← earlier")),
+        (Moment("list", enters=True, leaves=True), ("Enter choose", "/ path of a file", "b baseline")),
+        (Moment("table", "bundled", True), ("Space hold", ": prompt", "c mode", "E options", "/ filter")),
+        (Moment("table", "dead", True, True), ("R restart", "E options")),
+    ):
+        told = foot(80, now)
+        assert len(told) <= 80 and all(f"{word}  " in told for word in ("q quit", "? help", *wanted))
+        assert ("Enter" in told) == now.enters and ("Esc" in told) == now.leaves
+    assert foot(40, Moment("table", "bundled", True, True)).startswith(" q quit  ? help  ")
+
+
+def test_footers_name_keys_that_there_are() -> None:
+    known = {key.do for key in KEYS}
+    for words in (*FOOTERS.values(), *ENGINES.values(), MORE):
+        assert set(words) <= known
+
+
+def test_all_keys_stand_on_one_screen_of_the_help() -> None:
+    shown = ["".join(span.text for span in line) for line in help_page.lines(views(), 80)]
+    at_once = "\n".join(shown[: 24 - 4])
+    assert all(f" {written(key)} " in at_once and key.short in at_once for key in KEYS)
+    assert all(key.text in "\n".join(shown[24 - 4 :]) for key in KEYS)
 
 
 def test_the_clipboard_has_a_limit_and_a_wrap(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,7 @@ class Main(Screen[None]):
         self._head, self._tabs = Lines(painter, "bar", id="header"), Lines(painter, "bar", id="tabs")
         self._status, self._foot = Lines(painter, "bar", id="status"), Lines(painter, "bar", id="footer")
         self._small = Lines(painter, id="small")
+        self._cursor: int | None = None  # the line of the drawing that has it
 
     def compose(self) -> ComposeResult:
         yield from (self._head, self._tabs, self.table, self._drawing, self._full)
@@ -42,6 +43,11 @@ class Main(Screen[None]):
     @property
     def shows_table(self) -> bool:
         return bool(self.table.display)
+
+    @property
+    def has_cursor(self) -> bool:
+        """Whether a drawing is shown that has a cursor in it."""
+        return not self.shows_table and self._cursor is not None
 
     @property
     def pane(self) -> Size:
@@ -61,7 +67,8 @@ class Main(Screen[None]):
     def show_drawing(self, lines: Sequence[Line], keep_top: bool = False) -> None:
         """Lines, with the one that has the cursor in sight."""
         self._swap(False)
-        self._drawing.show(lines, self._top(lines, keep_top))
+        self._cursor = cursor_line(lines)
+        self._drawing.show(lines, self._top(keep_top))
 
     def _swap(self, table: bool) -> None:
         """Display is set on the panes themselves: a class would have every widget styled and sent again."""
@@ -71,12 +78,11 @@ class Main(Screen[None]):
     def scroll_drawing(self, by: int) -> None:
         self._drawing.scroll_lines(by)
 
-    def _top(self, lines: Sequence[Line], keep: bool) -> int:
+    def _top(self, keep: bool) -> int:
         top, height = self._drawing.top, max(1, self.pane.height)
-        place = cursor_line(lines)
-        if place is None:
+        if self._cursor is None:
             return top if keep else 0
-        return top if top <= place < top + height else max(0, place - height // 2)
+        return top if top <= self._cursor < top + height else max(0, self._cursor - height // 2)
 
     def show_bands(self, head: Line, tabs: Line, keys: Line) -> None:
         self._head.show([head])
