@@ -1,6 +1,7 @@
 """The engine through its door: what it writes, when it stops, what it says when it cannot."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from engines.__main__ import main
+from engines.__main__ import main, settle
 from tests.engines import folders, plain, tiny
 
 ROOT = Path(__file__).parent.parent.parent
@@ -219,3 +220,20 @@ def test_a_term_signal_ends_it_cleanly(model: Path, tmp_path: Path) -> None:
     assert engine.returncode == 143 and err == ""
     lines = recorded(out)
     assert of_kind(lines, "mark", name="stopped by SIGTERM") and lines[-1]["kind"] == "end"
+
+
+@pytest.mark.parametrize(
+    ("own", "settled"),
+    [
+        ({}, {"GOMP_SPINCOUNT": "1000", "THP_MEM_ALLOC_ENABLE": "1"}),
+        ({"GOMP_SPINCOUNT": "7", "THP_MEM_ALLOC_ENABLE": "0"},) * 2,
+        ({"OMP_WAIT_POLICY": "active"}, {"OMP_WAIT_POLICY": "active", "THP_MEM_ALLOC_ENABLE": "1"}),
+    ],
+)
+def test_what_torch_is_told_yields_to_the_user(
+    own: dict[str, str], settled: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = dict(own)
+    monkeypatch.setattr(os, "environ", environment)
+    settle()
+    assert environment == settled
