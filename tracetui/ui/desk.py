@@ -1,5 +1,6 @@
 """The desk under the keys: what is open, the question being asked, the answer in sight."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -54,6 +55,7 @@ class Desk(Showing):
         self._before = "loading"  # the page that the options stand in place of
         self._latest = Latest("answers")
         self._ticket = 0
+        self._asked_at = 0.0
         self._answer_of = 0  # the ticket of the answer in sight
         self._keep_row = False
         self._sheet = EMPTY
@@ -69,12 +71,18 @@ class Desk(Showing):
         self.call_after_refresh(self._show_first)
         if self._reading is not None:
             self._reading.start(self.post_message)
-            self.set_interval(REFRESH, self._progress, name="progress")
+            self.set_interval(REFRESH, self._tick, name="progress")
 
     def _show_first(self) -> None:
         """The first frame says what is going on: nobody wonders at an empty one."""
         self.show_bands()
         self._progress()
+
+    def _tick(self) -> None:
+        self._progress()
+        slow = not self.answered and time.monotonic() > self._asked_at + SLOW
+        if slow and self._told != STILL:
+            self.tell(STILL)
 
     def _progress(self) -> None:
         if self.page == "loading" and self._reading is not None:
@@ -138,12 +146,10 @@ class Desk(Showing):
             return
         message, self._waiting = self._waiting, None
         opened, facts = [r for r, _ in self.opened], [f for _, f in self.opened]
-        newer = self.session.with_runs([*opened, *message.runs], [*facts, *message.facts])
-        if self.page == "view":
+        self.session = self.session.with_runs([*opened, *message.runs], [*facts, *message.facts])
+        if self.page == "view":  # what stands in its place stays there
             self._keep_row = True
-            self.become(newer)
-        else:
-            self.session = newer  # what stands in place of the view stays there
+            self._start(None)  # head and rows change at once, when the answer comes
 
     def _open(self, message: RunsChanged) -> None:
         start = opened(self.session.with_runs(message.runs, message.facts), message.views, self.options)
@@ -171,8 +177,6 @@ class Desk(Showing):
         """The question of this moment goes to the background; older ones no longer matter."""
         self._start(None)
         self.show_bands()
-        ticket = self._ticket
-        self.set_timer(SLOW, lambda: self._still(ticket))
 
     def show_again(self) -> None:
         """The same answer, looked at differently."""
@@ -183,6 +187,7 @@ class Desk(Showing):
 
     def _start(self, known: tuple[Answer, Sheet] | None) -> None:
         self._ticket += 1
+        self._asked_at = time.monotonic()
         self._drawn_for = self._pane()
         question = Question(
             self._ticket, self.view, self.session.asked(self.view), self.session.look, self._drawn_for, known
@@ -206,10 +211,6 @@ class Desk(Showing):
     @property
     def answer(self) -> Answer:
         return self._answer
-
-    def _still(self, ticket: int) -> None:
-        if ticket == self._ticket and not self.answered:
-            self.tell(STILL)
 
     def on_answered(self, message: Answered) -> None:
         if message.ticket != self._ticket:

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from textual.pilot import Pilot
 
 from tests.tracetui.ui.hand import attend, decode, press, screen, settle, until
 from tracetui.process import Bundled, Engine
-from tracetui.ui import desk
+from tracetui.ui import asking, desk
 from tracetui.ui.app import Explorer
 from tracetui.ui.following import Following
 from tracetui.ui.options import Options
@@ -75,6 +76,24 @@ def test_from_the_first_word_to_the_last_step(tmp_path: Path) -> None:
         await until(app, pilot, "capture mode continuous")
         await until(app, pilot, "· 2 steps")
         assert len(app.session.runs) == 1 and app.session.fact.steps == (1, 2)
+
+    watch(tmp_path / "prof.jsonl", script)
+
+
+def test_that_an_answer_takes_long_is_said_until_it_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered = threading.Event()
+    monkeypatch.setattr(desk, "SLOW", 0.0)
+    monkeypatch.setattr(desk, "reply", lambda question: (answered.wait(60), asking.reply(question))[1])
+
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        await until(app, pilot, "building")
+        await pilot.press("c")
+        await until(app, pilot, desk.STILL)
+        answered.set()
+        await until(app, pilot, row("windows"))
+        assert desk.STILL not in "\n".join(screen(app))
 
     watch(tmp_path / "prof.jsonl", script)
 

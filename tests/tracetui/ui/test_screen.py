@@ -1,10 +1,12 @@
 """Key flows on the screen, without a terminal."""
 
 import json
+from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from textual import events
 from textual.pilot import Pilot
@@ -16,6 +18,7 @@ from tracetui.ui.desk import STILL
 from tracetui.ui.facts import facts
 from tracetui.ui.messages import RunsChanged
 from tracetui.ui.options import Options
+from tracetui.ui.panes.table import Table
 from tracetui.views import views
 
 Pilots = Pilot[Any]
@@ -47,6 +50,31 @@ def test_sort_by_key_and_by_heading_both_ways() -> None:
         assert first_words(app)[0] == "sampler" and "total▼" in "".join(screen(app))
         await press(pilot, "S")
         assert first_words(app)[0] == "gemm_down" and "total▲" in "".join(screen(app))
+
+    play(script, [decode()])
+
+
+def test_of_a_newer_picture_only_lines_that_changed_are_painted(monkeypatch: pytest.MonkeyPatch) -> None:
+    painted: list[int] = []
+    paint = Table.render_line
+    monkeypatch.setattr(Table, "render_line", lambda table, y: (painted.append(y), paint(table, y))[1])
+
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        lines = screen(app)
+        row = next(y for y, line in enumerate(lines) if line.startswith(" rms_norm"))
+        top = next(y for y, line in enumerate(lines) if "total" in line)
+        app.become(app.session.looking(columns=("total_ns", "count", "max_ns")))  # no share of the whole
+        await press(pilot, "j", "j", "k")
+        lines = screen(app)
+        painted.clear()
+        newer = decode()
+        longer = pl.when((pl.col("name") == "rms_norm") & (pl.col("step") == 4)).then(3040)
+        newer = replace(newer, events=newer.events.with_columns(dur=longer.otherwise("dur")))
+        app.post_message(RunsChanged([newer], [facts(newer)], views()))
+        await settle(pilot)
+        assert "12.04 µs" in screen(app)[row]
+        assert [y for y in range(len(lines)) if screen(app)[y] != lines[y]] == [row]
+        assert set(painted) == {row - top}
 
     play(script, [decode()])
 

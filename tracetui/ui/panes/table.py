@@ -1,6 +1,7 @@
 """The table: a million rows at the cost of those in sight."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from textwrap import wrap
 from typing import Any, Final
 
@@ -33,10 +34,11 @@ class Table(Widget):
         super().__init__(**options)
         self._painter = painter
         self._sheet, self._look = EMPTY, Look()
-        self._notes: Sequence[str] = ()
+        self._notes: tuple[str, ...] = ()
         self._cursor = self._top = self._first = 0
         self._columns: tuple[Column, ...] = ()
         self._blocks: dict[int, list[list[Span]]] = {}
+        self._painted: dict[int, tuple[Line, str]] = {}  # what stands on each line of the screen
 
     @property
     def sheet(self) -> Sheet:
@@ -58,7 +60,7 @@ class Table(Widget):
 
     def show(self, sheet: Sheet, look: Look, cursor: int | None = None, notes: Sequence[str] = ()) -> None:
         """Another answer: the cursor goes to a row, or stays on the row that it is on."""
-        self._notes = notes
+        self._notes = tuple(notes)
         if cursor is None:
             alike = sheet.key == self._sheet.key  # else the rows in sight are those of something else
             cursor = sheet.find(self._sheet.identity(self._cursor), self._cursor) if alike else look.cursor[0]
@@ -69,16 +71,19 @@ class Table(Widget):
         self._arrange()
 
     def _arrange(self) -> None:
-        """The columns for the size, and the cursor in sight; all of it is painted again."""
+        """The columns for the size, and the cursor in sight; lines that look different are painted again."""
         self._blocks.clear()
         self._columns = self._sheet.arranged(self.size.width - GUTTER, self._look, self._first)
         self._cursor = max(0, min(self._cursor, self._sheet.rows.height - 1))
         self._top = self._clamped(self._top)
         if not self._top <= self._cursor < self._top + self.page:
             self._top = self._clamped(self._cursor - self.page // 2)
-        self.refresh()
+        changed = [y for y in range(self.size.height) if self._painted.get(y) != self._content(y)]
+        if changed:
+            self.refresh(*(Region(0, y, self.size.width, 1) for y in changed))
 
     def on_resize(self) -> None:
+        self._painted.clear()
         self._arrange()
 
     # moving
@@ -144,13 +149,18 @@ class Table(Widget):
     # painting
 
     def render_line(self, y: int) -> Strip:
+        line, base = self._painted[y] = self._content(y)
+        return self._painter.strip(line, self.size.width, base)
+
+    def _content(self, y: int) -> tuple[Line, str]:
+        """What belongs on a line of the screen, and the style under it."""
         if y == 0:
-            return self._painter.strip(self._heading(), self.size.width, "head")
+            return self._heading(), "head"
         row = self._top + y - 1
         if row >= self._sheet.rows.height:
-            return self._painter.strip(self._note(row - self._sheet.rows.height - 1), self.size.width)
+            return self._note(row - self._sheet.rows.height - 1), ""
         here = row == self._cursor
-        return self._painter.strip(self._line(row, plain=here), self.size.width, "cursor" if here else "")
+        return self._line(row, plain=here), "cursor" if here else ""
 
     def _heading(self) -> Line:
         spans = [Span(" " * GUTTER)]
@@ -169,12 +179,7 @@ class Table(Widget):
 
     def _note(self, place: int) -> Line:
         """Below the last row, where there is room: what the numbers do not say by themselves."""
-        width = max(1, self.size.width - 4)
-        lines = [
-            f"{'·' if not i else ' '} {part}"
-            for note in self._notes
-            for i, part in enumerate(wrap(note, width))
-        ]
+        lines = _wrapped(self._notes, max(1, self.size.width - 4))
         return (Span(f" {lines[place]}", "dim"),) if 0 <= place < len(lines) else ()
 
     def _cells(self, row: int) -> list[Span]:
@@ -225,3 +230,9 @@ class Table(Widget):
             if x < right:
                 return column
         return None
+
+
+@lru_cache(maxsize=8)
+def _wrapped(notes: Sequence[str], width: int) -> list[str]:
+    """Each note with a dot in front, in lines of a width."""
+    return [f"{' ' if i else '·'} {part}" for note in notes for i, part in enumerate(wrap(note, width))]
