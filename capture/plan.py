@@ -1,6 +1,6 @@
 """The ops of a native run, and the frames that its lines become with their help."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain
 from typing import Any, Final
 
@@ -94,21 +94,20 @@ def columns_frame(lines: Sequence[ColumnsLine], plan: Plan, log: Log) -> pl.Data
             "shift": _shifts(lines),
             "step": [line.step for line in lines],
             "line_phase": [line.phase and clean(line.phase) for line in lines],
-            "context": [line.context for line in lines],
+            "line_context": [line.context for line in lines],
         },
-        schema={"shift": pl.Int64, "step": pl.Int64, "line_phase": pl.String, "context": pl.Int64},
+        schema={"shift": pl.Int64, "step": pl.Int64, "line_phase": pl.String, "line_context": pl.Int64},
     ).with_columns(pl.col("line_phase").cast(pl.Categorical()))
     owner = pl.select(pl.int_range(len(lines)).repeat_by(pl.Series(lengths, dtype=pl.UInt32)).explode())
-    frame = heads[owner.to_series()].with_columns(
+    columns = [
         _flat("slot", (plan.slots(line.rank, line.op) for line in lines)),
         _flat("dur", (line.dur for line in lines)),
         _flat("dt", (_distances(line) for line in lines)),
-    )
+    ]
     if any(line.count for line in lines):
-        counts = _flat("count", (line.count or [None] * len(line.op) for line in lines))
-        frame = frame.with_columns(counts)
-    frame = frame.with_columns(t=pl.col("shift") + pl.col("dt").cum_sum())
-    return _planned(frame, plan, log).drop("shift", "dt", "context", strict=False)
+        columns.append(_flat("count", (line.count or [None] * len(line.op) for line in lines)))
+    frame = heads[owner.to_series()].hstack(columns)
+    return _planned(frame.with_columns(t=pl.col("shift") + pl.col("dt").cum_sum()), plan, log)
 
 
 def _flat(name: str, parts: Iterable[Iterable[int | None]]) -> pl.Series:
@@ -159,12 +158,11 @@ def _planned(frame: pl.DataFrame, plan: Plan, log: Log) -> pl.DataFrame:
         frame = _only(frame, possible, "bad_duration", "durations that are negative or impossibly long", log)
     told = plan.of(frame["slot"])
     both = [c for c in told.columns if c in frame.columns]
-    frame = (
-        frame.drop("slot")
-        .with_columns(told.drop(both))
-        .with_columns(pl.coalesce(pl.col(c), told[c]) for c in both)
-    )
-    return _with_laws(_with_phase(frame))
+    frame = frame.hstack([told[c] for c in told.columns if c not in both])
+    if both:
+        frame = frame.with_columns(pl.coalesce(pl.col(c), told[c]) for c in both)
+    frame = frame.with_columns(*_phase(frame), *_worked(frame))
+    return frame.select(c for c in frame.columns if c in DTYPES)
 
 
 def _only(frame: pl.DataFrame, good: pl.Expr, id: str, message: str, log: Log) -> pl.DataFrame:
@@ -174,27 +172,25 @@ def _only(frame: pl.DataFrame, good: pl.Expr, id: str, message: str, log: Log) -
     return frame.filter(good) if bad else frame
 
 
-def _with_phase(frame: pl.DataFrame) -> pl.DataFrame:
+def _phase(frame: pl.DataFrame) -> Iterator[pl.Expr]:
     """The phase of the step before that of the op."""
-    if "line_phase" not in frame.columns:
-        return frame
-    told = ("line_phase", "phase") if "phase" in frame.columns else ("line_phase",)
-    return frame.with_columns(phase=pl.coalesce(told)).drop("line_phase")
+    if "line_phase" in frame.columns:
+        yield pl.coalesce(c for c in ("line_phase", "phase") if c in frame.columns).alias("phase")
 
 
-def _with_laws(frame: pl.DataFrame) -> pl.DataFrame:
+def _worked(frame: pl.DataFrame) -> Iterator[pl.Expr]:
     """Flops and bytes of each row: a + b · min(context, window)."""
     for law in _LAWS:
         if f"{law}_a" in frame.columns:
-            frame = frame.with_columns(_law(frame, law).alias(law))
-    return frame.drop("window", *(f"{law}_{part}" for law in _LAWS for part in "ab"), strict=False)
+            yield _law(frame, law).alias(law)
 
 
 def _law(frame: pl.DataFrame, law: str) -> pl.Expr:
     """Unknown, not zero, where the law asks for a context that nobody told."""
     if f"{law}_b" not in frame.columns:
         return pl.col(f"{law}_a")
-    reach = pl.col("context").cast(pl.Float64) if "context" in frame.columns else pl.lit(None, pl.Float64)
+    told = next((pl.col(c) for c in ("line_context", "context") if c in frame.columns), pl.lit(None))
+    reach = told.cast(pl.Float64)
     if "window" in frame.columns:
         reach = pl.when(reach.is_not_null()).then(pl.min_horizontal(reach, "window"))
     slope = pl.col(f"{law}_b").fill_null(0.0)

@@ -106,9 +106,11 @@ def _only_known(frame: pl.DataFrame) -> pl.DataFrame:
 def _clean_names(frame: pl.DataFrame) -> pl.DataFrame:
     text = [c for c in frame.columns if frame.schema[c] == pl.Categorical and c not in _CLOSED]
     distinct = frame.select(pl.col(c).unique().implode() for c in text)
-    dirty = {c: _swaps(distinct[c].explode()) for c in text}
+    dirty = {c: swaps for c in text if (swaps := _swaps(distinct[c].explode()))}
+    if not dirty:
+        return frame
     return frame.with_columns(
-        pl.col(c).cast(pl.String).replace(swaps).cast(pl.Categorical()) for c, swaps in dirty.items() if swaps
+        pl.col(c).cast(pl.String).replace(swaps).cast(pl.Categorical()) for c, swaps in dirty.items()
     )
 
 
