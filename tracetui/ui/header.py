@@ -34,7 +34,7 @@ def header(
         name, speed, parts = _several(asked)
     else:
         name, *parts = _parts(run, facts, lens, place, live=bool(writer))
-        speed = _speed(facts.tokens_per_s) if facts.tokens_per_s else ""
+        speed = f"{_figure(facts.tokens_per_s)} tok/s" if facts.tokens_per_s else ""
     speed = f" · {speed}" if speed else ""
     badges = _fitting(badges, width - width_of(speed) - NAME_LEAST)
     room = width - sum(width_of(b.text) for b in badges) - 1 - width_of(speed)
@@ -81,7 +81,7 @@ def _several(asked: Sequence[tuple[Run, Facts]]) -> tuple[str, str, list[str]]:
     if len(asked) > 2:
         return f"{len(asked)} runs", "", parts
     before, after = speeds
-    speed = f"{before:.4g} → {_speed(after)}" if before and after else ""
+    speed = f"{_figure(before)} → {_figure(after)} tok/s" if before and after else ""
     return " → ".join(labels(*runs)), speed, parts
 
 
@@ -116,8 +116,8 @@ def _gauge(value: float | None, unit: str) -> str:
     return f"{text}%" if unit == "%" else f"{text} {unit}"
 
 
-def _speed(tokens_per_s: float) -> str:
-    return f"{tokens_per_s:,.0f} tok/s" if tokens_per_s >= 1000 else f"{tokens_per_s:.4g} tok/s"
+def _figure(tokens_per_s: float) -> str:
+    return f"{tokens_per_s:,.0f}" if tokens_per_s >= 1000 else f"{tokens_per_s:.4g}"
 
 
 def _badges(run: Run) -> list[str]:

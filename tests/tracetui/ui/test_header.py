@@ -8,6 +8,7 @@ import pytest
 
 from capture.run import Run
 from tests.tracetui.runs import MS, made
+from tests.tracetui.ui.hand import decode
 from tracetui.analysis.vitals import vitals
 from tracetui.ui.facts import facts
 from tracetui.ui.header import header
@@ -114,6 +115,13 @@ def test_two_runs_are_told_by_their_files_and_by_what_differs() -> None:
     assert "bfloat16 → float16" in text and "ctx" not in text and "run 2" not in text
     assert " old.jsonl → new.jsonl · " in head(pair[1], 44, writer="", asked=asked)
     assert head(pair[1], 80, writer="", asked=asked * 2).startswith(" 4 runs · weights=random")
+
+
+def test_two_speeds_are_written_alike() -> None:
+    runs = [decode("fast"), decode("slow")]
+    speeds = 47580.4, 998.76
+    asked = [(run, replace(facts(run), tokens_per_s=speed)) for run, speed in zip(runs, speeds, strict=True)]
+    assert " · 47,580 → 998.8 tok/s" in head(runs[0], 120, writer="", asked=asked)
 
 
 def test_on_a_wide_screen_everything_stands() -> None:
