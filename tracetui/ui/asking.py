@@ -42,7 +42,7 @@ def _reply(question: Question) -> Answered:
     if question.known is None:
         answer = ordered(ask(view, question.runs, look), look)
         columns, dress = answer.columns or view.columns, answer.dress or view.dress
-        sheet = measure(answer.rows, answer.key, columns, dress)
+        sheet = measure(answer.rows, answer.key, columns, dress, view.label)
     else:
         answer, sheet = question.known
     draws = view.draw is not None and not answer.missing

@@ -86,6 +86,7 @@ class View:
     runs: int = 1  # 2: a baseline and the run held against it; MANY: all, in the order of the files
     key: str = ""  # the key that opens it, when it is no numbered tab
     columns: tuple[str, ...] = ()  # columns by falling importance, for narrow screens; empty: as they come
+    label: str = ""  # the column that a person knows a row by, where that is not the first of the key
     dress: Dress | None = None  # None: numbers and words alone
     document: Callable[[Sequence[Run], Look], str] | None = None  # its Markdown, where a table is too little
     partly: bool = False  # it answers what it can where a need is not met

@@ -25,7 +25,8 @@ def tree(runs: Sequence[Run], look: Look) -> Answer:
     if not by_path:
         notes.append(f"scopes are nested by their times, up to {MOST_NESTED:,} rows")
         notes += select.folding(run)
-    return Answer(table, tuple(notes), key=("path",))
+    order = ("scope", *(c for c in table.columns if c not in ("scope", "path")), "path")
+    return Answer(table.select(order), tuple(notes), key=("path",))
 
 
 VIEW = View(
@@ -34,4 +35,5 @@ VIEW = View(
     tree,
     needs=frozenset({"dur", "path|t"}),
     columns=("scope", "inclusive_ns", "self_ns", "share", "count"),
+    label="scope",
 )

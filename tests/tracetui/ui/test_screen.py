@@ -11,6 +11,7 @@ import pytest
 from textual import events
 from textual.pilot import Pilot
 
+from tests.tracetui.runs import scopes
 from tests.tracetui.ui.hand import decode, play, press, screen, settle, typed
 from tracetui.look import Look
 from tracetui.ui.app import Explorer
@@ -283,6 +284,16 @@ def test_names_are_shown_as_they_are_never_as_markup() -> None:
         assert all(name in text for name in names)
 
     play(script, [decode("[b]run[/]", names=names)])
+
+
+def test_a_tree_is_known_by_its_scopes_not_by_their_paths() -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        assert screen(app)[2].split()[:4] == ["scope", "inclusive", "self", "share"]
+        assert [line.split()[0] for line in screen(app)[3:6]] == ["forward", "layer", "gemv"]
+        await press(pilot, "j", "enter")
+        assert app.session.look.focus == (("path", "forward / layer 0"),)
+
+    play(script, [scopes()], Options(view="tree"), size=(60, 20))
 
 
 def test_a_timeline_zooms_and_moves_in_time() -> None:

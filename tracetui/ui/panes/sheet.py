@@ -153,11 +153,12 @@ class Sheet:
 
 
 def measure(
-    rows: pl.DataFrame, key: Sequence[str], importance: Sequence[str], dress: Dress | None = None
-) -> Sheet:
+    rows: pl.DataFrame, key: Sequence[str], importance: Sequence[str], dress: Dress | None = None,
+    label: str = "",
+) -> Sheet:  # fmt: skip
     """The sheet of an answer: the naming column first, columns without any value last."""
     names = rows.columns
-    naming = next((c for c in (*key, *names) if c in names), None)
+    naming = next((c for c in (label, *key, *names) if c in names), None)
     order = [naming, *(c for c in names if c != naming)] if naming else []
     columns = tuple(part for c in order for part in _dressed(rows[c], c == naming, dress))
     empty = {c for c in order if rows.height and rows[c].null_count() == rows.height}
