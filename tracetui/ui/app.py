@@ -110,10 +110,15 @@ class Explorer(Drafting):
         self._turn(-0.5)
 
     def do_first(self) -> None:
-        self._move(-FARTHEST, 0)
+        self._go_far(-FARTHEST)
 
     def do_last(self) -> None:
-        self._move(FARTHEST, 0)
+        self._go_far(FARTHEST)
+
+    def _go_far(self, by: int) -> None:
+        """To the first or last row; on a timeline to its begin or end."""
+        over_time = self.page == "view" and self.view.over_time
+        self._move(0 if over_time else by, by if over_time else 0)
 
     def _move(self, rows: int, columns: int) -> None:
         if self.main.shows_table:

@@ -1,12 +1,16 @@
 """The foot of the screen as lines of ink: how it is looked at, what was told, the keys of the moment."""
 
 from collections.abc import Sequence
+from typing import Final
 
+from capture.text import middle
 from tracetui.look import Look
 from tracetui.ui.keys import Moment
 from tracetui.ui.keys import footer as keys_of_the_moment
 from tracetui.ui.paint import width_of
 from tracetui.views.ink import Line, Span
+
+FOCUS_WIDEST: Final = 48
 
 
 def status(look: Look, row: str, told: str, notes: Sequence[str], width: int) -> Line:
@@ -31,7 +35,7 @@ def _in_force(look: Look) -> list[str]:
         else "steps {}–{}".format(*window)
     )
     return [
-        *look.focus_words,
+        *(middle(words, FOCUS_WIDEST) for words in look.focus_words),
         f"/{look.filter}/" if look.filter else "",
         f"by {look.group}" if look.group and look.group != "name" else "",
         f"{look.phase} only" if look.phase else "",

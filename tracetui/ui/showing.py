@@ -121,7 +121,8 @@ class Showing(App[None]):
         """What is in sight, as far as it decides which keys matter."""
         away = self.page not in ("view", "loading", "refused")
         leaves = away or bool(self.session.trail or self.session.look.filter)
-        enters = self.main.shows_table or self.main.has_cursor
+        rows = self.main.shows_table and not self.main.table.sheet.rows.is_empty()
+        enters = rows or self.main.has_cursor
         return Moment(self._place(), self._attended(), enters, leaves)
 
     def _place(self) -> str:

@@ -296,6 +296,18 @@ def test_a_tree_is_known_by_its_scopes_not_by_their_paths() -> None:
     play(script, [scopes()], Options(view="tree"), size=(60, 20))
 
 
+def test_a_long_name_in_focus_leaves_room_for_what_else_is_told() -> None:
+    long = "execute_" + "x" * 80 + "_end"
+
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        await press(pilot, "enter")
+        assert app.session.view == "detail"
+        status = screen(app)[-2]
+        assert "name execute_x" in status and "x_end" in status
+
+    play(script, [decode(names=(long,))], size=(80, 24))
+
+
 def test_a_timeline_zooms_and_moves_in_time() -> None:
     async def script(app: Explorer, pilot: Pilots) -> None:
         await press(pilot, "plus")
@@ -306,6 +318,11 @@ def test_a_timeline_zooms_and_moves_in_time() -> None:
         assert later is not None and later[0] - near[0] == (near[1] - near[0]) // 4
         await press(pilot, "j")
         assert app.session.look.zoom == later
+        first, last = app.session.fact.extent or (0, 0)
+        await press(pilot, "G")
+        assert app.session.look.zoom == (last - (near[1] - near[0]), last)
+        await press(pilot, "g")
+        assert app.session.look.zoom == (first, first + near[1] - near[0])
         await press(pilot, "0")
         assert app.session.look.zoom is None
 
