@@ -44,8 +44,10 @@ def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
     """As many of the four parts as there is room for, the distribution first."""
     if answer.rows.is_empty():
         return []
-    lines = [*_statistics(answer), ink.line(), ink.line(("distribution", "title"))]
-    lines += _histogram(answer, Size(size.width, max(5, min(10, size.height // 4)), size.ascii))
+    lines = _statistics(answer)
+    if answer.rows.height > 1:  # one row, of however many launches, has no distribution
+        lines += [ink.line(), ink.line(("distribution", "title"))]
+        lines += _histogram(answer, Size(size.width, max(5, min(10, size.height // 4)), size.ascii))
     left = size.height - len(lines)
     if left >= 11:
         lines += _over_steps(answer, Size(size.width, min(14, max(8, left // 2)), size.ascii))

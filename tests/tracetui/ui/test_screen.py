@@ -11,7 +11,7 @@ import pytest
 from textual import events
 from textual.pilot import Pilot
 
-from tests.tracetui.runs import scopes
+from tests.tracetui.runs import made, scopes
 from tests.tracetui.ui.hand import decode, play, press, screen, settle, typed
 from tracetui.look import Look
 from tracetui.ui.app import Explorer
@@ -306,6 +306,17 @@ def test_a_long_name_in_focus_leaves_room_for_what_else_is_told() -> None:
         assert "name execute_x" in status and "x_end" in status
 
     play(script, [decode(names=(long,))], size=(80, 24))
+
+
+def test_one_row_of_many_launches_has_no_distribution() -> None:
+    rows = [{"name": "gemm", "dur": 900, "count": 3, "max": 400}]
+
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        await press(pilot, "enter")
+        text = "\n".join(screen(app))
+        assert "count 3" in text and "distribution" not in text
+
+    play(script, [made(rows)])
 
 
 def test_a_timeline_zooms_and_moves_in_time() -> None:
