@@ -102,22 +102,17 @@ def _sums(run: Run, rows: pl.LazyFrame, group: str, work: Sequence[pl.Expr] = ()
     """Labels, totals, extremes, work. The rows are first added up under all labels, in one fast pass."""
     labels = [c for c in LABELS if run.has(c) and c != group]
     low, high = _extremes(run)
+    alike = rows.group_by(group, *labels).agg(*_totals(run), low, high, *work).collect()
     total = pl.col("total_ns").sum()
     mean = pl.when(pl.col("count").sum() > 0).then(total / pl.col("count").sum()).round()
-    return (
-        rows.group_by(group, *labels)
-        .agg(*_totals(run), low, high, *work)
-        .group_by(group)
-        .agg(
-            *(pl.when(pl.col(c).n_unique() == 1).then(pl.col(c).first()).alias(c) for c in labels),
-            pl.col("count").sum(),
-            total,
-            mean.cast(pl.Int64).alias("mean_ns"),
-            pl.when(pl.col("min_ns").null_count() == 0).then(pl.col("min_ns").min()),
-            pl.when(pl.col("max_ns").null_count() == 0).then(pl.col("max_ns").max()),
-            *work,
-        )
-        .collect()
+    return alike.group_by(group).agg(
+        *(pl.when(pl.col(c).n_unique() == 1).then(pl.col(c).first()).alias(c) for c in labels),
+        pl.col("count").sum(),
+        total,
+        mean.cast(pl.Int64).alias("mean_ns"),
+        pl.when(pl.col("min_ns").null_count() == 0).then(pl.col("min_ns").min()),
+        pl.when(pl.col("max_ns").null_count() == 0).then(pl.col("max_ns").max()),
+        *work,
     )
 
 
@@ -146,10 +141,13 @@ def _of_all(run: Run, each: pl.Expr, value: pl.Expr) -> pl.Expr:
 def _quantiles(run: Run, rows: pl.LazyFrame, group: str) -> pl.DataFrame:
     """Percentiles of instances that were not folded, else what the source printed for a row; not of sums."""
     each = select.instance_dur(run)
-    own = [_of_all(run, each, each.quantile(q, "linear")).alias(f"{name}_ns") for name, q in QUANTILES]
     launches = rows.filter(select.whole(run)) if select.folded(run) else rows
-    table = launches.group_by(group).agg(own).collect()
-    table = table.with_columns(pl.col(f"{name}_ns").round().cast(pl.Int64) for name, _ in QUANTILES)
+    own = [each.quantile(q, "linear").alias(f"{name}_ns") for name, q in QUANTILES]
+    table = launches.group_by(group).agg(*own, _gaps=each.null_count()).collect()
+    known = pl.when(pl.col("_gaps") == 0)
+    table = table.select(
+        group, *(known.then(pl.col(f"{n}_ns").round().cast(pl.Int64)).alias(f"{n}_ns") for n, _ in QUANTILES)
+    )
     stated = [name for name, _ in QUANTILES if run.has(name)]
     if not stated:
         return table
