@@ -62,7 +62,7 @@ class Window:
 class _Place(NamedTuple):
     """Where an event lies in the nesting of its thread."""
 
-    owner: str | None  # the innermost annotation around it
+    owner: str | None  # the innermost annotation around it, or itself if it is one
     outermost: Seen  # the outermost op around it, itself if none
     backward: Seen | None  # the step of the backward pass around it
     optimizer: bool
@@ -134,9 +134,10 @@ def _places(on_cpu: Sequence[Seen]) -> list[_Place]:
 
 
 def _place(event: Seen, parent: Seen | None, around: _Place | None) -> _Place:
+    own = event.name.removeprefix(MARK) if event.name.startswith(MARK) else None
     if parent is None or around is None:
-        return _Place(None, event, event if event.name.startswith(_ENGINE) else None, False)
-    owner = parent.name.removeprefix(MARK) if parent.name.startswith(MARK) else around.owner
+        return _Place(own, event, event if event.name.startswith(_ENGINE) else None, False)
+    owner = own or around.owner
     backward = around.backward or (event if event.name.startswith(_ENGINE) else None)
     optimizer = around.optimizer or parent.name.startswith(_OPTIMIZER)
     return _Place(owner, event if _is_frame(parent) else around.outermost, backward, optimizer)
@@ -164,7 +165,7 @@ def _forward_owners(on_cpu: Sequence[Seen], places: Sequence[_Place]) -> dict[in
 
 def _row(e: Seen, place: _Place | None, owners: dict[int, str | None], lens: str, track: str | None) -> Row:
     """Backward work belongs to whoever did the forward work."""
-    op = place.outermost.name.removeprefix(_ENGINE) if place else ""
+    op = place.outermost.name.removeprefix(_ENGINE).removeprefix(MARK) if place else ""
     name = op if lens == "wall" else e.name
     owner, phase = place.owner if place else None, None
     if place and place.backward:

@@ -41,6 +41,25 @@ def test_on_a_cpu_the_outermost_ops_are_the_work() -> None:
     assert {row.lens for row in window.rows} == {"wall"} and window.problems == {}
 
 
+def test_a_kernel_that_an_annotation_launched_itself_is_its_own() -> None:
+    """A kernel of Triton has no op of torch around it: the annotation is the last that torch knows of."""
+    events = [
+        cpu("tt:L0.norm", 0, 20, 1),
+        launch(50, 5, "cuLaunchKernelEx"),
+        kernel("add_rmsnorm", 50, 1, 30, 40),
+        cpu("tt:L0.attn", 20, 40, 2),
+        cpu("tt:L0.attn.core", 21, 39, 3),
+        launch(51, 25, "cuLaunchKernelEx"),
+        kernel("decode_attention", 51, 3, 40, 60),
+    ]
+    window = fold(events)
+    assert told(window.rows) == [
+        ("add_rmsnorm", "L0.norm", None, 10),
+        ("decode_attention", "L0.attn.core", None, 20),
+    ]
+    assert [row.op for row in window.rows] == ["L0.norm", "L0.attn.core"] and window.problems == {}
+
+
 def test_the_order_of_the_events_does_not_matter() -> None:
     assert sorted(fold(FORWARD[::-1]).rows) == sorted(fold(FORWARD).rows)
 
