@@ -74,6 +74,7 @@ class OnDevice:
         self._anchor = 0
         self._window: Window | None = None
         self._duty = Duty(0.0)
+        self._unseen = unseen(device)
         self.mode(mode)
 
     def rows(self, planned: tuple[Row, ...]) -> tuple[Row, ...]:
@@ -81,6 +82,8 @@ class OnDevice:
 
     def mode(self, name: str) -> str:
         """spans: never a window; windows: within the budget; continuous: always."""
+        if self._unseen:
+            return self._unseen
         self._duty, told = budget(name, self._duty)
         return told
 
@@ -137,10 +140,18 @@ def write_kernels(
     alone = {owner for owner, n in launched.items() if n == 1 and facts.get("phase") == "decode"}
     rows = [kernel_row(k, planned.get(k.owner or ""), whole=k.owner in alone) for k in seen]
     ops = [numbers((row,))[0] for row in rows]
-    tell_window(emitter, "gpu", **facts)
-    emitter.columns(ops, [k.start for k in seen], [k.duration for k in seen], **facts)
+    tell_problems(emitter, window)
+    if seen:
+        tell_window(emitter, "gpu", **facts)
+        emitter.columns(ops, [k.start for k in seen], [k.duration for k in seen], **facts)
+
+
+def tell_problems(emitter: Emitter, window: Window) -> None:
+    """What speaks against a window of a device."""
     for problem, count in window.problems.items():
         emitter.mark(f"a window of the profiler is incomplete: {count} {problem}", "log")
+    if not any(row.lens == "gpu" for row in window.rows):
+        emitter.mark("a window of the profiler shows no kernel of the device", "log")
 
 
 def kernel_row(kernel: Kernel, planned: Row | None, *, whole: bool) -> Row:
@@ -149,6 +160,13 @@ def kernel_row(kernel: Kernel, planned: Row | None, *, whole: bool) -> Row:
         return Row(kernel.name, "", "other", lens="gpu")
     own = replace(planned, name=kernel.name, lens="gpu", kind="kernel")
     return own if whole else replace(own, flops=NO_WORK, bytes=NO_WORK, window=None)
+
+
+def unseen(device: torch.device) -> str:
+    """Why a window of the profiler would be in vain; nothing where it shows what a device does."""
+    if device.type in ("cpu", "cuda"):
+        return ""
+    return f"the profiler shows no kernels of {device.type}: larger parts alone are timed"
 
 
 def budget(name: str, now: Duty) -> tuple[Duty, str]:

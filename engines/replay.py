@@ -110,11 +110,15 @@ class Captured:
     def __init__(self, parts: Parts) -> None:
         self._launched = Launched(parts, external=True)
         self._graph = capture(self._launched.run)
+        self._done = _event(external=False)
 
     def run(self, *, watched: bool = False) -> None:
         self._graph.replay()
+        self._done.record()
 
     def offsets(self) -> list[int]:
+        """A border within a graph does not say that it is yet to be reached again: the end is waited for."""
+        self._done.synchronize()
         return self._launched.offsets()
 
     def close(self) -> None:

@@ -168,6 +168,10 @@ def way_of_decoding(
         return "", ""
     if why := refusal(spec, taste, device):
         return "", f"torch's own ops decode: {why}"
+    if torch.version.hip:
+        if args.graph:
+            raise UsageError("ROCm times no borders within a graph", todo="leave out --graph")
+        return "launched", "kernels are launched one by one: ROCm times no borders within a graph"
     return ("launched" if args.graph is False else "graph"), ""
 
 

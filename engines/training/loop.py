@@ -10,6 +10,7 @@ import torch
 from capture.emit import Emitter, now
 from capture.record.kernels import MARK, Profiler, Window
 from engines.commands import Commands
+from engines.device import tell_problems, unseen
 from engines.orders import Orders
 from engines.plan import Row, host_row
 from engines.pulse import Pulse
@@ -55,6 +56,9 @@ class Course:
 
     def mode(self, name: str) -> str:
         """spans: no window of the profiler; else one in every step, since each phase is to be told."""
+        if why := unseen(self._device):
+            self._watched = False
+            return why
         if name not in MODES:
             return f"there is no mode {name}; there are {', '.join(MODES)}"
         self._watched = MODES[name]
@@ -144,8 +148,8 @@ class Course:
             numbers = self._number([work.row for work in part])
             starts, durations = [w.start for w in part], [w.duration for w in part]
             self._emitter.columns(numbers, starts, durations, step=self._step, phase=phase)
-        for problem, count in window.problems.items():
-            self._emitter.mark(f"a window of the profiler is incomplete: {count} {problem}", "log")
+        if not self._on_host:
+            tell_problems(self._emitter, window)
         self._emitter.cost_ns += self._profiler.overhead_ns
 
     def _number(self, rows: Sequence[Row]) -> list[int]:

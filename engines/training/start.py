@@ -9,6 +9,7 @@ import torch
 from capture.emit import Emitter
 from capture.errors import EngineError
 from engines.commands import Commands
+from engines.device import unseen
 from engines.pulse import Pulse
 from engines.roofs import device_name, roof_of
 from engines.start import find_device
@@ -37,7 +38,9 @@ def run(args: argparse.Namespace, emitter: Emitter, id: str, pulse: Pulse, comma
     trainer = build(wanted, device, args.seed, pulse, commands)
     rows = step_rows(wanted.size, wanted.optimizer)
     course = Course(trainer, rows, emitter, pulse, commands)
-    course.mode(args.capture)
+    said = course.mode(args.capture)
+    if unseen(device):
+        emitter.mark(said, "note")
     unwatched = course.warm_up(warm_up_steps(wanted, device))
     if unwatched:
         emitter.run(wanted.size.name, {"unprofiled_ns": unwatched}, id=id)

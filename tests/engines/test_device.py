@@ -124,6 +124,31 @@ def test_kernels_of_a_window_belong_to_the_row_that_launched_them(runner: OnDevi
     assert paper.cost_ns == FakeProfiler.overhead_ns
 
 
+def test_a_window_without_kernels_says_so_and_stands_for_nothing(
+    runner: OnDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paper = Paper()
+    monkeypatch.setattr(FakeProfiler, "stop", lambda self: Window([]))
+    for _ in range(2):  # the first step is a warm-up
+        runner.run(Ticks(0))
+        runner.write(paper, Ledger(paper).numbers, step=1)  # type: ignore[arg-type]
+    assert paper.marks == ["a window of the profiler shows no kernel of the device"]
+    assert paper.events == []
+
+
+def test_where_the_profiler_shows_nothing_no_window_opens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "Event", FakeEvent)
+    monkeypatch.setattr(torch.accelerator, "synchronize", lambda: None)
+    monkeypatch.setattr(device_module, "Profiler", FakeProfiler)
+    FakeEvent.ran.clear()
+    rows = _planned()
+    blind = OnDevice([lambda: None for _ in rows], rows, torch.device("mps"), "continuous")
+    for _ in range(3):
+        blind.run(Ticks(0))
+    assert FakeEvent.ran == []
+    assert blind.mode("continuous").startswith("the profiler shows no kernels of mps")
+
+
 @pytest.mark.parametrize(
     ("phase", "owners", "work"),
     [

@@ -174,6 +174,28 @@ def test_a_longer_context_gets_a_step_of_its_own(graphs: list[Graph]) -> None:
     assert [s for s in Step.seen if s[1] == 512][-1] == (2, 512)
 
 
+def test_a_replay_is_waited_for_by_an_event_that_lies_behind_it(
+    graphs: list[Graph], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An event within a graph may still stand as its last replay left it."""
+    waited: list[tuple[bool, int]] = []
+
+    class Strict(Event):
+        def __init__(self, *, external: bool) -> None:
+            super().__init__(external=external)
+            self.external = external
+
+        def synchronize(self) -> None:
+            waited.append((self.external, self.at))
+
+    monkeypatch.setattr(replay_module, "_event", Strict)
+    replay = replayed()
+    replay.place(torch.tensor([0]), 9)
+    replay.run(Ticks(0), 9, 1)
+    end = len(Event.ran)
+    assert waited[0] == (False, end), "before any border within the graph is asked"
+
+
 def test_every_step_of_a_block_has_its_own_layers(graphs: list[Graph]) -> None:
     replay, paper = replayed(), Paper()
     replay.place(torch.tensor([0]), 9)
