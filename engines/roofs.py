@@ -69,10 +69,24 @@ def _gpu(device: torch.device, say: Callable[[str], None]) -> Roof:
     free, _ = torch.cuda.mem_get_info()
     copy = _copy_rate(device, min(GPU_COPY_BYTES, free // 4), _best_on_gpu)
     say("measuring how fast matrices are multiplied")
-    rates = {"bf16": _matmul_rate(device, torch.bfloat16, GPU_SIDE, _best_on_gpu)}
+    rates = _rates_on_gpu(device)
     floor = _graph_launch_ns(device)
     name, when = device_name(device), _today()
     return Roof(name, MEASURED, 0.0, copy, rates, floor, "L2", when, uuid, driver, version)
+
+
+def _rates_on_gpu(device: torch.device) -> dict[str, float]:
+    """What a GPU multiplies at: fp32 as it is, and as training has it."""
+    rates = {
+        name: _matmul_rate(device, dtype, GPU_SIDE, _best_on_gpu)
+        for name, dtype in (("bf16", torch.bfloat16), ("fp32", torch.float32))
+    }
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        rates["tf32"] = _matmul_rate(device, torch.float32, GPU_SIDE, _best_on_gpu)
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = False
+    return rates
 
 
 def _at_start(name: str) -> Roof:

@@ -54,6 +54,22 @@ def test_rates_are_work_over_time(monkeypatch: pytest.MonkeyPatch) -> None:
     assert roof.source == "measured" and roof.cache == "cache" and roof.torch == torch.__version__
 
 
+def test_a_gpu_multiplies_in_three_ways(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = iter((1.0, 4.0, 2.0))
+    allowed = []
+
+    def clock(work: Callable[[], object]) -> float:
+        allowed.append(torch.backends.cuda.matmul.allow_tf32)
+        work()
+        return next(seconds)
+
+    monkeypatch.setattr(roofs, "GPU_SIDE", 32)
+    monkeypatch.setattr(roofs, "_best_on_gpu", clock)
+    work = 2 * 32**3
+    assert roofs._rates_on_gpu(CPU) == {"bf16": work, "fp32": work / 4, "tf32": work / 2}
+    assert allowed == [False, False, True] and not torch.backends.cuda.matmul.allow_tf32
+
+
 def test_what_was_measured_before_is_told_and_nothing_measured_again() -> None:
     roof = Roof(roofs.device_name(CPU), "measured", 5e9, torch=str(torch.__version__))
     kept_roofs.keep(roof)

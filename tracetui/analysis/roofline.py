@@ -25,6 +25,14 @@ def roof_of(run: Run) -> Roof | None:
     return told or (roofs.from_table(device) if isinstance(device, str) else None)
 
 
+def dtype_of(run: Run) -> str | None:
+    """What products are computed in: their own word first, since a training in fp32 may multiply in tf32."""
+    products, dtype = run.meta.get("products"), run.meta.get("dtype")
+    if isinstance(products, str) and products:
+        return products.split()[0]
+    return dtype if isinstance(dtype, str) else None
+
+
 def work(run: Run) -> list[pl.Expr]:
     """The bytes and operations of a group: sums that stand only where every row has its part."""
     return [pl.when(pl.col(c).null_count() == 0).then(pl.col(c).sum()).alias(c) for c in WORK if run.has(c)]
@@ -38,7 +46,7 @@ def with_rates(table: pl.DataFrame, run: Run) -> pl.DataFrame:
     )
     roof = roof_of(run)
     if roof and told:
-        rated = rated.with_columns(*_against(roof, run.meta.get("dtype"), told))
+        rated = rated.with_columns(*_against(roof, dtype_of(run), told))
     empty = [c for c in COLUMNS if c in rated.columns and rated[c].null_count() == rated.height]
     return rated.drop(*told, *empty)
 
@@ -49,9 +57,9 @@ def _rate(work: str, name: str) -> pl.Expr:
     return pl.when(known).then(pl.col(work) / pl.col("total_ns")).alias(name)
 
 
-def _against(roof: Roof, dtype: object, known: Sequence[str]) -> tuple[pl.Expr, pl.Expr]:
+def _against(roof: Roof, dtype: str | None, known: Sequence[str]) -> tuple[pl.Expr, pl.Expr]:
     """The share of the nearer roof, and which of them binds: the one that would take longest at best."""
-    limits = {"bytes": roof.memory, "flops": roof.compute(dtype if isinstance(dtype, str) else None)}
+    limits = {"bytes": roof.memory, "flops": roof.compute(dtype)}
     least = {c: pl.col(c) / limits[c] * 1e9 for c in known if limits[c]}
     if not least:
         return pl.lit(None, pl.Float64).alias("roof_share"), pl.lit(None, pl.String).alias("bound")
@@ -83,12 +91,12 @@ def notes(run: Run, table: pl.DataFrame) -> list[str]:
         "floor": f"floor: less work than fits the {least} that a launch takes at least",
     }
     words = set(table["bound"].drop_nulls())
-    return [f"roof: {told(roof, run.meta.get('dtype'))}", *(m for w, m in meanings.items() if w in words)]
+    return [f"roof: {told(roof, dtype_of(run))}", *(m for w, m in meanings.items() if w in words)]
 
 
-def told(roof: Roof, dtype: object = None) -> str:
+def told(roof: Roof, dtype: str | None = None) -> str:
     """A roof in a few words: its figures, and how they are known."""
-    compute = roof.compute(dtype if isinstance(dtype, str) else None)
+    compute = roof.compute(dtype)
     figures = [
         *([f"{_giga(roof.memory)} GB/s"] if roof.memory else []),
         *([f"{_giga(compute)} GFLOP/s"] if compute else []),

@@ -92,7 +92,7 @@ def _roof(run: Run) -> Iterator[str]:
     """What the work of a run is held against, where it tells its work."""
     if run.has("bytes") or run.has("flops"):
         roof = roofline.roof_of(run)
-        yield f"  roof: {roofline.told(roof, run.meta.get('dtype')) if roof else 'none known of its device'}"
+        yield f"  roof: {roofline.told(roof, roofline.dtype_of(run)) if roof else 'none known of its device'}"
 
 
 def _here() -> Iterator[str]:

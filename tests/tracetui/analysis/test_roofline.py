@@ -98,6 +98,15 @@ def test_the_roof_of_arithmetic_is_that_of_the_dtype(tmp_path: Path) -> None:
     assert rows["wide"]["roof_share"] == pytest.approx(1.6)
 
 
+@pytest.mark.parametrize(("products", "share"), [("bf16 by autocast", 0.8), ("fp32", 1.6), ("tf32", 0.2)])
+def test_the_word_for_products_decides_where_a_run_has_one(
+    products: str, share: float, tmp_path: Path
+) -> None:
+    roof = {**ROOF, "flop_per_s": {"fp32": 0.5e12, "bf16": 1e12, "tf32": 4e12}}
+    rows = by_name(kernel_table(toy(tmp_path, roof=roof, dtype="float32", products=products), Look()))
+    assert rows["wide"]["roof_share"] == pytest.approx(share)
+
+
 def test_a_group_that_holds_work_nobody_told_has_no_rate(tmp_path: Path) -> None:
     table = kernel_table(toy(tmp_path, roof=ROOF), Look(group="layer"))
     rates = {r["layer"]: r["gb_per_s"] for r in table.to_dicts()}
