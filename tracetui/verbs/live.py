@@ -2,7 +2,7 @@
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tracetui.process import Engine
 from tracetui.threads import leave_the_cores
@@ -10,6 +10,8 @@ from tracetui.verbs import _engine, _shared
 
 if TYPE_CHECKING:
     from capture.run import Run
+
+SMALL: Final = 1 << 20  # bytes that are read at once; more of them hold something
 
 
 def options(parser: ArgumentParser) -> None:
@@ -30,8 +32,22 @@ def run(args: Namespace) -> int:
         code = _shown(args, out, engine, beside)
     finally:
         engine.stop()
-    _shared.say(f"recorded {out}")
+    _shared.say(f"recorded {out}" if kept(out) else "nothing was recorded")
     return code
+
+
+def kept(out: Path) -> bool:
+    """Whether a step came to be recorded: a file without any goes, one that cannot be read stays."""
+    from capture.errors import CaptureError
+    from capture.loaders import load
+    from tracetui.verbs import record
+
+    if not out.exists():
+        return False
+    try:
+        return out.stat().st_size > SMALL or record.kept(out, load(out))
+    except CaptureError:
+        return True
 
 
 def _recorded(args: Namespace) -> int:

@@ -51,11 +51,16 @@ def run(args: Namespace) -> int:
 
 
 def _rest(out: Path, runs: list[Run]) -> str:
-    """What to do with what a failed engine left; a file without a single timed row is not worth keeping."""
+    """What to do with what a failed engine left."""
+    return f"what was recorded opens: tracetui open {out}" if kept(out, runs) else ""
+
+
+def kept(out: Path, runs: list[Run]) -> bool:
+    """Whether there is a recording; a file without a single timed row is not worth keeping."""
     if any(run.has("dur") for run in runs):
-        return f"what was recorded opens: tracetui open {out}"
+        return True
     out.unlink(missing_ok=True)
-    return ""
+    return False
 
 
 def _watch(running: Engine, out: Path, quiet: bool) -> list[Run]:

@@ -16,6 +16,7 @@ import pytest
 
 from capture.events import seal
 from tests.tracetui.ui.pty import ROOT, Terminal
+from tracetui.verbs import live
 
 pytestmark = pytest.mark.terminal
 
@@ -269,3 +270,27 @@ def test_no_clipboard_means_none(opened: Any) -> None:
 def test_the_file_that_was_made_for_these_tests_is_native(tmp_path: Path) -> None:
     lines = capture(tmp_path, ["one"]).read_text().splitlines()
     assert [json.loads(line)["kind"] for line in lines] == ["run", "kernel"]
+
+
+def test_an_engine_that_is_refused_leaves_no_recording_behind(tmp_path: Path) -> None:
+    state = {"XDG_STATE_HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
+    with Terminal("live", "--model", "nosuch", env=state) as terminal:
+        terminal.wait(lambda text: "no model is called nosuch" in text, 60)
+        terminal.keys("q")
+        assert terminal.end(15) == 2
+        terminal.read()
+        assert "nothing was recorded" in terminal.text
+    assert list(tmp_path.rglob("*.jsonl")) == []
+
+
+def test_what_was_recorded_is_kept_and_what_cannot_be_read_is_left_alone(tmp_path: Path) -> None:
+    out = tmp_path / "prof.jsonl"
+    assert not live.kept(out)
+    out.write_text("precious\n")
+    assert live.kept(out) and out.read_text() == "precious\n"
+    status = '{"kind":"run","schema":1,"name":"toy"}\n{"kind":"mark","name":"importing","path":"status"}\n'
+    kernel = '{"kind":"kernel","name":"k","t":1,"dur":5}\n'
+    out.write_text(status + kernel)
+    assert live.kept(out) and out.exists()
+    out.write_text(status)
+    assert not live.kept(out) and not out.exists()
