@@ -105,6 +105,7 @@ class Comparing(Attending):
         """Saved runs stand in front of the others from now on, of newer snapshots too."""
         self.opened = (*message.runs, *self.opened)
         self._fetched = (*self._fetched, message.path)
+        self.tell("")  # it is no longer being read
         self._go(self._with(self.session.beside(message.runs), len(message.runs) - 1, message.against))
 
     # which columns

@@ -220,7 +220,7 @@ def test_any_file_is_compared_with_by_its_path_typed_or_pasted(tmp_path: Path) -
         await press(pilot, "enter")
         await until(app, pilot, "a is before, b is after")
         assert [r.name for r in app.session.runs] == ["older", "before", "after"]
-        assert "slower" in row(app, "L0.norm")
+        assert "slower" in row(app, "L0.norm") and "reading" not in screen(app)[-2]
         await press(pilot, "r")
         app.post_message(Paste(f"'{folder}/absent.jsonl'\n"))
         await until(app, pilot, "file: ")
