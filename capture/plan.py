@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
@@ -14,7 +15,9 @@ from capture.text import clean
 
 _NUMBERS: Final = frozenset(name for name, type in DTYPES.items() if type != pl.Categorical())
 _LAWS: Final = ("flops", "bytes")
-_FLAT: Final = tuple(name for name in DTYPES)
+_FLAT: Final = tuple(DTYPES)
+
+_fields: Final = attrgetter(*_FLAT)
 
 
 class Plan:
@@ -199,11 +202,10 @@ def _law(frame: pl.DataFrame, law: str) -> pl.Expr:
 
 def flat_frame(lines: Sequence[Flat], log: Log) -> pl.DataFrame:
     """Events that stand on lines of their own."""
-    columns = zip(*(tuple(getattr(line, name) for name in _FLAT) for line in lines), strict=True)
-    text = {name: pl.String() if type == pl.Categorical() else type for name, type in DTYPES.items()}
-    known = {
-        name: pl.Series(name, values, dtype=text[name])
-        for name, values in zip(_FLAT, columns, strict=True)
+    columns = zip(_FLAT, zip(*map(_fields, lines), strict=True), strict=True)
+    known = [
+        pl.Series(name, values, dtype=DTYPES[name])
+        for name, values in columns
         if values.count(None) < len(lines)
-    }
+    ]
     return build("", {}, pl.DataFrame(known), log).events

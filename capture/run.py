@@ -88,7 +88,10 @@ def _cast(events: pl.DataFrame) -> pl.DataFrame:
     unknown = set(events.columns) - set(DTYPES)
     if unknown:
         raise ValueError(f"columns that the schema does not know: {sorted(unknown)}")
-    return events.select(pl.col(c).cast(t) for c, t in DTYPES.items() if c in events.columns)
+    known = {c: t for c, t in DTYPES.items() if c in events.columns}
+    if events.schema == known:
+        return events
+    return events.select(pl.col(c).cast(t) for c, t in known.items())
 
 
 def _only_known(frame: pl.DataFrame) -> pl.DataFrame:

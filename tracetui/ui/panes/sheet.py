@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Final
 
 import polars as pl
@@ -203,7 +204,7 @@ def _number(values: pl.Series) -> int:
     """No number is ever cut: the extremes and a sample say how wide they get."""
     seen = [values.min(), values.max(), *values.head(SAMPLE).to_list()]
     floor = FLOAT if values.dtype.is_float() and units.writer(values.name) is units.writer("x") else 0
-    return max(floor, max(len(units.cell(values.name, v)) for v in seen))
+    return max(floor, max(len(_figure(values.name, v)) for v in seen))
 
 
 def _text(values: pl.Series) -> int:
@@ -233,8 +234,16 @@ def _written(values: pl.Series, column: Column, ascii: bool) -> list[str]:
                 for v in values.to_list()]  # fmt: skip
     if column.kind == "bar":
         return [ink.signed_bar((v or 0) / (column.top or 1), column.width, ascii) for v in values.to_list()]
+    if column.kind == "number":
+        return [fit(_figure(column.name, v), column.width, right=True) for v in values.to_list()]
     texts = [units.cell(column.name, v) for v in values.to_list()]
     if column.kind == "name":
         cut = shortened(texts, column.width)
         return [fit(cut[t], column.width) for t in texts]
-    return [fit(t, column.width, right=column.kind == "number") for t in texts]
+    return [fit(t, column.width) for t in texts]
+
+
+@lru_cache(maxsize=1 << 13, typed=True)
+def _figure(column: str, value: float | None) -> str:
+    """A number as it is written: once when it is measured, and again when it comes into sight."""
+    return units.cell(column, value)
