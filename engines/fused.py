@@ -5,10 +5,14 @@ replayed without a word from the host. Between two products of a layer lies one 
 one, the addition to the residual stream, the norm for the next.
 """
 
+import os
+import shutil
+import sysconfig
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import groupby
+from pathlib import Path
 from typing import Final, Protocol
 
 import torch
@@ -33,6 +37,8 @@ def refusal(spec: Spec, taste: Taste, device: torch.device) -> str:
         return "Triton is not installed"
     if device.type != "cuda" and not _interpreted():
         return f"the kernels are for CUDA and ROCm, not for {device.type}"
+    if not _interpreted() and (missing := unbuilt()):
+        return f"Triton has no {missing} to build what launches its kernels"
     if not kernels.load("sampling").supported(taste.temperature, taste.top_k, spec.vocab):
         return "the kernels draw from 64 tokens at most; choose a smaller --top-k"
     return ""
@@ -42,6 +48,15 @@ def _interpreted() -> bool:
     from triton import knobs
 
     return bool(knobs.runtime.interpret)
+
+
+def unbuilt() -> str:
+    """What Triton needs and does not find where no ready-made parts of it lie about."""
+    if not (os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")):
+        return "C compiler"
+    scheme = sysconfig.get_default_scheme().replace("posix_local", "posix_prefix")
+    header = Path(sysconfig.get_path("include", scheme), "Python.h")
+    return "" if header.exists() else f"{header}"
 
 
 def context_class(position: int) -> int:

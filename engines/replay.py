@@ -162,6 +162,7 @@ class Replay:
         self._score = Score(())
         self._profiler = Profiler(gpu=decoder.state.ids.is_cuda)
         self._timed: list[Timed] = []
+        self._before = 0  # the context before the first of them
         self._window: Window | None = None
         self._duty = Duty(0.0)
         self.mode(mode)
@@ -182,6 +183,7 @@ class Replay:
 
     def run(self, ticks: Ticks, at: int, count: int) -> list[int]:
         """So many steps from a position on; the tokens of the first sequence."""
+        self._before = at
         steps = [self._ready(at + i)[i % AT_ONCE] for i in range(count)]
         begun = now()
         watched = self._duty.due(begun)
@@ -204,10 +206,9 @@ class Replay:
         return [int(token) for token in tokens[:, 0]]
 
     def write(self, emitter: Emitter, numbers: Numbers, *, context: int, **facts: Any) -> None:
-        """What the device says of the steps that were run; the last of them is at a context."""
+        """What the device says of the steps that were run, up to a context: the others were for nothing."""
         spans = numbers(self._spans)
-        first = context - len(self._timed) + 1
-        for at, timed in enumerate(self._timed, first):
+        for at, timed in enumerate(self._timed[: context - self._before], self._before + 1):
             starts = [timed.start + offset for offset in timed.offsets[:-1]]
             durations = [b - a for a, b in pairwise(timed.offsets)]
             emitter.columns(spans, starts, durations, context=at, **facts)

@@ -29,7 +29,7 @@ from engines.spec import Spec, parameters
 from engines.team import Relayed, Share, Team, meet
 from engines.text import Text, Untold, open_text
 from engines.trace import Op, slowed
-from engines.weights import Choice, Counted, Source, Tally, check_memory, choose, free_memory, open_source
+from engines.weights import Choice, Counted, Source, Tally, check_memory, choose, free_bytes, open_source
 
 ROOM = 4096  # positions when nobody says how many
 
@@ -132,9 +132,8 @@ def decide(args: argparse.Namespace, team: Team | None = None) -> Parts:
     spec = share(choice.spec, team.rank.size) if team else choice.spec
     capacity = room(args, spec)
     chosen, measured = stored(args, spec, device, team)
-    if device.type == "cpu":
-        free = free_memory() // (team.rank.beside if team else 1)
-        check_room(spec, chosen.packing, device, free, args.batch, capacity)
+    beside = team.rank.beside if team and device.type == "cpu" else 1  # who shares the memory
+    check_room(spec, chosen.packing, device, free_bytes(device) // beside, args.batch, capacity)
     way = way_of_decoding(args, spec, taste, device, alone=team is None)
     return Parts(choice, device, taste, chosen, measured, capacity, *way, team)
 

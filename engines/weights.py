@@ -15,6 +15,7 @@ from engines.spec import PRESETS, Spec, preset, tensors
 
 BLOCK: Final = 1 << 22
 STD: Final = 0.02
+NO_LIMIT: Final = 1 << 62
 
 Progress = Callable[[float], None]
 
@@ -143,12 +144,21 @@ def free_memory() -> int:
     return max(free, 0)
 
 
+def free_bytes(device: torch.device) -> int:
+    """What a device can still give; as good as no limit where it does not tell."""
+    if device.type == "cpu":
+        return free_memory()
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    return NO_LIMIT
+
+
 def _meminfo(field: str) -> int:
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         return next(int(line.split()[1]) << 10 for line in lines if line.startswith(field))
     except (OSError, StopIteration, ValueError):
-        return 1 << 62
+        return NO_LIMIT
 
 
 def check_memory(

@@ -19,7 +19,7 @@ from engines.training.options import Asked, asked
 from engines.training.rows import step_rows
 from engines.training.sizes import Size, refuse_beyond
 from engines.training.trainer import Trainer
-from engines.weights import free_memory
+from engines.weights import free_bytes
 
 WARM_UP: Final = 5  # until the clocks and the allocator of an accelerator have settled
 WARM_UP_ON_CPU: Final = 2
@@ -50,15 +50,6 @@ def run(args: argparse.Namespace, emitter: Emitter, id: str, pulse: Pulse, comma
 def warm_up_steps(wanted: Asked, device: torch.device) -> int:
     usual = WARM_UP_ON_CPU if device.type == "cpu" else WARM_UP
     return usual if wanted.warm_up is None else wanted.warm_up
-
-
-def free_bytes(device: torch.device) -> int:
-    """What the device can still give; as good as no limit where it does not tell."""
-    if device.type == "cpu":
-        return free_memory()
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    return 1 << 62
 
 
 def build(wanted: Asked, device: torch.device, seed: int, pulse: Pulse, commands: Commands) -> Trainer:

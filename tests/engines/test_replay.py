@@ -117,6 +117,18 @@ class Step:
         self.ops = tuple(map(noted, ("embed", "L0.attn.core", "sample"), (embed, layer, sample)))
 
 
+class Contexts(Paper):
+    """Keeps the context of each line."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.contexts: list[int] = []
+
+    def columns(self, ops: list[int], starts: list[int], durations: list[int], **facts: Any) -> None:
+        super().columns(ops, starts, durations, **facts)
+        self.contexts.append(facts["context"])
+
+
 def noted(name: str, op: Op) -> Op:
     def noting() -> None:
         op()
@@ -208,6 +220,14 @@ def test_every_step_of_a_block_has_its_own_layers(graphs: list[Graph]) -> None:
     starts = [starts for _, starts, _ in paper.lines]
     for before, after in pairwise(starts):
         assert after[0] == before[0] + 3 * MS, "queued behind each other"
+
+
+def test_what_comes_after_an_end_is_not_written(graphs: list[Graph]) -> None:
+    replay, paper = replayed(), Contexts()
+    replay.place(torch.tensor([0]), 9)
+    replay.run(Ticks(0), 9, 4)
+    replay.write(paper, Ledger(paper).numbers, context=11)  # type: ignore[arg-type]
+    assert paper.contexts == [10, 11]
 
 
 def test_kernels_of_a_window_are_attributed_by_position(graphs: list[Graph]) -> None:

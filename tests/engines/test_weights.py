@@ -188,3 +188,10 @@ def test_memory_is_checked_with_figures_and_smaller_choices() -> None:
     with pytest.raises(EngineError, match=said):
         weights.check_memory(spec, 2_000_000_000, 800_000_000, lambda s: 2 * parameters(s))
     weights.check_memory(spec, 10, 10, lambda s: 1)
+
+
+def test_a_gpus_memory_is_asked_of_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (7 << 30, 80 << 30))
+    assert weights.free_bytes(torch.device("cuda")) == 7 << 30
+    assert weights.free_bytes(torch.device("mps")) == weights.NO_LIMIT
+    assert 0 < weights.free_bytes(torch.device("cpu")) < weights.NO_LIMIT

@@ -1,11 +1,12 @@
 """A whole step in kernels, under Triton's interpreter, against the decoder's own ops."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
-from engines import products
+from engines import fused, products
 from engines.decoder import Decoder
 from engines.fused import Carried, FusedStep, context_class, refusal
 from engines.quant import FORMS
@@ -105,3 +106,16 @@ def test_what_the_kernels_cannot_draw_is_refused() -> None:
     spec = tiny.SPECS["gemma3"]
     assert refusal(spec, GREEDY, torch.device("cpu")) == ""  # interpreted
     assert "64" in refusal(spec, Taste(temperature=1.0, top_k=100), torch.device("cpu"))
+
+
+def test_what_triton_lacks_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(fused, "_interpreted", lambda: False)
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    spec, gpu = tiny.SPECS["gemma3"], torch.device("cuda")
+    assert refusal(spec, GREEDY, gpu) == "Triton has no C compiler to build what launches its kernels"
+    monkeypatch.setenv("CC", "gcc")
+    monkeypatch.setattr(fused.sysconfig, "get_path", lambda name, scheme: str(tmp_path))
+    assert "Python.h" in refusal(spec, GREEDY, gpu)
+    (tmp_path / "Python.h").touch()
+    assert refusal(spec, GREEDY, gpu) == ""
