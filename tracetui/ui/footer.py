@@ -17,11 +17,20 @@ def status(look: Look, row: str, told: str, notes: Sequence[str], width: int) ->
     """Where the cursor is and what is in force; then what was told last, else the first note."""
     state = [p for p in (row, *_in_force(look)) if p]
     spans = [Span(" " + " · ".join(state))]
-    rest = told or (f"{notes[0]} (+{len(notes) - 1})" if len(notes) > 1 else notes[0] if notes else "")
+    gap = "   " if state else ""
+    rest = told or _first(notes, width - width_of(spans[0].text) - len(gap))
     if rest:
-        gap = "   " if state else ""
         spans.append(Span(gap + rest, "bar_warn" if told else "dim"))
     return tuple(spans)
+
+
+def _first(notes: Sequence[str], room: int) -> str:
+    """The first note, as far as there is room beside the number of the others."""
+    if not notes:
+        return ""
+    more = f" (+{len(notes) - 1})" if len(notes) > 1 else ""
+    kept = room - width_of(more)
+    return (notes[0] if width_of(notes[0]) <= kept else f"{notes[0][: max(0, kept - 1)]}…") + more
 
 
 def _in_force(look: Look) -> list[str]:

@@ -163,7 +163,8 @@ class Showing(App[None]):
         self.main.show_whole(name if isinstance(name, str) else "")
         notes = self._answer.notes if self.page == "view" else ()
         if self.following is not None and self.following.text:
-            notes = (f"… {self.following.text}", *notes)
+            newest = self.following.text[-(self.size.width // 2) :]
+            notes = (f"… {newest}", *notes)
         row = f"{table.cursor + 1:,}/{table.sheet.rows.height:,}" if self.main.shows_table else ""
         if self.main.shows_table and not table.sheet.rows.height:
             row = "no rows" if self.page == "view" else ""

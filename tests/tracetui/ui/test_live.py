@@ -109,6 +109,18 @@ def test_a_prompt_goes_to_the_engine_and_its_text_comes_back(tmp_path: Path) -> 
     watch(tmp_path / "prof.jsonl", script)
 
 
+def test_of_a_long_text_the_newest_words_are_in_sight(tmp_path: Path) -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        await until(app, pilot, "building")
+        await press(pilot, "c")
+        await until(app, pilot, row("windows"))
+        await press(pilot, "colon", *("abcdefghij" * 12), "enter")
+        await until(app, pilot, "abcdefghij!")
+        assert "… " in screen(app)[-2]
+
+    watch(tmp_path / "prof.jsonl", script)
+
+
 def test_a_held_picture_stands_while_the_file_grows(tmp_path: Path) -> None:
     async def script(app: Explorer, pilot: Pilots) -> None:
         await until(app, pilot, "building")

@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 
 from tests.tracetui.ui.hand import decode, shuffled
+from tracetui.look import Look
 from tracetui.ui import commands, footer, saving, terminal
 from tracetui.ui.facts import facts
 from tracetui.ui.keys import ENGINES, FOOTERS, KEYS, MORE, Moment, bindings, written
@@ -203,6 +204,15 @@ def test_eighty_columns_name_the_keys_that_a_place_is_for() -> None:
         assert len(told) <= 80 and all(f"{word}  " in told for word in ("q quit", "? help", *wanted))
         assert ("Enter" in told) == now.enters and ("Esc" in told) == now.leaves
     assert foot(40, Moment("table", "bundled", True, True)).startswith(" q quit  ? help  ")
+
+
+def test_a_note_leaves_room_for_how_many_there_are() -> None:
+    def told(width: int, *notes: str) -> str:
+        return "".join(span.text for span in footer.status(Look(), "1/8", "", notes, width))
+
+    assert told(40, "slower", "a is a1", "b is b1") == " 1/8   slower (+2)"
+    assert told(20, "much slower than that", "more") == " 1/8   much sl… (+1)"
+    assert told(20, "much slower than that") == " 1/8   much slower …"
 
 
 def test_footers_name_keys_that_there_are() -> None:
