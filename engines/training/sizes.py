@@ -8,7 +8,7 @@ import difflib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from capture.errors import EngineError, UsageError
 
@@ -16,6 +16,7 @@ FAMILY: Final = "cs336-"
 FP32: Final = 4
 BF16: Final = 2
 TORCH: Final = 1 << 27  # bytes that the libraries take for themselves
+MALLOC: Final = 1.4  # what a process was seen to hold of what its tensors need
 VOCAB: Final = 10_000
 OPTIMIZERS: Final = ("cs336", "foreach", "fused")
 ATTENTIONS: Final = ("explicit", "sdpa")
@@ -36,6 +37,7 @@ class Size:
     context: int = 128
     explicit: bool = True  # attention as its own matrices and softmax; else torch's fused one
     mixed: bool = False  # products in bf16
+    on_host: bool = False  # on a processor, where malloc keeps much of what is freed
     theta: float = 1e4
     eps: float = 1e-5
 
@@ -97,7 +99,8 @@ class Size:
         """What a step holds at its fullest: the logits or the scores stand there a few times over."""
         passing = max(2 * self.tokens * self.vocab, 3 * self.pairs if self.explicit else 0)
         copies = 2 * self.parameters if optimizer == "foreach" else 3 * self.vocab * self.width
-        return TORCH + self.states() + max(self.kept() + FP32 * passing, FP32 * copies)
+        tensors = self.states() + max(self.kept() + FP32 * passing, FP32 * copies)
+        return TORCH + (round(MALLOC * tensors) if self.on_host else tensors)
 
     def with_layers(self, layers: int) -> "Size":
         """A part of the model, named as one."""
@@ -161,7 +164,8 @@ def _smaller_choices(size: Size) -> Iterator[list[tuple[str, Size]]]:
     yield [(f"--layers {n}", replace(size, layers=n)) for n in range(size.layers - 1, 0, -1)]
     yield [(f"--context {c}", replace(size, context=c)) for c in reversed(CONTEXTS) if c < size.context]
     yield [("--batch 1", replace(size, batch=1))]
-    load = {"batch": size.batch, "context": size.context, "explicit": size.explicit, "mixed": size.mixed}
+    names = ("batch", "context", "explicit", "mixed", "on_host")
+    load: dict[str, Any] = {name: getattr(size, name) for name in names}
     yield [(s.name, replace(s, **load)) for s in reversed(SIZES.values()) if s.parameters < size.parameters]
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import platform
+from dataclasses import replace
 from typing import Any, Final
 
 import torch
@@ -31,6 +32,7 @@ def run(args: argparse.Namespace, emitter: Emitter, id: str, pulse: Pulse, comma
     if args.threads:
         torch.set_num_threads(args.threads)
     wanted, device = asked(args), find_device(args.device)
+    wanted = replace(wanted, size=replace(wanted.size, on_host=device.type == "cpu"))
     refuse_beyond(wanted.size, free_bytes(device), wanted.optimizer)
     if device.type == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = True  # as the course's own runs

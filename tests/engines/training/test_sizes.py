@@ -106,6 +106,15 @@ def test_a_size_that_does_not_fit_is_refused_with_the_sum_and_what_would() -> No
     assert "cs336-large" in said and "cs336-xl" not in said
 
 
+def test_on_a_processor_what_malloc_keeps_is_reckoned_with() -> None:
+    small = SIZES["cs336-small"]
+    host = replace(small, on_host=True)
+    assert 1.3 < host.bytes_needed() / small.bytes_needed() < 1.4
+    refuse_beyond(small, 3 * GB)
+    with pytest.raises(EngineError, match=r"--layers 8 \(2\.\d GB\)"):
+        refuse_beyond(host, 3 * GB)
+
+
 def test_less_at_once_is_offered_where_that_is_what_does_not_fit() -> None:
     with pytest.raises(EngineError, match=r"--context 512 .*--batch 1 "):
         refuse_beyond(replace(SIZES["cs336-small"], context=1024), 10 * GB)
