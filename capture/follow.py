@@ -37,6 +37,7 @@ class Follow:
     def __init__(self, path: str | Path, clock: Callable[[], float] = time.monotonic) -> None:
         self.path = Path(path)
         self.notice = ""  # the last thing that befell the file
+        self.behind = False  # whether the last poll left a part of it for the next
         self._clock = clock
         self._label = clean(str(path), 4096)
         self._fd = -1
@@ -133,6 +134,7 @@ class Follow:
             self._start_anew()
         before = self._at
         self._assembler.feed(self._lines())
+        self.behind = self._at - before >= AT_ONCE
         return self._at > before
 
     def _open(self) -> bool:

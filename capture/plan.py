@@ -165,7 +165,7 @@ def _planned(frame: pl.DataFrame, plan: Plan, log: Log) -> pl.DataFrame:
     if both:
         frame = frame.with_columns(pl.coalesce(pl.col(c), told[c]) for c in both)
     frame = frame.with_columns(*_phase(frame), *_worked(frame))
-    return frame.select(c for c in frame.columns if c in DTYPES)
+    return frame.select_seq(c for c in frame.columns if c in DTYPES)
 
 
 def _only(frame: pl.DataFrame, good: pl.Expr, id: str, message: str, log: Log) -> pl.DataFrame:

@@ -1,6 +1,6 @@
 """A Run: what happened in one execution, as metadata and one validated frame."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ DTYPES: Final[Mapping[str, pl.DataType]] = {
     for c in COLUMNS
 }
 LONGEST_NS: Final = 1 << 62
+FEW: Final = 1 << 10  # rows whose words are told apart sooner one by one
 
 _CLOSED: Final = {"kind": KINDS, "lens": LENSES, "category": CATEGORIES}
 
@@ -98,18 +99,18 @@ def _only_known(frame: pl.DataFrame) -> pl.DataFrame:
     """Programmer's errors, not the file's: a loader may write closed words only."""
     if "kind" not in frame.columns:
         frame = frame.insert_column(0, pl.lit("kernel", dtype=pl.Categorical()).alias("kind"))
-    for column, words in _CLOSED.items():
-        if column in frame.columns:
-            found = set(frame[column].unique().cast(pl.String).drop_nulls())
-            if not found <= set(words):
-                raise ValueError(f"{column} holds {sorted(found - set(words))}, known are {words}")
+    closed = [c for c in _CLOSED if c in frame.columns]
+    for column, found in _words(frame, closed).items():
+        if not found <= set(_CLOSED[column]):
+            known = _CLOSED[column]
+            raise ValueError(f"{column} holds {sorted(found - set(known))}, known are {known}")
     return frame
 
 
 def _clean_names(frame: pl.DataFrame) -> pl.DataFrame:
     text = [c for c in frame.columns if frame.schema[c] == pl.Categorical and c not in _CLOSED]
-    distinct = frame.select(pl.col(c).unique().implode() for c in text)
-    dirty = {c: swaps for c in text if (swaps := _swaps(distinct[c].explode()))}
+    words = _words(frame, text).items()
+    dirty = {c: swaps for c, names in words if (swaps := {n: new for n in names if (new := clean(n)) != n})}
     if not dirty:
         return frame
     return frame.with_columns(
@@ -117,9 +118,12 @@ def _clean_names(frame: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _swaps(names: pl.Series) -> dict[str, str]:
-    """The few dirty names, each with its clean form."""
-    return {old: new for old in names.cast(pl.String).drop_nulls() if (new := clean(old)) != old}
+def _words(frame: pl.DataFrame, columns: Sequence[str]) -> dict[str, set[str]]:
+    """Column → its distinct words."""
+    if frame.height <= FEW:
+        return {c: set(frame[c].to_list()) - {None} for c in columns}
+    distinct = frame.select(pl.col(c).unique().implode() for c in columns)
+    return {c: set(distinct[c].explode().cast(pl.String).drop_nulls()) for c in columns}
 
 
 def _clean_table(table: pl.DataFrame) -> pl.DataFrame:
@@ -145,4 +149,4 @@ def _drop_impossible(frame: pl.DataFrame, log: Log) -> pl.DataFrame:
 def tidy(frame: pl.DataFrame) -> pl.DataFrame:
     """Columns in the schema's order; one that the source lacks is absent, not stored as nulls."""
     known = [c for c in DTYPES if c in frame.columns]
-    return frame.select(c for c in known if c in ("kind", "name") or frame[c].null_count() < frame.height)
+    return frame.select_seq(c for c in known if c in ("kind", "name") or frame[c].null_count() < frame.height)

@@ -1,20 +1,24 @@
-"""How many cores the tables take: all of them to read a file, one beside a program that needs the others."""
+"""What the tables take: all cores to read a file; beside a program that needs them one, and steady memory."""
 
 import os
 from typing import Final
 
 # Read once, when polars is imported; no program started here shall see it.
-_LIMIT: Final = "POLARS_MAX_THREADS"
+_BESIDE: Final = {
+    "POLARS_MAX_THREADS": "1",
+    # Its allocator: memory that is asked for again four times a second is not given back in between.
+    "_RJEM_MALLOC_CONF": "background_thread:false,dirty_decay_ms:10000,muzzy_decay_ms:10000",
+}
 
 
 def leave_the_cores() -> None:
-    """Call it before polars is imported; who has set a number of threads keeps it.
+    """Call it before polars is imported; who has set one of these keeps it.
 
     A run that is followed is small, and threads that wake for a part of a millisecond cost more than they do.
     """
-    if _LIMIT in os.environ:
-        return
-    os.environ[_LIMIT] = "1"
+    ours = _BESIDE.keys() - os.environ.keys()
+    os.environ |= {name: _BESIDE[name] for name in ours}
     import polars  # noqa: F401
 
-    del os.environ[_LIMIT]
+    for name in ours:
+        del os.environ[name]

@@ -19,9 +19,9 @@ from tracetui.views import view, views
 if TYPE_CHECKING:
     from capture.follow import Follow
 
-EVERY: Final = 0.02  # seconds between two looks at the file
+EVERY: Final = 0.02  # seconds between two looks at the file, where a picture of it may be made
 REFRESH: Final = 0.2  # seconds between two pictures of it
-LEISURE: Final = 7  # of all the time, the part that making pictures takes is one in so many at most
+LEISURE: Final = 10  # of all the time, the part that making pictures takes is one in so many at most
 SLOWEST: Final = 0.5  # seconds between two pictures, whatever they cost
 NOTES: Final = 1 << 12  # that are counted
 TEXT_MARKS: Final = 40  # pieces of text that the status line may show
@@ -117,7 +117,7 @@ class Following:
                 self._tell(dead, post)
                 self._watch_pulse(dead, post)
                 self._listen(post)
-                self._over.wait(_pause(due - time.monotonic() if news else EVERY))
+                self._over.wait(EVERY if self._follow.behind else max(EVERY, due - time.monotonic()))
         except CaptureError as e:
             post(LoadFailed(e) if not self._shown else Told(str(e)))
 
@@ -202,11 +202,6 @@ def _follow(path: str | Path) -> "Follow":
 def _beginning(engine: Engine | None) -> str:
     """What is going on while the file does not say it yet."""
     return "starting the engine" if engine is not None else "waiting for the first line"
-
-
-def _pause(seconds: float) -> float:
-    """A picture that is due is not kept waiting for the next look."""
-    return max(0.0, min(EVERY, seconds))
 
 
 def _marks(run: Run) -> pl.DataFrame:
