@@ -240,7 +240,8 @@ class Explorer(Drafting):
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """The palette is the key table again, with the views and the themes."""
         for key in keys.possible(keys.KEYS, rows=True, live=self.options.follow):
-            yield SystemCommand(key.text, keys.written(key), lambda do=key.do: self.action_do(do))
+            told = key.text if key.text.startswith(key.short) else f"{key.short}: {key.text}"
+            yield SystemCommand(told, keys.written(key), lambda do=key.do: self.action_do(do))
         for number, view in enumerate(self.tabs, 1):
             yield SystemCommand(view.title, "view", lambda n=number: self.open_tab(n))
         for column in self.session.columns:

@@ -45,6 +45,8 @@ class Drafting(Comparing):
 
     def on_key(self, event: events.Key) -> None:
         """A key of the input line; one that was overtaken by its closing is pressed again."""
+        if self.screen is not self.main:
+            return  # the palette has its own
         if self.draft is None:
             if event.key in BOUND:
                 self.simulate_key(event.key)

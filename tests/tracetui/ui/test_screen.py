@@ -12,7 +12,7 @@ from textual import events
 from textual.pilot import Pilot
 
 from tests.tracetui.runs import made, scopes
-from tests.tracetui.ui.hand import decode, play, press, screen, settle, typed
+from tests.tracetui.ui.hand import decode, play, press, screen, settle, typed, until
 from tracetui.look import Look
 from tracetui.ui.app import Explorer
 from tracetui.ui.desk import STILL
@@ -175,6 +175,40 @@ def test_help_is_the_key_table_and_escape_leaves_it() -> None:
         assert first_words(app)[0] == "sampler"
 
     play(script, [decode()], size=(100, 50))
+
+
+def test_the_palette_finds_a_command_by_the_word_of_the_footer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        told = [command.title for command in app.get_system_commands(app.screen)]
+        assert "export: write this view to a file" in told and "quit" in told
+        await press(pilot, "ctrl+p")
+        await pilot.press(*"export")
+        await until(app, pilot, "export: write this view")
+        await pilot.press("enter")
+        await until(app, pilot, "export: kernels.csv")
+
+    play(script, [decode()])
+
+
+def test_a_key_of_the_palette_is_no_key_of_the_table_too() -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        await press(pilot, "ctrl+p")
+        await pilot.press(*"names in full")
+        await until(app, pilot, "names in full")
+        await pilot.press("enter")
+        for _ in range(500):
+            await pilot.pause(0.01)
+            if app.session.look.full_names:
+                break
+        await settle(pilot)
+        assert app.session.look.full_names and len(app.screen_stack) == 1
+        assert app.session.view == "kernels"  # Enter went into no row
+
+    play(script, [decode()])
 
 
 def test_newer_runs_keep_the_cursor_on_its_row_and_the_order() -> None:
