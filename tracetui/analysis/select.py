@@ -94,9 +94,9 @@ def changes(column: pl.Series) -> pl.Series:
     return codes.ne_missing(codes.shift())
 
 
-def of_kind(run: Run, kind: str) -> pl.DataFrame:
+def of_kind(run: Run, kind: str, columns: Sequence[str]) -> pl.DataFrame:
     """The rows of a kind of which there are few; what stands in the others is not looked at."""
-    return run.events[(run.events["kind"] == kind).arg_true()]
+    return run.events[(run.events["kind"] == kind).arg_true(), have(run, columns)]
 
 
 def timed(run: Run, look: Look, kind: str = "kernel", lens: str | None = None) -> pl.LazyFrame:

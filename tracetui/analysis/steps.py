@@ -12,6 +12,7 @@ _EMPTY: Final = {
     "step": pl.Int64(), "phase": pl.String(), "tokens": pl.Int64(), "context": pl.Int64(),
     "batch": pl.Int64(), "t": pl.Int64(), "wall_ns": pl.Int64(), "steps": pl.Int64(),
 }  # fmt: skip
+_STATED: Final = ("step", "phase", "tokens", "context", "batch", "t", "dur", "count")
 
 
 @select.once
@@ -22,7 +23,7 @@ def marks(run: Run) -> pl.DataFrame:
     """
     if not run.has("step"):
         return pl.DataFrame(schema=_EMPTY)
-    rows = select.of_kind(run, "step").filter(pl.col("step").is_not_null())
+    rows = select.of_kind(run, "step", _STATED).filter(pl.col("step").is_not_null())
     found = _phases(run).join(rows.group_by("step").agg(_stated(run)), on="step", how="left")
     if "phase_stated" in found.columns:
         found = found.with_columns(phase=pl.coalesce("phase_stated", "phase"))

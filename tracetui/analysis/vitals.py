@@ -57,7 +57,8 @@ def _newest(run: Run) -> dict[tuple[str, str], float]:
         {n: u for figures in GAUGES.values() for n, u in figures} | dict.fromkeys(_MEMORY, "B") | {_COST: "%"}
     )
     name, value = pl.col("name").cast(pl.String), pl.col("value")
-    rows = select.of_kind(run, "counter").filter(name.is_in(sorted(known)), value.is_not_null())
+    columns = ("name", "value", "track", "t", "unit")
+    rows = select.of_kind(run, "counter", columns).filter(name.is_in(sorted(known)), value.is_not_null())
     track, unit = (
         pl.col(c).cast(pl.String) if run.has(c) else pl.lit(None, pl.String) for c in ("track", "unit")
     )

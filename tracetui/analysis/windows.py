@@ -26,7 +26,8 @@ def watched(run: Run) -> dict[str, pl.DataFrame]:
     """Lens → one row a step: its phase, how many steps it is, how many of them were watched, and its time."""
     if not (run.has("op") and run.has("step") and run.has("lens")):
         return {}
-    told = select.of_kind(run, "span").filter(pl.col("op") == WINDOW)
+    spans = select.of_kind(run, "span", ("op", "lens", "step", "count", "track"))
+    told = spans.filter(pl.col("op") == WINDOW)
     return {str(lens): _watched(run, rows) for (lens,), rows in told.group_by("lens") if lens is not None}
 
 
