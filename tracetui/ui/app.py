@@ -166,7 +166,8 @@ class Explorer(Drafting):
         elif self.page == "view" and self.shown_view != self.session.view:
             self.tell("the rows are still to come")
         elif self.page == "view":
-            focus = entered(self.view, self._answer, self.session.look)
+            seen = self.main.shows_table or self.main.has_cursor
+            focus = entered(self.view, self._answer, self.session.look) if seen else ()
             target = self._deeper(focus)
             if target is None:
                 self.tell("there is nothing further in")

@@ -194,6 +194,14 @@ def test_the_palette_finds_a_command_by_the_word_of_the_footer(
     play(script, [decode()])
 
 
+def test_what_has_no_cursor_is_not_entered() -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        await press(pilot, "enter")
+        assert app.session.view == "summary" and "nothing further in" in screen(app)[-2]
+
+    play(script, [decode()], Options(view="summary"))
+
+
 def test_a_key_of_the_palette_is_no_key_of_the_table_too() -> None:
     async def script(app: Explorer, pilot: Pilots) -> None:
         await press(pilot, "ctrl+p")
