@@ -371,6 +371,15 @@ def test_numbers_within_a_backward_op_are_not_the_forward_pass(tmp_path: Path) -
     assert notices(run)["backward_owners"] == 1
 
 
+def test_a_backward_op_on_the_forwards_own_thread_is_led_as_well(tmp_path: Path) -> None:
+    here = [range_(800, 820, f"{ENGINE}TBackward0, seq = 7, op_id = 31", 10, 10)]
+    run = numbered(tmp_path, *here)
+    (op,) = rows(run, kind="span").filter(pl.col("t") == 800).select(pl.col("path", "phase").cast(str)).rows()
+    assert op == ("step / backward / layers.3", "backward")
+    steps = rows(run, kind="step")
+    assert steps.select("step", "t", "dur").rows() == [(4, 0, 1000)]
+
+
 def test_the_numbers_of_older_torch_are_read(tmp_path: Path) -> None:
     old = range_(800, 820, "TBackward, stashed seq = 7", 10, 99)
     assert placed(numbered(tmp_path, old))[3] == ("step / backward / layers.3 / TBackward", "backward", 3, 4)
