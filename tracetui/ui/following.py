@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 EVERY: Final = 0.02  # seconds between two looks at the file, where a picture of it may be made
 REFRESH: Final = 0.2  # seconds between two pictures of it
+PATIENCE: Final = 0.1  # seconds that a picture which is due waits for a step, so that it shows a new one
 LEISURE: Final = 10  # of all the time, the part that making pictures takes is one in so many at most
 SLOWEST: Final = 0.5  # seconds between two pictures, whatever they cost
 NOTES: Final = 1 << 12  # that are counted
@@ -102,14 +103,14 @@ class Following:
 
     def _watch(self, post: Callable[[Message], object]) -> None:
         """Until the screen closes; the last bytes of an engine that has died are shown too."""
-        news, due, spent = False, 0.0, time.process_time()
+        news, due, spent = False, 0.0, time.process_time()  # news: that no picture shows yet
         try:
             while not self._over.is_set():
                 dead = self._engine is not None and not self._engine.running
                 last = dead and not self.badge.startswith("engine")
-                news |= self._follow.poll()
-                began = time.monotonic()
-                if last or (news and began >= due):
+                fresh = self._follow.poll()
+                news, began = news or fresh, time.monotonic()
+                if last or (fresh and began >= due) or (news and began >= due + PATIENCE):
                     self._show(self._follow.runs(final=dead), post)
                     before, spent = spent, time.process_time()
                     cost = LEISURE * (spent - before) if self._shown else 0.0
@@ -117,7 +118,8 @@ class Following:
                 self._tell(dead, post)
                 self._watch_pulse(dead, post)
                 self._listen(post)
-                self._over.wait(EVERY if self._follow.behind else max(EVERY, due - time.monotonic()))
+                rest = due - EVERY - time.monotonic()  # one look ahead, to see what comes just then
+                self._over.wait(EVERY if self._follow.behind else max(EVERY, rest))
         except CaptureError as e:
             post(LoadFailed(e) if not self._shown else Told(str(e)))
 
