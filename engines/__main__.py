@@ -6,6 +6,7 @@ Nothing heavy is imported before the file has its first line.
 import argparse
 import os
 import secrets
+import select
 import signal
 import sys
 from collections.abc import Sequence
@@ -200,6 +201,10 @@ def die_with_parent() -> None:
 
     set_parent_death_signal = 1
     ctypes.CDLL(None, use_errno=True).prctl(set_parent_death_signal, signal.SIGTERM)
+    stdin = select.poll()
+    stdin.register(0, 0)  # a hang-up is told unasked: nobody is at the other end any more
+    if any(event & select.POLLHUP for _, event in stdin.poll(0)):
+        sys.exit(128 + signal.SIGTERM)
 
 
 def parser() -> argparse.ArgumentParser:

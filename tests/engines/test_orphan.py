@@ -1,6 +1,8 @@
 """The bundled engine after a kill -9 of the explorer that started it."""
 
+import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -30,3 +32,14 @@ def test_it_ends_with_its_last_word_in_the_recording(tmp_path: Path) -> None:
     (run,) = load(path, cache=False)
     assert [n.message for n in run.log.notices] == []  # not cut short, nothing missing
     assert (run.events["kind"] == "step").sum() > 0
+
+
+def test_it_does_not_begin_when_the_explorer_is_gone_already(tmp_path: Path) -> None:
+    """No signal tells of a death that came first: the other end of stdin does."""
+    path = tmp_path / "prof.jsonl"
+    command = [sys.executable, "-m", "engines", "--die-with-parent", "--interactive", "--out", str(path)]
+    reader, writer = os.pipe()
+    os.close(writer)
+    done = subprocess.run(command, stdin=reader, timeout=120, check=False)
+    os.close(reader)
+    assert done.returncode == 128 + signal.SIGTERM and not path.exists()
