@@ -91,6 +91,15 @@ class Engine:
         reader.start()
         self._reader = reader
 
+    def sample_later(self, out: Path) -> None:
+        """Such a process is to come when `sample` says so: its start would be in the way of something."""
+        self._sampled = out
+
+    def sample(self) -> None:
+        """Begins what was put off."""
+        if self._sampled is not None and self._sampler is None:
+            self.sample_into(self._sampled)
+
     def sample_into(self, out: Path) -> None:
         """From now on a process beside it adds CPU, memory and GPU counters to a recording."""
         self._sampled = out

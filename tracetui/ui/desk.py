@@ -77,6 +77,8 @@ class Desk(Showing):
         """The first frame says what is going on: nobody wonders at an empty one."""
         self.show_bands()
         self._progress()
+        if self.following is not None and self.following.engine is not None:
+            self.call_after_refresh(self.following.engine.sample)
 
     def _tick(self) -> None:
         self._progress()

@@ -78,5 +78,5 @@ def _shown(args: Namespace, out: Path, engine: Engine, beside: "tuple[Run, ...]"
     leave_the_cores()
     from tracetui.ui.app import run as show
 
-    engine.sample_into(out)
+    engine.sample_later(out)
     return show([str(out)], _shared.screen(args, follow=True, engine=engine, beside=beside))
