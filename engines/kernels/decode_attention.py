@@ -83,13 +83,13 @@ def decode_attention_kernel(
         known = (slot < last)[:, None] & (d < DIM)[None, :]
         place = base + slot[:, None] * DIM + d[None, :]
         key = tl.load(keys + place, mask=known, other=0.0)
-        score = tl.dot(query, tl.trans(key)) * scale
+        score = tl.dot(query, tl.trans(key), input_precision="ieee") * scale
         score = tl.where((slot < last)[None, :], score, float("-inf"))
         top = tl.maximum(best, tl.max(score, 1))
         chance = tl.exp2(score - top[:, None])
         kept = tl.exp2(best - top)
         value = tl.load(values + place, mask=known, other=0.0)
-        mixed = mixed * kept[:, None] + tl.dot(chance.to(value.dtype), value)
+        mixed = mixed * kept[:, None] + tl.dot(chance.to(value.dtype), value, input_precision="ieee")
         total = total * kept + tl.sum(chance, 1)
         best = top
     target = (pair * GROUP + row) * SPLIT + part
