@@ -214,7 +214,12 @@ def parser() -> argparse.ArgumentParser:
     add("--model", help=f"a known model or a folder; {MODEL}, in training {training_options.MODEL}")
     add("--out", type=Path, required=True, help="the file that event lines are appended to")
     add("--weights", default="auto", metavar="auto|random|DIR", help="where the weights come from")
-    add("--dtype", default="auto", choices=("auto", "fp32", "fp16", "bf16"))
+    add(
+        "--dtype",
+        default="auto",
+        choices=("auto", "fp32", "fp16", "bf16"),
+        help="of the weights; in training bf16 is that of the products on the way forward",
+    )
     add("--quant", default="q0f16", choices=QUANTS, help="weights in 16 bits, or packed into 4 or 8")
     add("--device", default="auto", choices=("auto", "cpu", "cuda", "mps", "xpu"))
     add("--path", default="fused", choices=("fused", "granular"), help="one product for q, k, v, or three")
