@@ -76,12 +76,9 @@ def settle() -> None:
     sleep. By default they spin for milliseconds, and where a neighbour has taken a core, perhaps on the very
     one that the awaited thread is to run on: beside one busy process on two cores a step of qwen2.5-0.5b,
     13 ms alone, took 90 to 150 ms with half a millisecond of spinning, and takes 20 to 32 ms like this.
-
-    Weights lie in huge pages: out of small ones a matrix is read a tenth slower.
     """
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")
-    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 
 def launched(args: argparse.Namespace, arguments: list[str], emitter: Emitter, id: str) -> int:
