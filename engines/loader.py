@@ -21,6 +21,7 @@ class Loader:
     ) -> None:
         self._spec, self._source, self._packing, self._device = spec, source, packing, device
         self._fused = fused
+        self._room = torch.empty(0)  # for tensors that are joined and not kept: memory is slow to come by
 
     def layer(self, number: int) -> LayerWeights:
         prefix = f"model.layers.{number}."
@@ -50,7 +51,15 @@ class Loader:
 
     def _matrix(self, names: list[str]) -> Matrix:
         read = [self._paired(f"{n}.weight") for n in names]
-        return self._packing.matrix(torch.cat(read) if len(read) > 1 else read[0], self._device)
+        return self._packing.matrix(read[0] if len(read) == 1 else self._cat(read), self._device)
+
+    def _cat(self, parts: list[torch.Tensor]) -> torch.Tensor:
+        if self._packing.keeps:
+            return torch.cat(parts)
+        size = sum(part.numel() for part in parts)
+        if self._room.numel() < size or self._room.dtype != parts[0].dtype:
+            self._room = torch.empty(size, dtype=parts[0].dtype)
+        return torch.cat(parts, out=self._room[:size].view(-1, parts[0].shape[1]))
 
     def _paired(self, name: str) -> torch.Tensor:
         """A tensor as it is stored, but the halves of a query's or key's head lie pair by pair, for Rope."""

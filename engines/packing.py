@@ -12,7 +12,7 @@ from torch.nn import functional
 from engines.spec import Spec
 
 WIDE: Final = 4  # rows from which a product is arithmetic, not reading
-SAMPLE_BYTES: Final = 128 << 20  # more than the caches hold
+SAMPLE_BYTES: Final = 64 << 20  # more than the caches hold
 MEASURE_S: Final = 0.3
 FP16_MAX: Final = 65504.0
 
@@ -81,6 +81,10 @@ class Storage(Protocol):
         """What is done to a weight on its way into a product; it stands before the row's name."""
 
     @property
+    def keeps(self) -> bool:
+        """Whether a matrix may be the very tensor that it was made of."""
+
+    @property
     def held(self) -> float:
         """Bytes in memory for every weight of a matrix."""
 
@@ -125,6 +129,10 @@ class Packing:
         return self.dtype.itemsize
 
     @property
+    def keeps(self) -> bool:
+        return not self.apart
+
+    @property
     def held(self) -> float:
         return self.dtype.itemsize
 
@@ -137,17 +145,22 @@ class Packing:
         return self.dtype.itemsize
 
     def matrix(self, weight: torch.Tensor, device: torch.device) -> Matrix:
-        return self.make(self._stored(weight, device))
+        stored = self._stored(weight, device)
+        return self.make(own(stored) if self.keeps else stored)
 
     def ends(
         self, table: torch.Tensor, head: torch.Tensor | None, device: torch.device
     ) -> tuple[Table, Matrix]:
-        stored = self._stored(table, device)
-        own = self.make(stored if head is None else self._stored(head, device))
-        return Embedding(stored), own
+        stored = own(self._stored(table, device))
+        return Embedding(stored), self.make(stored) if head is None else self.matrix(head, device)
 
     def _stored(self, weight: torch.Tensor, device: torch.device) -> torch.Tensor:
         return to_dtype(weight, self.dtype).to(device)
+
+
+def own(weight: torch.Tensor) -> torch.Tensor:
+    """The weight itself, or a copy where it is part of something larger, that others share."""
+    return weight.clone() if weight.untyped_storage().nbytes() > weight.nbytes else weight
 
 
 def to_dtype(weight: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

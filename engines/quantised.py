@@ -26,6 +26,7 @@ class Quantised:
     """A form as the storage of a model: packs its matrices, and keeps count of what that costs in truth."""
 
     fusion: Final = "dequant"
+    keeps: Final = False
 
     def __init__(self, form: Form, device: torch.device) -> None:
         self.name, self.dtype, self.weight_bytes = form.name, form.scale, form.bits_per_weight / 8

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from capture.errors import EngineError, UsageError
-from engines import hub, weights
+from engines import hub, packing, weights
 from engines.headers import read_header
 from engines.shards import Shards
 from engines.spec import parameters, preset, tensors
@@ -68,6 +68,20 @@ def test_random_weights_have_the_real_shapes_and_differ() -> None:
     assert 0.018 < gate.float().std() < 0.022
     assert not read["model.norm.weight"].any()
     assert weights.Chance(tiny.SPECS["llama"], 0).read("model.norm.weight").eq(1).all()
+
+
+@pytest.mark.parametrize("way", [packing.FP32, packing.BF16])
+def test_what_is_lent_is_copied_by_who_keeps_it(way: packing.Packing) -> None:
+    """Else all matrices were one piece of memory, and a step as fast as the caches."""
+    source = weights.Chance(tiny.SPECS["llama"], 0, way.dtype)
+    names = [f"model.layers.{i}.mlp.down_proj.weight" for i in range(3)]
+    lent = [source.read(name) for name in names]
+    assert len({t.untyped_storage().data_ptr() for t in lent}) == 1
+    kept = [way.matrix(t, torch.device("cpu")) for t in lent]
+    table, _ = way.ends(source.read("model.embed_tokens.weight"), None, torch.device("cpu"))
+    own = [k.weight.untyped_storage().data_ptr() for k in (*kept, table)]
+    assert len({*own, lent[0].untyped_storage().data_ptr()}) == 5
+    assert all(torch.equal(k.weight, t) for k, t in zip(kept, lent, strict=True))
 
 
 def test_random_weights_are_the_same_in_any_dtype() -> None:
