@@ -82,7 +82,10 @@ class Screen:
         return float(self.process.memory_info().rss / 1e6)
 
     def close(self) -> None:
+        """Kills the explorer, and waits for what it had started: the next to be measured is alone."""
         self._over.set()
         self._reader.join()
+        others = self.process.children(recursive=True)
         self.child.kill(signal.SIGKILL)
         self.child.wait()
+        psutil.wait_procs(others)
