@@ -1,6 +1,7 @@
 """The command line: argv in, an exit code out; the only place that prints an error."""
 
 import argparse
+import gc
 import os
 import signal
 import sys
@@ -14,6 +15,7 @@ from tracetui import verbs
 from tracetui.threads import leave_the_cores
 
 INTERNAL_ERROR: Final = 70
+COLLECT: Final = (50_000, 20, 100)  # an import makes what stays: to look through it often takes a tenth of it
 EPILOG: Final = """\
 exit codes: 0 ok, or nothing got worse · 1 a regression was found · 2 usage · 3 input unreadable ·
 4 input partial under --strict, or runs not comparable · 5 the engine failed · 70 a fault of tracetui ·
@@ -24,6 +26,7 @@ exit codes: 0 ok, or nothing got worse · 1 a regression was found · 2 usage ·
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; every way out has its exit code, and none is zero after an error."""
     _tame_streams()
+    gc.set_threshold(*COLLECT)
     try:
         code = _run(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
