@@ -74,7 +74,7 @@ def title(args: argparse.Namespace) -> str:
 def settle() -> None:
     """What must stand before torch is imported; what a user has set in the environment stays.
 
-    The collector looks rarely: what an import makes stays, and to look through it took a fifth of torch's own.
+    The collector looks rarely: what an import makes stays, and looking through it took a fifth of torch's.
 
     Threads that wait at a barrier spin for some 50 µs, longer than what lies between two products, and then
     sleep. By default they spin for milliseconds, and where a neighbour has taken a core, perhaps on the very
