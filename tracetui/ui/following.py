@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 EVERY: Final = 0.02  # seconds between two looks at the file, where a picture of it may be made
 REFRESH: Final = 0.2  # seconds between two pictures of it
 PATIENCE: Final = 0.1  # seconds that a picture which is due waits for a step, so that it shows a new one
-LEISURE: Final = 10  # of all the time, the part that making pictures takes is one in so many at most
+LEISURE: Final = 7  # of all the time, the part that making pictures takes is one in so many at most
 SLOWEST: Final = 0.5  # seconds between two pictures, whatever they cost
 NOTES: Final = 1 << 12  # that are counted
 TEXT_MARKS: Final = 40  # pieces of text that the status line may show
