@@ -76,14 +76,15 @@ def settle() -> None:
 
     The collector looks rarely: what an import makes stays, and looking through it took a fifth of torch's.
 
-    Threads that wait at a barrier spin for some 50 µs, longer than what lies between two products, and then
+    Threads that wait at a barrier spin for some 150 µs, as long as what lies between two products, and then
     sleep. By default they spin for milliseconds, and where a neighbour has taken a core, perhaps on the very
     one that the awaited thread is to run on: beside one busy process on two cores a step of qwen2.5-0.5b,
-    13 ms alone, took 90 to 150 ms with half a millisecond of spinning, and takes 20 to 32 ms like this.
+    13 ms alone, took 90 to 150 ms with half a millisecond of spinning, and takes 40 to 75 ms like this. With
+    50 µs it takes 20 to 32 ms, but small models lose a tenth where nobody disturbs them.
     """
     gc.set_threshold(*COLLECT)
     if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+        os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 
 
 def launched(args: argparse.Namespace, arguments: list[str], emitter: Emitter, id: str) -> int:

@@ -225,7 +225,7 @@ def test_a_term_signal_ends_it_cleanly(model: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("own", "settled"),
     [
-        ({}, {"GOMP_SPINCOUNT": "1000"}),
+        ({}, {"GOMP_SPINCOUNT": "3000"}),
         ({"GOMP_SPINCOUNT": "7"}, {"GOMP_SPINCOUNT": "7"}),
         ({"OMP_WAIT_POLICY": "active"}, {"OMP_WAIT_POLICY": "active"}),
     ],
