@@ -40,7 +40,6 @@ class Allocated:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self.reset()
-        self.read()
 
     def reset(self) -> None:
         torch.accelerator.reset_peak_memory_stats(self._device)
@@ -63,7 +62,6 @@ class Resident:
             self.reset()
         except OSError:
             del self._lines["VmHWM"]
-        self.read()
 
     def reset(self) -> None:
         if "VmHWM" in self._lines:
@@ -92,6 +90,7 @@ class Unknown:
 def gauge(device: torch.device) -> Gauge:
     """What measures the memory of a device."""
     try:
-        return Resident() if device.type == "cpu" else Allocated(device)
+        found = Resident() if device.type == "cpu" else Allocated(device)
+        return found if found.read() else Unknown()
     except (OSError, KeyError, RuntimeError, NotImplementedError):
         return Unknown()

@@ -55,8 +55,16 @@ def test_an_accelerator_tells_of_its_tensors(monkeypatch: pytest.MonkeyPatch) ->
     assert found.read() == {"peak allocated": 9, "allocated at the end": 5}
 
 
-def test_an_accelerator_that_does_not_tell() -> None:
-    assert isinstance(gauge(torch.device("cuda")), Unknown) or torch.cuda.is_available()
+def test_an_accelerator_that_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says so, or says nothing."""
+
+    def refuse(device: torch.device) -> None:
+        raise NotImplementedError
+
+    monkeypatch.setattr(torch.accelerator, "reset_peak_memory_stats", lambda device: None)
+    for told in (refuse, lambda device: OrderedDict()):
+        monkeypatch.setattr(torch.accelerator, "memory_stats", told)
+        assert isinstance(gauge(torch.device("cuda")), Unknown)
 
 
 def test_each_phase_of_each_step_has_its_own(tmp_path: Path) -> None:
