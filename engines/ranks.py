@@ -75,9 +75,13 @@ def launch(ranks: int, arguments: Sequence[str], id: str) -> None:
             raise StoppedError(int(e.sigval)) from None
 
 
+# how a rank ends that misses another, or that is told to end because another has
+_CONSEQUENCES: Final = (LostError.exit_code, -signal.SIGTERM)
+
+
 def _cause(failures: Mapping[int, Any]) -> CaptureError:
     """The failure that brought the others about, as an error of ours."""
-    rank, first = min(failures.items(), key=lambda f: (f[1].exitcode == LostError.exit_code, f[1].timestamp))
+    rank, first = min(failures.items(), key=lambda f: (f[1].exitcode in _CONSEQUENCES, f[1].timestamp))
     if first.exitcode < 0:
         return EngineError(f"rank {rank} was ended by {signal.Signals(-first.exitcode).name}")
     kind = UsageError if first.exitcode == UsageError.exit_code else EngineError

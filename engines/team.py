@@ -61,8 +61,9 @@ class Team:
         return text.numpy().tobytes()
 
     def leave(self) -> None:
-        """The end of the work together."""
+        """The end of the work together. A group that lives on until the process ends aborts it."""
         distributed.destroy_process_group()
+        del self._group
 
     def _waited(self, begin: Callable[[], Any]) -> None:
         try:

@@ -178,6 +178,8 @@ def test_the_cause_is_named_and_not_its_consequence() -> None:
 
     lost = Failure(ranks.LostError.exit_code, 1, "another rank is gone")
     assert str(ranks._cause({0: lost, 1: Failure(-9, 2)})) == "rank 1 was ended by SIGKILL"
+    told = Failure(-15, 2, "")
+    assert str(ranks._cause({0: told, 1: Failure(-9, 2)})) == "rank 1 was ended by SIGKILL"
     refused = ranks._cause({0: Failure(2, 5, "no model"), 1: Failure(-15, 6)})
     assert isinstance(refused, UsageError) and str(refused) == "rank 0: no model"
 
