@@ -16,8 +16,8 @@ import polars as pl
 import capture
 from capture.atomic import whole_file
 from capture.errors import CaptureError
-from capture.events import intact, sealed
 from capture.importlog import ImportLog, Log
+from capture.native.schema import intact, sealed
 from capture.places import cache_folder, prune
 from capture.run import DTYPES, Run
 from capture.source import Source

@@ -10,7 +10,7 @@ import polars as pl
 from capture.atomic import whole_file
 from capture.errors import UsageError
 from capture.export_chrome import write_chrome
-from capture.export_native import table_record, write_native
+from capture.native.write import table_record, write_native
 from capture.run import Run
 
 PARQUET_KEY: Final = "tracetui"

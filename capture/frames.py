@@ -5,7 +5,7 @@ from typing import Final
 
 import polars as pl
 
-from capture.lines import SavedTable
+from capture.native.lines import SavedTable
 from capture.run import clean_meta
 
 _TYPES: Final[Mapping[str, pl.DataType]] = {

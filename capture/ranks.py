@@ -10,7 +10,7 @@ import polars as pl
 
 from capture.errors import UsageError
 from capture.importlog import ImportLog, Log
-from capture.plan import track_of
+from capture.native.ops import track_of
 from capture.run import Run, tidy
 from capture.text import clean
 

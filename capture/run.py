@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import polars as pl
 
-from capture.enrich import enrich
-from capture.events import CATEGORIES, COLUMNS, KINDS, LENSES
+from capture.classify.enrich import enrich
 from capture.importlog import ImportLog, Log
+from capture.native.schema import CATEGORIES, COLUMNS, KINDS, LENSES
 from capture.text import clean
 
 DTYPES: Final[Mapping[str, pl.DataType]] = {

@@ -13,13 +13,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from capture.emit import Emitter
 from capture.errors import CaptureError, EngineError, UsageError
+from capture.native.emit import Emitter
 from capture.record import torchrun
-from engines import ranks
-from engines.commands import Commands, StoppedError
-from engines.pulse import Pulse
-from engines.spec import preset
+from engines.host.commands import Commands, StoppedError
+from engines.host.heartbeat import Pulse
+from engines.models.spec import preset
+from engines.ranks import launch
 from engines.training import options as training_options
 
 MODEL = "gemma-3-1b"
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     settle()
     if args.die_with_parent:
         die_with_parent()
-    out = ranks.file_of(args.out, rank) if rank else args.out
+    out = launch.file_of(args.out, rank) if rank else args.out
     try:
         emitter = Emitter(out, rank=rank.number if rank else None)
     except OSError as e:
@@ -93,7 +93,7 @@ def launched(args: argparse.Namespace, arguments: list[str], emitter: Emitter, i
     emitter.flush()
     try:
         known(args)
-        ranks.launch(args.ranks, [*arguments, "--run-id", id], id)
+        launch.launch(args.ranks, [*arguments, "--run-id", id], id)
     except (CaptureError, StoppedError) as e:
         return fell(e, emitter)
     finally:
@@ -139,7 +139,7 @@ def start(
 
         train(args, emitter, id, pulse, commands)
     else:
-        from engines.start import run
+        from engines.build import run
 
         run(args, emitter, id, pulse, commands, rank)
 
@@ -147,12 +147,12 @@ def start(
 def tell(args: argparse.Namespace, emitter: Emitter, id: str, pulse: Pulse) -> None:
     """What is known of this machine, as the meta of a run that does nothing else."""
     if args.tell == "weights":
-        from engines import hub
+        from engines.weights import hub
 
         hub.tell(emitter, id)
     else:
-        from engines import roofs
-        from engines.start import find_device
+        from engines.build import find_device
+        from engines.host import roofs
 
         roofs.tell(find_device(args.device), emitter, id, pulse)
 
@@ -187,11 +187,11 @@ def known(args: argparse.Namespace) -> None:
     if args.weights in ("auto", "random") and not folder:
         spec = preset(args.model)
         if args.ranks > 1:
-            ranks.share(spec, args.ranks)
+            launch.share(spec, args.ranks)
 
 
 def told(error: CaptureError) -> int:
-    if not ranks.report(error):
+    if not launch.report(error):
         print(f"engines: {error}", file=sys.stderr)
     return error.exit_code
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from engines.spec import Spec
+from engines.models.spec import Spec
 
 Pair = tuple[torch.Tensor, torch.Tensor]
 

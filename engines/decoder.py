@@ -8,15 +8,15 @@ from typing import NamedTuple
 import torch
 
 from engines.cache import Caches, LayerCache
+from engines.host.trace import Op
 from engines.layer import Layer, LayerParts, Rope, State, rms_norm
-from engines.loader import Loader
-from engines.packing import Matrix, Storage, Table
+from engines.models.spec import Spec, parameters
 from engines.plan import Load, Row, device_rows
+from engines.ranks.tensor_parallel import Collectives, Team
 from engines.sample import GREEDY, Sampler, Taste
-from engines.spec import Spec, parameters
-from engines.team import Collectives, Team
-from engines.trace import Op
-from engines.weights import Source
+from engines.weights.loader import Loader
+from engines.weights.sources import Source
+from engines.weights.storage import Matrix, Storage, Table
 
 CHUNK = 512  # positions of a prompt that are taken at once
 

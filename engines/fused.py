@@ -18,14 +18,15 @@ from typing import Final, Protocol
 import torch
 from torch.nn import functional
 
-from engines import kernels, packing, products, quant
+from engines import kernels
 from engines.decoder import Decoder
+from engines.host.trace import Op
 from engines.layer import LayerParts
-from engines.packing import Matrix
+from engines.models.spec import Spec
 from engines.plan import Row
 from engines.sample import Taste
-from engines.spec import Spec
-from engines.trace import Op
+from engines.weights import low_bit, packed_matrices, storage
+from engines.weights.storage import Matrix
 
 CONTEXTS: Final = (512, 2048, 8192, 1 << 31)  # up to how many positions keys are split as finely
 _SMALL: Final = frozenset({"norm", "attn.rope", "attn.kv", "residual"})
@@ -127,7 +128,7 @@ class Plain:
 class Coded:
     """A weight in four or eight bits, unpacked on its way into the product."""
 
-    def __init__(self, packed: quant.Packed) -> None:
+    def __init__(self, packed: low_bit.Packed) -> None:
         self._packed = packed
         self._four = packed.form.bits == 4
         self._module = kernels.load("w4a16_gemv" if self._four else "int8_gemv")
@@ -152,9 +153,9 @@ class Coded:
 
 def weight(matrix: Matrix) -> Weight:
     """What the kernels read of a matrix that torch multiplies otherwise."""
-    if isinstance(matrix, products.Kernel):
+    if isinstance(matrix, packed_matrices.Kernel):
         return Coded(matrix.packed)
-    if isinstance(matrix, packing.Plain):
+    if isinstance(matrix, storage.Plain):
         return Plain(matrix.weight)
     raise TypeError(f"no kernel reads a {type(matrix).__name__}")
 
@@ -197,7 +198,7 @@ class FusedStep:
 
     def _start(self) -> None:
         c, table = self._carried, self._parts.table
-        if isinstance(table, packing.Embedding):
+        if isinstance(table, storage.Embedding):
             self._embed.embed(table.weight, c.token, c.position, c.stream, self._parts.scale)
         else:
             torch.mul(table(c.token), self._parts.scale, out=c.stream)

@@ -8,8 +8,8 @@ import torch
 from torch.nn import functional
 
 from engines.cache import LayerCache
-from engines.packing import Matrix
-from engines.spec import Spec
+from engines.models.spec import Spec
+from engines.weights.storage import Matrix
 
 
 class State:

@@ -4,16 +4,16 @@ from dataclasses import dataclass, field
 
 import torch
 
-from capture.emit import Emitter, now
-from engines.commands import Commands
+from capture.native.emit import Emitter, now
 from engines.decoder import CHUNK, Decoder
-from engines.device import Runner
-from engines.orders import Orders
+from engines.host.commands import Commands
+from engines.host.device import Runner
+from engines.host.heartbeat import Pulse
+from engines.host.orders import Orders
+from engines.host.text import Text
+from engines.host.trace import Ledger, Ticks
 from engines.plan import host_row
-from engines.pulse import Pulse
 from engines.replay import Replay
-from engines.text import Text
-from engines.trace import Ledger, Ticks
 
 CALLBACK = host_row("callback")
 TOKEN_DECODE = host_row("token_decode")

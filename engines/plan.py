@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from engines.spec import Spec
+from engines.models.spec import Spec
 
 Linear = tuple[float, float]  # a + b · min(context, window)
 

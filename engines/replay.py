@@ -12,15 +12,15 @@ from typing import Any, Final, Protocol
 
 import torch
 
-from capture.emit import Emitter, now
+from capture.native.emit import Emitter, now
 from capture.record.kernels import Duty, Profiler, Window
 from capture.record.kernels import Row as Kernel
 from engines.decoder import Decoder
-from engines.device import NS_PER_MS, Numbers, Part, annotations, budget, by_layer, write_kernels
 from engines.fused import Carried, FusedStep, context_class
+from engines.host.device import NS_PER_MS, Numbers, Part, annotations, budget, by_layer, write_kernels
+from engines.host.trace import Ticks
 from engines.plan import Row
 from engines.sample import Taste
-from engines.trace import Ticks
 
 Parts = Sequence[Part]
 AT_ONCE: Final = 2  # steps under way: one runs while the borders of the other are read

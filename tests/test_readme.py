@@ -5,7 +5,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from capture.loaders import load
+from capture.open import load
 from tests.readme import README, ROOT, written
 from tracetui.verbs import VERBS
 from tracetui.views import VIEWS, views

@@ -37,7 +37,7 @@ def surroundings(out: Path) -> dict[str, str]:
 
 def leash(group: int) -> list[str]:
     """The command line of the process that ends a group of others when this one is killed."""
-    return [*OURS, "capture.record.leash", str(group)]
+    return [*OURS, "capture.record.watchdog", str(group)]
 
 
 def sampler(out: Path, pid: int) -> list[str]:

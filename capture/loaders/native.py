@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Final
 
-from capture.assemble import Assembler
 from capture.errors import UnreadableError
-from capture.events import KINDS
-from capture.lines import BadLineError, RunLine, decode
+from capture.native.lines import BadLineError, RunLine, decode
+from capture.native.read import Assembler
+from capture.native.schema import KINDS
 from capture.run import Run
 from capture.source import Head, Source
 

@@ -10,10 +10,10 @@ from capture.errors import UnreadableError
 from capture.export import PARQUET_KEY, PARQUET_SCHEMA
 from capture.frames import table_rows
 from capture.importlog import Log
-from capture.lines import SavedLog, SavedTable
+from capture.native.lines import SavedLog, SavedTable
 from capture.run import DTYPES, Run, build, clean_meta
 from capture.source import Head, Source
-from capture.strangers import explain
+from capture.unknown import explain
 
 FORMAT: Final = "parquet"
 PRODUCER: Final = "tracetui export"

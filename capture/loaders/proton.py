@@ -8,8 +8,8 @@ from typing import Any, Final
 import polars as pl
 
 from capture.errors import UnreadableError
-from capture.events import PATH_SEPARATOR
 from capture.loaders._json_document import document, number
+from capture.native.schema import PATH_SEPARATOR
 from capture.run import Run, build
 from capture.source import Head, Source
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
-from capture.emit import Emitter, emitting, now
+from capture.native.emit import Emitter, emitting, now
 from capture.record import torchrun
 from capture.record.kernels import MARK, Duty, Profiler, Row, tell_window
 from capture.record.spans import OUT

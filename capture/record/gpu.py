@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
-from capture.emit import Emitter
+from capture.native.emit import Emitter
 from capture.record.counters import Probe, Sample, Sampler, alive, rounds
 
 SLOW_EVERY_S: Final = 1.0  # PCIe counters block for 20 ms each

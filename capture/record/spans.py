@@ -7,7 +7,7 @@ from operator import gt, sub
 from types import TracebackType
 from typing import Any, Final, Self
 
-from capture.emit import Emitter, now
+from capture.native.emit import Emitter, now
 
 OUT: Final = "TRACETUI_OUT"
 

@@ -7,14 +7,14 @@ from typing import Any, Final
 
 import torch
 
-from capture.emit import Emitter, now
+from capture.native.emit import Emitter, now
 from capture.record.kernels import MARK, Profiler, Window
-from engines.commands import Commands
-from engines.device import tell_problems, unseen
-from engines.orders import Orders
+from engines.host.commands import Commands
+from engines.host.device import tell_problems, unseen
+from engines.host.heartbeat import Pulse
+from engines.host.orders import Orders
+from engines.host.trace import Ledger, Ticks
 from engines.plan import Row, host_row
-from engines.pulse import Pulse
-from engines.trace import Ledger, Ticks
 from engines.training.memory import Sizes, gauge
 from engines.training.rows import StepRows
 from engines.training.trainer import Op, Trainer

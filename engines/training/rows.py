@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from capture.events import PATH_SEPARATOR
+from capture.native.schema import PATH_SEPARATOR
 from engines.plan import Row
 from engines.training.sizes import FP32, Size
 

@@ -7,20 +7,20 @@ from typing import Any, Final
 
 import torch
 
-from capture.emit import Emitter
 from capture.errors import EngineError
-from engines.commands import Commands
-from engines.device import unseen
-from engines.pulse import Pulse
-from engines.roofs import device_name, roof_of
-from engines.start import find_device
+from capture.native.emit import Emitter
+from engines.build import find_device
+from engines.host.commands import Commands
+from engines.host.device import unseen
+from engines.host.heartbeat import Pulse
+from engines.host.roofs import device_name, roof_of
 from engines.training.loop import Course
 from engines.training.memory import gauge
 from engines.training.options import Asked, asked
 from engines.training.rows import step_rows
 from engines.training.sizes import Size, refuse_beyond
 from engines.training.trainer import Trainer
-from engines.weights import free_bytes
+from engines.weights.sources import free_bytes
 
 WARM_UP: Final = 5  # until the clocks and the allocator of an accelerator have settled
 WARM_UP_ON_CPU: Final = 2

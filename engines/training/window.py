@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from capture.events import PATH_SEPARATOR
+from capture.native.schema import PATH_SEPARATOR
 from capture.record.kernels import Row as Piece
 from capture.record.kernels import Window
 from engines.training.rows import GRADIENTS, STRAY, Placed, StepRows

@@ -3,9 +3,9 @@
 from pathlib import Path
 from random import Random
 
-from capture.emit import Emitter, now
+from capture.native.emit import Emitter, now
+from engines.models.spec import preset
 from engines.plan import Load, device_rows, host_row
-from engines.spec import preset
 
 PERIOD_NS = 100_000_000  # ten steps a second
 NOISE = 1 << 12

@@ -22,7 +22,7 @@ OBJECTS_UP_TO_MB: Final = 300  # parsers into Python objects need seven times th
 
 
 def ours(path: Path) -> int:
-    from capture.loaders import load
+    from capture.open import load
     from tracetui.analysis.kernels import kernel_table
     from tracetui.look import Look
 

@@ -29,14 +29,14 @@ settle()  # as the engine does, before torch is there
 
 import torch  # noqa: E402
 
-from capture.emit import Emitter, now  # noqa: E402
-from engines import packing, quant  # noqa: E402
+from capture.native.emit import Emitter, now  # noqa: E402
 from engines.decoder import Decoder  # noqa: E402
-from engines.packing import Storage  # noqa: E402
-from engines.quantised import Quantised  # noqa: E402
-from engines.spec import Spec, parameters, preset, tensors  # noqa: E402
-from engines.trace import Ledger, Ticks  # noqa: E402
-from engines.weights import Chance  # noqa: E402
+from engines.host.trace import Ledger, Ticks  # noqa: E402
+from engines.models.spec import Spec, parameters, preset, tensors  # noqa: E402
+from engines.weights import low_bit, storage  # noqa: E402
+from engines.weights.low_bit_storage import Quantised  # noqa: E402
+from engines.weights.sources import Chance  # noqa: E402
+from engines.weights.storage import Storage  # noqa: E402
 
 MODELS = ("gemma-3-1b", "llama-3.2-1b", "qwen2.5-0.5b")
 FORMS = {8: "q8_0", 4: "q4f16_1"}
@@ -79,7 +79,7 @@ def model(spec: Spec, args: argparse.Namespace) -> None:
     """Every width in turn; what a width needs is let go before the next."""
     eager = None if args.no_peer else transformers_peer(spec)
     for bits in args.bits:
-        ours = Ours(spec, storage(spec, bits))
+        ours = Ours(spec, chosen_storage(spec, bits))
         peers: dict[str, Peer] = {f"ours, {ours.way.name}": ours}
         if eager:
             peers["transformers eager bf16"] = eager
@@ -95,11 +95,11 @@ def model(spec: Spec, args: argparse.Namespace) -> None:
         gc.collect()
 
 
-def storage(spec: Spec, bits: int) -> Storage:
+def chosen_storage(spec: Spec, bits: int) -> Storage:
     return (
-        Quantised(quant.FORMS[FORMS[bits]], CPU)
+        Quantised(low_bit.FORMS[FORMS[bits]], CPU)
         if bits in FORMS
-        else packing.fastest(spec, "auto", CPU)[0].packing
+        else storage.fastest(spec, "auto", CPU)[0].packing
     )
 
 
@@ -110,7 +110,7 @@ def compare(spec: Spec, bits: int, peers: dict[str, Peer], steps: int, rounds: i
         peer.took(2)
     for _ in range(rounds):
         for name, peer in peers.items():
-            read.append(packing.read_rate())
+            read.append(storage.read_rate())
             took[name] += peer.took(steps)
     moved = {name: peer.moved for name, peer in peers.items()}
     table(f"{spec.name}, {bits} bit", moved, took, statistics.median(read))

@@ -16,7 +16,7 @@ from capture.run import Run
 from tests.bench.views import generated
 from tests.tracetui.analysis.test_evidence import series
 from tests.tracetui.analysis.test_repeats import called, measured
-from tracetui.analysis import evidence
+from tracetui.analysis import statistics
 from tracetui.look import Look
 from tracetui.views import ask, view
 
@@ -87,8 +87,8 @@ def _rate(pairs: int, made: Callable[[], object]) -> float:
     wrong = 0
     for _ in range(pairs):
         a, b = made()  # type: ignore[misc]
-        found = evidence.paired(a, b)
-        wrong += bool({"slower", "faster"} & set(evidence.verdicts(found, np.zeros(len(a)))))
+        found = statistics.paired(a, b)
+        wrong += bool({"slower", "faster"} & set(statistics.verdicts(found, np.zeros(len(a)))))
     return wrong / pairs
 
 
@@ -117,7 +117,7 @@ def power(tries: int) -> None:
             for _ in range(tries):
                 a, b = (series(rng, 300, steps, memory, 0.05) for _ in "ab")
                 b[7] *= 1.03
-                found += evidence.verdicts(evidence.paired(a, b), np.full(300, 0.01))[7] == "slower"
+                found += statistics.verdicts(statistics.paired(a, b), np.full(300, 0.01))[7] == "slower"
             print(f"  rho {memory:4}, {steps:5} steps: {found / tries:6.1%}")
 
 

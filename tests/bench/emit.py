@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from capture import Recorder
-from capture.emit import Emitter, now
+from capture.native.emit import Emitter, now
 
 KERNELS = 290
 ROUNDS = 300

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from statistics import median
 
-from capture.emit import now
+from capture.native.emit import now
 from tests.bench._live_maker import Maker
 from tests.bench._screen import Screen
 

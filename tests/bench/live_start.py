@@ -18,9 +18,9 @@ from statistics import median
 
 import polars as pl
 
-from capture.loaders import load
+from capture.open import load
 from capture.run import Run
-from engines.spec import parameters, preset
+from engines.models.spec import parameters, preset
 from tests.bench._screen import Screen
 from tests.bench.startup import BARE, seconds
 

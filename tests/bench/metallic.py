@@ -14,7 +14,7 @@ from statistics import median
 
 import polars as pl
 
-from capture.loaders import load
+from capture.open import load
 from tests.bench._metallic_maker import Maker, write
 from tracetui.look import Look
 from tracetui.views import ask, view

@@ -15,9 +15,9 @@ from statistics import median
 
 import polars as pl
 
-from capture.emit import Emitter
-from capture.follow import Follow
-from capture.loaders import load
+from capture.native.emit import Emitter
+from capture.native.follow import Follow
+from capture.open import load
 
 KERNELS = 290  # of one step of gemma-3-1b
 LISTS = {name: pl.List(pl.Int64) for name in ("op", "dt", "dur")}

@@ -14,10 +14,10 @@ from pathlib import Path
 from statistics import median
 
 from capture.importlog import Log
-from capture.loaders import _nsys_tables as nsys
-from capture.loaders import nsys_sqlite
-from capture.loaders._nsys_db import Database, Wanted, opened
-from capture.loaders._nsys_rows import events
+from capture.loaders.nsys import sqlite
+from capture.loaders.nsys import tables as nsys
+from capture.loaders.nsys.database import Database, Wanted, opened
+from capture.loaders.nsys.rows import events
 from capture.source import Source
 
 ROUNDS = 5
@@ -132,7 +132,7 @@ def placing(path: Path) -> None:
 
 
 def whole(path: Path) -> None:
-    nsys_sqlite.load(Source.of(path))
+    sqlite.load(Source.of(path))
 
 
 def seconds(work: Callable[[Path], None], path: Path) -> float:

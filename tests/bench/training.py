@@ -14,10 +14,10 @@ from pathlib import Path
 import polars as pl
 import torch
 
-from capture.emit import Emitter, now
-from capture.loaders import load
-from engines.commands import Commands
-from engines.pulse import Pulse
+from capture.native.emit import Emitter, now
+from capture.open import load
+from engines.host.commands import Commands
+from engines.host.heartbeat import Pulse
 from engines.training.loop import Course
 from engines.training.rows import step_rows
 from engines.training.sizes import sized

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from capture.emit import Emitter, now
+from capture.native.emit import Emitter, now
 
 OPS = 20
 ACK = struct.Struct("qq")

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-import capture.loaders
+import capture.open
 from capture import cache
-from capture.events import seal
-from capture.loaders import load
+from capture.native.schema import seal
+from capture.open import load
 from capture.source import Source
 from tests.capture.test_export import same
 
@@ -36,8 +36,8 @@ def sample(tmp_path: Path) -> Path:
 def parses(monkeypatch: pytest.MonkeyPatch) -> list[Source]:
     """Every source that is really parsed from here on."""
     seen: list[Source] = []
-    parsed = capture.loaders._parsed
-    monkeypatch.setattr(capture.loaders, "_parsed", lambda source: (seen.append(source), parsed(source))[1])
+    parsed = capture.open._parsed
+    monkeypatch.setattr(capture.open, "_parsed", lambda source: (seen.append(source), parsed(source))[1])
     return seen
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-import capture.emit
-from capture.emit import Emitter, clock_pair, now
-from capture.loaders import load
+import capture.native.emit
+from capture.native.emit import Emitter, clock_pair, now
+from capture.open import load
 from capture.run import Run
 from tests.capture._storm import ACK, OPS, durations, starts
 
@@ -59,7 +59,7 @@ def test_the_clock_pair_is_one_instant() -> None:
 def test_lines_wait_at_most_a_tenth_of_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "out.jsonl"
     clock = iter(range(0, 10**12, 20_000_000))
-    monkeypatch.setattr(capture.emit, "now", lambda: next(clock))
+    monkeypatch.setattr(capture.native.emit, "now", lambda: next(clock))
     emitter = Emitter(path)
     emitter.run("mine")
     sizes = []
@@ -108,8 +108,8 @@ def test_a_full_disk_costs_events_and_says_so(
         path = tmp_path / f"{room}.jsonl"
         disk = Disk(room)
         with monkeypatch.context() as patched:
-            patched.setattr(capture.emit.os, "write", disk)
-            patched.setattr(capture.emit, "KEPT", kept)
+            patched.setattr(capture.native.emit.os, "write", disk)
+            patched.setattr(capture.native.emit, "KEPT", kept)
             emitter = Emitter(path)
             emit_steps(emitter)
             disk.room = 1 << 30
@@ -123,7 +123,7 @@ def test_a_disk_that_fills_up_in_the_last_write_is_told(
 ) -> None:
     """A write that is cut short is no error yet: what it left out must not pass for written."""
     emitter = Emitter(tmp_path / "out.jsonl")
-    monkeypatch.setattr(capture.emit.os, "write", Disk(100))
+    monkeypatch.setattr(capture.native.emit.os, "write", Disk(100))
     emitter.columns(range(OPS), starts(0), durations(0), step=0)
     emitter.end()
     assert emitter.unwritten == f"{OPS} events could not be written: no space left on device"
@@ -177,7 +177,7 @@ def test_threads_share_an_emitter(tmp_path: Path) -> None:
 
 PROGRAM = """
 import os, sys
-from capture.emit import Emitter
+from capture.native.emit import Emitter
 rank = int(sys.argv[2])
 emitter = Emitter(sys.argv[1], rank=rank)
 emitter.run("shared", id="one")

@@ -3,7 +3,7 @@
 import polars as pl
 import pytest
 
-from capture.enrich import layer_of, phase_of, role_of
+from capture.classify.enrich import layer_of, phase_of, role_of
 from capture.importlog import Log
 from capture.run import build
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from capture.errors import CaptureError, UnreadableError, UsageError
-from capture.events import KINDS, LENSES
 from capture.export import export
 from capture.importlog import Log
-from capture.loaders import load
+from capture.native.schema import KINDS, LENSES
+from capture.open import load
 from capture.run import DTYPES, Run, build
 from tests.conftest import FIXTURES
 

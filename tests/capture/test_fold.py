@@ -9,10 +9,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-import capture.follow
-from capture import fold
-from capture.emit import Emitter
-from capture.follow import Follow
+import capture.native.follow
+from capture.native import fold
+from capture.native.emit import Emitter
+from capture.native.follow import Follow
 from capture.run import Run
 
 OPS = 6
@@ -24,7 +24,7 @@ Step = dict[str, Any]
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """So few events are held one by one that short runs are folded."""
-    monkeypatch.setattr(capture.follow, "NEWEST", NEWEST)
+    monkeypatch.setattr(capture.native.follow, "NEWEST", NEWEST)
     monkeypatch.setattr(fold, "BLOCKS", 8)
     monkeypatch.setattr(fold, "SAMPLES", 40)
     monkeypatch.setattr(fold, "CELLS", 6)

@@ -8,11 +8,11 @@ from typing import Any
 import polars as pl
 import pytest
 
-import capture.follow
+import capture.native.follow
 from capture.errors import UnreadableError
-from capture.events import seal
-from capture.follow import Follow
 from capture.loaders import native
+from capture.native.follow import Follow
+from capture.native.schema import seal
 from capture.run import Run
 from capture.source import Source
 from tests.capture.test_export import same
@@ -224,7 +224,7 @@ def test_what_is_not_native_cannot_be_followed(tmp_path: Path) -> None:
 
 
 def test_an_endless_line_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(capture.follow, "LONGEST_LINE", 2000)
+    monkeypatch.setattr(capture.native.follow, "LONGEST_LINE", 2000)
     path = tmp_path / "live.jsonl"
     path.write_bytes(b"".join(lines("a", range(2), end=False)))
     follow = Follow(path)

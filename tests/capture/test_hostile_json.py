@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from capture.errors import UnreadableError
-from capture.loaders import load
+from capture.open import load
 from capture.run import Run
 from tests.capture.peak import peak_kib
 from tests.conftest import SHARED, shared

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from capture.errors import UnreadableError
-from capture.loaders import load
-from capture.loaders._nsys_db import Wanted, opened
+from capture.loaders.nsys.database import Wanted, opened
+from capture.open import load
 from capture.source import Source
 from tests.capture.loaders import _nsys_file as nsys
 from tests.capture.loaders.test_nsys_sqlite import two_processes
@@ -117,8 +117,8 @@ def test_a_cell_that_is_too_long_ends_its_table_alone(tmp_path: Path) -> None:
 
 def test_reading_stops_when_patience_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = database(tmp_path / "x.sqlite", KERNELS)
-    monkeypatch.setattr("capture.loaders._nsys_db._PATIENCE_S", -1e9)
-    monkeypatch.setattr("capture.loaders._nsys_db._TICK_OPCODES", 1)
+    monkeypatch.setattr("capture.loaders.nsys.database._PATIENCE_S", -1e9)
+    monkeypatch.setattr("capture.loaders.nsys.database._TICK_OPCODES", 1)
     with pytest.raises(UnreadableError, match="took too long"):
         load(path)
 

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from capture.errors import UnreadableError
-from capture.loaders import load
+from capture.open import load
 from tests.conftest import SHARED, shared
 
 MANIFEST = SHARED / "samples" / "hostile" / "MANIFEST.jsonl"

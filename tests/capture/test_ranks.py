@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from capture.errors import UsageError
-from capture.loaders import groups, load_all
+from capture.open import groups, load_all
 from capture.ranks import merged, rank_of, ranks
 from capture.run import Run
 

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from capture import Recorder
-from capture.loaders import load
+from capture.open import load
 from capture.run import Run
 
 

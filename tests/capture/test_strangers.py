@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from capture.errors import UnreadableError
-from capture.loaders import load, load_all
+from capture.open import load, load_all
 
 CASES = {
     "empty": (b"", "is empty"),

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from engines.spec import Spec
+from engines.models.spec import Spec
 from tests.engines import tiny
 
 DTYPES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}

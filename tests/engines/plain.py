@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from engines.spec import Spec
+from engines.models.spec import Spec
 
 
 def forward(spec: Spec, w: dict[str, torch.Tensor], ids: list[int]) -> torch.Tensor:

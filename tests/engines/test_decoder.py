@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from engines import packing
 from engines.sample import Taste
+from engines.weights import storage
 from tests.engines import plain, tiny
 
 FAMILIES = tuple(tiny.SPECS)
@@ -50,11 +50,11 @@ def test_a_prompt_taken_in_pieces_is_the_same_prompt() -> None:
     assert relative(model.sampler.logits, plain.forward(spec, table, ids[0].tolist())[-1:]) < 1e-5
 
 
-@pytest.mark.parametrize("way", [packing.FP16, packing.BF16, packing.BF16_PREPACKED], ids=lambda p: p.name)
+@pytest.mark.parametrize("way", [storage.FP16, storage.BF16, storage.BF16_PREPACKED], ids=lambda p: p.name)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_sixteen_bits_stay_near(family: str, way: packing.Packing) -> None:
+def test_sixteen_bits_stay_near(family: str, way: storage.Packing) -> None:
     """The weights are rounded beforehand, so that only the arithmetic differs."""
-    if way is packing.BF16_PREPACKED and not packing.fast_bf16():
+    if way is storage.BF16_PREPACKED and not storage.fast_bf16():
         pytest.skip("this processor has no bf16 products")
     spec = tiny.SPECS[family]
     table = {k: v.to(way.dtype).float() for k, v in tiny.weights(spec).items()}
@@ -70,7 +70,7 @@ def test_a_residual_beyond_fp16_stays_finite() -> None:
     table = tiny.weights(spec)
     table["model.layers.0.post_feedforward_layernorm.weight"] += 2e5
     ids = torch.arange(12)[None]
-    found = tiny.logits(tiny.decoder(spec, table, packing=packing.FP16), ids, prefill=6)
+    found = tiny.logits(tiny.decoder(spec, table, packing=storage.FP16), ids, prefill=6)
     wanted = plain.forward(spec, table, ids[0].tolist())[5:]
     assert torch.isfinite(found).all()
     assert relative(found[0], wanted) < 0.02

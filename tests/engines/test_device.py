@@ -8,10 +8,10 @@ import torch
 
 from capture.record.kernels import Row as Kernel
 from capture.record.kernels import Window
-from engines import device as device_module
-from engines.device import OnDevice
+from engines.host import device as device_module
+from engines.host.device import OnDevice
+from engines.host.trace import Ledger, Op, Ticks
 from engines.plan import Row
-from engines.trace import Ledger, Op, Ticks
 from tests.engines import tiny
 
 

@@ -88,7 +88,7 @@ def test_the_tokens_are_those_of_the_plain_decoder(model: Path, tmp_path: Path) 
     lines = record(model, tmp_path / "a.jsonl", "--steps", "5")
     shown = [int(m["name"]) for m in of_kind(lines, "mark", path="text")]
     spec, table = tiny.SPECS["gemma3"], tiny.weights(tiny.SPECS["gemma3"])
-    from engines.text import Ids
+    from engines.host.text import Ids
 
     ids = Ids(spec).encode("one two three")
     ids = [2, *ids[-3:]]

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from engines import hub
-from engines.spec import preset
+from engines.models.spec import preset
+from engines.weights import hub
 from tests.engines import folders
 
 ROOT = Path(__file__).parent.parent.parent

@@ -12,10 +12,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-from capture.loaders import load, load_all
+from capture.open import load, load_all
 from capture.ranks import ranks
 from engines.__main__ import main
-from engines.text import Ids
+from engines.host.text import Ids
 from tests.engines import folders, plain, tiny
 
 ROOT = Path(__file__).parent.parent.parent

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from capture.loaders import load
+from capture.open import load
 from tests.engines import folders, tiny
 from tests.tracetui.ui.pty import Terminal
 from tests.tracetui.ui.test_lost_explorer import gone, until

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from engines.models.spec import parameters, preset
 from engines.plan import Load, Row, device_rows
-from engines.spec import parameters, preset
 from tests.engines import tiny
 
 

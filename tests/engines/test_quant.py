@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from engines import products, quant
-from engines.quant import FORMS, Form
-from engines.quantised import Quantised
+from engines.weights import low_bit, packed_matrices
+from engines.weights.low_bit import FORMS, Form
+from engines.weights.low_bit_storage import Quantised
 
 CPU = torch.device("cpu")
 
@@ -45,7 +45,7 @@ def test_packing_by_the_letter(form: Form) -> None:
     weight = weights(5, 96)
     weight[2, 32:64] = 0.0
     stored, scales, meant = in_numpy(weight.numpy(), form)
-    packed = quant.pack(weight, form)
+    packed = low_bit.pack(weight, form)
     assert packed.codes.numpy().view(stored.dtype).tolist() == stored.tolist()
     assert packed.scales.numpy().tolist() == scales.tolist()
     assert packed.unpacked().numpy().tolist() == meant.tolist()
@@ -56,7 +56,7 @@ def test_a_word_written_by_hand() -> None:
     """-7…7 with a scale of 1: codes 0…14, the lowest bits first; the rest is 0, code 7."""
     weight = torch.zeros(1, 32)
     weight[0, :16] = torch.tensor([-7.0, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7, 0])
-    packed = quant.pack(weight, FORMS["q4f16_1"])
+    packed = low_bit.pack(weight, FORMS["q4f16_1"])
     words = packed.codes.view(torch.uint32)[0].tolist()
     assert words == [0x76543210, 0x7EDCBA98, 0x77777777, 0x77777777]
     assert torch.equal(packed.unpacked(), weight)
@@ -64,13 +64,13 @@ def test_a_word_written_by_hand() -> None:
 
 @pytest.mark.parametrize(("name", "bits"), [("q4f16_1", 4.5), ("q4f32_1", 5.0), ("q8_0", 8.5)])
 def test_bits_per_weight_are_what_is_stored(name: str, bits: float) -> None:
-    packed = quant.pack(weights(64, 256), FORMS[name])
+    packed = low_bit.pack(weights(64, 256), FORMS[name])
     assert FORMS[name].bits_per_weight == bits
     assert packed.size * 8 / (64 * 256) == bits
 
 
 def test_code_15_never_appears() -> None:
-    packed = quant.pack(weights(128, 128), FORMS["q4f16_1"])
+    packed = low_bit.pack(weights(128, 128), FORMS["q4f16_1"])
     assert packed.signed().min() == -7
     assert packed.signed().max() == 7
 
@@ -78,9 +78,9 @@ def test_code_15_never_appears() -> None:
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 def test_pieces_give_the_whole(form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
     weight, heard = weights(200, 64), []
-    whole = quant.pack(weight, form)
-    monkeypatch.setattr(quant, "CHUNK", 64 * 64)
-    parts = quant.pack(weight, form, heard.append)
+    whole = low_bit.pack(weight, form)
+    monkeypatch.setattr(low_bit, "CHUNK", 64 * 64)
+    parts = low_bit.pack(weight, form, heard.append)
     assert torch.equal(parts.codes, whole.codes)
     assert torch.equal(parts.scales, whole.scales)
     assert heard == [64 * 64, 64 * 64, 64 * 64, 8 * 64]
@@ -103,14 +103,14 @@ def test_error_is_stated(form: Form) -> None:
 
 def test_rows_that_are_not_whole_groups_are_refused() -> None:
     with pytest.raises(ValueError, match="whole groups"):
-        quant.pack(torch.zeros(4, 33), FORMS["q8_0"])
+        low_bit.pack(torch.zeros(4, 33), FORMS["q8_0"])
 
 
 def test_embedding_takes_rows_alone() -> None:
     weight = weights(40, 64)
     table, _ = Quantised(FORMS["q4f16_1"], CPU).ends(weight, None, CPU)
     ids = torch.tensor([3, 39, 3])
-    assert torch.equal(table(ids), quant.pack(weight, FORMS["q4f16_1"]).unpacked()[ids])
+    assert torch.equal(table(ids), low_bit.pack(weight, FORMS["q4f16_1"]).unpacked()[ids])
 
 
 @pytest.mark.parametrize("rows", [1, 3, 9])
@@ -120,8 +120,8 @@ def test_embedding_takes_rows_alone() -> None:
 )
 def test_products_of_the_processor(name: str, n: int, tolerance: float, rows: int) -> None:
     """Against the exact product of what is stored, in double precision."""
-    packed, x = quant.pack(weights(n, 128), FORMS[name]), weights(rows, 128) * 50
-    multiplied = products.matrix(packed)
+    packed, x = low_bit.pack(weights(n, 128), FORMS[name]), weights(rows, 128) * 50
+    multiplied = packed_matrices.matrix(packed)
     product, wanted = multiplied(x), x.double() @ packed.unpacked().double().T
     assert torch.equal(multiplied(x.to(multiplied.takes)), product)
     assert float((product - wanted).norm() / wanted.norm()) < tolerance
@@ -130,7 +130,7 @@ def test_products_of_the_processor(name: str, n: int, tolerance: float, rows: in
 
 def test_what_was_computed_is_said() -> None:
     weight = weights(64, 64)
-    said = {name: products.matrix(quant.pack(weight, form)).computed for name, form in FORMS.items()}
+    said = {name: packed_matrices.matrix(low_bit.pack(weight, form)).computed for name, form in FORMS.items()}
     assert "bf16" in said["q4f16_1"]
     assert "fp32" in said["q4f32_1"]
     assert "each row" in said["q8_0"]
@@ -138,5 +138,5 @@ def test_what_was_computed_is_said() -> None:
 
 def test_what_is_read_is_no_more_than_stored() -> None:
     """Torch's own packing of four bits takes the same codes; its scales come in pairs."""
-    packed = quant.pack(weights(64, 256), FORMS["q4f16_1"])
-    assert products.matrix(packed).size == 64 * 256 // 2 + 64 * 8 * 4
+    packed = low_bit.pack(weights(64, 256), FORMS["q4f16_1"])
+    assert packed_matrices.matrix(packed).size == 64 * 256 // 2 + 64 * 8 * 4

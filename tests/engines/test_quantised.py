@@ -7,15 +7,16 @@ from typing import Any
 import pytest
 import torch
 
-from engines import quant, start
+from engines import build
 from engines.__main__ import QUANTS
 from engines.decoder import bytes_needed
-from engines.packing import BF16_PREPACKED, FP16
+from engines.models.spec import parameters, preset
 from engines.plan import Load, device_rows
-from engines.quant import FORMS, Form
-from engines.quantised import Quantised
-from engines.spec import parameters, preset
-from engines.weights import Tally
+from engines.weights import low_bit
+from engines.weights.low_bit import FORMS, Form
+from engines.weights.low_bit_storage import Quantised
+from engines.weights.sources import Tally
+from engines.weights.storage import BF16_PREPACKED, FP16
 from tests.engines import folders, plain, tiny
 from tests.engines.test_decoder import relative
 from tests.engines.test_engine import main, of_kind, ops_of, recorded
@@ -30,7 +31,7 @@ TOLERANCE = {"q4f16_1": 0.05, "q4f32_1": 2e-5, "q8_0": 0.1}
 
 def meant(table: dict[str, torch.Tensor], form: Form) -> dict[str, torch.Tensor]:
     """Every matrix packed and unpacked, the rest as it is."""
-    return {k: quant.pack(v, form).unpacked() if v.dim() == 2 else v for k, v in table.items()}
+    return {k: low_bit.pack(v, form).unpacked() if v.dim() == 2 else v for k, v in table.items()}
 
 
 @pytest.mark.parametrize("fused", [True, False], ids=["fused", "granular"])
@@ -94,8 +95,8 @@ def test_memory_is_known_beforehand() -> None:
 
 def test_too_little_memory_names_tighter_ways() -> None:
     spec = preset("gemma-3-1b")
-    with pytest.raises(start.EngineError, match=r"these fit: --quant q4f16_1 \(2\.\d GB\), qwen3-0\.6b"):
-        start.check_room(spec, FP16, CPU, 2_300_000_000, 1, 1024)
+    with pytest.raises(build.EngineError, match=r"these fit: --quant q4f16_1 \(2\.\d GB\), qwen3-0\.6b"):
+        build.check_room(spec, FP16, CPU, 2_300_000_000, 1, 1024)
 
 
 @pytest.fixture(scope="module")

@@ -16,16 +16,16 @@ from torch import distributed
 
 from capture.errors import UsageError
 from capture.record.torchrun import Rank, of_environment, run_id
-from engines import ranks
-from engines.commands import Commands
 from engines.decoder import Decoder
-from engines.packing import FP32
-from engines.quant import FORMS
-from engines.quantised import Quantised
+from engines.host.commands import Commands
+from engines.models.spec import PRESETS, Spec, tensors
+from engines.ranks import launch
+from engines.ranks.tensor_parallel import Collectives, Relayed, Share, Team, meet
 from engines.sample import GREEDY, Sampler
-from engines.spec import PRESETS, Spec, tensors
-from engines.team import Collectives, Relayed, Share, Team, meet
-from engines.weights import Source
+from engines.weights.low_bit import FORMS
+from engines.weights.low_bit_storage import Quantised
+from engines.weights.sources import Source
+from engines.weights.storage import FP32
 from tests.engines import tiny
 
 T = TypeVar("T")
@@ -93,7 +93,7 @@ def test_a_script_between_the_starter_and_a_rank_changes_no_id() -> None:
 )
 def test_what_does_not_divide_is_refused(model: str, size: int, said: str) -> None:
     with pytest.raises(UsageError, match=f"{model} cannot be shared by {size} ranks") as refused:
-        ranks.share(PRESETS[model], size)
+        launch.share(PRESETS[model], size)
     assert said in str(refused.value)
 
 
@@ -101,7 +101,7 @@ def test_every_rank_keeps_its_part_and_the_parts_are_the_whole() -> None:
     """Four heads over one of keys, by two ranks: rows are cut, columns are cut, the keys are on both."""
     spec, table = tiny.SPECS["gemma3"], tiny.weights(tiny.SPECS["gemma3"])
     parts = [Share(tiny.Table(table), spec, alone(n, 2)) for n in range(2)]
-    own = tensors(ranks.share(spec, 2))
+    own = tensors(launch.share(spec, 2))
     for name, whole in table.items():
         one, other = (part.read(name) for part in parts)
         assert one.shape == other.shape == own[name]
@@ -165,9 +165,9 @@ def test_what_rank_0_hears_reaches_all_at_once() -> None:
 
 
 def test_an_error_is_handed_to_who_started_the_ranks(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not ranks.report(UsageError("no"))
-    monkeypatch.setenv(ranks.ERROR_FILE, str(tmp_path / "error.json"))
-    assert ranks.report(UsageError("no", todo="do"))
+    assert not launch.report(UsageError("no"))
+    monkeypatch.setenv(launch.ERROR_FILE, str(tmp_path / "error.json"))
+    assert launch.report(UsageError("no", todo="do"))
     assert json.loads((tmp_path / "error.json").read_text())["message"] == "no; do"
 
 
@@ -176,11 +176,11 @@ def test_the_cause_is_named_and_not_its_consequence() -> None:
         def __init__(self, exitcode: int, timestamp: int, message: str = "") -> None:
             self.exitcode, self.timestamp, self.message = exitcode, timestamp, message
 
-    lost = Failure(ranks.LostError.exit_code, 1, "another rank is gone")
-    assert str(ranks._cause({0: lost, 1: Failure(-9, 2)})) == "rank 1 was ended by SIGKILL"
+    lost = Failure(launch.LostError.exit_code, 1, "another rank is gone")
+    assert str(launch._cause({0: lost, 1: Failure(-9, 2)})) == "rank 1 was ended by SIGKILL"
     told = Failure(-15, 2, "")
-    assert str(ranks._cause({0: told, 1: Failure(-9, 2)})) == "rank 1 was ended by SIGKILL"
-    refused = ranks._cause({0: Failure(2, 5, "no model"), 1: Failure(-15, 6)})
+    assert str(launch._cause({0: told, 1: Failure(-9, 2)})) == "rank 1 was ended by SIGKILL"
+    refused = launch._cause({0: Failure(2, 5, "no model"), 1: Failure(-15, 6)})
     assert isinstance(refused, UsageError) and str(refused) == "rank 0: no model"
 
 
@@ -194,7 +194,7 @@ def test_together_they_decode_what_one_decodes_alone(family: str, size: int) -> 
     wanted = tiny.logits(tiny.decoder(spec, table, batch=2, fused=fused), ids, prefill=13)
 
     def work(team: Team) -> torch.Tensor:
-        own = ranks.share(spec, size)
+        own = launch.share(spec, size)
         source = Share(tiny.Table(table), spec, team)
         model = Decoder(own, source, FP32, torch.device("cpu"), batch=2, capacity=64, fused=fused, team=team)
         return tiny.logits(model, ids, prefill=13)
@@ -217,7 +217,7 @@ def test_packed_weights_are_shared_in_whole_groups(form: str) -> None:
         return tiny.logits(Decoder(own, source, way, torch.device("cpu"), capacity=64, team=team), ids, 7)
 
     wanted = packed(spec, tiny.Table(table), None)
-    own = ranks.share(spec, 2)
+    own = launch.share(spec, 2)
     found = together(2, lambda team: packed(own, Share(tiny.Table(table), spec, team), team))
     assert torch.equal(found[0], found[1])
     assert float((found[0] - wanted).norm() / wanted.norm()) < 0.02  # activations are rounded to 16 bits
@@ -228,7 +228,7 @@ def test_the_plan_tells_what_ranks_send() -> None:
     spec = tiny.SPECS["llama"]
     team = alone(1, 4)
     source = Share(tiny.Table(tiny.weights(spec)), spec, team)
-    model = Decoder(ranks.share(spec, 4), source, FP32, torch.device("cpu"), team=team)
+    model = Decoder(launch.share(spec, 4), source, FP32, torch.device("cpu"), team=team)
     assert [op.__name__ for op in model.ops] == [row.name for row in model.rows()]
     comm = [row for row in model.rows(tokens=5) if row.category == "comm"]
     assert [(r.op, r.layer) for r in comm] == [("comm", n) for n in range(7) for _ in range(2)] + [

@@ -9,10 +9,10 @@ import torch
 from capture.record.kernels import Row as Kernel
 from capture.record.kernels import Window
 from engines import replay as replay_module
+from engines.host.trace import Ledger, Op, Ticks
 from engines.plan import Row
 from engines.replay import Replay, Score, attributed
 from engines.sample import GREEDY
-from engines.trace import Ledger, Op, Ticks
 from tests.engines import tiny
 from tests.engines.test_device import Paper
 

@@ -10,7 +10,7 @@ import torch
 from capture import roofs as kept_roofs
 from capture.errors import UsageError
 from capture.roofs import Roof
-from engines import roofs
+from engines.host import roofs
 from tests.engines.test_engine import main, of_kind, recorded
 
 CPU = torch.device("cpu")

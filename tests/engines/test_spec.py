@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from capture.errors import CaptureError, EngineError, UsageError
-from engines.spec import PRESETS, Scaling, Spec, from_config, parameters, preset, read_config, tensors
+from engines.models.spec import PRESETS, Scaling, Spec, from_config, parameters, preset, read_config, tensors
 from tests.engines import folders
 
 # published parameter counts, and those outside the embedding

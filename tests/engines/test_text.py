@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from engines.spec import preset
-from engines.text import Words, open_text
+from engines.host.text import Words, open_text
+from engines.models.spec import preset
 
 
 def byte_level(folder: Path, *special: str) -> Path:

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from capture.errors import EngineError, UsageError
-from engines import hub, packing, weights
-from engines.headers import read_header
-from engines.shards import Shards
-from engines.spec import parameters, preset, tensors
+from engines.models.spec import parameters, preset, tensors
+from engines.weights import hub, sources, storage
+from engines.weights.headers import read_header
+from engines.weights.shards import Shards
 from tests.engines import folders, tiny
 
 
@@ -20,7 +20,7 @@ from tests.engines import folders, tiny
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 def test_tensors_come_back_by_name(dtype: torch.dtype, shards: int, tmp_path: Path) -> None:
     folder, spec = folders.gemma(tmp_path, dtype, shards)
-    source = weights.open_source(weights.choose("gemma", str(folder)), 0)
+    source = sources.open_source(sources.choose("gemma", str(folder)), 0)
     wanted = tiny.weights(spec)
     assert all(torch.equal(source.read(n), wanted[n].to(dtype)) for n in tensors(spec))
 
@@ -43,7 +43,7 @@ def test_the_cache_is_searched_its_main_snapshot_first(
     assert hub.cached(preset("gemma-3-1b"))[0].name == "aaa"
     (model / "refs").mkdir()
     (model / "refs" / "main").write_text("bbb\n")
-    choice = weights.choose("gemma-3-1b", "auto")
+    choice = sources.choose("gemma-3-1b", "auto")
     assert choice.folder and choice.folder.name == "bbb"
     assert choice.spec.hidden == 48  # the config decides, not the name
 
@@ -51,29 +51,29 @@ def test_the_cache_is_searched_its_main_snapshot_first(
 def test_without_a_cache_the_weights_are_random(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HF_HUB_CACHE", raising=False)
     monkeypatch.setenv("HF_HOME", str(tmp_path))
-    assert weights.choose("gemma-3-1b", "auto").folder is None
+    assert sources.choose("gemma-3-1b", "auto").folder is None
 
 
 def test_random_weights_have_the_real_shapes_and_differ() -> None:
     spec = tiny.SPECS["gemma3"]
-    source = weights.Chance(spec, seed=7)
-    again = weights.Chance(spec, seed=7)
+    source = sources.Chance(spec, seed=7)
+    again = sources.Chance(spec, seed=7)
     read = {n: source.read(n) for n in tensors(spec)}
     assert {n: tuple(t.shape) for n, t in read.items()} == tensors(spec)
     assert all(torch.equal(again.read(n), t) for n, t in read.items())
-    assert not torch.equal(weights.Chance(spec, seed=8).read("model.embed_tokens.weight"),
+    assert not torch.equal(sources.Chance(spec, seed=8).read("model.embed_tokens.weight"),
                            read["model.embed_tokens.weight"])  # fmt: skip
     gate, up = (read[f"model.layers.0.mlp.{n}_proj.weight"] for n in ("gate", "up"))
     assert not torch.equal(gate, up)
     assert 0.018 < gate.float().std() < 0.022
     assert not read["model.norm.weight"].any()
-    assert weights.Chance(tiny.SPECS["llama"], 0).read("model.norm.weight").eq(1).all()
+    assert sources.Chance(tiny.SPECS["llama"], 0).read("model.norm.weight").eq(1).all()
 
 
-@pytest.mark.parametrize("way", [packing.FP32, packing.BF16])
-def test_what_is_lent_is_copied_by_who_keeps_it(way: packing.Packing) -> None:
+@pytest.mark.parametrize("way", [storage.FP32, storage.BF16])
+def test_what_is_lent_is_copied_by_who_keeps_it(way: storage.Packing) -> None:
     """Else all matrices were one piece of memory, and a step as fast as the caches."""
-    source = weights.Chance(tiny.SPECS["llama"], 0, way.dtype)
+    source = sources.Chance(tiny.SPECS["llama"], 0, way.dtype)
     names = [f"model.layers.{i}.mlp.down_proj.weight" for i in range(3)]
     lent = [source.read(name) for name in names]
     assert len({t.untyped_storage().data_ptr() for t in lent}) == 1
@@ -86,17 +86,17 @@ def test_what_is_lent_is_copied_by_who_keeps_it(way: packing.Packing) -> None:
 
 def test_random_weights_are_the_same_in_any_dtype() -> None:
     spec = tiny.SPECS["gemma3"]
-    as_bf16 = weights.Chance(spec, seed=7)
+    as_bf16 = sources.Chance(spec, seed=7)
     for dtype in (torch.float16, torch.float32):
-        stored = weights.open_source(weights.Choice(spec, None), 7, dtype)
+        stored = sources.open_source(sources.Choice(spec, None), 7, dtype)
         for name in tensors(spec):
             tensor = stored.read(name)
             assert tensor.dtype == dtype and torch.equal(tensor, as_bf16.read(name).to(dtype))
 
 
 def test_a_tensor_larger_than_the_block_is_filled_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weights, "BLOCK", 1000)
-    table = weights.Chance(tiny.SPECS["gemma3"], 0).read("model.embed_tokens.weight")
+    monkeypatch.setattr(sources, "BLOCK", 1000)
+    table = sources.Chance(tiny.SPECS["gemma3"], 0).read("model.embed_tokens.weight")
     assert table[-1].count_nonzero() > 40 and table.float().std() > 0.015
 
 
@@ -155,11 +155,11 @@ def test_a_wrong_shape_and_a_missing_tensor_are_named(tmp_path: Path) -> None:
     table["model.layers.3.mlp.up_proj.weight"] = torch.ones(48, 80)
     folders.write(tmp_path, folders.OLD_GEMMA, table)
     with pytest.raises(EngineError, match=r"layers\.3\.mlp\.up_proj\.weight as \[48, 80\].*\[80, 48\]"):
-        weights.open_source(weights.choose("x", str(tmp_path)), 0)
+        sources.open_source(sources.choose("x", str(tmp_path)), 0)
     del table["model.layers.3.mlp.up_proj.weight"]
     folders.write(tmp_path, folders.OLD_GEMMA, table)
     with pytest.raises(EngineError, match=r"lacks the tensor model\.layers\.3\.mlp\.up_proj\.weight"):
-        weights.open_source(weights.choose("x", str(tmp_path)), 0)
+        sources.open_source(sources.choose("x", str(tmp_path)), 0)
 
 
 @pytest.mark.parametrize("name", ["../model.safetensors", "/etc/passwd", "a/b.safetensors", "x.bin", 7])
@@ -175,7 +175,7 @@ def test_pickles_are_refused_with_the_way_out(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(folders.OLD_GEMMA))
     (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x02")
     with pytest.raises(EngineError, match=r"can run code.*convert it"):
-        weights.open_source(weights.choose("x", str(tmp_path)), 0)
+        sources.open_source(sources.choose("x", str(tmp_path)), 0)
 
 
 def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None:
@@ -188,9 +188,9 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None
 
 def test_folders_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is no folder"):
-        weights.choose("gemma-3-1b", str(tmp_path / "nowhere"))
+        sources.choose("gemma-3-1b", str(tmp_path / "nowhere"))
     with pytest.raises(EngineError, match=r"has no config\.json"):
-        weights.choose("gemma-3-1b", str(tmp_path))
+        sources.choose("gemma-3-1b", str(tmp_path))
 
 
 def test_memory_is_checked_with_figures_and_smaller_choices() -> None:
@@ -200,12 +200,12 @@ def test_memory_is_checked_with_figures_and_smaller_choices() -> None:
         r"smollm2-360m \(0\.7 GB\), gemma-3-270m \(0\.5 GB\), smollm2-135m \(0\.3 GB\)"
     )
     with pytest.raises(EngineError, match=said):
-        weights.check_memory(spec, 2_000_000_000, 800_000_000, lambda s: 2 * parameters(s))
-    weights.check_memory(spec, 10, 10, lambda s: 1)
+        sources.check_memory(spec, 2_000_000_000, 800_000_000, lambda s: 2 * parameters(s))
+    sources.check_memory(spec, 10, 10, lambda s: 1)
 
 
 def test_a_gpus_memory_is_asked_of_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (7 << 30, 80 << 30))
-    assert weights.free_bytes(torch.device("cuda")) == 7 << 30
-    assert weights.free_bytes(torch.device("mps")) == weights.NO_LIMIT
-    assert 0 < weights.free_bytes(torch.device("cpu")) < weights.NO_LIMIT
+    assert sources.free_bytes(torch.device("cuda")) == 7 << 30
+    assert sources.free_bytes(torch.device("mps")) == sources.NO_LIMIT
+    assert 0 < sources.free_bytes(torch.device("cpu")) < sources.NO_LIMIT

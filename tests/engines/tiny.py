@@ -6,9 +6,9 @@ import torch
 
 from engines.cache import LayerCache
 from engines.decoder import Decoder
-from engines.packing import FP32, Packing
+from engines.models.spec import Scaling, Spec, tensors
 from engines.sample import GREEDY, Taste
-from engines.spec import Scaling, Spec, tensors
+from engines.weights.storage import FP32, Packing
 
 LLAMA3 = {"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 64}  # fmt: skip

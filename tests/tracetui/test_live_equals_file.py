@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-import capture.follow
-from capture import fold
-from capture.emit import Emitter
-from capture.follow import Follow
-from capture.loaders import load
+import capture.native.follow
+from capture.native import fold
+from capture.native.emit import Emitter
+from capture.native.follow import Follow
+from capture.open import load
 from capture.run import Run
 from tests.tracetui.ui.hand import until
 from tracetui.look import Look
@@ -108,7 +108,7 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
     """A run of which most was folded, and its recording."""
     path = tmp_path_factory.mktemp("long") / "prof.jsonl"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(capture.follow, "NEWEST", 1200)
+        patch.setattr(capture.native.follow, "NEWEST", 1200)
         patch.setattr(fold, "SAMPLES", 60)
         patch.setattr(fold, "CELLS", 12)
         patch.setattr(fold, "MARKS", 100)

@@ -13,12 +13,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from capture import follow
-from capture.loaders import load
+from capture.native import follow
+from capture.open import load
 from tests.tracetui.test_cli import tracetui
 from tests.tracetui.test_process import until
 from tracetui.process import Engine
-from tracetui.replaying import Replay
+from tracetui.replayer import Replay
 from tracetui.verbs import _engine, record
 
 SHELL = """

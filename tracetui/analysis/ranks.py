@@ -13,7 +13,7 @@ import polars as pl
 
 from capture.run import Run
 from tracetui.analysis import select, steps
-from tracetui.analysis.evidence import Floats, paired, verdicts
+from tracetui.analysis.statistics import Floats, paired, verdicts
 from tracetui.look import Look
 
 _CELL: Final = ("step", "rank")

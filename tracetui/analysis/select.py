@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 import polars as pl
 
 from capture.errors import UsageError
-from capture.events import LENSES
+from capture.native.schema import LENSES
 from capture.ranks import ranks
 from capture.run import Run
 from tracetui.look import Look

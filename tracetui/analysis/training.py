@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from capture.events import PATH_SEPARATOR
+from capture.native.schema import PATH_SEPARATOR
 from capture.run import Run
 from tracetui.analysis import select
 from tracetui.analysis.passes import PHASES, RUN, STEP, Passes, apart, marked, passes

@@ -4,7 +4,7 @@ from typing import Final
 
 import polars as pl
 
-from capture.events import LENSES, PATH_SEPARATOR
+from capture.native.schema import LENSES, PATH_SEPARATOR
 from capture.run import Run
 from tracetui.analysis import select
 from tracetui.look import Look

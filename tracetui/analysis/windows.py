@@ -10,7 +10,7 @@ from typing import Final
 
 import polars as pl
 
-from capture.events import WINDOW
+from capture.native.schema import WINDOW
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis import select, series, steps

@@ -8,8 +8,8 @@ from typing import Final
 
 from capture.errors import CaptureError
 from capture.text import clean
-from tracetui import linking
-from tracetui.analysis import links
+from tracetui import kept_links
+from tracetui.analysis.compare import links
 from tracetui.ui import commands, saved
 from tracetui.ui.attending import Attending
 from tracetui.ui.messages import RunsOpened
@@ -150,4 +150,4 @@ class Comparing(Attending):
         self.kept = keep
         self.become(self.session.looking(terms=replace(self.session.look.terms, links=terms), chosen=()))
         self.tell(told.format(*pair))
-        linking.keep(keep)
+        kept_links.keep(keep)

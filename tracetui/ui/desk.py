@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from capture.run import Run
-from tracetui import linking
+from tracetui import kept_links
 from tracetui.ui.asking import Question, reply
 from tracetui.ui.background import Latest
 from tracetui.ui.driver import Driver
@@ -44,7 +44,7 @@ class Desk(Showing):
     def __init__(
         self, reading: Reading | Following | None, options: Options, driver: type[Driver] | None = None
     ) -> None:
-        kept = linking.kept()
+        kept = kept_links.kept()
         terms = replace(options.look.terms, links=(*options.look.terms.links, *kept))
         start = replace(options.look, full_names=False, terms=terms)
         super().__init__(Session(start=start), reading, options, driver)

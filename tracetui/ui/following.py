@@ -17,7 +17,7 @@ from tracetui.ui.messages import LoadFailed, RunsChanged, Told, ViewsKnown, Word
 from tracetui.views import view, views
 
 if TYPE_CHECKING:
-    from capture.follow import Follow
+    from capture.native.follow import Follow
 
 EVERY: Final = 0.02  # seconds between two looks at the file, where a picture of it may be made
 REFRESH: Final = 0.2  # seconds between two pictures of it
@@ -196,7 +196,7 @@ class Following:
 
 
 def _follow(path: str | Path) -> "Follow":
-    from capture.follow import Follow  # only a file that grows needs it
+    from capture.native.follow import Follow  # only a file that grows needs it
 
     return Follow(path)
 

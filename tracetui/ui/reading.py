@@ -40,7 +40,7 @@ class Reading:
 
     def _read(self, post: Callable[[Message], object]) -> None:
         """What can be read counts; only when nothing can, the first reason is the answer."""
-        from capture.loaders import groups, load_all  # the loaders load while the screen comes up
+        from capture.open import groups, load_all  # the loaders load while the screen comes up
 
         runs: list[Run] = []
         errors: list[CaptureError] = []

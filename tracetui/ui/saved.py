@@ -25,7 +25,7 @@ def files(open_runs: Sequence[Run], fetched: Sequence[Path]) -> list[Path]:
 
 def opened(path: Path, against: bool) -> RunsOpened | Told:
     """The runs of a file or folder, or why there are none."""
-    from capture.loaders import load_all  # the loaders are there already when a screen is
+    from capture.open import load_all  # the loaders are there already when a screen is
 
     try:
         return RunsOpened(path, [(run, facts(run)) for run in load_all([path])], against)

@@ -118,7 +118,7 @@ def _found(entry: Mapping[str, Any]) -> Iterator[str]:
 
 def _told(what: str, *more: str) -> Mapping[str, Any]:
     """What the engine tells of this machine in place of decoding."""
-    from capture.loaders import load
+    from capture.open import load
 
     with tempfile.TemporaryDirectory(prefix="tracetui-") as folder:
         out = Path(folder) / "told.jsonl"

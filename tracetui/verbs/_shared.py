@@ -74,7 +74,7 @@ def screen(args: Namespace, **more: Any) -> "Options":
 
 def load(args: Namespace) -> "list[Run]":
     """All runs of the files that were named; what was lost is told on stderr."""
-    from capture.loaders import load_all
+    from capture.open import load_all
 
     runs = load_all(args.files, cache=not args.no_cache, merge=getattr(args, "merge", False))
     for run in {id(r.log): r for r in runs}.values():

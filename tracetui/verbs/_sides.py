@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from capture.errors import UsageError
 from capture.run import Run
-from tracetui.analysis import samples
+from tracetui.analysis.compare import recordings
 from tracetui.analysis.select import total
 from tracetui.verbs import _shared
 
@@ -18,7 +18,7 @@ class Sides:
     runs: list[Run]
     a: list[int]
     b: list[int]
-    identical: samples.Identical = samples.NONE
+    identical: recordings.Identical = recordings.NONE
     twice: tuple[str, ...] = ()  # what was named more than once
 
     @property
@@ -43,7 +43,7 @@ class Sides:
         return tuple(self.runs[i] for i in side if i not in self.pair)
 
     def _middle(self, places: list[int]) -> int:
-        from tracetui.analysis.repeats import middle
+        from tracetui.analysis.compare.repeats import middle
 
         return places[middle([total(self.runs[i]) or 0 for i in places])] if len(places) > 1 else places[0]
 
@@ -54,19 +54,19 @@ def sides_of(args: Namespace) -> Sides:
     a, b = (_once(named.runs, side) for side in (named.a, named.b))
     on_a, on_b = ([named.runs[i] for i in side] for side in (a, b))
     for run in on_a:
-        if len(on_a) + len(on_b) > 2 and samples.among(run, on_b):
-            raise UsageError(f"{samples.called(run)} is on both sides", todo="name it on one of them")
+        if len(on_a) + len(on_b) > 2 and recordings.among(run, on_b):
+            raise UsageError(f"{recordings.called(run)} is on both sides", todo="name it on one of them")
     twice = tuple(
-        f"{samples.called(named.runs[i])} is named twice: counted once"
+        f"{recordings.called(named.runs[i])} is named twice: counted once"
         for i in (*named.a, *named.b)
         if i not in (*a, *b)
     )
-    identical = samples.identical(on_a, on_b, [runs[0] for runs in _inputs(args, args.aa)])
+    identical = recordings.identical(on_a, on_b, [runs[0] for runs in _inputs(args, args.aa)])
     return replace(named, a=a, b=b, identical=identical, twice=twice)
 
 
 def _once(runs: Sequence[Run], places: Sequence[int]) -> list[int]:
-    return [places[i] for i in samples.distinct([runs[p] for p in places])]
+    return [places[i] for i in recordings.distinct([runs[p] for p in places])]
 
 
 def _named(args: Namespace) -> Sides:
@@ -91,14 +91,14 @@ def _named(args: Namespace) -> Sides:
 
 def _inputs(args: Namespace, files: Sequence[str]) -> Iterator[list[Run]]:
     """The runs of each file; a folder's files are repeats, unless they are the ranks of one run."""
-    from capture.loaders import gather, load_all
+    from capture.open import gather, load_all
 
     for file in files if args.merge else gather(files):
         yield load_all([file], cache=not args.no_cache, merge=args.merge)
 
 
 def _of_one(args: Namespace) -> Sides:
-    from capture.loaders import load_all
+    from capture.open import load_all
 
     runs = load_all(args.files, cache=not args.no_cache, merge=args.merge)
     if len(runs) < 2:

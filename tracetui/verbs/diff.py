@@ -10,7 +10,7 @@ from typing import Any
 from capture.errors import UsageError
 from capture.run import Run
 from tracetui import units
-from tracetui.linking import kept
+from tracetui.kept_links import kept
 from tracetui.look import GROUPS, RANKINGS, Link, Look, Terms
 from tracetui.verbs import _shared
 from tracetui.verbs._sides import Sides, sides_of
@@ -78,7 +78,7 @@ def run(args: Namespace) -> int:
     pair, look = (sides.runs[a], sides.runs[b]), _look(args, sides)
     if args.format is None and args.fail_over is None and _shared.has_screen():
         return _screen(args, look, a, b)
-    from tracetui.analysis.diff import diff
+    from tracetui.analysis.compare.diff import diff
 
     found = diff(*pair, look)
     told = _told(args, pair, look)
@@ -153,7 +153,7 @@ def _gate(args: Namespace, look: Look, rows: Any) -> int:
     """1 when a row is slower by more than allowed, 4 when nothing could be decided."""
     import polars as pl
 
-    from tracetui.analysis.diff import weight
+    from tracetui.analysis.compare.diff import weight
     from tracetui.analysis.select import fitting
 
     if args.rows:

@@ -39,7 +39,7 @@ def run(args: Namespace) -> int:
 def kept(out: Path) -> bool:
     """Whether a step came to be recorded: a file without any goes, one that cannot be read stays."""
     from capture.errors import CaptureError
-    from capture.loaders import load
+    from capture.open import load
     from tracetui.verbs import record
 
     if not out.exists():
@@ -66,7 +66,7 @@ def _beside(args: Namespace) -> "tuple[Run, ...]":
     if args.baseline is None and args.view == _shared.VIEW:
         return ()
     leave_the_cores()
-    from capture.loaders import load_all
+    from capture.open import load_all
     from tracetui.views import view
 
     view(args.view)

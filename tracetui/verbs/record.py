@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from capture.errors import EngineError
-from capture.follow import Follow
+from capture.native.follow import Follow
 from capture.run import Run
 from tracetui.process import Engine
 from tracetui.verbs import _engine, _shared
@@ -40,7 +40,7 @@ def run(args: Namespace) -> int:
         raise EngineError(running.complaint, todo=_rest(out, runs))
     _shared.say(f"recorded {out}")
     if not args.quiet and runs:
-        from capture.loaders import load
+        from capture.open import load
         from tracetui.look import Look
         from tracetui.report import report
         from tracetui.views import view

@@ -18,7 +18,7 @@ def run(args: Namespace) -> int:
     if not _shared.has_screen():
         raise UsageError("a replay needs a terminal", todo=f"tracetui report summary {args.file}")
     _native(args.file)
-    from tracetui.replaying import Replay
+    from tracetui.replayer import Replay
     from tracetui.ui.app import run as show
 
     replay = Replay(args.file, args.speed)

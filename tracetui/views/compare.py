@@ -13,14 +13,14 @@ from tracetui.views import MANY, Answer, Dress, Focus, View, ask, ink, view
 from tracetui.views.diff import labels
 
 if TYPE_CHECKING:
-    from tracetui.analysis.compare import Matrix
+    from tracetui.analysis.compare.matrix import Matrix
 
 LAW: Final = ("exponent", "r2")
 MEASURES: Final = ("total_ns", "dur_ns", "self_ns", "wall_ns", "bytes", "mean", "value", "p50_ns", "mean_ns")
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
-    from tracetui.analysis.compare import axis, matrix, normalised, scaling  # numpy loads with them
+    from tracetui.analysis.compare.matrix import axis, matrix, normalised, scaling  # numpy loads with them
 
     of = look.terms.of
     if of == "kernels" and look.terms.value in ("", "total_ns"):
@@ -73,7 +73,7 @@ _NAMES: Final = {"name": pl.String, "row": pl.String}
 
 def _of_view(asked: View, runs: Sequence[Run], look: Look) -> "tuple[Matrix, str, str]":
     """Rows of a view of one run, each by its key, and the column that is compared."""
-    from tracetui.analysis.compare import joined
+    from tracetui.analysis.compare.matrix import joined
 
     answers = [ask(asked, [run], look) for run in runs] if asked.runs == 1 else []
     first = next((a for a in answers if not a.rows.is_empty()), None)

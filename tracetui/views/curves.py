@@ -6,7 +6,7 @@ import polars as pl
 
 from capture.run import Run
 from tracetui import units
-from tracetui.analysis.curves import curves
+from tracetui.analysis.compare.curves import curves
 from tracetui.look import Look
 from tracetui.views import Answer, View, ink
 from tracetui.views.diff import parties

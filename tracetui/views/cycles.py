@@ -16,11 +16,7 @@ COLUMNS = (
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
-    from tracetui.analysis.cycles import (  # numpy and scipy load with the first question
-        cycle_statistics,
-        lone_counters,
-        published,
-    )
+    from tracetui.analysis.compare.cycles import cycle_statistics, lone_counters, published
 
     stated = published(runs)
     table = stated if stated is not None else cycle_statistics(runs[0], runs[1])

@@ -14,7 +14,7 @@ from tracetui.look import Look
 from tracetui.views import Answer, Dress, Focus, View
 
 if TYPE_CHECKING:
-    from tracetui.analysis.diff import Diff
+    from tracetui.analysis.compare.diff import Diff
 
 COLUMNS: Final = (
     "name", "total_a_ns", "total_b_ns", "delta_ns", "change_pct", "verdict", "share", "p_adjusted", "cliff",
@@ -45,7 +45,7 @@ _TIMES: Final = ("median_a_ns", "median_b_ns", "median_delta_ns", "low_ns", "hig
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
-    from tracetui.analysis.diff import diff, weight  # numpy and scipy load with the first question
+    from tracetui.analysis.compare.diff import diff, weight  # numpy and scipy load with the first question
 
     found = diff(runs[0], runs[1], look)
     total_a, total_b = pl.col("total_a_ns"), pl.col("total_b_ns")
@@ -125,7 +125,7 @@ def shown(rows: pl.DataFrame, look: Look) -> pl.DataFrame:
 
 def notes(a: Run, b: Run, found: "Diff", look: Look) -> tuple[str, ...]:
     """Who is compared, whether that may be done, and how it was done."""
-    from tracetui.analysis.headline import headline
+    from tracetui.analysis.compare.headline import headline
 
     told = [headline(found, look.group), parties(a, b, look)]
     if found.comparable.reasons:
@@ -196,7 +196,7 @@ def enter(answer: Answer, look: Look) -> Focus:
 
 
 def document(runs: Sequence[Run], look: Look) -> str:
-    from tracetui.views._comment import comment  # which is made of several views, this one among them
+    from tracetui.pr_comment import comment  # which is made of several views, this one among them
 
     return comment(runs[0], runs[1], look)
 

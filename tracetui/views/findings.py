@@ -21,8 +21,8 @@ _STYLES = {
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
-    from tracetui.analysis.diff import diff  # numpy and scipy load with the first question
-    from tracetui.analysis.findings import findings
+    from tracetui.analysis.compare.diff import diff  # numpy and scipy load with the first question
+    from tracetui.analysis.compare.findings import findings
 
     found = diff(runs[0], runs[1], look)
     return Answer(findings(runs[0], runs[1], found, look), notes(runs[0], runs[1], found, look), ("row",))

@@ -18,7 +18,7 @@ COUNTERS: Final = 8
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
-    from tracetui.analysis.pair import pair  # numpy and scipy load with the first question
+    from tracetui.analysis.compare.row_diff import pair  # numpy and scipy load with the first question
 
     focus = look.focused
     if "name" not in focus:
@@ -38,7 +38,7 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
 
 def _row(runs: Sequence[Run], look: Look, focus: dict[str, Any]) -> dict[str, Any]:
     """The row of the diff that was entered; where the runs have grown and it is gone, its name alone."""
-    from tracetui.analysis.diff import diff
+    from tracetui.analysis.compare.diff import diff
 
     rows = diff(runs[0], runs[1], replace(look, group=focus.get("by"))).rows
     same = rows["name"] == focus["name"]

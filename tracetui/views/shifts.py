@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from capture.run import Run
 from tracetui import units
+from tracetui.analysis.compare.layer_diff import Shifts, shifts
 from tracetui.analysis.select import NOTHING
-from tracetui.analysis.shifts import Shifts, shifts
 from tracetui.look import Look
 from tracetui.views import Answer, Focus, View, ink
 from tracetui.views._grid import Cell, drawn, entered, grid

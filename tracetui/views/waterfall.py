@@ -18,8 +18,8 @@ TIMES_FROM: Final = 60  # cells beside the labels from which they are written
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
-    from tracetui.analysis.diff import diff  # numpy and scipy load with the first question
-    from tracetui.analysis.waterfall import waterfall
+    from tracetui.analysis.compare.diff import diff  # numpy and scipy load with the first question
+    from tracetui.analysis.compare.waterfall import waterfall
 
     a, b = runs[0], runs[1]
     found = diff(a, b, look)

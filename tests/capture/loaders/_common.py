@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from capture.errors import UnreadableError
-from capture.loaders import Loader, load, recognise
+from capture.loaders import Loader, recognise
+from capture.open import load
 from capture.run import Run
 from capture.source import Source
 

@@ -11,7 +11,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from capture.events import PATH_SEPARATOR
+from capture.native.schema import PATH_SEPARATOR
 from capture.record.kernels import MARK, Seen
 from tests.capture.loaders._nsys_file import pid, tid
 

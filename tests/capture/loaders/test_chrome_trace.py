@@ -10,8 +10,9 @@ import polars as pl
 import pytest
 
 from capture.errors import UnreadableError
-from capture.loaders import _chrome_json, _chrome_lines, chrome_jsonl, chrome_trace, recognise
-from capture.loaders._chrome_form import Trace
+from capture.loaders import recognise
+from capture.loaders.chrome import any_json, fast_scan, jsonl, trace
+from capture.loaders.chrome.tables import Trace
 from capture.run import Run
 from capture.source import Source
 from tests.bench._chrome_maker import write
@@ -149,7 +150,7 @@ def comparable(trace: Trace) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...
 
 
 def both(path: Path) -> tuple[Any, Any]:
-    return comparable(_chrome_lines.read(Source.of(path))), comparable(_chrome_json.read(Source.of(path)))
+    return comparable(fast_scan.read(Source.of(path))), comparable(any_json.read(Source.of(path)))
 
 
 @pytest.mark.parametrize("name", [s for s in SAMPLES if s.startswith(TORCH_LAYOUT)])
@@ -163,7 +164,7 @@ def test_both_readers_agree_on_the_new_layout(printed: Path, tmp_path: Path) -> 
     assert lines == parsed
     zipped = tmp_path / "trace.json.gz"
     zipped.write_bytes(gzip.compress(printed.read_bytes()))
-    assert comparable(_chrome_lines.read(Source.of(zipped))) == parsed
+    assert comparable(fast_scan.read(Source.of(zipped))) == parsed
 
 
 def test_both_readers_agree_where_every_kernel_has_braces_in_its_name(printed: Path, tmp_path: Path) -> None:
@@ -202,7 +203,7 @@ def test_both_readers_agree_on_a_damaged_event(printed: Path, tmp_path: Path, ha
     spoilt.write_text(text[:where] + text[where:].replace(*HARM[harm], 1))
     lines, parsed = both(spoilt)
     assert lines == parsed
-    whole = _chrome_json.read(Source.of(printed)).complete.rows.height
+    whole = any_json.read(Source.of(printed)).complete.rows.height
     assert len(parsed[0]) in (whole, whole - 1)
 
 
@@ -351,7 +352,7 @@ def test_each_input_has_one_loader(printed: Path, tmp_path: Path) -> None:
     bare.write_text(json.dumps([event(args={"a": [1]}), event()]))
     claims = {path.name: recognise(Source.of(path).head) for path in (printed, lines, bare)}
     assert claims == {
-        printed.name: [chrome_trace], "events.jsonl": [chrome_jsonl], "bare.json": [chrome_trace],
+        printed.name: [trace], "events.jsonl": [jsonl], "bare.json": [trace],
     }  # fmt: skip
 
 
@@ -368,13 +369,13 @@ def test_a_cut_at_any_byte_keeps_every_whole_event(tmp_path: Path) -> None:
         source = Source.of(path)
         closed = len(CLOSED.findall(raw[:size]))
         try:
-            trace = chrome_trace._read(source)
-            run = chrome_trace.load(Source.of(path))[0]
+            read = trace._read(source)
+            run = trace.load(Source.of(path))[0]
         except UnreadableError:
             assert closed < 2
             continue
-        assert trace.truncated and run.log.lost_data
-        assert trace.complete.rows.height == closed, size
+        assert read.truncated and run.log.lost_data
+        assert read.complete.rows.height == closed, size
 
 
 def test_a_damaged_gzip_is_read_up_to_its_damage(printed: Path, tmp_path: Path) -> None:
@@ -398,7 +399,7 @@ def test_a_single_event_is_a_trace(tmp_path: Path) -> None:
     assert opened(path).events["dur"].to_list() == [2000]
     path.write_text('{"traceEvents": []}')
     with pytest.raises(UnreadableError, match="no list of trace events"):
-        chrome_trace.load(Source.of(path))
+        trace.load(Source.of(path))
 
 
 def test_cut_lines_and_cut_gzip(tmp_path: Path) -> None:
@@ -407,12 +408,12 @@ def test_cut_lines_and_cut_gzip(tmp_path: Path) -> None:
     for size in range(5, len(raw), 397):
         path.write_bytes(raw[:size])
         try:
-            run = chrome_jsonl.load(Source.of(path))[0]
+            run = jsonl.load(Source.of(path))[0]
         except UnreadableError:
             assert b"\n" not in raw[:size]
             continue
         assert run.events.height - raw[:size].count(b"\n") in (0, 1)
     zipped = gzip.compress(raw)
     path.write_bytes(zipped[: len(zipped) // 2])
-    run = chrome_jsonl.load(Source.of(path))[0]
+    run = jsonl.load(Source.of(path))[0]
     assert 0 < run.events.height < 50 and run.log.lost_data

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from capture.loaders import load
+from capture.open import load
 from capture.run import Run
 from tests.capture.loaders._common import one_claim, renamed, same, survives_cuts
 from tests.conftest import FIXTURES, seed

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from capture.errors import UnreadableError
-from capture.loaders import load
+from capture.open import load
 from tests.capture.loaders._common import one_claim, renamed, same, survives_cuts
 from tests.conftest import FIXTURES
 

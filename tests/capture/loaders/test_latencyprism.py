@@ -7,8 +7,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from capture.loaders import load
-from capture.loaders._latencyprism_report import FIGURES, KEYS
+from capture.loaders.latencyprism.report_text import FIGURES, KEYS
+from capture.open import load
 from capture.run import Run
 from tests.capture.loaders._common import one_claim, renamed, same, survives_cuts
 from tests.conftest import FIXTURES, seed, shared

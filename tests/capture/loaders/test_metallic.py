@@ -8,8 +8,9 @@ import polars as pl
 import pytest
 
 from capture.errors import UnreadableError
-from capture.loaders import load, metallic
-from capture.loaders._metallic_names import collapsed, op_meaning
+from capture.loaders.metallic import recording
+from capture.loaders.metallic.names import collapsed, op_meaning
+from capture.open import load
 from capture.run import Run
 from capture.source import Source
 from tests.bench._metallic_maker import Maker
@@ -22,7 +23,7 @@ from tracetui.views import view
 ODD_NAME = "Unscoped/a, b/metallic::kernels::odd::OddOp"
 
 
-def recording(path: Path, count: int = 6000, *, blocks: int = 3, prompt: int = 5) -> Path:
+def recorded(path: Path, count: int = 6000, *, blocks: int = 3, prompt: int = 5) -> Path:
     """Thousands of lines with every variant that the format knows, and one that it does not."""
     maker = Maker(blocks, prompt)
     lines = list(islice(maker.lines(), count))
@@ -52,13 +53,13 @@ def one(path: Path) -> Run:
 
 
 def test_sections_equal_the_analyzer(tmp_path: Path) -> None:
-    path = recording(tmp_path / "prof.jsonl")
+    path = recorded(tmp_path / "prof.jsonl")
     printed = report.report(view("sections"), [one(path)], Look()).splitlines()
     assert [line.strip() for line in printed[1:] if line] == analyzed(path)
 
 
 def test_total_of_each_lens(tmp_path: Path) -> None:
-    path = recording(tmp_path / "prof.jsonl")
+    path = recorded(tmp_path / "prof.jsonl")
     expected = {"wall": 0, "wait": 0, "gpu": 0}
     for line in path.read_text().splitlines():
         event = json.loads(line)["event"]
@@ -72,7 +73,7 @@ def test_total_of_each_lens(tmp_path: Path) -> None:
 
 
 def test_totals_nest_and_leaves_do_not(tmp_path: Path) -> None:
-    host = one(recording(tmp_path / "prof.jsonl")).events.filter(pl.col("lens") == "host")
+    host = one(recorded(tmp_path / "prof.jsonl")).events.filter(pl.col("lens") == "host")
     spans = set(host.filter(pl.col("kind") == "span")["name"].cast(pl.String))
     leaves = set(host.filter(pl.col("kind") == "kernel")["name"].cast(pl.String))
     assert {"iteration_total", "forward_step_total", "block_0_total", "next_token_ready_latency"} <= spans
@@ -83,7 +84,7 @@ def test_totals_nest_and_leaves_do_not(tmp_path: Path) -> None:
 
 
 def test_steps_are_the_iterations(tmp_path: Path) -> None:
-    path = recording(tmp_path / "prof.jsonl")
+    path = recorded(tmp_path / "prof.jsonl")
     events = [json.loads(line)["event"]["data"] for line in path.read_text().splitlines()]
     iterations = [d["duration_us"] for d in events if d.get("internal_kernel_name") == "iteration_total"]
     run = one(path)
@@ -98,7 +99,7 @@ def test_steps_are_the_iterations(tmp_path: Path) -> None:
 
 
 def test_what_is_not_timed(tmp_path: Path) -> None:
-    run = one(recording(tmp_path / "prof.jsonl"))
+    run = one(recorded(tmp_path / "prof.jsonl"))
     memory = run.events.filter(pl.col("kind") == "memory")
     weights = memory.filter(pl.col("path").cast(pl.String).str.starts_with("ModelWeights"))
     assert weights["bytes"].sum() == 272_269_312 + 3 * (20_000_000 + 9_000_000)
@@ -125,7 +126,7 @@ def test_names_by_their_grammar() -> None:
 
 
 def test_shapes_carry_work_and_backend(tmp_path: Path) -> None:
-    events = one(recording(tmp_path / "prof.jsonl")).events
+    events = one(recorded(tmp_path / "prof.jsonl")).events
     row = events.filter(pl.col("op") == "lm_head").row(0, named=True)
     assert row["shape"] == "op=matmul | batch=1 | m=1 | n=151936 | k=896 | tA=0 | tB=1 | backend=gemv"
     assert row["flops"] == 2 * 151936 * 896
@@ -136,7 +137,7 @@ def test_shapes_carry_work_and_backend(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["spaces", "keys", "prefix", "noise", "crlf"])
 def test_any_layout_gives_the_same(form: str, tmp_path: Path) -> None:
-    path = recording(tmp_path / "prof.jsonl", 1500)
+    path = recorded(tmp_path / "prof.jsonl", 1500)
     lines = path.read_text().splitlines()
     other = {
         "spaces": [json.dumps(json.loads(line)) for line in lines],
@@ -145,7 +146,7 @@ def test_any_layout_gives_the_same(form: str, tmp_path: Path) -> None:
         "noise": [x for line in lines for x in (line, "tokens: 12", "")],
         "crlf": [line + "\r" for line in lines],
     }[form]
-    assert metallic._scanned(Source.of(path)) is not None
+    assert recording._scanned(Source.of(path)) is not None
     copy = tmp_path / "other"
     copy.write_text("\n".join(other) + "\n", newline="")
     assert same(load(path, cache=False), load(copy, cache=False))
@@ -184,7 +185,7 @@ def test_a_pause_and_a_clock_that_goes_back_start_a_run(tmp_path: Path) -> None:
 
 
 def test_the_last_line_may_be_cut(tmp_path: Path) -> None:
-    path = recording(tmp_path / "prof.jsonl", 300)
+    path = recorded(tmp_path / "prof.jsonl", 300)
     whole = path.read_text()
     path.write_text(whole[:-9])
     run = one(path)
@@ -193,7 +194,7 @@ def test_the_last_line_may_be_cut(tmp_path: Path) -> None:
 
 
 def test_bad_lines_cost_themselves_only(tmp_path: Path) -> None:
-    path = recording(tmp_path / "prof.jsonl", 400)
+    path = recorded(tmp_path / "prof.jsonl", 400)
     good = one(path)
     lines = path.read_text().splitlines()
     bad = lines[5].replace('"duration_us":', '"duration_us":-')
@@ -230,15 +231,15 @@ DAMAGES = (
 
 
 def test_damaged_lines_are_read_the_same_both_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = recording(tmp_path / "prof.jsonl", 2000)
+    path = recorded(tmp_path / "prof.jsonl", 2000)
     lines = path.read_text().splitlines()
     for place, (old, new) in enumerate(DAMAGES):
         for line in range(100 + 40 * place, 104 + 40 * place):
             lines[line] = lines[line].replace(old, new)
     path.write_text("\n".join(lines))
-    assert metallic._scanned(Source.of(path)) is not None
+    assert recording._scanned(Source.of(path)) is not None
     fast = one(path)
-    monkeypatch.setattr(metallic, "_scanned", lambda source: None)
+    monkeypatch.setattr(recording, "_scanned", lambda source: None)
     slow = one(path)
     assert fast.events.equals(slow.events)
     assert (fast.log.read, fast.log.dropped) == (slow.log.read, slow.log.dropped)
@@ -246,13 +247,13 @@ def test_damaged_lines_are_read_the_same_both_ways(tmp_path: Path, monkeypatch: 
 
 
 def test_recognised_by_content(tmp_path: Path) -> None:
-    path = recording(tmp_path / "prof.jsonl", 800)
-    assert one_claim(path) is metallic
+    path = recorded(tmp_path / "prof.jsonl", 800)
+    assert one_claim(path) is recording
     assert same(load(path, cache=False), renamed(path, tmp_path))
 
 
 def test_cuts_give_runs_or_one_error(tmp_path: Path) -> None:
-    path = recording(tmp_path / "prof.jsonl", 60, blocks=1, prompt=1)
+    path = recorded(tmp_path / "prof.jsonl", 60, blocks=1, prompt=1)
     assert survives_cuts(path, tmp_path, 120) > 100
 
 

@@ -5,7 +5,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from capture.loaders import load, metallic_report
+from capture.loaders.metallic import report as metallic_report
+from capture.open import load
 from capture.run import Run
 from tests.capture.loaders._common import one_claim, renamed, same, survives_cuts
 from tests.conftest import seed, shared

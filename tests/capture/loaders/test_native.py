@@ -11,9 +11,9 @@ import polars as pl
 import pytest
 
 from capture.errors import UnreadableError
-from capture.events import CATEGORIES, COLUMNS, KINDS, LENSES, seal
-from capture.lines import Category, Flat, Kind, Lens
 from capture.loaders import native
+from capture.native.lines import Category, Flat, Kind, Lens
+from capture.native.schema import CATEGORIES, COLUMNS, KINDS, LENSES, seal
 from capture.run import Run
 from capture.source import Head, Source
 from tests.conftest import FIXTURES

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from capture.errors import UnreadableError
-from capture.loaders import load
+from capture.open import load
 from capture.run import Run
 from tests.capture.loaders import _nsys_file as nsys
 from tests.capture.loaders._common import one_claim, renamed, same, survives_cuts

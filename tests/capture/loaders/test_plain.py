@@ -5,8 +5,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from capture.loaders import load, plain, recognise
-from capture.loaders._plain_columns import understood
+from capture.loaders import recognise
+from capture.loaders.plain import table as plain_table
+from capture.loaders.plain.columns import understood
+from capture.open import load
 from capture.run import Run
 from capture.source import Head
 from tests.capture.loaders._common import one_claim, renamed, same, survives_cuts
@@ -96,7 +98,7 @@ def test_durations_that_are_none_enter_no_sum(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_belongs_to_others_is_left(header: str) -> None:
-    assert not plain.sniff(Head(f"{header}\n1,2,3,4,5,6,7,8,9\n".encode(), True))
+    assert not plain_table.sniff(Head(f"{header}\n1,2,3,4,5,6,7,8,9\n".encode(), True))
 
 
 def test_words_that_end_in_s_are_no_seconds() -> None:
@@ -109,10 +111,10 @@ def test_words_that_end_in_s_are_no_seconds() -> None:
 def test_recognised_by_content(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
     path.write_text("# made by hand\nname,dur_us\n" + "k,1\nl,2\n" * 30)
-    assert one_claim(path) is plain
+    assert one_claim(path) is plain_table
     assert same(load(path, cache=False), renamed(path, tmp_path))
     assert survives_cuts(path, tmp_path, 60) > 50
-    assert recognise(Head(b"name;dur\nk;1,5\n", True)) == [plain]
+    assert recognise(Head(b"name;dur\nk;1,5\n", True)) == [plain_table]
 
 
 def test_sums_equal_those_of_the_cells(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import capture.record
-from capture.emit import Emitter
-from capture.loaders import load
+from capture.native.emit import Emitter
+from capture.open import load
 from capture.ranks import ranks
 from capture.record import attach
 from capture.run import Run

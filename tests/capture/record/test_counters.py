@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 from capture.errors import CaptureError
-from capture.loaders import load
+from capture.open import load
 from capture.record.counters import alive, host_probes, rounds
 from capture.run import Run
 

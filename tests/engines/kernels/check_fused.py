@@ -6,13 +6,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from engines import fused, products
+from engines import fused
 from engines.decoder import Decoder
 from engines.fused import Carried, FusedStep, context_class, refusal
-from engines.quant import FORMS
-from engines.quantised import Quantised
+from engines.models.spec import Spec
 from engines.sample import GREEDY, Taste
-from engines.spec import Spec
+from engines.weights import packed_matrices
+from engines.weights.low_bit import FORMS
+from engines.weights.low_bit_storage import Quantised
 from tests.engines import tiny
 
 PROMPT, STEPS = 13, 2  # beyond the window of the tiny models
@@ -83,12 +84,12 @@ def test_packed_weights_are_never_unpacked(form: str, monkeypatch: pytest.Monkey
     cpu = torch.device("cpu")
     ids = torch.arange(PROMPT)[None]
 
-    def decoder(product: type[products.Product]) -> Decoder:
-        monkeypatch.setattr(products, "_on_processor", product)
+    def decoder(product: type[packed_matrices.Product]) -> Decoder:
+        monkeypatch.setattr(packed_matrices, "_on_processor", product)
         return Decoder(spec, tiny.Table(table), Quantised(FORMS[form], cpu), cpu, capacity=64)
 
     with torch.inference_mode():
-        plain, model = decoder(products.Unpacking), decoder(products.Kernel)
+        plain, model = decoder(packed_matrices.Unpacking), decoder(packed_matrices.Kernel)
         for each in (plain, model):
             tiny.logits(each, ids, PROMPT)
         carried = Carried(model)

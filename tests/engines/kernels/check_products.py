@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from engines import products, quant
 from engines.kernels import gate_up_act, gemv, int8_gemv, w4a16_gemv
 from engines.kernels.launch import Tile
+from engines.weights import low_bit, packed_matrices
 from tests.engines.kernels.compare import DTYPES, close, rand
 
 SHAPES = [(1, 7, 64), (3, 33, 200)]
@@ -107,11 +107,11 @@ def test_int8_gemv(rows: int, n: int, k: int, split: int, dtype: torch.dtype) ->
     close(out.sum(0) if split > 1 else out, int8_gemv.reference(x, codes, scales))
 
 
-@pytest.mark.parametrize("name", quant.FORMS)
+@pytest.mark.parametrize("name", low_bit.FORMS)
 @pytest.mark.parametrize(("rows", "n"), [(1, 20), (9, 20)])
 def test_a_packed_matrix_multiplies_by_its_kernel(name: str, rows: int, n: int) -> None:
     """The form as it is packed, the split of the table and the sum of its parts."""
-    packed = quant.pack(rand(n, 160), quant.FORMS[name])
-    multiplied, x = products.Kernel(packed), rand(rows, 160)
+    packed = low_bit.pack(rand(n, 160), low_bit.FORMS[name])
+    multiplied, x = packed_matrices.Kernel(packed), rand(rows, 160)
     assert multiplied._split > 1
     close(multiplied(x), x @ packed.unpacked().T)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from capture.loaders import load
+from capture.open import load
 from engines.__main__ import main
 from engines.training.sizes import SIZES, Size
 from tests.engines.test_engine import _same_signals, of_kind, ops_of, recorded

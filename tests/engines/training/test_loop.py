@@ -10,12 +10,12 @@ import polars as pl
 import pytest
 import torch
 
-from capture.emit import Emitter
-from capture.loaders import load
+from capture.native.emit import Emitter
+from capture.open import load
 from capture.record.kernels import Row as Piece
 from capture.record.kernels import Window
-from engines.commands import Commands
-from engines.pulse import Pulse
+from engines.host.commands import Commands
+from engines.host.heartbeat import Pulse
 from engines.training.loop import Course
 from engines.training.rows import step_rows
 from engines.training.sizes import Size

@@ -12,9 +12,9 @@ from capture.run import Run, build
 from tests.conftest import seed
 from tests.tracetui.analysis.test_diff import recording
 from tests.tracetui.analysis.test_repeats import FACTORS, noisy
-from tracetui.analysis.cycles import cycle_statistics, sampled, swept
-from tracetui.analysis.diff import diff
-from tracetui.analysis.findings import findings
+from tracetui.analysis.compare.cycles import cycle_statistics, sampled, swept
+from tracetui.analysis.compare.diff import diff
+from tracetui.analysis.compare.findings import findings
 from tracetui.look import Look, Terms
 from tracetui.views import ask, view
 
@@ -154,7 +154,7 @@ def test_kernels_that_appeared_are_named_with_their_time() -> None:
 
 
 def test_lost_records_are_called_out_and_averages_compared() -> None:
-    from capture.loaders import load
+    from capture.open import load
 
     runs = {r.meta["quant"]: r for r in load(seed(0), cache=False)}
     rows = told(runs["q0f16"], runs["q4f32_1"])

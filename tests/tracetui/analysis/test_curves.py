@@ -5,7 +5,7 @@ import pytest
 
 from capture.importlog import Log
 from capture.run import Run, build
-from tracetui.analysis.curves import curves
+from tracetui.analysis.compare.curves import curves
 from tracetui.look import Look
 
 

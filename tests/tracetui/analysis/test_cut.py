@@ -3,12 +3,12 @@
 import polars as pl
 import pytest
 
-from capture.loaders import load
+from capture.open import load
 from tests.conftest import seed
 from tests.tracetui.runs import made
-from tracetui.analysis.compare import matrix
-from tracetui.analysis.cut import completions, doubtful
-from tracetui.analysis.match import match
+from tracetui.analysis.compare.match import match
+from tracetui.analysis.compare.matrix import matrix
+from tracetui.analysis.compare.truncated_names import completions, doubtful
 from tracetui.look import Look
 from tracetui.views import ask, entered, view
 

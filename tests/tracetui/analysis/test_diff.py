@@ -10,15 +10,15 @@ import polars as pl
 import pytest
 
 from capture.importlog import Log
-from capture.loaders import load
+from capture.open import load
 from capture.run import Run, build
 from tests.conftest import seed, shared
-from tracetui.analysis.compare import axis, matrix, scaling
-from tracetui.analysis.cycles import cycle_statistics
-from tracetui.analysis.diff import diff
-from tracetui.analysis.findings import findings
-from tracetui.analysis.match import match, plain_name
-from tracetui.analysis.waterfall import waterfall
+from tracetui.analysis.compare.cycles import cycle_statistics
+from tracetui.analysis.compare.diff import diff
+from tracetui.analysis.compare.findings import findings
+from tracetui.analysis.compare.match import match, plain_name
+from tracetui.analysis.compare.matrix import axis, matrix, scaling
+from tracetui.analysis.compare.waterfall import waterfall
 from tracetui.look import Look, Terms
 
 BETA = ("suspicion", "beta_a", "beta_b", "d_beta", "z_beta", "p_beta", "u_beta")

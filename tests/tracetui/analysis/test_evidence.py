@@ -5,7 +5,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from tracetui.analysis import evidence
+from tracetui.analysis import statistics
 
 ROWS, STEPS = 40, 128
 
@@ -23,7 +23,7 @@ def series(
 def test_mann_whitney_is_scipys() -> None:
     rng = np.random.default_rng(1)
     a, b = rng.integers(0, 20, (10, 50)).astype(float), rng.integers(3, 23, (10, 40)).astype(float)
-    ours = evidence.mann_whitney(a, b)
+    ours = statistics.mann_whitney(a, b)
     theirs = [stats.mannwhitneyu(x, y, method="asymptotic").pvalue for x, y in zip(a, b, strict=True)]
     np.testing.assert_allclose(ours, theirs, rtol=1e-9)
 
@@ -32,20 +32,20 @@ def test_signed_rank_is_scipys() -> None:
     rng = np.random.default_rng(2)
     d = rng.normal(0.1, 1, (10, 60))
     theirs = [stats.wilcoxon(x, method="asymptotic", correction=False).pvalue for x in d]
-    np.testing.assert_allclose(evidence.signed_rank(d, np.ones(10)), theirs, rtol=1e-9)
+    np.testing.assert_allclose(statistics.signed_rank(d, np.ones(10)), theirs, rtol=1e-9)
 
 
 def test_benjamini_hochberg_is_scipys() -> None:
     p = np.random.default_rng(3).uniform(0, 0.2, 50)
-    np.testing.assert_allclose(evidence.benjamini_hochberg(p), stats.false_discovery_control(p))
+    np.testing.assert_allclose(statistics.benjamini_hochberg(p), stats.false_discovery_control(p))
     with_gap = np.append(p, np.nan)
-    assert np.isnan(evidence.benjamini_hochberg(with_gap)[-1])
+    assert np.isnan(statistics.benjamini_hochberg(with_gap)[-1])
 
 
 def test_cliffs_delta_by_counting() -> None:
     a, b = np.array([[1.0, 2, 3]]), np.array([[2.0, 3, 4, 5]])
     wins = sum(int(y > x) - int(y < x) for x in a[0] for y in b[0]) / 12
-    assert evidence.cliffs_delta(a, b)[0] == pytest.approx(wins)
+    assert statistics.cliffs_delta(a, b)[0] == pytest.approx(wins)
 
 
 @pytest.mark.parametrize("n", [120, 257])
@@ -59,7 +59,7 @@ def test_the_block_interval_is_that_of_a_drawn_bootstrap(n: int) -> None:
     df, missed = n / 3, (16 - 1) / (2 * 4 * block)
     tail = stats.norm.sf(stats.t.isf(0.025, df) / np.sqrt(1 - missed))
     expected = np.quantile(medians, [tail, 1 - tail], axis=0)
-    low, high = evidence.block_interval(rows, tau)
+    low, high = statistics.block_interval(rows, tau)
     width = np.mean(expected[1] - expected[0])
     assert np.mean(high - low) == pytest.approx(width, rel=0.08)
     assert abs(np.mean(low - expected[0])) < 0.05 * width and abs(np.mean(high - expected[1])) < 0.05 * width
@@ -70,17 +70,17 @@ def test_the_interval_of_a_shift_is_that_of_a_drawn_bootstrap(n: int, m: int) ->
     rng = np.random.default_rng(n)
     a, b = rng.gamma(2, 1, n), 0.3 + rng.gamma(2, 1, m)
     shifts = [np.median(rng.choice(b, m)) - np.median(rng.choice(a, n)) for _ in range(4000)]
-    low, high = evidence.shift_interval(a, b)
+    low, high = statistics.shift_interval(a, b)
     expected = np.quantile(shifts, [0.025, 0.975])
     assert [low, high] == pytest.approx(list(expected), abs=0.12 * (expected[1] - expected[0]))
-    assert evidence.shift_interval(b, a) == pytest.approx((-high, -low))
+    assert statistics.shift_interval(b, a) == pytest.approx((-high, -low))
 
 
 @pytest.mark.parametrize("memory", [0.0, 0.5, 0.8])
 def test_autocorrelation_time_of_a_known_process(memory: float) -> None:
     rows = series(np.random.default_rng(4), 200, 512, memory, 1.0)
     expected = (1 + memory) / (1 - memory)
-    assert np.median(evidence.autocorrelation_time(rows)) == pytest.approx(expected, rel=0.2)
+    assert np.median(statistics.autocorrelation_time(rows)) == pytest.approx(expected, rel=0.2)
 
 
 @pytest.mark.parametrize("memory", [0.0, 0.5, 0.8, 0.95])
@@ -90,7 +90,7 @@ def test_identical_runs_are_rarely_called_different(memory: float) -> None:
     flagged = 0
     for _ in range(120):
         a, b = (series(rng, ROWS, STEPS, memory, 0.05) for _ in "ab")
-        words = evidence.verdicts(evidence.paired(a, b), np.zeros(ROWS))
+        words = statistics.verdicts(statistics.paired(a, b), np.zeros(ROWS))
         flagged += bool({"slower", "faster"} & set(words))
     assert flagged <= 0.05 * 120
 
@@ -106,7 +106,7 @@ def test_what_all_rows_live_through_is_no_difference() -> None:
                 for _ in "ab"
             )
             flagged += bool(
-                {"slower", "faster"} & set(evidence.verdicts(evidence.paired(a, b), np.zeros(ROWS)))
+                {"slower", "faster"} & set(statistics.verdicts(statistics.paired(a, b), np.zeros(ROWS)))
             )
         assert flagged <= 0.07 * 120
 
@@ -118,7 +118,7 @@ def test_a_planted_slowdown_is_found() -> None:
     for _ in range(20):
         a, b = (series(rng, 300, 256, 0.0, 0.05) for _ in "ab")
         b[7] *= 1.03
-        words = evidence.verdicts(evidence.paired(a, b), np.full(300, 0.01))
+        words = statistics.verdicts(statistics.paired(a, b), np.full(300, 0.01))
         found += words[7] == "slower"
         assert sum(w in ("slower", "faster") for w in words) <= 3
     assert found >= 18
@@ -127,7 +127,7 @@ def test_a_planted_slowdown_is_found() -> None:
 def test_the_interval_covers() -> None:
     rng = np.random.default_rng(7)
     d = series(rng, 300, 128, 0.5, 0.05) - 1 + 0.01
-    low, high = evidence.block_interval(d, evidence.autocorrelation_time(d))
+    low, high = statistics.block_interval(d, statistics.autocorrelation_time(d))
     assert np.mean((low <= 0.01) & (high >= 0.01)) >= 0.9
 
 
@@ -135,8 +135,8 @@ def test_swapping_sides_swaps_signs() -> None:
     rng = np.random.default_rng(8)
     a, b = series(rng, 10, 64, 0.3, 0.1), series(rng, 10, 64, 0.3, 0.2)
     pairs = (
-        (evidence.paired(a, b), evidence.paired(b, a)),
-        (evidence.ragged([*a], [*b]), evidence.ragged([*b], [*a])),
+        (statistics.paired(a, b), statistics.paired(b, a)),
+        (statistics.ragged([*a], [*b]), statistics.ragged([*b], [*a])),
     )
     for one, other in pairs:
         np.testing.assert_allclose(one.delta, -other.delta)
@@ -147,5 +147,5 @@ def test_swapping_sides_swaps_signs() -> None:
 
 def test_too_few_samples_decide_nothing() -> None:
     few = np.array([[1.0, 2, 3]])
-    assert evidence.verdicts(evidence.paired(few, few * 9), np.zeros(1)) == ["~"]
-    assert evidence.verdicts(evidence.ragged([few[0]], [few[0] * 9]), np.zeros(1)) == ["~"]
+    assert statistics.verdicts(statistics.paired(few, few * 9), np.zeros(1)) == ["~"]
+    assert statistics.verdicts(statistics.ragged([few[0]], [few[0] * 9]), np.zeros(1)) == ["~"]

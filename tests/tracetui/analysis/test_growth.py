@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from capture.loaders import load_all
+from capture.open import load_all
 from tests.conftest import seed
 from tests.tracetui.runs import decode, made
 from tracetui.analysis import laws

@@ -7,9 +7,9 @@ import polars as pl
 
 from tests.tracetui.analysis.test_diff import recording
 from tests.tracetui.runs import made
-from tracetui.analysis.comparable import Comparable
-from tracetui.analysis.diff import diff, weight
-from tracetui.analysis.headline import counts, headline
+from tracetui.analysis.compare.comparable import Comparable
+from tracetui.analysis.compare.diff import diff, weight
+from tracetui.analysis.compare.headline import counts, headline
 from tracetui.look import Look
 
 

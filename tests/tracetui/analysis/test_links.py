@@ -9,9 +9,9 @@ import pytest
 from capture.errors import UsageError
 from capture.importlog import Log
 from capture.run import Run, build
-from tracetui import linking
-from tracetui.analysis.diff import diff
-from tracetui.analysis.links import applying, linked, meant, without
+from tracetui import kept_links
+from tracetui.analysis.compare.diff import diff
+from tracetui.analysis.compare.links import applying, linked, meant, without
 from tracetui.look import Link, Look, Terms
 
 
@@ -79,10 +79,10 @@ def test_two_rows_of_one_side_cannot_be_one() -> None:
 def test_the_file_is_private_text_that_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     links = (linked(A, B, "void gemm<int>(a, b)", "naïve"), Link("p", "q"))
-    assert linking.kept() == ()
-    linking.keep(links)
+    assert kept_links.kept() == ()
+    kept_links.keep(links)
     place = tmp_path / "tracetui" / "links.tsv"
-    assert linking.kept() == links
+    assert kept_links.kept() == links
     assert stat.S_IMODE(place.stat().st_mode) == 0o600
     place.write_text("# a word\n\nno link at all\n*\t*\tone\ttwo\n")
-    assert linking.kept() == (Link("one", "two"),)
+    assert kept_links.kept() == (Link("one", "two"),)

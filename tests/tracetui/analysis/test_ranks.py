@@ -8,7 +8,7 @@ import pytest
 from capture.run import Run
 from tests.tracetui.runs import made
 from tracetui.analysis import ranks
-from tracetui.analysis.diff import diff
+from tracetui.analysis.compare.diff import diff
 from tracetui.analysis.steps import step_table
 from tracetui.look import Look
 from tracetui.views import ask, entered, view

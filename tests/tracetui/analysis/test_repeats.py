@@ -11,9 +11,9 @@ from scipy import stats
 from capture.importlog import Log
 from capture.run import Run, build
 from tests.tracetui.analysis.test_diff import recording
-from tracetui.analysis import repeats
-from tracetui.analysis.diff import diff
-from tracetui.analysis.evidence import verdicts
+from tracetui.analysis.compare import repeats
+from tracetui.analysis.compare.diff import diff
+from tracetui.analysis.statistics import verdicts
 from tracetui.look import Look, Terms
 
 Floats = NDArray[np.float64]

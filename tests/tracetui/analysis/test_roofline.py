@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from capture.loaders import load
+from capture.open import load
 from capture.run import Run
 from tests.tracetui.runs import made
 from tracetui.analysis.kernels import kernel_table

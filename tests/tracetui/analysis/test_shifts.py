@@ -7,7 +7,7 @@ import pytest
 
 from capture.importlog import Log
 from capture.run import Run, build
-from tracetui.analysis.shifts import shifts
+from tracetui.analysis.compare.layer_diff import shifts
 from tracetui.look import Look
 from tracetui.views import view
 from tracetui.views.ink import Size, plain

@@ -8,12 +8,12 @@ import polars as pl
 import pytest
 
 from capture.errors import CaptureError
-from capture.loaders import load
+from capture.open import load
 from capture.run import Run
 from tests.conftest import seed, shared
 from tracetui.analysis import select
-from tracetui.analysis.diff import diff
-from tracetui.analysis.waterfall import PARTS, waterfall
+from tracetui.analysis.compare.diff import diff
+from tracetui.analysis.compare.waterfall import PARTS, waterfall
 from tracetui.look import Look
 
 FOLDERS = ("chrome_trace", "latencyprism", "metallic", "nsys", "proton", "rocprof")

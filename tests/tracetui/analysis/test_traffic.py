@@ -7,10 +7,10 @@ import pytest
 
 from capture.importlog import Log
 from capture.run import Run, build
-from tracetui.analysis.diff import diff
-from tracetui.analysis.findings import findings
-from tracetui.analysis.match import fusions, plain_name
-from tracetui.analysis.traffic import traffic
+from tracetui.analysis.compare.diff import diff
+from tracetui.analysis.compare.findings import findings
+from tracetui.analysis.compare.match import fusions, plain_name
+from tracetui.analysis.compare.traffic import traffic
 from tracetui.look import Look
 
 MB = 1 << 20

@@ -8,9 +8,9 @@ from typing import Any
 import polars as pl
 import pytest
 
-from capture.assemble import Assembler
 from capture.importlog import Log
-from capture.loaders import load
+from capture.native.read import Assembler
+from capture.open import load
 from capture.run import Run
 from tests.capture.loaders import _nsys_file as nsys
 from tests.capture.loaders._nsys_file import call, kernel, range_

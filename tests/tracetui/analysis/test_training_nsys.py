@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from capture.events import PATH_SEPARATOR
-from capture.loaders import load
+from capture.native.schema import PATH_SEPARATOR
+from capture.open import load
 from capture.record.kernels import MARK, Seen, _read, fold
 from capture.run import Run
 from engines.training.loop import _noted

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from capture import follow
-from capture.emit import Emitter
+from capture.native import follow
+from capture.native.emit import Emitter
 from capture.record.kernels import tell_window
 from capture.run import Run
 from tests.tracetui.runs import made
 from tracetui.analysis import windows
-from tracetui.analysis.diff import diff
+from tracetui.analysis.compare.diff import diff
 from tracetui.analysis.kernels import kernel_table, total_table
 from tracetui.look import Look
 from tracetui.report import report

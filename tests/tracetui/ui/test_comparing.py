@@ -13,7 +13,7 @@ from capture.places import baselines_folder, recordings_folder
 from tests.tracetui.analysis.test_diff import recording
 from tests.tracetui.runs import made
 from tests.tracetui.ui.hand import decode, play, press, screen, settle
-from tracetui.linking import kept
+from tracetui.kept_links import kept
 from tracetui.look import Look, Terms
 from tracetui.ui.app import Explorer
 from tracetui.ui.facts import facts

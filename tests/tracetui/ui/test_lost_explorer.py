@@ -11,7 +11,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from capture.loaders import load
+from capture.open import load
 from tests.tracetui.ui.pty import Terminal
 
 OPS = 5
@@ -19,7 +19,7 @@ STEPS = 400  # that are to be written while nobody looks
 
 PROGRAM = f"""
 import json, os, sys, threading, time
-from capture.emit import Emitter
+from capture.native.emit import Emitter
 emitter = Emitter(os.environ["TRACETUI_OUT"])
 emitter.run("writer", {{"pid": os.getpid()}})
 emitter.plan({{"id": i, "name": f"op {{i}}", "lens": "wall"}} for i in range({OPS}))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from capture.follow import Follow
+from capture.native.follow import Follow
 from tests.tracetui.ui.hand import attend, press, screen, until
 from tracetui import process
 from tracetui.process import Bundled, refusal

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from capture.events import seal
+from capture.native.schema import seal
 from tests.tracetui.ui.pty import ROOT, Terminal
 from tracetui.verbs import live
 

@@ -6,9 +6,9 @@ from collections import Counter
 from capture.run import Run
 from tests.tracetui.analysis.test_diff import recording
 from tests.tracetui.runs import made
-from tracetui.analysis.diff import diff
+from tracetui.analysis.compare.diff import diff
 from tracetui.look import Look
-from tracetui.views._comment import comment
+from tracetui.pr_comment import comment
 
 BEFORE = recording("before", noise=1)
 AFTER = recording("after", noise=2, slow={"norm": 1.5})

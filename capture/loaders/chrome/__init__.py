@@ -1,0 +1,1 @@
+"""Chrome trace events: PyTorch's profiler, JAX, and whatever else writes them."""

@@ -1,0 +1,277 @@
+"""Chrome traces in the layouts that torch prints, cut at their braces: no parser, all cores, gz in flight.
+
+A piece of text after each brace: the first of an event reaches up to the brace of its arguments. A JSON
+string cannot hold a raw line break, so the lines of that piece are the keys of the event, each in its place.
+A name with a brace in it stands in several pieces, which are joined again; the few events that are not as
+expected go to the JSON parser one by one.
+"""
+
+import json
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+from capture.classify.enrich import standing
+from capture.loaders.chrome.any_json import gathered, parse_blocks
+from capture.loaders.chrome.tables import LINKED, PLACE, Complete, Trace, json_text, labels_of, ns, raw_text
+from capture.source import Source
+
+LINES: Final = 8  # of an event that may hold what is wanted, with the empty one behind its brace
+TAIL: Final = 1 << 20
+CHUNK: Final = 1 << 20  # bytes of the file in one piece of work: what the caches hold, and little memory
+BATCH: Final = 10_000  # events that are put together at a time
+
+_ARRAY: Final = '"traceEvents": ['
+_OPEN: Final = "\n  {"
+_CLOSE: Final = "\n  }"
+_END: Final = "\n  ]"
+_EVENT: Final = '\n    "'  # how the first piece of an event begins
+_COMPLETE: Final = '\n    "ph": "X",'
+_ARROWS: Final = ('\n    "ph": "s",', '\n    "ph": "f",')  # its rare middle is left to the parser
+_ARGUMENTS: Final = "\n      "
+_LABEL: Final = re.compile(
+    r'\s+"cat": (?P<cat>"(?:[^"\\]|\\.)*"),\s+"name": (?P<name>".*"),'
+    r'\s+"pid": (?P<pid>.+?),\s+"tid": (?P<tid>.+?),',
+    re.DOTALL,
+)
+_WANTED: Final = ("label", "t", "dur", "correlation")
+_TIMED: Final = pl.col("regular") & pl.col("t").is_not_null() & pl.col("dur").is_not_null()
+
+
+class LayoutError(ValueError):
+    """The file is not printed in a layout that the scan knows."""
+
+
+def line(distance: int) -> pl.Expr:
+    return pl.col(f"l{distance}")
+
+
+def _number(text: pl.Expr, key: str) -> pl.Expr:
+    return ns(text.str.strip_prefix(f'    "{key}": ').str.strip_suffix(","))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where a printed event keeps what is wanted, as expressions over the lines of its first piece."""
+
+    opening: str  # of a complete event
+    label: pl.Expr  # the text of cat, name, pid and tid
+    ts: pl.Expr
+    dur: pl.Expr
+    linked: pl.Expr
+
+
+SPREAD: Final = Layout(  # one key a line
+    opening=f'{_COMPLETE}\n    "cat": ',
+    label=pl.concat_str([line(i) for i in range(2, 6)]),
+    ts=_number(line(6), "ts"),
+    dur=ns(line(7).str.strip_prefix('    "dur": ')),  # its comma stands on the next line
+    linked=line(2).is_in([f'    "cat": "{cat}",' for cat in LINKED]),
+)
+_TIMES: Final = line(2).str.strip_suffix(",").str.splitn(", ", 2)
+GROUPED: Final = Layout(  # older: cat, name, pid and tid share a line, ts and dur the next
+    opening=f'{_COMPLETE} "cat": ',
+    label=line(1).str.strip_prefix('    "ph": "X", ').str.replace("^", "    "),
+    ts=_number(_TIMES.struct.field("field_0"), "ts"),
+    dur=ns(_TIMES.struct.field("field_1").str.strip_prefix('"dur": ')),
+    linked=line(1).str.contains(f'^    "ph": "X", "cat": "(?:{"|".join(LINKED)})",'),
+)
+
+
+def read(source: Source) -> Trace:
+    """A trace that torch printed; LayoutError for any other."""
+    front, found, _ = source.head.text.partition(_ARRAY)
+    if not found or b"\r" in source.head.raw:
+        raise LayoutError("no list of events near the start")
+    layout = _layout(source.head.text[len(front) :])
+    pieces = _scan(source.path, layout, front.count("{"))
+    ending, truncated = _ending(source, pieces["piece"].item(-1))
+    regular = pieces.filter("regular").select(_WANTED)
+    joined, blocks = _joined(pieces.drop(_WANTED), layout)
+    torn = ending[ending.rfind(_OPEN) :]
+    if truncated and _CLOSE not in torn and '"ph": "X"' in torn and not _open(blocks[-1:]):
+        regular = regular.head(-1)
+        source.log.read += 1
+        source.log.drop("torn_event", "the last event is cut off", at=source.size)
+    complete = _labelled(pl.concat([regular, joined]), source)
+    source.log.read += complete.rows.height
+    rest = gathered(parse_blocks(_texts(blocks, truncated), source.log), {}, truncated, source.log)
+    if truncated:
+        source.log.note(
+            "cut_short", "the file ends inside its list of events", at=source.size, severity="data_loss"
+        )
+    return Trace(complete + rest.complete, rest.others, _header(front, ending), truncated)
+
+
+def _layout(events: str) -> Layout:
+    for layout in (SPREAD, GROUPED):
+        if _OPEN + layout.opening in events:
+            return layout
+    raise LayoutError("not a layout that torch prints")
+
+
+def _scan(path: Path, layout: Layout, braces: int) -> pl.DataFrame:
+    """One row a regular event: label, times and correlation; the pieces of the others as they are.
+
+    Arrows are left out, and the arguments of events; the last piece is always there.
+    """
+    piece, last = pl.col("piece"), pl.col("after").is_null()
+    known = pl.any_horizontal(piece.str.starts_with(text) for text in (*_ARROWS, _ARGUMENTS))
+    pieces = (
+        pl.scan_csv(
+            path, has_header=False, separator="\x01", eol_char="{", quote_char=None,
+            schema={"piece": pl.String}, empty_string_is_null=False, row_index_name="row",
+        )
+        .with_columns(after=piece.shift(-1), regular=piece.str.starts_with(layout.opening), known=known)
+        .with_columns(needed=pl.col("known").shift(-1))
+        .filter(pl.col("row") > braces, pl.col("regular") | ~pl.col("known") | last)
+    )  # fmt: skip
+    unlinked = layout.linked & pl.col("correlation").is_null()  # a brace cuts its arguments, or it has none
+    events = (
+        _told(pieces, layout)
+        .with_columns(regular=(_TIMED & ~unlinked).fill_null(False))
+        .select(
+            *_WANTED, "row", "regular",
+            piece=_copied(piece, ~pl.col("regular") | last),
+            after=_copied(pl.col("after"), ~pl.col("regular") & pl.col("needed")),
+        )
+    )  # fmt: skip
+    os.environ.setdefault("POLARS_CSV_CHUNK_SIZE", str(CHUNK))  # read by polars at each scan
+    try:
+        found = events.collect(engine="streaming")
+    except (pl.exceptions.PolarsError, OSError) as e:
+        raise LayoutError(str(e)[:200]) from None
+    if not found["regular"].any():
+        raise LayoutError("no event stands as expected")
+    return found
+
+
+def _copied(text: pl.Expr, where: pl.Expr) -> pl.Expr:
+    """Text as a copy: a mere view of it would hold all that was read with it."""
+    return pl.concat_str(pl.when(where).then(text), pl.lit(""))
+
+
+def _told(pieces: pl.LazyFrame, layout: Layout) -> pl.LazyFrame:
+    """What the lines of a complete event tell, and the piece of its arguments."""
+    lines = pl.when("regular").then("piece").str.split_exact("\n", LINES - 1)
+    correlation = pl.when(layout.linked).then("after").str.extract(r'"correlation": ([0-9]+)')
+    return (
+        pieces.with_columns(lines=lines.struct.rename_fields([f"l{i}" for i in range(LINES)]))
+        .unnest("lines")
+        .with_columns(
+            label=layout.label.cast(pl.Categorical()), t=layout.ts, dur=layout.dur,
+            correlation=correlation.cast(pl.Int64, strict=False),
+        )
+    )  # fmt: skip
+
+
+def _joined(pieces: pl.DataFrame, layout: Layout) -> tuple[pl.DataFrame, list[str]]:
+    """Events that are not regular, put together: the complete ones as they are told, the rest as text."""
+    begins = pl.col("piece").str.starts_with(_EVENT)
+    irregular = (
+        pieces.with_columns(begins=begins, event=(pl.col("regular") | begins).cum_sum())
+        .filter(~pl.col("regular"))
+        .with_columns(batch=pl.col("event").rle_id() // BATCH)
+    )
+    batches = irregular.partition_by("batch", maintain_order=True) or [irregular]
+    parts = [_told_whole(_whole(batch), layout) for batch in batches]
+    return pl.concat([told for told, _ in parts]), [block for _, blocks in parts for block in blocks]
+
+
+def _told_whole(events: pl.DataFrame, layout: Layout) -> tuple[pl.DataFrame, list[str]]:
+    closed = pl.col("piece").str.contains(_CLOSE, literal=True)
+    complete = pl.col("piece").str.starts_with(layout.opening)
+    told = (
+        _told(events.lazy().with_columns(after="piece", regular=complete), layout)
+        .with_columns(known=(_TIMED & closed).fill_null(False))
+        .collect()
+    )
+    return told.filter("known").select(_WANTED), told.filter(~pl.col("known"))["piece"].to_list()
+
+
+def _whole(pieces: pl.DataFrame) -> pl.DataFrame:
+    """The text of each event whose first piece is irregular; what goes on after a regular one is left out."""
+    same, step = pl.col("event") == pl.col("event").shift(-1), pl.col("row").shift(-1) - pl.col("row")
+    events = (
+        pieces.with_columns(lost=(same & (step > 2)).fill_null(False))
+        .with_columns(after=pl.when((~(same & (step == 1))).fill_null(True)).then("after"))
+        .with_columns(text=pl.concat_str("piece", "after", separator="{", ignore_nulls=True))
+        .group_by("event", maintain_order=True)
+        .agg(pl.col("begins").first(), pl.col("lost").any(), piece=pl.col("text").str.join("{"))
+        .filter("begins")
+    )
+    if events["lost"].any():
+        raise LayoutError("an event has more parts than expected")
+    return events
+
+
+def _ending(source: Source, last: str) -> tuple[str, bool]:
+    """The end of the file, and whether it is inside the list of events."""
+    if _END in last:
+        return last, False
+    tail = _tail(source)
+    if _END in tail:
+        raise LayoutError("what follows the events is more than one piece")
+    return tail, True
+
+
+def _tail(source: Source) -> str:
+    if not source.gzipped:
+        with source.path.open("rb") as f:
+            f.seek(max(0, source.size - TAIL))
+            return f.read().decode("utf-8", "replace").rstrip()
+    tail = b""
+    for chunk in source.chunks():
+        tail = (tail + chunk)[-TAIL:]
+    return tail.decode("utf-8", "replace").rstrip()
+
+
+def _open(blocks: list[str]) -> bool:
+    return any(_CLOSE not in block for block in blocks)
+
+
+def _texts(blocks: list[str], truncated: bool) -> list[str]:
+    """Each block as the JSON of one event; only the last of a cut file may lack its end."""
+    if _open(blocks[:-1] if truncated else blocks):
+        raise LayoutError("an event is longer than expected")
+    return ["{" + block.partition(_CLOSE)[0] + ("}" if _CLOSE in block else "") for block in blocks]
+
+
+def _labelled(rows: pl.DataFrame, source: Source) -> Complete:
+    """The common form: each distinct label is read once."""
+    words = rows["label"].unique().drop_nulls()
+    told = [_read_label(word) for word in words.cast(pl.String)]
+    frame = rows.select(standing(words, rows["label"]).alias("label"), "t", "dur", "correlation")
+    labels = labels_of(found or (None, "", "") for found in told)
+    if all(told):
+        return Complete(frame, labels)
+    broken = [i for i, found in enumerate(told) if not found]
+    kept = frame.filter(~pl.col("label").is_in(broken))
+    source.log.read += frame.height - kept.height
+    source.log.drop("bad_event", "events whose JSON is broken", count=frame.height - kept.height)
+    return Complete(kept, labels)
+
+
+def _read_label(text: str) -> tuple[str, str, str] | None:
+    found = _LABEL.fullmatch(text)
+    if not found:
+        return None
+    cat, name = json_text(found["cat"]), json_text(found["name"])
+    if cat is None or name is None:
+        return None
+    return cat, name, f"{raw_text(found['pid'].encode())}{PLACE}{raw_text(found['tid'].encode())}"
+
+
+def _header(front: str, ending: str) -> dict[str, Any]:
+    """The keys before and after the list of events."""
+    after = ending.rpartition(_END)[2] if _END in ending else "}"
+    try:
+        header: dict[str, Any] = json.loads(f"{front}{_ARRAY}]{after}", strict=False)
+    except ValueError:
+        return {}
+    header.pop("traceEvents")
+    return header

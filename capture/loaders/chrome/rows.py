@@ -1,0 +1,233 @@
+"""From trace events to the event schema: kinds, lenses, tracks, steps, and what the header tells."""
+
+from typing import Any, Final
+
+import polars as pl
+
+from capture.classify.enrich import role_of
+from capture.importlog import Log
+from capture.loaders.chrome.incomplete import Names, names_in, other_rows, paired
+from capture.loaders.chrome.scopes import is_scope, launched, step_numbers, steps_at, with_paths
+from capture.loaders.chrome.tables import PLACE, Complete, Trace, complete_events
+from capture.run import Run, build
+
+# category, lower case → kind, lens, category of the row; host spans are the rest
+Role = tuple[str, str, str | None]
+_ROLES: Final[dict[str, Role]] = {
+    "kernel": ("kernel", "gpu", None),
+    "concurrent_kernel": ("kernel", "gpu", None),
+    "mtia_ccp_events": ("kernel", "gpu", None),
+    "gpu_memcpy": ("kernel", "gpu", "copy"),
+    "gpu_memset": ("kernel", "gpu", "copy"),
+    "memcpy": ("kernel", "gpu", "copy"),
+    "memset": ("kernel", "gpu", "copy"),
+    "gpu_user_annotation": ("span", "gpu", None),
+    "cuda_sync": ("span", "wait", "wait"),
+    "cuda_runtime": ("span", "host", "host"),
+    "cuda_driver": ("span", "host", "host"),
+    "runtime": ("span", "host", "host"),
+    "mtia_runtime": ("span", "host", "host"),
+    "python_function": ("span", "host", "host"),
+    "overhead": ("span", "host", "host"),
+    "trace": ("span", "host", "other"),
+}
+_HOST: Final[Role] = ("span", "host", None)
+_STEP: Final[Role] = ("step", "wall", None)
+_OPS: Final = ("cpu_op", "Operator")
+_FRAMES: Final = ("user_annotation", "Trace", "python_function")
+_DEVICE: Final = "/device:"
+_SHARED: Final = ("kind", "name", "lens", "track", "category")
+
+
+def to_run(name: str, trace: Trace, log: Log) -> Run:
+    """A run from a trace as it was read."""
+    names = names_in(trace.others)
+    pairs = paired(trace.others, log)
+    complete = trace.complete + complete_events(pairs, log) if pairs else trace.complete
+    complete = Complete(complete.rows, _described(complete.labels, names))
+    rows = _spread(_attributed(complete, _kernels(complete, log)), complete.labels)
+    rest = other_rows(trace.others, log)
+    if rest.height:
+        rows = pl.concat([rows, rest.cast({pl.String: pl.Categorical()})], how="diagonal")
+    header = trace.header
+    tables = {"trace": _header_table(header, log.read), "devices": _devices(header)}
+    meta = _meta(trace, names)
+    return build(name, meta, _based(rows, header), log, {k: t for k, t in tables.items() if t.width})
+
+
+def _described(labels: pl.DataFrame, names: Names) -> pl.DataFrame:
+    """What a label alone tells of its rows."""
+    roles = [_role(cat, place, names) for cat, place in labels.select("cat", "place").iter_rows()]
+    steps = step_numbers(labels)
+    roles = [role if step is None else _STEP for role, step in zip(roles, steps, strict=True)]
+    pairs = zip(roles, labels["place"], strict=True)
+    return labels.with_columns(
+        kind=pl.Series([r[0] for r in roles], dtype=pl.String),
+        lens=pl.Series([r[1] for r in roles], dtype=pl.String),
+        category=pl.Series([r[2] for r in roles], dtype=pl.String),
+        track=pl.Series([_track(r[1], place, names) for r, place in pairs], dtype=pl.String),
+        step=pl.Series(steps, dtype=pl.Int64),
+        silent=pl.Series([role_of(name)[0] is None for name in labels["name"]], dtype=pl.Boolean),
+        scope=pl.Series(
+            [
+                role[:2] == ("span", "host") and is_scope(cat, name)
+                for role, (cat, name) in zip(roles, labels.select("cat", "name").iter_rows(), strict=True)
+            ],
+            dtype=pl.Boolean,
+        ),
+        place=pl.col("place").rank("dense").cast(pl.UInt32),
+    )
+
+
+def _role(cat: str | None, place: str, names: Names) -> Role:
+    """kind, lens and category by the event's own, else (JAX) by the names of its process and thread."""
+    if cat is not None:
+        return _ROLES.get(cat.lower(), _HOST)
+    if names.processes.get(place.partition(PLACE)[0], "").startswith(_DEVICE):
+        on_stream = names.threads.get(place, "").startswith("Stream")
+        return ("kernel" if on_stream else "span", "gpu", None)
+    return _HOST
+
+
+def _kernels(complete: Complete, log: Log) -> pl.Series:
+    """Which rows are leaf work: the device's, or the innermost host operations where there is no device."""
+    kernel = (complete.labels["kind"] == "kernel").gather(complete.rows["label"])
+    if kernel.any() or not kernel.len():
+        return kernel
+    log.note("leaf_ops", "no device kernels in this trace: its innermost host operations stand for them")
+    return _leaves(complete)
+
+
+def _leaves(complete: Complete) -> pl.Series:
+    """Operations with none inside them on their thread."""
+    cat = pl.col("cat").fill_null("")
+    op = complete.labels.select(op=cat.is_in(_OPS) & (pl.col("kind") == "span"))["op"]
+    if not op.any():
+        op = complete.labels.select(op=~cat.is_in(_FRAMES) & (pl.col("kind") == "span"))["op"]
+    ops = op.gather(complete.rows["label"])
+    end = pl.col("t") + pl.col("dur")
+    inner = (
+        complete.rows.select("t", "dur", place=complete.column("place"), row=pl.int_range(pl.len()))
+        .filter(ops)
+        .sort("place", "t", "dur", descending=[False, False, True])
+        .with_columns(holds=(pl.col("t").shift(-1) < end) & (pl.col("place").shift(-1) == pl.col("place")))
+        .filter(~pl.col("holds").fill_null(False))
+    )
+    return pl.select(pl.int_range(complete.rows.height).is_in(inner["row"].implode()))[:, 0]
+
+
+def _attributed(complete: Complete, kernel: pl.Series) -> pl.DataFrame:
+    """Kernels with the step and the scopes of their launch, the other rows with the step of their time."""
+    rows = complete.rows.with_columns(step=complete.column("step"), kernel=kernel)
+    steps = rows.filter(pl.col("step").is_not_null()).select("t", "dur", "step")
+    around = rows.filter(complete.column("scope") & pl.col("t").is_not_null() & (pl.col("dur") > 0) & ~kernel)
+    if steps.is_empty() and around.is_empty():
+        return rows
+    here = complete.column("place").alias("place")
+    host = rows.select("correlation", "t", here).filter(~kernel & rows["correlation"].is_not_null())
+    kernels = launched(rows.with_columns(here).filter(kernel), host)
+    if around.height:
+        named = around.select(
+            "t", "dur", *(complete.labels[c].gather(around["label"]) for c in ("name", "place"))
+        )
+        kernels = with_paths(kernels, named)
+    parts = [_with_steps(kernels, "at", steps), _with_steps(rows.filter(~kernel), "t", steps)]
+    return pl.concat([part.drop("correlation") for part in parts], how="diagonal")
+
+
+def _with_steps(rows: pl.DataFrame, at: str, steps: pl.DataFrame) -> pl.DataFrame:
+    if steps.is_empty():
+        return rows
+    return rows.with_columns(step=pl.coalesce("step", steps_at(rows[at], steps)))
+
+
+def _spread(rows: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
+    """The rows with what their labels share, and no more columns than the schema has."""
+    shared = [labels[c].cast(pl.Categorical()).gather(rows["label"]).alias(c) for c in _SHARED]
+    kept = [c for c in ("t", "dur", "step", "path", "layer") if c in rows.columns]
+    if "op" in rows.columns:  # a kernel's own name knows its role better than the scope around it
+        silent = labels["silent"].gather(rows["label"])
+        shared.append(rows.select(pl.when(silent).then("op").alias("op"))["op"])
+    leaf = pl.Series(["kernel"], dtype=pl.Categorical())
+    frame = rows.select(*kept, *shared, "kernel")
+    if not (frame["kernel"] & (frame["kind"] != "kernel")).any():
+        return frame.drop("kernel")
+    return frame.with_columns(kind=pl.when("kernel").then(pl.lit(leaf)).otherwise("kind")).drop("kernel")
+
+
+def _track(lens: str, place: str, names: Names) -> str:
+    return _stream(place, names) if lens in ("gpu", "wait") else _thread(place, names)
+
+
+def _stream(place: str, names: Names) -> str:
+    pid, _, tid = place.partition(PLACE)
+    device = names.processes.get(pid, "")
+    if device.startswith(_DEVICE):
+        return f"{device.removeprefix(_DEVICE).lower().replace(':', '')}/{names.threads.get(place, tid)}"
+    return f"gpu{pid}/stream{tid.removeprefix('stream').strip()}"
+
+
+def _thread(place: str, names: Names) -> str:
+    pid, _, tid = place.partition(PLACE)
+    told = names.threads.get(place, "")
+    if told and tid in told:
+        return told
+    return f"{pid}/{told or 'thread'} {tid}" if told else f"{pid}/{tid}"
+
+
+def _based(rows: pl.DataFrame, header: dict[str, Any]) -> pl.DataFrame:
+    """Starts on the clock of the epoch where the trace states its base."""
+    base = header.get("baseTimeNanoseconds")
+    latest = rows["t"].max()
+    if type(base) is not int or not isinstance(latest, int) or not 0 < base < (1 << 63) - 1 - max(latest, 0):
+        return rows
+    return rows.with_columns(pl.col("t") + base)
+
+
+def _meta(trace: Trace, names: Names) -> dict[str, Any]:
+    header = trace.header
+    ranks = header.get("distributedInfo")
+    ranks = ranks if isinstance(ranks, dict) else {}
+    meta = {
+        "producer": _producer(trace, names),
+        "device": ", ".join(
+            sorted(set(_devices(header).get_column("name", default=pl.Series([], dtype=pl.String))))
+        ),
+        "driver": header.get("cuda_driver_version") or header.get("hip_driver_version"),
+        "rank": ranks.get("rank"),
+        "world_size": ranks.get("world_size"),
+        "clock_base_ns": header.get("baseTimeNanoseconds"),
+        "profiled": True,
+        "truncated": trace.truncated or None,
+    }
+    return {k: v for k, v in meta.items() if v is not None and v != ""}
+
+
+def _producer(trace: Trace, names: Names) -> str:
+    if any(name.startswith(_DEVICE) for name in names.processes.values()):
+        return "JAX profiler"
+    cats = set(trace.complete.labels["cat"])
+    torch = "schemaVersion" in trace.header or cats & {"cpu_op", "cuda_runtime", "user_annotation"}
+    return "PyTorch profiler" if torch else "Chrome trace"
+
+
+def _devices(header: dict[str, Any]) -> pl.DataFrame:
+    told = header.get("deviceProperties")
+    rows = [
+        {
+            "id": d.get("id"),
+            "name": str(d.get("name")),
+            "memory_bytes": d.get("totalGlobalMem"),
+            "sms": d.get("numSms"),
+        }
+        for d in (told if isinstance(told, list) else ())
+        if isinstance(d, dict)
+    ]  # fmt: skip
+    return pl.DataFrame(rows, strict=False)
+
+
+def _header_table(header: dict[str, Any], read: int) -> pl.DataFrame:
+    """What the trace states about itself, word for word."""
+    told = {k: str(v) for k, v in header.items() if isinstance(v, str | int | float)}
+    told["events"] = str(read)
+    return pl.DataFrame({"key": list(told), "value": list(told.values())})

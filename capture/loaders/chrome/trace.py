@@ -1,0 +1,47 @@
+"""Chrome trace documents: PyTorch's profiler (Kineto), JAX, and whatever else writes `traceEvents`."""
+
+import re
+from pathlib import Path
+from typing import Final
+
+from capture.errors import UnreadableError
+from capture.loaders.chrome import any_json, fast_scan
+from capture.loaders.chrome.rows import to_run
+from capture.loaders.chrome.tables import Trace
+from capture.run import Run
+from capture.source import Head, Source
+
+FORMAT: Final = "chrome-trace"
+PRODUCER: Final = "PyTorch profiler (Kineto), JAX, and other writers of Chrome traces"
+HOWTO: Final = "torch.profiler.profile(...) … prof.export_chrome_trace('trace.json')"
+
+_OBJECT: Final = re.compile(r'"traceEvents"\s*:')
+_LIST: Final = re.compile(r'\[\s*\{[^\[\]]{0,4000}?"ph"\s*:\s*"\w"')
+
+
+def sniff(head: Head) -> bool:
+    if head.start.startswith("{"):
+        return _OBJECT.search(head.text) is not None
+    return _LIST.match(head.start) is not None
+
+
+def load(source: Source) -> list[Run]:
+    trace = _read(source)
+    found = trace.complete.rows.height + len(trace.others)
+    if (trace.truncated and found < 2) or not (found or trace.header):
+        raise UnreadableError(
+            "holds no list of trace events that could be read",
+            where=source.label,
+            why="it ends within its first events" if trace.truncated else "traceEvents is empty or no list",
+        )
+    return [to_run(Path(source.label).name, trace, source.log)]
+
+
+def _read(source: Source) -> Trace:
+    """The line scan where torch printed the file, else a JSON parser: the answer is the same."""
+    before = source.log.freeze()
+    try:
+        return fast_scan.read(source)
+    except fast_scan.LayoutError:
+        source.log = type(source.log).of(before.as_dict())
+        return any_json.read(source)

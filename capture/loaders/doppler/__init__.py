@@ -1,0 +1,1 @@
+"""Doppler's harness: its log with profile blocks, and its JSON reports."""

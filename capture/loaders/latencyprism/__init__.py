@@ -1,0 +1,1 @@
+"""LatencyPrism's comparison report, and its processed CSV files."""

@@ -1,0 +1,1 @@
+"""metallic: its JSON-lines recording, and the report that its analyzer prints."""

@@ -1,0 +1,1 @@
+"""WebLLM and MLC-LLM kernel profiles, printed or as console records."""

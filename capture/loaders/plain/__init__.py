@@ -1,0 +1,1 @@
+"""Any table with a name and a duration."""

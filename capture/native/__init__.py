@@ -1,0 +1,1 @@
+"""The native format: the schema of its events, how lines are written, and how they become runs again."""

@@ -1,0 +1,258 @@
+"""The lines of a native file: what each kind may hold, and how one is decoded or refused."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal, cast
+
+import msgspec
+from msgspec import Meta, Struct, defstruct
+from msgspec.json import Decoder
+
+from capture.native.schema import KINDS, intact
+
+Whole = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+Small = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
+Kind = Literal["step", "span", "kernel", "counter", "memory", "mark"]
+Lens = Literal["gpu", "wall", "wait", "host"]
+Category = Literal[
+    "matmul", "attention", "norm", "elementwise", "softmax", "reduce", "copy", "comm", "wait", "host",
+    "other",
+]  # fmt: skip
+Pair = tuple[float, float]
+Law = Pair | float  # a figure of an op: a + b · min(context, window), or a alone
+
+
+class Sealed(Struct, forbid_unknown_fields=True):
+    """What every line has: its kind, and the checksum of its writer."""
+
+    kind: str
+    crc: str = ""
+
+
+class RunLine(Sealed, kw_only=True):
+    """Starts a run, or tells of a further writer of it."""
+
+    schema: int
+    id: str | int | None = None
+    name: str | None = None
+    meta: dict[str, Any] = {}
+    clock: tuple[Whole, Whole] | None = None
+    rank: Whole | None = None
+
+
+class Op(Struct):
+    """One op of the plan: everything about it that no step changes."""
+
+    id: Whole
+    name: str
+    kind: Kind = "kernel"
+    layer: Small | None = None
+    op: str | None = None
+    category: Category | None = None
+    lens: Lens | None = None
+    phase: str | None = None
+    track: str | None = None
+    path: str | None = None
+    shape: str | None = None
+    unit: str | None = None
+    flops: Law | None = None
+    bytes: Law | None = None
+    window: float | None = None
+
+
+class PlanLine(Sealed, kw_only=True):
+    """Ops by their numbers; each is checked by itself."""
+
+    ops: list[Any]
+    rank: Whole | None = None
+
+
+class ColumnsLine(Sealed, kw_only=True, gc=False):
+    """The events of one step: ops, starts as distances from the start before, durations."""
+
+    op: list[Whole]
+    dur: list[Whole]
+    dt: list[Whole] | None = None
+    count: list[Whole] | None = None
+    t: Whole | None = None
+    step: Whole | None = None
+    phase: str | None = None
+    context: Whole | None = None
+    rank: Whole | None = None
+
+    @property
+    def even(self) -> bool:
+        """Whether its columns are of one length."""
+        size = len(self.op)
+        return (
+            len(self.dur) == size
+            and (self.dt is None or len(self.dt) == size)
+            and (self.count is None or len(self.count) == size)
+        )
+
+
+class RowsLine(Sealed, kw_only=True, gc=False):
+    """Events in full, as an export writes them: the op of each, and its numbers by column."""
+
+    op: list[Whole]
+    columns: dict[str, list[int | float | None]]
+
+
+class Flat(Sealed, kw_only=True):
+    """One event by itself, with any columns of the schema."""
+
+    kind: Kind
+    name: str
+    t: Whole | None = None
+    dur: Whole | None = None
+    count: Whole | None = None
+    step: Whole | None = None
+    phase: str | None = None
+    layer: Small | None = None
+    op: str | None = None
+    category: Category | None = None
+    lens: Lens | None = None
+    track: str | None = None
+    path: str | None = None
+    shape: str | None = None
+    flops: float | None = None
+    bytes: float | None = None
+    min: Whole | None = None
+    max: Whole | None = None
+    p50: Whole | None = None
+    p95: Whole | None = None
+    p99: Whole | None = None
+    std: Whole | None = None
+    value: float | None = None
+    unit: str | None = None
+    tokens: Whole | None = None
+    context: Whole | None = None
+    batch: Whole | None = None
+    rank: Whole | None = None
+
+
+class SavedTable(Struct, kw_only=True):
+    """A frame that is kept whole, as JSON columns."""
+
+    name: str
+    types: dict[str, str]
+    columns: dict[str, list[Any]]
+
+
+class TableLine(SavedTable, kw_only=True, forbid_unknown_fields=True):
+    """Such a frame, or the next rows of one."""
+
+    kind: str
+    crc: str = ""
+
+
+class SavedNotice(Struct):
+    """A notice of an earlier import."""
+
+    id: str
+    severity: Literal["notice", "data_loss", "error"]
+    count: int
+    message: str
+    offsets: list[int] = []
+
+
+class SavedLog(Struct):
+    """The account of an earlier import."""
+
+    source: str
+    format: str
+    read: int
+    repaired: int
+    dropped: int
+    notices: list[SavedNotice]
+
+
+class LogLine(Sealed, kw_only=True):
+    """The account of an earlier import, in an exported file."""
+
+    log: SavedLog
+
+
+class EndLine(Sealed, kw_only=True):
+    """A writer's last word: how many events it wrote, and how many it could not."""
+
+    events: int | None = None
+    lost: int = 0
+    reason: str | None = None
+    rank: Whole | None = None
+
+
+Line = RunLine | PlanLine | ColumnsLine | RowsLine | Flat | TableLine | LogLine | EndLine
+
+_TYPES: Final[Mapping[str, type[Struct]]] = {
+    "run": RunLine,
+    "plan": PlanLine,
+    "columns": ColumnsLine,
+    "rows": RowsLine,
+    "table": TableLine,
+    "log": LogLine,
+    "end": EndLine,
+    **dict.fromkeys(KINDS, Flat),
+}
+_STARTS: Final = {b'{"kind":"%s",' % kind.encode(): kind for kind in _TYPES}
+_LONGEST_START: Final = max(map(len, _STARTS))
+_REFUSALS: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
+class KindOnly(Struct):
+    """As much of a line as says what it is."""
+
+    kind: str
+
+
+class BadLineError(Exception):
+    """A line that cannot be kept, and the id under which it is counted."""
+
+    def __init__(self, id: str, why: str) -> None:
+        self.id = id
+        super().__init__(why)
+
+
+def _lenient(line: type[Struct]) -> type[Struct]:
+    return defstruct(line.__name__, [], bases=(line,), forbid_unknown_fields=False)
+
+
+_exact: Final = {kind: Decoder(type) for kind, type in _TYPES.items()}
+_loose: Final = {kind: Decoder(_lenient(type)) for kind, type in _TYPES.items()}
+_kind_only: Final = Decoder(KindOnly)
+_keys: Final = Decoder(dict[str, Any])
+
+
+def decode(line: bytes) -> tuple[Line, set[str]]:
+    """The line in its type, and its keys that the schema does not have; BadLineError for a bad one."""
+    if not intact(line):
+        raise BadLineError("corrupt_line", "lines whose checksum does not hold")
+    kind = kind_of(line)
+    if kind not in _exact:
+        raise BadLineError("unknown_kind", "lines of a kind that is not known")
+    try:
+        return cast(Line, _exact[kind].decode(line)), set()
+    except _REFUSALS:
+        return _decode_loosely(line, kind)
+
+
+def _decode_loosely(line: bytes, kind: str) -> tuple[Line, set[str]]:
+    try:
+        record = cast(Line, _loose[kind].decode(line))
+        return record, _keys.decode(line).keys() - set(_TYPES[kind].__struct_fields__)
+    except msgspec.ValidationError as e:
+        raise BadLineError("bad_line", f"lines with a wrong value; the last: {e}") from None
+    except _REFUSALS:
+        raise BadLineError("torn_line", "lines that are no whole JSON object") from None
+
+
+def kind_of(line: bytes) -> str:
+    """What a line calls itself; our own writers say so first."""
+    known = _STARTS.get(line[: line.find(b",", 0, _LONGEST_START) + 1])
+    if known:
+        return known
+    try:
+        return _kind_only.decode(line).kind
+    except msgspec.ValidationError:
+        raise BadLineError("unknown_kind", "lines of a kind that is not known") from None
+    except _REFUSALS:
+        raise BadLineError("torn_line", "lines that are no whole JSON object") from None

@@ -1,0 +1,1 @@
+"""The machine around the engine: its roofs, its clock, its stdin, its text."""

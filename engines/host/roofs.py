@@ -1,0 +1,197 @@
+"""How fast this machine can be at best: memory, arithmetic, and the least time of a launch."""
+
+import os
+import platform
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import torch
+
+from capture.errors import UsageError
+from capture.native.emit import Emitter
+from capture.roofs import AT_START, MEASURED, Roof, from_table, kept, key, nvidia_driver
+from engines.host.heartbeat import Pulse
+from engines.weights.storage import fast_bf16, read_rate
+
+COPY_BYTES: Final = 1 << 28  # on a processor: more than any cache holds
+GPU_COPY_BYTES: Final = 2 << 30
+SIDE: Final = 2048  # of the square matrices that are multiplied
+QUICK_SIDE: Final = 1024
+GPU_SIDE: Final = 8192
+LAUNCHES: Final = 1000
+ROUNDS: Final = 5
+QUICK_ROUNDS: Final = 3
+LONG_S: Final = 0.5  # of tries, so that a busy neighbour is outlasted
+
+Clock = Callable[[Callable[[], object]], float]
+
+
+def tell(device: torch.device, emitter: Emitter, id: str, pulse: Pulse) -> None:
+    """Measures the roofs, and writes them into the run's meta instead of a run."""
+    roof = measured(device, pulse.status)
+    emitter.run(roof.device, {"roof": roof.as_meta()}, id=id)
+
+
+def roof_of(device: torch.device) -> Roof | None:
+    """What is known of a device when a run starts: measured before, else a little at once, else stated."""
+    name = device_name(device)
+    known = kept().get(key(name, *_identity(device)))
+    if known:
+        return known
+    return _at_start(name) if device.type == "cpu" else from_table(name)
+
+
+def measured(device: torch.device, say: Callable[[str], None]) -> Roof:
+    """Every roof of a device, each the best of several tries."""
+    if device.type not in ("cpu", "cuda"):
+        raise UsageError(f"the roofs of a {device.type} device are not measured", todo="cpu and cuda are")
+    with torch.inference_mode():
+        return _processor(device, say) if device.type == "cpu" else _gpu(device, say)
+
+
+def _processor(device: torch.device, say: Callable[[str], None]) -> Roof:
+    uuid, driver, version = _identity(device)
+    say("measuring how fast memory is read and copied")
+    read = max(read_rate() for _ in range(ROUNDS))
+    copy = _copy_rate(device, COPY_BYTES, _best_of_long)
+    say("measuring how fast matrices are multiplied")
+    rates = {n: _matmul_rate(device, dtype, SIDE, _best_of_long) for n, dtype in _dtypes().items()}
+    floor = _launch_ns(device)
+    name, when = device_name(device), _today()
+    return Roof(name, MEASURED, read, copy, rates, floor, "cache", when, uuid, driver, version)
+
+
+def _gpu(device: torch.device, say: Callable[[str], None]) -> Roof:
+    uuid, driver, version = _identity(device)
+    say("measuring how fast memory is copied")
+    free, _ = torch.cuda.mem_get_info()
+    copy = _copy_rate(device, min(GPU_COPY_BYTES, free // 4), _best_on_gpu)
+    say("measuring how fast matrices are multiplied")
+    rates = _rates_on_gpu(device)
+    floor = _graph_launch_ns(device)
+    name, when = device_name(device), _today()
+    return Roof(name, MEASURED, 0.0, copy, rates, floor, "L2", when, uuid, driver, version)
+
+
+def _rates_on_gpu(device: torch.device) -> dict[str, float]:
+    """What a GPU multiplies at: fp32 as it is, and as training has it."""
+    rates = {
+        name: _matmul_rate(device, dtype, GPU_SIDE, _best_on_gpu)
+        for name, dtype in (("bf16", torch.bfloat16), ("fp32", torch.float32))
+    }
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        rates["tf32"] = _matmul_rate(device, torch.float32, GPU_SIDE, _best_on_gpu)
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = False
+    return rates
+
+
+def _at_start(name: str) -> Roof:
+    """What takes some tenths of a second: the arithmetic in smaller matrices, and no copy."""
+    device = torch.device("cpu")
+    rates = {n: _matmul_rate(device, dtype, QUICK_SIDE, _best) for n, dtype in _dtypes().items()}
+    return Roof(name, AT_START, read_rate(), 0.0, rates, _launch_ns(device), "cache", _today())
+
+
+def _dtypes() -> dict[str, torch.dtype]:
+    """Those in which a processor multiplies at a speed of its own."""
+    return {"fp32": torch.float32, **({"bf16": torch.bfloat16} if fast_bf16() else {})}
+
+
+def _copy_rate(device: torch.device, size: int, best: Clock) -> float:
+    """Bytes a second, read and written."""
+    source = torch.ones(size, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    return 2 * size / best(lambda: target.copy_(source))
+
+
+def _matmul_rate(device: torch.device, dtype: torch.dtype, side: int, best: Clock) -> float:
+    """Operations a second in a product of two square matrices."""
+    a = torch.full((side, side), 0.5, dtype=dtype, device=device)
+    out = torch.empty_like(a)
+    return 2 * side**3 / best(lambda: torch.mm(a, a, out=out))
+
+
+def _launch_ns(device: torch.device) -> float:
+    """The time of an op that has nothing to do."""
+    work = _tiny(device)
+    return 1e9 * _best(lambda: [work() for _ in range(LAUNCHES)]) / LAUNCHES
+
+
+def _graph_launch_ns(device: torch.device) -> float:
+    """The time from one kernel to the next where nothing but the device itself is in the way."""
+    work = _tiny(device)
+    work()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(LAUNCHES):
+            work()
+    return 1e9 * _best_on_gpu(graph.replay) / LAUNCHES
+
+
+def _tiny(device: torch.device) -> Callable[[], object]:
+    a = torch.ones(64, device=device)
+    out = torch.empty_like(a)
+    return lambda: torch.add(a, a, out=out)
+
+
+def _best(work: Callable[[], object]) -> float:
+    """Seconds of the fastest of several tries, after one that only warms up."""
+    work()
+    return min(_timed(work) for _ in range(QUICK_ROUNDS))
+
+
+def _best_of_long(work: Callable[[], object]) -> float:
+    """The same of as many tries as fit a while, two at least."""
+    work()
+    tries, until = [_timed(work), _timed(work)], time.monotonic() + LONG_S
+    while time.monotonic() < until:
+        tries.append(_timed(work))
+    return min(tries)
+
+
+def _timed(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def _best_on_gpu(work: Callable[[], object]) -> float:
+    """The same by the device's own clock."""
+    tries: list[float] = []
+    for _ in range(ROUNDS + 1):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        work()
+        end.record()
+        end.synchronize()
+        tries.append(begin.elapsed_time(end) / 1e3)
+    return min(tries[1:])
+
+
+def _identity(device: torch.device) -> tuple[str, str, str]:
+    """uuid, driver and torch: what a measurement depends on beside the device's name."""
+    if device.type != "cuda":
+        return "", "", str(torch.__version__)
+    uuid = str(getattr(torch.cuda.get_device_properties(device), "uuid", ""))
+    return uuid, nvidia_driver() or str(torch.version.hip or ""), str(torch.__version__)
+
+
+def _today() -> str:
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+
+
+def device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return str(torch.cuda.get_device_name())
+    if device.type != "cpu":
+        return device.type
+    try:
+        with Path("/proc/cpuinfo").open(encoding="utf-8") as f:
+            name = next(line.split(":", 1)[1].strip() for line in f if line.startswith("model name"))
+    except (OSError, StopIteration, UnicodeDecodeError):
+        name = platform.processor() or platform.machine()
+    return f"{name}, {os.cpu_count()} cores"

@@ -1,0 +1,1 @@
+"""Several processes that decode one model together."""

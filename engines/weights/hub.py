@@ -1,0 +1,91 @@
+"""Where a Hugging Face cache keeps models, and what of each is there. Never the network, and no torch."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from capture.errors import EngineError
+from capture.native.emit import Emitter
+from engines.models.spec import PRESETS, Spec, read_config, tensors
+from engines.weights.headers import check, read_headers, shard_files
+
+TOKENIZER: Final = "tokenizer.json"
+
+
+def tell(emitter: Emitter, id: str) -> None:
+    """Writes into the run's meta what lies here of every known model."""
+    folder, why = hub()
+    found = [entry for spec in PRESETS.values() for entry in survey(spec)]
+    told = {"folder": str(folder), "why": why, "there": folder.is_dir(), "found": found}
+    emitter.run("weights", {"weights_found": told}, id=id)
+
+
+def hub() -> tuple[Path, str]:
+    """The folder of the cache, and what decided on it."""
+    if stated := os.environ.get("HF_HUB_CACHE"):
+        return Path(stated).expanduser(), "HF_HUB_CACHE"
+    if stated := os.environ.get("HF_HOME"):
+        return Path(stated).expanduser() / "hub", "HF_HOME"
+    return Path.home() / ".cache" / "huggingface" / "hub", "neither HF_HUB_CACHE nor HF_HOME is set"
+
+
+def cached(spec: Spec) -> list[Path]:
+    """The folders in which the cache would keep this model."""
+    here, _ = hub()
+    return [folder for name in spec.hub for folder in _snapshots(here / f"models--{name.replace('/', '--')}")]
+
+
+def _snapshots(model: Path) -> list[Path]:
+    """The snapshot that `main` points to first, then the others."""
+    try:
+        main = (model / "refs" / "main").read_text()[:100].strip()
+    except (OSError, ValueError):
+        main = ""
+    there = sorted(p for p in (model / "snapshots").glob("*") if p.is_dir())
+    return sorted(there, key=lambda p: p.name != main)
+
+
+def usable(folder: Path) -> bool:
+    """Whether a folder of the cache is one to read weights from."""
+    return (folder / "config.json").is_file() and any(folder.glob("*.safetensors"))
+
+
+def described(folder: Path, name: str) -> Spec:
+    """The config decides what the model is; a preset only lends what a config does not say."""
+    config = folder / "config.json"
+    if not config.is_file():
+        raise EngineError("has no config.json", where=str(folder))
+    spec = read_config(config, name)
+    known = PRESETS.get(name.lower())
+    return replace(spec, eos=tuple({*spec.eos, *known.eos})) if known else spec
+
+
+def survey(spec: Spec) -> list[dict[str, Any]]:
+    """What the cache holds of a model, best first: the folder that would be read, or why one is not."""
+    folders = sorted(cached(spec), key=lambda folder: not usable(folder))
+    return [{"model": spec.name, **_looked_into(folder, spec)} for folder in folders] or [
+        {"model": spec.name, "names": list(spec.hub)}
+    ]
+
+
+def _looked_into(folder: Path, spec: Spec) -> dict[str, Any]:
+    about: dict[str, Any] = {
+        "folder": str(folder),
+        "config": (folder / "config.json").is_file(),
+        "tokenizer": (folder / TOKENIZER).is_file(),
+    }
+    try:
+        shards = shard_files(folder)
+        about |= {"shards": len(shards), "bytes": sum(_size(path) for path in shards)}
+        check(read_headers(folder), tensors(described(folder, spec.name)), folder)
+    except EngineError as e:
+        about["refused"] = str(e)
+    return about
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

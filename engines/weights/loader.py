@@ -1,0 +1,80 @@
+"""Tensors become matrices, one layer at a time, so that little is held twice."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import torch
+
+from engines.layer import LayerWeights
+from engines.models.spec import Spec, norm_names
+from engines.weights.sources import Source
+from engines.weights.storage import Matrix, Storage, Table
+
+_TURNED: Final = ("q_proj", "k_proj", "q_norm", "k_norm")
+
+
+class Loader:
+    """Reads a source, and has its tensors stored."""
+
+    def __init__(
+        self, spec: Spec, source: Source, packing: Storage, device: torch.device, *, fused: bool
+    ) -> None:
+        self._spec, self._source, self._packing, self._device = spec, source, packing, device
+        self._fused = fused
+        self._room = torch.empty(0)  # for tensors that are joined and not kept: memory is slow to come by
+
+    def layer(self, number: int) -> LayerWeights:
+        prefix = f"model.layers.{number}."
+        qkv = [f"{prefix}self_attn.{n}_proj" for n in "qkv"]
+        gate_up = [f"{prefix}mlp.{n}_proj" for n in ("gate", "up")]
+        matrices = {
+            **self._joined("qkv", ("q", "k", "v"), qkv),
+            **self._joined("gate_up", ("gate", "up"), gate_up),
+            "o": self._matrix([f"{prefix}self_attn.o_proj"]),
+            "down": self._matrix([f"{prefix}mlp.down_proj"]),
+        }
+        bias = torch.cat([self._vector(f"{n}.bias") for n in qkv]) if self._spec.qkv_bias else None
+        return LayerWeights(self._spec, matrices, self._norms(prefix), bias)
+
+    def norm(self, name: str) -> torch.Tensor:
+        return self._vector(name) + (1.0 if self._spec.unit_offset else 0.0)
+
+    def ends(self) -> tuple[Table, Matrix]:
+        """The embedding and the head."""
+        head = None if self._spec.tied else self._source.read("lm_head.weight")
+        return self._packing.ends(self._source.read("model.embed_tokens.weight"), head, self._device)
+
+    def _joined(self, whole: str, parts: Sequence[str], names: list[str]) -> dict[str, Matrix]:
+        if self._fused:
+            return {whole: self._matrix(names)}
+        return {part: self._matrix([name]) for part, name in zip(parts, names, strict=True)}
+
+    def _matrix(self, names: list[str]) -> Matrix:
+        read = [self._paired(f"{n}.weight") for n in names]
+        return self._packing.matrix(read[0] if len(read) == 1 else self._cat(read), self._device)
+
+    def _cat(self, parts: list[torch.Tensor]) -> torch.Tensor:
+        if self._packing.keeps:
+            return torch.cat(parts)
+        size = sum(part.numel() for part in parts)
+        if self._room.numel() < size or self._room.dtype != parts[0].dtype:
+            self._room = torch.empty(size, dtype=parts[0].dtype)
+        return torch.cat(parts, out=self._room[:size].view(-1, parts[0].shape[1]))
+
+    def _paired(self, name: str) -> torch.Tensor:
+        """A tensor as it is stored, but the halves of a query's or key's head lie pair by pair, for Rope."""
+        read = self._source.read(name)
+        if name.split(".")[-2] not in _TURNED:
+            return read
+        return read.unflatten(0, (-1, 2, self._spec.head_dim // 2)).transpose(1, 2).flatten(0, 2)
+
+    def _vector(self, name: str) -> torch.Tensor:
+        return self._paired(name).to(self._device, torch.float32)
+
+    def _norms(self, prefix: str) -> dict[str, torch.Tensor]:
+        norms = {ours: self.norm(f"{prefix}{name}.weight") for ours, name in norm_names(self._spec).items()}
+        if self._spec.qk_norm:
+            q, k = (self.norm(f"{prefix}self_attn.{n}_norm.weight") for n in ("q", "k"))
+            heads, kv_heads = self._spec.heads, self._spec.kv_heads
+            norms["qk_norm"] = torch.cat((q.expand(heads, -1), k.expand(kv_heads, -1)))
+        return norms

@@ -1,0 +1,79 @@
+"""A form of four or eight bits as the storage of a model."""
+
+from collections import Counter
+from typing import Final
+
+import torch
+
+from engines.weights.low_bit import Form, Packed, Tell, distance, pack
+from engines.weights.packed_matrices import Product, matrix
+
+# bytes of a weight as the processor's products hold it: scales in pairs, with the codes for many rows
+_HELD: Final = {"q4f16_1": 0.625, "q4f32_1": 0.75 + 0.625, "q8_0": 1.0}
+
+
+class Embedding:
+    """A packed table: only the rows that are asked for are unpacked, to fp32."""
+
+    def __init__(self, packed: Packed) -> None:
+        self.packed = packed
+
+    def __call__(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.packed.some(ids).unpacked()
+
+
+class Quantised:
+    """A form as the storage of a model: packs its matrices, and keeps count of what that costs in truth."""
+
+    fusion: Final = "dequant"
+    keeps: Final = False
+
+    def __init__(self, form: Form, device: torch.device) -> None:
+        self.name, self.dtype, self.weight_bytes = form.name, form.scale, form.bits_per_weight / 8
+        self.tell: Tell | None = None  # hears of weights as they are packed
+        self._form, self._cpu = form, device.type == "cpu"
+        self._apart = self._length = 0.0
+        self._computed: Counter[str] = Counter()
+
+    def matrix(self, weight: torch.Tensor, device: torch.device) -> Product:
+        return self._product(self._packed(weight, device))
+
+    def ends(
+        self, table: torch.Tensor, head: torch.Tensor | None, device: torch.device
+    ) -> tuple[Embedding, Product]:
+        packed = self._packed(table, device)
+        return Embedding(packed), self._product(packed if head is None else self._packed(head, device))
+
+    @property
+    def held(self) -> float:
+        return _HELD[self.name] if self._cpu else self.weight_bytes
+
+    @property
+    def beside(self) -> float:
+        return self.weight_bytes if self._cpu else 0.0
+
+    @property
+    def passing(self) -> float:
+        return 2 + 2 * self.held  # the weight in 16 bits, the matrix as it was packed and as it is ordered
+
+    @property
+    def error(self) -> float:
+        """How far all matrices lie from their weights, as a share of the weights' own length."""
+        return (self._apart / self._length) ** 0.5 if self._length else 0.0
+
+    @property
+    def computed(self) -> str:
+        """What the products do, the most frequent kind first."""
+        return "; ".join(what for what, _ in self._computed.most_common())
+
+    def _packed(self, weight: torch.Tensor, device: torch.device) -> Packed:
+        packed = pack(weight.to(device), self._form, self.tell)
+        apart, length = distance(weight.to(device), packed)
+        self._apart += apart
+        self._length += length
+        return packed
+
+    def _product(self, packed: Packed) -> Product:
+        product = matrix(packed)
+        self._computed[product.computed] += packed.rows * packed.columns
+        return product

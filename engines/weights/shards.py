@@ -1,0 +1,43 @@
+"""Safetensors as tensors: read from a folder once every size and shape in it has been checked."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import torch
+
+from capture.errors import EngineError
+from engines.weights.headers import check, read_headers
+
+_DTYPES: Final = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32}
+
+
+class Shards:
+    """The tensors of a folder. They are read, not mapped: a file that shrinks must not kill the process."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._stored = read_headers(folder)
+        self._stamps = {s.path: _stamp(s.path) for s in self._stored.values()}
+
+    def check(self, wanted: Mapping[str, tuple[int, ...]]) -> None:
+        """That every wanted tensor is there, in its shape."""
+        check(self._stored, wanted, self.folder)
+
+    def read(self, name: str) -> torch.Tensor:
+        stored = self._stored[name]
+        raw = torch.empty(stored.size, dtype=torch.uint8)
+        try:
+            with stored.path.open("rb") as f:
+                f.seek(stored.start)
+                got = f.readinto(raw.numpy().data)
+        except OSError as e:
+            raise EngineError("cannot be read", where=str(stored.path), why=str(e)) from None
+        if got != stored.size or _stamp(stored.path) != self._stamps[stored.path]:
+            raise EngineError("changed while it was read", where=str(stored.path))
+        return raw.view(_DTYPES[stored.dtype]).view(stored.shape)
+
+
+def _stamp(path: Path) -> tuple[int, int, int]:
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns, status.st_ino

@@ -1,0 +1,293 @@
+"""How a matrix is stored and multiplied, and which way is fastest on this processor."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import torch
+from torch.nn import functional
+
+from engines.models.spec import Spec
+
+WIDE: Final = 4  # rows from which a product is arithmetic, not reading
+SAMPLE_BYTES: Final = 64 << 20  # more than the caches hold
+MEASURE_S: Final = 0.3
+FP16_MAX: Final = 65504.0
+
+
+class Matrix(Protocol):
+    """A weight that multiplies rows of any dtype; the product has the dtype that it was computed in."""
+
+    @property
+    def takes(self) -> torch.dtype | None:
+        """The dtype of a row that need not be cast first; None: any."""
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor: ...
+
+
+class Plain:
+    """A weight in its own dtype, one row at a time at the memory's speed where the dtype allows it."""
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        self.weight = weight
+        self.takes: torch.dtype = weight.dtype
+        slow = weight.device.type == "cpu" and weight.dtype == torch.float16
+        self._wide = _wide_dtype() if slow else weight.dtype
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        if self._wide is not self.takes and x.shape[0] > WIDE:
+            return functional.linear(x.to(self._wide), self.weight.to(self._wide))
+        return functional.linear(x.to(self.takes), self.weight)
+
+
+class Prepacked:
+    """A bf16 weight in oneDNN's own order."""
+
+    takes: Final = torch.bfloat16
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, 1)
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        half = x.to(self.takes)
+        product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(half, self._weight, None, "none", [], "")
+        return product
+
+
+class Table(Protocol):
+    """An embedding table: ids in, their rows out."""
+
+    def __call__(self, ids: torch.Tensor) -> torch.Tensor: ...
+
+
+class Storage(Protocol):
+    """How a model's weights are stored: the plan and the decoder ask no more of it than this."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the weights, or of their scales."""
+
+    @property
+    def weight_bytes(self) -> float:
+        """That a token reads, as the format defines it."""
+
+    @property
+    def fusion(self) -> str:
+        """What is done to a weight on its way into a product; it stands before the row's name."""
+
+    @property
+    def keeps(self) -> bool:
+        """Whether a matrix may be the very tensor that it was made of."""
+
+    @property
+    def held(self) -> float:
+        """Bytes in memory for every weight of a matrix."""
+
+    @property
+    def beside(self) -> float:
+        """Bytes for every weight of a tied table that is kept beside the head."""
+
+    @property
+    def passing(self) -> float:
+        """Bytes for every weight of a matrix while it is made."""
+
+    def matrix(self, weight: torch.Tensor, device: torch.device) -> Matrix: ...
+
+    def ends(
+        self, table: torch.Tensor, head: torch.Tensor | None, device: torch.device
+    ) -> tuple[Table, Matrix]:
+        """The embedding and the head, which is the table itself where there is none."""
+
+
+class Embedding:
+    """A table in its own dtype."""
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        self.weight = weight
+
+    def __call__(self, ids: torch.Tensor) -> torch.Tensor:
+        return functional.embedding(ids, self.weight)
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Weights in a dtype, and how a tensor of that dtype becomes a Matrix."""
+
+    name: str
+    dtype: torch.dtype
+    make: Callable[[torch.Tensor], Matrix]
+    apart: bool = False  # a matrix lies in memory in another order than a table
+    fusion: Final = ""
+
+    @property
+    def weight_bytes(self) -> float:
+        return self.dtype.itemsize
+
+    @property
+    def keeps(self) -> bool:
+        return not self.apart
+
+    @property
+    def held(self) -> float:
+        return self.dtype.itemsize
+
+    @property
+    def beside(self) -> float:
+        return self.dtype.itemsize if self.apart else 0.0
+
+    @property
+    def passing(self) -> float:
+        return self.dtype.itemsize
+
+    def matrix(self, weight: torch.Tensor, device: torch.device) -> Matrix:
+        stored = self._stored(weight, device)
+        return self.make(own(stored) if self.keeps else stored)
+
+    def ends(
+        self, table: torch.Tensor, head: torch.Tensor | None, device: torch.device
+    ) -> tuple[Table, Matrix]:
+        stored = own(self._stored(table, device))
+        return Embedding(stored), self.make(stored) if head is None else self.matrix(head, device)
+
+    def _stored(self, weight: torch.Tensor, device: torch.device) -> torch.Tensor:
+        return to_dtype(weight, self.dtype).to(device)
+
+
+def own(weight: torch.Tensor) -> torch.Tensor:
+    """The weight itself, or a copy where it is part of something larger, that others share."""
+    return weight.clone() if weight.untyped_storage().nbytes() > weight.nbytes else weight
+
+
+def to_dtype(weight: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The weight in another dtype; values beyond fp16 are refused by raising, never made infinite."""
+    if dtype == torch.float16 and weight.dtype != dtype and weight.abs().max() > FP16_MAX:
+        raise OverflowError("a weight is beyond fp16; choose --dtype bf16")
+    return weight.to(dtype)
+
+
+def _wide_dtype() -> torch.dtype:
+    """The dtype in which this processor multiplies many rows fastest."""
+    return torch.bfloat16 if fast_bf16() else torch.float32
+
+
+def fast_bf16() -> bool:
+    return bool(torch._C._has_mkldnn and torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+FP32: Final = Packing("fp32", torch.float32, Plain)
+FP16: Final = Packing("fp16", torch.float16, Plain)
+BF16: Final = Packing("bf16", torch.bfloat16, Plain)
+BF16_PREPACKED: Final = Packing("bf16 prepacked", torch.bfloat16, Prepacked, apart=True)
+
+DTYPES: Final = ("auto", "fp32", "fp16", "bf16")
+
+
+def candidates(dtype: str, device: str) -> tuple[Packing, ...]:
+    """The ways worth measuring for what `--dtype` asks."""
+    bf16 = (BF16_PREPACKED, BF16) if device == "cpu" and fast_bf16() else (BF16,)
+    if dtype != "auto":
+        return {"fp32": (FP32,), "fp16": (FP16,), "bf16": bf16}[dtype]
+    if device != "cpu":
+        return (FP16,) if device == "mps" else (BF16,)
+    return (FP16, *bf16)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A storage, and at how many bytes a second it was seen to stream weights; 0: not measured."""
+
+    packing: Storage
+    rate: float
+
+
+def fastest(spec: Spec, dtype: str, device: torch.device) -> tuple[Measured, tuple[Measured, ...]]:
+    """The fastest way, and all that were measured, best first. A single candidate is not measured."""
+    ways = candidates(dtype, device.type)
+    if len(ways) == 1:
+        return Measured(ways[0], 0.0), ()
+    found = tuple(sorted(map(Measured, ways, _rates(ways, spec)), key=lambda m: -m.rate))
+    return found[0], found
+
+
+def _rates(ways: Sequence[Packing], spec: Spec) -> list[float]:
+    """Bytes a second of each way over one row; they take turns, so that a busy moment slows them alike.
+
+    On one core: with all of them, ways that are all as fast as the memory look alike, and the one that leaves
+    no core a moment to spare falls behind as soon as anything else runs.
+    """
+    samples = [_sample(way, spec) for way in ways]
+    rows = {k: torch.ones(1, k) for _, k in layer_shapes(spec)}
+    with torch.inference_mode(), _one_core():
+        for matrices, _ in samples:
+            _pass(matrices, rows)
+        took = zip(*_rounds([matrices for matrices, _ in samples], rows), strict=True)
+    return [size / min(passes) for (_, size), passes in zip(samples, took, strict=True)]
+
+
+@contextmanager
+def _one_core() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _sample(way: Packing, spec: Spec) -> tuple[list[tuple[Matrix, int]], int]:
+    """The matrices of enough layers to miss every cache, each with its columns, and their bytes."""
+    shapes = layer_shapes(spec)
+    layer = sum(n * k for n, k in shapes) * way.dtype.itemsize
+    layers = min(spec.layers, -(-SAMPLE_BYTES // layer))
+    matrices = [(way.make(_filled(n, k, way.dtype)), k) for _ in range(layers) for n, k in shapes]
+    return matrices, layer * layers
+
+
+def _rounds(
+    samples: Sequence[Sequence[tuple[Matrix, int]]], rows: dict[int, torch.Tensor]
+) -> Iterator[list[float]]:
+    """Several rounds of a pass each, fewer where the machine is so busy that they take long."""
+    until = time.perf_counter() + MEASURE_S * len(samples)
+    for _ in range(5):
+        yield [_pass(matrices, rows) for matrices in samples]
+        if time.perf_counter() > until:
+            return
+
+
+def _pass(matrices: Sequence[tuple[Matrix, int]], rows: dict[int, torch.Tensor]) -> float:
+    start = time.perf_counter()
+    for matrix, k in matrices:
+        matrix(rows[k])
+    return time.perf_counter() - start
+
+
+def _filled(n: int, k: int, dtype: torch.dtype) -> torch.Tensor:
+    return torch.full((n, k), 0.02, dtype=dtype)
+
+
+def layer_shapes(spec: Spec) -> tuple[tuple[int, int], ...]:
+    """Rows and columns of one layer's fused matrices."""
+    return (
+        (spec.query_width + 2 * spec.kv_width, spec.hidden),
+        (spec.hidden, spec.query_width),
+        (2 * spec.ffn, spec.hidden),
+        (spec.hidden, spec.ffn),
+    )
+
+
+def read_rate() -> float:
+    """Bytes a second at which this machine reads memory: the roof of every decode."""
+    field = torch.ones(1 << 26)
+    best = min(_timed(field.sum) for _ in range(5))
+    return field.numel() * 4 / best
+
+
+def _timed(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start

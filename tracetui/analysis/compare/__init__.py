@@ -1,0 +1,1 @@
+"""Pure functions over two runs or more; those of one run are a floor up."""

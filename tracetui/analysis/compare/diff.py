@@ -1,0 +1,154 @@
+"""Two runs side by side: rows matched, totals split, and the evidence of their steps."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Final
+
+import polars as pl
+
+from capture.run import Run
+from tracetui.analysis import windows
+from tracetui.analysis.compare.comparable import Comparable, comparable
+from tracetui.analysis.compare.links import applying
+from tracetui.analysis.compare.match import Match, fusions, match
+from tracetui.analysis.compare.row_evidence import Names, phased, prove
+from tracetui.analysis.compare.waterfall import parts
+from tracetui.analysis.select import timed
+from tracetui.look import Look
+
+
+@dataclass(frozen=True, eq=False)
+class Diff:
+    """The comparison: its rows, whether it may be made, and how it was made."""
+
+    rows: pl.DataFrame
+    comparable: Comparable
+    matches: tuple[Match, ...]
+    gap_ns: int | None  # change of the time between measured kernels, where both runs know their wall time
+    how: tuple[str, ...]
+
+
+def diff(a: Run, b: Run, look: Look) -> Diff:
+    """Every row of both runs, exactly once; a filter hides rows, it never makes one new or gone."""
+    terms = replace(look.terms, changed_only=False, forced=False, ranking="", baseline=None)
+    return _diff(
+        a, b, Look(group=look.group, lens=look.lens, phase=look.phase, window=look.window, terms=terms)
+    )
+
+
+@lru_cache(maxsize=2)  # the views of a pair are looked at one after the other
+def _diff(a: Run, b: Run, look: Look) -> Diff:
+    left, right = _side(a, look), _side(b, look)
+    matches = match(left.to_dicts(), right.to_dicts(), applying(look.terms.links, a, b))
+    totals = left["total_ns"].to_list(), right["total_ns"].to_list()
+    names = _names(left, right, matches)
+    rows = parts(_joined(left, right, matches))
+    proof, how = prove(a, b, look, rows, names)
+    members = {s: [pair[i] for pair in names] for i, s in enumerate(("members_a", "members_b"))}
+    rows = rows.hstack(proof).with_columns(pl.Series(s, m, pl.List(pl.String)) for s, m in members.items())
+    rows = rows.sort(pl.col("delta_ns").abs(), "name", descending=[True, False], maintain_order=True)
+    scaled = (f"{run.name}: {said}" for run in (a, b) for said in windows.notes(run, look, scaled=True))
+    gap, told = _gap(a, b, look), (*look.terms.told, *how, *scaled)
+    return Diff(rows, comparable(a, b, matches, totals, look.terms), tuple(matches), gap, told)
+
+
+def weight() -> pl.Expr:
+    """What a row's change makes of the whole run: as its medians have it, else as its totals do."""
+    medians = pl.col("median_a_ns") + pl.col("median_b_ns")
+    totals = pl.col("total_a_ns") + pl.col("total_b_ns")
+    typical = pl.when(medians > 0).then(pl.col("median_delta_ns") * totals / medians)
+    return pl.coalesce(typical, pl.col("delta_ns").cast(pl.Float64))
+
+
+def _side(run: Run, look: Look) -> pl.DataFrame:
+    """One row a group and phase, largest first; a label stands where all its rows agree on it."""
+    if not run.has("dur"):
+        return _NOTHING
+    labels = [c for c in _LABELS if run.has(c)]
+    counted = run.has("count") or windows.coverage(run, look) is not None
+    count = pl.col("count").fill_null(1).sum().round() if counted else pl.len()
+    agreed = (pl.when(pl.col(c).n_unique() == 1).then(pl.col(c).first()).alias(c) for c in labels)
+    found = (
+        windows.stretched(run, look, phased(run, look))
+        .group_by("name", "phase", *labels)
+        .agg(count.cast(pl.Int64).alias("count"), total_ns=pl.col("dur").sum())
+        .group_by("name", "phase")
+        .agg(*agreed, pl.col("count", "total_ns").sum())
+        .with_columns(pl.lit(None, t).alias(c) for c, t in _LABELS.items() if c not in labels)
+    )
+    named = found.with_columns(pl.col("name").cast(pl.String).fill_null("–"))
+    rows = named.select(pl.col(c).cast(t) for c, t in _NOTHING.schema.items()).collect()
+    return rows.sort("total_ns", "name", "phase", descending=[True, False, False], nulls_last=True)
+
+
+_LABELS: Final = {"op": pl.String(), "layer": pl.Int32(), "category": pl.String()}
+_NOTHING: Final = pl.DataFrame(
+    schema={
+        "name": pl.String, "op": pl.String, "layer": pl.Int32, "category": pl.String, "phase": pl.String,
+        "count": pl.Int64, "total_ns": pl.Int64,
+    }
+)  # fmt: skip
+
+
+def _names(left: pl.DataFrame, right: pl.DataFrame, matches: Sequence[Match]) -> list[Names]:
+    """Of each match, the names of its rows on either side."""
+    return [([left["name"][i] for i in m.a], [right["name"][j] for j in m.b]) for m in matches]
+
+
+def _joined(left: pl.DataFrame, right: pl.DataFrame, matches: Sequence[Match]) -> pl.DataFrame:
+    """One row a match; several rows of one role are added up and counted."""
+    out = [_one(_pick(left, m.a), _pick(right, m.b), m.how) for m in matches]
+    return pl.DataFrame(out, schema=_JOINED, orient="row")
+
+
+_JOINED: Final = {
+    "name": pl.String, "name_a": pl.String, "name_b": pl.String, "match": pl.String, "fused": pl.String,
+    "op": pl.String, "layer": pl.Int32, "category": pl.String, "phase": pl.String, "count_a": pl.Int64,
+    "count_b": pl.Int64, "total_a_ns": pl.Int64, "total_b_ns": pl.Int64,
+}  # fmt: skip
+
+
+def _pick(side: pl.DataFrame, places: Sequence[int]) -> list[dict[str, Any]]:
+    return [side.row(i, named=True) for i in places]
+
+
+def _one(a: list[dict[str, Any]], b: list[dict[str, Any]], how: str) -> dict[str, Any]:
+    first = (a or b)[0]
+    fused = sorted({f for r in b for f in fusions(r["name"])} ^ {f for r in a for f in fusions(r["name"])})
+    return {
+        "name": _title(a) if a else _title(b),
+        "name_a": _title(a) if a else None,
+        "name_b": _title(b) if b else None,
+        "match": how,
+        "fused": ", ".join(fused) if a and b and fused else None,
+        **{c: first[c] for c in ("op", "layer", "category", "phase")},
+        "count_a": sum(r["count"] for r in a),
+        "count_b": sum(r["count"] for r in b),
+        "total_a_ns": sum(r["total_ns"] for r in a),
+        "total_b_ns": sum(r["total_ns"] for r in b),
+    }
+
+
+def _title(rows: list[dict[str, Any]]) -> str:
+    if len(rows) == 1:
+        return str(rows[0]["name"])
+    return f"{rows[0]['op'] or rows[0]['category']} ({len(rows)} kernels)"
+
+
+def _gap(a: Run, b: Run, look: Look) -> int | None:
+    """Change of (wall time of the steps − measured kernels), where both sides know it."""
+    gaps = [_unmeasured(run, look) for run in (a, b)]
+    return None if gaps[0] is None or gaps[1] is None else gaps[1] - gaps[0]
+
+
+def _unmeasured(run: Run, look: Look) -> int | None:
+    if not (run.has("step") and run.has("dur")) or windows.coverage(run, look) is not None:
+        return None
+    marks = run.events.filter((pl.col("kind") == "step") & pl.col("dur").is_not_null())
+    if look.phase is not None:
+        marks = marks.filter(pl.col("phase") == look.phase)
+    if marks.is_empty():
+        return None
+    inside = timed(run, look).filter(pl.col("step").is_in(marks["step"].implode()))
+    return int(marks["dur"].sum()) - int(inside.select(pl.col("dur").sum()).collect().item())

@@ -1,0 +1,227 @@
+"""What a comparison comes to, in sentences: each with its numbers and the row it speaks of."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import polars as pl
+
+from capture.run import Run
+from tracetui import units
+from tracetui.analysis.compare.causes import Finding, causes
+from tracetui.analysis.compare.diff import Diff
+from tracetui.analysis.compare.headline import decided
+from tracetui.analysis.compare.repeats import needed
+from tracetui.analysis.compare.traffic import Traffic, roles
+from tracetui.analysis.growth import growth
+from tracetui.analysis.statistics import ALPHA
+from tracetui.look import Look
+
+STEEPER: Final = 4.0  # standard errors, wide because steps are autocorrelated
+SAME_WORK: Final = 0.01  # by which bytes may differ
+SAMPLES: Final = {"token": "steps", "step": "steps", "launch": "launches"}
+_SCHEMA: Final = {"kind": pl.String, "finding": pl.String, "row": pl.String}
+
+
+def findings(a: Run, b: Run, found: Diff, look: Look) -> pl.DataFrame:
+    """Sentences, the most telling first; what cannot be concluded is said as well."""
+    told = [
+        *_doubts(found),
+        *_total(found),
+        *causes(a, b, look),
+        *_together(found),
+        *_changes(found),
+        *_same_work(a, b, found, look),
+        *_averages(a, b, found),
+        *_appeared(found),
+        *_laws(a, b, look),
+        *_limits(found, look),
+    ]
+    return pl.DataFrame(told, schema=_SCHEMA, orient="row")
+
+
+def _doubts(found: Diff) -> Iterator[Finding]:
+    if not found.comparable.ok:
+        reasons = "; ".join(found.comparable.reasons)
+        yield "not comparable", f"these runs should not be compared: {reasons}", None
+
+
+def _total(found: Diff) -> Iterator[Finding]:
+    before, after = int(found.rows["total_a_ns"].sum()), int(found.rows["total_b_ns"].sum())
+    if not before or not after:
+        return
+    change = units.signed(f"{100 * (after / before - 1):.1f}%", after - before)
+    yield "total", f"kernel time {units.duration(before)} → {units.duration(after)} ({change})", None
+
+
+def _together(found: Diff) -> Iterator[Finding]:
+    """Most rows that matter moved the same way: a machine, a clock or a setting rather than one kernel."""
+    rows = found.rows.filter((pl.col("n_a") > 0) & (pl.col("median_a_ns") > 0) & (pl.col("median_b_ns") > 0))
+    rows = rows.filter(pl.col("total_a_ns") + pl.col("total_b_ns") >= 0.01 * _whole(found))
+    for word in ("slower", "faster"):
+        moved = rows.filter(pl.col("verdict") == word)
+        if rows.height >= 4 and moved.height >= 0.75 * rows.height:
+            change = moved.select((pl.col("median_b_ns") / pl.col("median_a_ns") - 1).median()).item()
+            yield (
+                "together",
+                f"{moved.height} of the {rows.height} rows of 1% or more are {word}, by {change:+.0%} in the "
+                "middle: something that all of them share, before any one kernel",
+                None,
+            )
+
+
+def _whole(found: Diff) -> int:
+    return int(found.rows["total_a_ns"].sum()) + int(found.rows["total_b_ns"].sum())
+
+
+def _changes(found: Diff) -> Iterator[Finding]:
+    """The largest changes that the evidence supports."""
+    for row in decided(found).head(5).iter_rows(named=True):
+        low, high = (units.duration(row[c]) for c in ("low_ns", "high_ns"))
+        change = 100 * row["median_delta_ns"] / row["median_a_ns"] if row["median_a_ns"] else float("inf")
+        samples = "runs" if row["spread"] is not None else SAMPLES[row["per"]]
+        where = f" in {row['phase']}" if row["phase"] else ""
+        beside = " beside the others of its step" if row["freed"] else ""
+        before, after = (units.duration(row[c]) for c in ("median_a_ns", "median_b_ns"))
+        yield (
+            row["verdict"],
+            f"{row['name']} is {row['verdict']}{where}{beside}: {before} → {after} a {row['per']} "
+            f"({change:+.1f}%, 95% interval {low} to {high}, {row['n_a']} and {row['n_b']} {samples})",
+            row["name"],
+        )
+
+
+def _same_work(a: Run, b: Run, found: Diff, look: Look) -> Iterator[Finding]:
+    """Roles that evidently changed their time and not their bytes: the rate at which they moved them."""
+    rows = decided(found).filter(pl.col("op").is_not_null(), pl.col("phase") == "decode").head(2)
+    known = {t.op: t for t in roles(a, b, look)} if rows.height else {}
+    for name, op in rows.select("name", "op").iter_rows():
+        t, alone = (
+            known.get(op),
+            found.rows.filter(pl.col("op") == op, pl.col("phase") == "decode").height == 1,
+        )
+        if t is not None and alone and abs(t.bytes_ratio - 1) < SAME_WORK:
+            yield (
+                "same work",
+                f"{name} moves the same {units.size(t.bytes_a)} a decode step in both runs, at {_rates(t)}: "
+                "the work did not change, its speed did",
+                name,
+            )
+
+
+def _rates(t: Traffic) -> str:
+    return f"{t.bytes_a / t.ns_a:.1f} → {t.bytes_b / t.ns_b:.1f} GB/s"
+
+
+def _averages(a: Run, b: Run, found: Diff) -> Iterator[Finding]:
+    """Where a source prints sums alone, or lost records, the mean of a launch is what can be compared."""
+    lost = [(run.name, phase, low, high) for run in (a, b) for phase, low, high in _lost(run)]
+    if lost:
+        told = "; ".join(f"{phase} of {name}: {low} to {high}" for name, phase, low, high in lost)
+        most = max(high - low for *_, low, high in lost)
+        few = (pl.col("count_a") - pl.col("count_b")).abs() <= most
+        calls = int(found.rows.filter(few)["calls_ns"].abs().sum())
+        yield (
+            "lost records",
+            f"kernels that run equally often were recorded unequally often ({told}): records are missing, "
+            f"which makes {units.duration(calls)} of the differences of totals; averages are compared",
+            None,
+        )
+    bare = found.rows.filter((pl.col("p").is_null()) & (pl.col("count_a") > 0) & (pl.col("count_b") > 0))
+    bare = bare.filter((pl.col("count_a") > 1) | (pl.col("count_b") > 1))
+    for row in bare.head(5 if lost else 3).iter_rows(named=True):
+        mean_a, mean_b = row["total_a_ns"] / row["count_a"], row["total_b_ns"] / row["count_b"]
+        if mean_a > 0:
+            yield (
+                "average",
+                f"{row['name']}: {units.duration(mean_a)} → {units.duration(mean_b)} a launch "
+                f"({mean_b / mean_a - 1:+.1%}, {row['count_a']:,} and {row['count_b']:,} launches); "
+                "without a spread this is no verdict",
+                row["name"],
+            )
+
+
+def _lost(run: Run) -> Iterator[tuple[str, int, int]]:
+    for phase, (low, high) in dict(run.meta.get("lost_records", {})).items():
+        yield str(phase), int(low), int(high)
+
+
+def _appeared(found: Diff) -> Iterator[Finding]:
+    for word, column, side in (("new", "total_b_ns", "b"), ("gone", "total_a_ns", "a")):
+        rows = found.rows.filter(pl.col("verdict") == word).sort(column, "name", descending=[True, False])
+        if rows.height:
+            total, whole = int(rows[column].sum()), max(1, int(found.rows[column].sum()))
+            largest = [
+                f"{name} ({units.duration(t)})" for name, t in rows.select("name", column).head(3).rows()
+            ]
+            more = f" and {rows.height - 3} more" if rows.height > 3 else ""
+            kernels = "kernel stands" if rows.height == 1 else "kernels stand"
+            yield (
+                word,
+                f"{rows.height} {kernels} in {side} alone, {units.duration(total)} or {total / whole:.1%} of "
+                f"its time: {', '.join(largest)}{more}",
+                rows["name"][0],
+            )
+
+
+def _laws(a: Run, b: Run, look: Look) -> Iterator[Finding]:
+    """Rows whose time grows by another law, or at another slope, than before."""
+    if not all(run.has("step") and run.has("op") for run in (a, b)):
+        return
+    left, right = (growth(run, look, "op").rows for run in (a, b))
+    if left.is_empty() or right.is_empty():
+        return
+    both = left.join(right, on="op", suffix="_b").filter(
+        *(pl.col(c).is_in(["flat", "linear", "step"]) for c in ("law", "law_b")),
+        pl.col("axis") == pl.col("axis_b"),
+    )
+    apart = pl.col("slope_ns_per_1k_b") - pl.col("slope_ns_per_1k")
+    error = (pl.col("slope_se_ns_per_1k") ** 2 + pl.col("slope_se_ns_per_1k_b") ** 2).sqrt()
+    steeper = (apart.abs() > STEEPER * error) & (apart.abs() > 0.1 * pl.col("slope_ns_per_1k").abs())
+    linear = (pl.col("law") == "linear") & (pl.col("law_b") == "linear") & steeper
+    changed = both.filter((pl.col("law") != pl.col("law_b")) | linear)
+    for row in changed.sort("total_ns", "op", descending=[True, False]).head(5).iter_rows(named=True):
+        yield "growth", f"{row['op']} grew {_law(row, '')} and now grows {_law(row, '_b')}", row["op"]
+
+
+def _law(row: dict[str, Any], side: str) -> str:
+    slope, r2 = row[f"slope_ns_per_1k{side}"], row[f"r2{side}"]
+    known = slope is not None and r2 is not None and row[f"law{side}"] != "step"
+    figures = f" ({units.duration(slope)} a token per 1,000 {row['axis']}, R² {r2:.2f})" if known else ""
+    return f"{row[f'law{side}']}{figures}"
+
+
+def _limits(found: Diff, look: Look) -> Iterator[Finding]:
+    """What cannot be concluded, why, and what would change that."""
+    undecided = found.rows.filter(pl.col("verdict") == "~")
+    if undecided.height:
+        share = int(undecided["total_b_ns"].sum()) / max(1, int(found.rows["total_b_ns"].sum()))
+        yield (
+            "not concluded",
+            f"{undecided.height} rows ({100 * share:.0f}% of the time) are undecided; {'; '.join(found.how)}",
+            None,
+        )
+    sampled = found.rows.filter(pl.col("p").is_not_null())
+    if sampled.height and not look.terms.repeated:
+        yield (
+            "not concluded",
+            "one run a side shows how two runs differ, not how two versions do: what one more run would "
+            "differ by is not known; 3 repeats a side would be needed (--a F… --b F…), or identical runs "
+            "behind --aa",
+            None,
+        )
+    for row in undecided.filter(pl.col("spread").is_not_null()).head(3).iter_rows(named=True):
+        yield from _repeats(row, look.terms.threshold)
+
+
+def _repeats(row: dict[str, Any], threshold: float) -> Iterator[Finding]:
+    change = row["median_delta_ns"] / row["median_a_ns"] if row["median_a_ns"] else 0.0
+    if abs(change) < threshold or row["p"] <= 0 or change <= -1:
+        return
+    enough = needed(change, row["spread"], ALPHA * row["p"] / row["p_adjusted"])
+    word = f"{enough} repeats a side" if enough else "more than 50 repeats a side, or a quieter machine,"
+    yield (
+        "not concluded",
+        f"{row['name']}: {change:+.1%} is not decided, since runs of the same differ by {row['spread']:.1%} "
+        f"(one standard deviation); {word} would be needed",
+        row["name"],
+    )

@@ -1,0 +1,68 @@
+"""What a comparison comes to in one line: the change that weighs most, the counts of verdicts, the total."""
+
+from typing import Final
+
+import polars as pl
+
+from tracetui.analysis.compare.diff import Diff, weight
+
+NUMBERED: Final = ("layer", "step")  # groupings whose rows are numbers
+LONGEST: Final = 32  # letters of a name
+NEARLY: Final = 0.2  # p of an undecided row that is worth a word
+WORDS: Final = ("slower", "faster", "new", "gone", "same")
+
+
+def headline(found: Diff, group: str | None = None) -> str:
+    """The row to look at first, what became of the whole, and how many rows changed."""
+    doubt = "" if found.comparable.ok else "NOT comparable"
+    parts = (doubt, first(found, group), _whole(found), ", ".join(counts(found)) or "no rows")
+    return "; ".join(part for part in parts if part)
+
+
+def counts(found: Diff) -> list[str]:
+    """How many rows got each verdict."""
+    words = found.rows["verdict"].to_list()
+    told = [f"{words.count(w)} {w}" for w in WORDS if w in words]
+    undecided = sum(w not in WORDS for w in words)
+    return [*told, f"{undecided} undecided"] if undecided else told
+
+
+def decided(found: Diff) -> pl.DataFrame:
+    """The rows that evidently changed, from the one that weighs most."""
+    rows = found.rows.filter(pl.col("verdict").is_in(["slower", "faster"]))
+    return rows.sort(weight().abs(), "name", descending=[True, False])
+
+
+def first(found: Diff, group: str | None = None) -> str:
+    """The decided row that weighs most, or that there is none where rows could be judged."""
+    rows = decided(found)
+    if not rows.height:
+        return f"no row evidently changed{_nearest(found)}" if found.rows["p"].is_not_null().any() else ""
+    row = rows.row(0, named=True)
+    before = row["median_a_ns"]
+    change = f" {row['median_delta_ns'] / before:+.1%}" if before else ""
+    where = f" in {row['phase']}" if row["phase"] else ""
+    what = f"{group} " if group in NUMBERED else ""
+    return f"{what}{_brief(row['name'])} {row['verdict']}{change}{where}"
+
+
+def _brief(name: str) -> str:
+    """Both ends of a long name: the line has more to say."""
+    half = LONGEST // 2
+    return name if len(name) <= LONGEST else f"{name[:half]}…{name[-half:]}"
+
+
+def _nearest(found: Diff) -> str:
+    """The undecided row with the most evidence, where that is nearly enough."""
+    near = found.rows.filter(
+        (pl.col("verdict") == "~") & (pl.col("p_adjusted") < NEARLY) & (pl.col("median_a_ns") > 0)
+    )
+    for row in near.sort("p_adjusted", "name").head(1).iter_rows(named=True):
+        change = row["median_delta_ns"] / row["median_a_ns"]
+        return f", nearest {_brief(row['name'])} {change:+.1%} (p {row['p_adjusted']:.2g})"
+    return ""
+
+
+def _whole(found: Diff) -> str:
+    before, after = int(found.rows["total_a_ns"].sum()), int(found.rows["total_b_ns"].sum())
+    return f"total {after / before - 1:+.1%}" if before else ""

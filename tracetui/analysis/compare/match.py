@@ -1,0 +1,164 @@
+"""Which row of one run is which row of another, when their names differ; every match says how it was made."""
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tracetui.analysis.compare import truncated_names
+from tracetui.analysis.compare.links import BY_HAND
+
+Row = Mapping[str, Any]  # name, op, layer, phase, category, total_ns …
+
+# what a compiler adds to a name when it fuses, and what it says about the row
+_FUSIONS: Final = (
+    (re.compile(r"(?:fused_)?dequantize\d*_|\bdequant\+"), "dequantise fused"),
+    (re.compile(r"_add\d+(?=_kernel|$)"), "residual add fused"),
+)
+_DECORATION: Final = re.compile(r"\bvoid |\bfused_|__+")
+_HASH: Final = re.compile(r"(?<![0-9a-zA-Z])(?=[0-9a-f]*\d)[0-9a-f]{6,}(?![0-9a-zA-Z])")
+_DIGITS: Final = re.compile(r"\d+")
+
+
+@dataclass(frozen=True)
+class Match:
+    """Rows of a and of b that are the same work; one side empty: new or gone."""
+
+    a: tuple[int, ...]
+    b: tuple[int, ...]
+    how: str  # linked by you · exact · cut name · normalised · numbers aside · role · category · new · gone
+
+
+def match(a: Sequence[Row], b: Sequence[Row], links: Mapping[str, str] | None = None) -> list[Match]:
+    """Every row of both sides, in exactly one match; phases are never mixed."""
+    left, right = dict(enumerate(a)), dict(enumerate(b))
+    found: list[Match] = _linked(left, right, links or {})
+    for how, key in (_WAYS[0], ("cut name", _completed(a, b)), *_WAYS[1:]):
+        found += _unique(left, right, how, key)
+    for how, key in _GROUPS:
+        found += _grouped(left, right, how, key)
+    found += [Match((), (j,), "new") for j in right]
+    found += [Match((i,), (), "gone") for i in left]
+    return found
+
+
+def plain_name(name: str) -> str:
+    """A kernel's name without template arguments, hashes and what fusion added."""
+    for pattern, _ in _FUSIONS:
+        name = pattern.sub("", name)
+    name = _without_brackets(name)
+    return _HASH.sub("#", _DECORATION.sub("", name)).strip(" _")
+
+
+def fusions(name: str) -> tuple[str, ...]:
+    """What was fused into a kernel, as its name tells."""
+    return tuple(label for pattern, label in _FUSIONS if pattern.search(name))
+
+
+def _without_brackets(name: str) -> str:
+    """The name without <…> and (…), however deeply nested; an unbalanced name stays."""
+    if name.count("<") != name.count(">") or name.count("(") != name.count(")"):
+        return name
+    depth, out = 0, []
+    for char in name:
+        depth += char in "<("
+        if not depth:
+            out.append(char)
+        depth -= char in ">)"
+    return "".join(out)
+
+
+def _exact(row: Row) -> Hashable:
+    return row["name"], row.get("phase")
+
+
+def _normalised(row: Row) -> Hashable:
+    return plain_name(row["name"]), row.get("phase")
+
+
+def _numberless(row: Row) -> Hashable:
+    return _DIGITS.sub("#", plain_name(row["name"])), row.get("layer"), row.get("phase")
+
+
+def _completed(a: Sequence[Row], b: Sequence[Row]) -> "Key":
+    """The longest form of a name that was cut, where it can be no other."""
+    sides: dict[Any, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
+    for place, rows in enumerate((a, b)):
+        for row in rows:
+            sides[row.get("phase")][place].append(row["name"])
+    longest = {phase: truncated_names.completions(names) for phase, names in sides.items()}
+
+    def whole(row: Row) -> Hashable | None:
+        phase = row.get("phase")
+        name = longest[phase].get(row["name"])
+        return (name, phase) if name else None
+
+    return whole
+
+
+def _role(row: Row) -> Hashable | None:
+    op = row.get("op")
+    return (op, row.get("layer"), row.get("phase")) if op else None
+
+
+def _category(row: Row) -> Hashable | None:
+    category = row.get("category")
+    known = category if category not in (None, "other") else None
+    return (known, row.get("layer"), row.get("phase")) if known else None
+
+
+Key = Callable[[Row], Hashable | None]
+_WAYS: Final[tuple[tuple[str, Key], ...]] = (
+    ("exact", _exact),
+    ("normalised", _normalised),
+    ("numbers aside", _numberless),
+    ("role", _role),
+)
+_GROUPS: Final[tuple[tuple[str, Key], ...]] = (("role", _role), ("category", _category))
+
+
+def _linked(left: dict[int, Row], right: dict[int, Row], links: Mapping[str, str]) -> list[Match]:
+    """Pairs that a person made by hand."""
+    places = {_exact(row): j for j, row in right.items()}
+    found = []
+    for i, row in list(left.items()):
+        j = places.get((links.get(row["name"]), row.get("phase")))
+        if j is not None and j in right:
+            found.append(Match((i,), (j,), BY_HAND))
+            del left[i], right[j]
+    return found
+
+
+def _unique(left: dict[int, Row], right: dict[int, Row], how: str, key: Key) -> list[Match]:
+    """Pairs whose key stands once on either side."""
+    there, here = _index(left, key), _index(right, key)
+    found = []
+    for k, rows in there.items():
+        partners = here.get(k, [])
+        if len(rows) == 1 and len(partners) == 1:
+            found.append(Match((rows[0],), (partners[0],), how))
+            del left[rows[0]], right[partners[0]]
+    return found
+
+
+def _grouped(left: dict[int, Row], right: dict[int, Row], how: str, key: Key) -> list[Match]:
+    """Several rows of one role against several of the same role: compared as one."""
+    there, here = _index(left, key), _index(right, key)
+    found = []
+    for k in there.keys() & here.keys():
+        found.append(Match(tuple(there[k]), tuple(here[k]), how))
+        for i in there[k]:
+            del left[i]
+        for j in here[k]:
+            del right[j]
+    return sorted(found, key=lambda m: m.a)
+
+
+def _index(rows: Mapping[int, Row], key: Key) -> dict[Hashable, list[int]]:
+    index: dict[Hashable, list[int]] = defaultdict(list)
+    for i, row in rows.items():
+        k = key(row)
+        if k is not None:
+            index[k].append(i)
+    return index

@@ -1,0 +1,156 @@
+"""N runs in one matrix: a row a kernel, op or phase, a column a run, and how rows scale along an axis."""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from capture.run import Run
+from tracetui.analysis.compare import truncated_names
+from tracetui.analysis.kernels import total_table
+from tracetui.look import Look
+
+_NUMBERS: Final = re.compile(r"([A-Za-z_]*?)_?(\d+(?:\.\d+)?)(?![\d.]*[A-Za-z])")
+_AXES: Final = ("context", "batch", "layers", "d_model", "tokens")
+FEWEST: Final = 3  # points that a scaling law needs
+
+
+@dataclass(frozen=True, eq=False)
+class Matrix:
+    """One value of every row in every run, and the columns' names in run order."""
+
+    rows: pl.DataFrame  # label, then one column a run
+    columns: tuple[str, ...]
+    completed: Mapping[str, str] = field(default_factory=dict)  # a name that was cut → the row it stands in
+    doubtful: int = 0  # names that were cut, stand in one run, and may be several others
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A number in which runs differ; those of one family differ in nothing else."""
+
+    name: str
+    values: tuple[float, ...]
+    families: tuple[str, ...]
+
+
+def matrix(runs: Sequence[Run], look: Look, names: Sequence[str] = ()) -> Matrix:
+    """Totals per row and run; a row that a run lacks is null there."""
+    tables = [_totals(run, look) for run in runs]
+    sources = [table["row"].to_list() for table in tables] if look.group in (None, "name") else []
+    completed = truncated_names.completions(sources)
+    whole = [table.with_columns(pl.col("row").replace(completed)) for table in tables]
+    found = joined(whole, names or [run.name for run in runs], "_ns")
+    return replace(found, completed=completed, doubtful=truncated_names.doubtful(sources, completed))
+
+
+def joined(tables: Sequence[pl.DataFrame], names: Sequence[str], unit: str) -> Matrix:
+    """Tables of row and value side by side; the unit ends the names of their columns."""
+    columns = tuple(f"{name}{unit}" for name in _distinct(names))
+    whole: pl.DataFrame | None = None
+    for table, column in zip(tables, columns, strict=True):
+        one = table.select("row", pl.col("value").alias(column))
+        whole = one if whole is None else whole.join(one, on="row", how="full", coalesce=True)
+    if whole is None:
+        return Matrix(pl.DataFrame(), ())
+    largest = pl.max_horizontal(columns)
+    return Matrix(whole.sort(largest, "row", descending=[True, False], nulls_last=True), columns)
+
+
+def _totals(run: Run, look: Look) -> pl.DataFrame:
+    if not run.has("dur"):
+        return pl.DataFrame(schema={"row": pl.String, "value": pl.Int64})
+    label = pl.col(look.group or "name").cast(pl.String).fill_null("–")
+    return total_table(run, look).select(label.alias("row"), value="total_ns")
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """Names that repeat get their number behind them."""
+    often, seen = Counter(names), Counter[str]()
+    out = []
+    for name in names:
+        seen[name] += 1
+        out.append(f"{name} #{seen[name]}" if often[name] > 1 else name)
+    return out
+
+
+def normalised(found: Matrix, baseline: int, unit: str = "_ns") -> Matrix:
+    """Every cell as a multiple of the same row in the baseline run."""
+    base = pl.col(found.columns[baseline])
+    columns = tuple(f"{c.removesuffix(unit)}_times" for c in found.columns)
+    multiples = ((pl.col(c) / base).alias(n) for c, n in zip(found.columns, columns, strict=True))
+    return replace(found, rows=found.rows.select("row", *multiples), columns=columns)
+
+
+def axis(runs: Sequence[Run]) -> Axis | None:
+    """The number in which the runs differ, alone or within families: stated, else in their names."""
+    return next((found for found in (*_stated(runs), *_named(runs)) if _fits(found)), None)
+
+
+def _stated(runs: Sequence[Run]) -> list[Axis]:
+    """Numbers of the metadata; a family is what the name says beside it."""
+    found = []
+    for key in _AXES:
+        values = [r.meta.get(key) for r in runs]
+        if all(isinstance(v, int | float) for v in values):
+            numbers = tuple(float(v) for v in values if v is not None)
+            same = tuple(_without(r.name, f"{v:g}") for r, v in zip(runs, numbers, strict=True))
+            found.append(Axis(key, numbers, same))
+    return found
+
+
+def _named(runs: Sequence[Run]) -> list[Axis]:
+    """Numbers that stand at the same place of all names, the last one first."""
+    matches = [list(_NUMBERS.finditer(r.name)) for r in runs]
+    count = min((len(m) for m in matches), default=0)
+    found = []
+    for place in range(1, count + 1):
+        at = [m[-place] for m in matches]
+        if len({m[1] for m in at}) == 1:
+            families = (r.name[: m.start(2)] + r.name[m.end(2) :] for r, m in zip(runs, at, strict=True))
+            found.append(
+                Axis(at[0][1].strip("_") or "number", tuple(float(m[2]) for m in at), tuple(families))
+            )
+    return found
+
+
+def _without(name: str, number: str) -> str:
+    return re.sub(rf"(?<![\d.]){re.escape(number)}(?![\d.])", "", name)
+
+
+def _fits(found: Axis) -> bool:
+    """No value twice in a family, and some family has values enough."""
+    pairs = list(zip(found.families, found.values, strict=True))
+    sizes = Counter(found.families)
+    return len(set(pairs)) == len(pairs) and max(sizes.values(), default=0) >= FEWEST
+
+
+def scaling(found: Matrix, along: Axis) -> pl.DataFrame:
+    """Exponent and R² of value ∝ x^exponent for each row, one slope through all families."""
+    rows = [_law(along, row) for row in found.rows.select(found.columns).iter_rows()]
+    return pl.DataFrame(rows, schema={"exponent": pl.Float64, "r2": pl.Float64}, orient="row")
+
+
+def _law(along: Axis, values: Sequence[float | None]) -> tuple[float | None, float | None]:
+    known = sorted(
+        (family, np.log(x), np.log(y))
+        for family, x, y in zip(along.families, along.values, values, strict=True)
+        if y is not None and y > 0 and x > 0
+    )
+    a, b = [], []
+    for _, members in groupby(known, key=lambda point: point[0]):
+        points = np.array([point[1:] for point in members])
+        if len(points) > 1:
+            a.append(points[:, 0] - points[:, 0].mean())
+            b.append(points[:, 1] - points[:, 1].mean())
+    x, y = (np.concatenate(side) if side else np.empty(0) for side in (a, b))
+    if len(x) - len(a) < FEWEST - 1:
+        return None, None
+    slope = float(x @ y / (x @ x))
+    spread = float(y @ y)
+    return slope, 1 - float(((y - slope * x) ** 2).sum()) / spread if spread else 1.0

@@ -1,0 +1,162 @@
+"""Several runs a side: the run is the sample, so what happens to one run alone is no difference.
+
+Each run gives each row one number: the logarithm of its time, the median over the steps that all runs have.
+How these numbers spread among runs of the same thing is what a difference of the sides is measured by.
+"""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracetui.analysis.statistics import ALPHA, LEVEL, Evidence, Floats, benjamini_hochberg, cliffs_delta
+
+BIG: Final = 0.01  # rows of this share of the time say what all rows of a run live through
+ENOUGH: Final = 5  # big rows, of which one may have changed
+FAR: Final = 4.5  # median deviations, three of a normal's standard ones
+CLEARER: Final = 0.8  # of the spread at most is left where rows are read against the others
+ALL: Final = 0.2  # of the level goes to the question whether all rows changed
+LEAST: Final = 0.005  # the smallest weight of a row
+POWER: Final = 0.8
+
+
+@dataclass(frozen=True, eq=False)
+class Levels:
+    """Rows × runs, in logarithms of ns."""
+
+    time: Floats
+    own: Floats  # freed of what all rows of the run share; NaN where too few rows are big
+    shared: Floats  # 1 × runs: the median of what is shared
+    weight: Floats  # rows: share of the time
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """The evidence between the sides, and what it rests on."""
+
+    evidence: Evidence
+    spread: Floats  # of each row: by what part identical runs differ, one standard deviation
+    freed: bool  # whether rows were judged against the others of their step
+    noise: float  # the typical spread, as a part
+    time_noise: float  # that of times, which are not in use where rows are freed
+
+
+def judge(times: Floats, groups: NDArray[np.int64]) -> Judged:
+    """Rows × runs × steps of time; of each run whether it is of a (0), of b (1), or of neither (2).
+
+    A busy machine slows all rows of a run at once. Rows are therefore read against the others of their step
+    where that is clearly the steadier reading; but not where all rows evidently changed, for then one that
+    did not would seem to. That question is a test too: the rows have the rest of the level. A row's share of
+    the time is its weight among the many tests.
+    """
+    found = levels(times, groups)
+    evidence, spread = between(found.time, groups)
+    noise = time_noise = _typical(spread, found.weight)
+    everything = between(found.shared, groups)[0].p[0]
+    own_noise = _typical(np.expm1(_pooled(found.own, groups)[0]), found.weight)
+    freed = bool(everything >= ALL * ALPHA and own_noise < CLEARER * noise)
+    if freed:
+        evidence, spread = between(found.own, groups)
+        noise = _typical(spread, found.weight)
+    adjusted = benjamini_hochberg(evidence.p, np.nan_to_num(found.weight).clip(LEAST))
+    if not np.isnan(everything):
+        adjusted = np.minimum(1.0, adjusted / (1 - ALL))
+    return Judged(replace(evidence, p_adjusted=adjusted), spread, freed, noise, time_noise)
+
+
+def levels(times: Floats, groups: NDArray[np.int64]) -> Levels:
+    """What each run says of each row, on the steps that all runs have."""
+    log = np.log(np.where(times > 0, times, np.nan))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a row that a run lacks has no mean: it stays NaN
+        course = np.nanmean(log, axis=1)
+        level = np.nanmedian(course, axis=1)[:, None]
+        off = log - course[:, None, :]
+        weight = np.exp(level[:, 0]) / np.nansum(np.exp(level))
+        big = (weight >= BIG) & ~np.isnan(off).any(axis=(1, 2))
+        first = np.nanmedian(off - _shared(off, big), axis=2)
+        shared = _shared(off, big & _steady(first, groups, big))
+        time, own = (np.nanmedian(x, axis=2) for x in (off, off - shared))
+        return Levels(level + time, level + own, np.nanmedian(shared, axis=(0, 2))[None, :], weight)
+
+
+def _shared(off: Floats, big: NDArray[np.bool_]) -> Floats:
+    """How slow each step of each run is in all rows: the median of the big rows but the row itself."""
+    chosen = np.flatnonzero(big)
+    if len(chosen) < ENOUGH:
+        return np.full_like(off, np.nan)
+    order = np.argsort(off[chosen], axis=0, kind="stable")
+    ranks = np.argsort(order, axis=0)
+    ordered = np.take_along_axis(off[chosen], order, axis=0)
+    out = np.broadcast_to(np.median(ordered, axis=0), off.shape).copy()
+    middle = ((len(chosen) - 2) // 2, (len(chosen) - 1) // 2)
+    out[chosen] = np.mean([np.take_along_axis(ordered, m + (ranks <= m), axis=0) for m in middle], axis=0)
+    return out
+
+
+def _steady(own: Floats, groups: NDArray[np.int64], big: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Rows that no more than the others lie elsewhere on one side: one that changed would move the median."""
+    shift = own[:, groups == 1].mean(axis=1) - own[:, groups == 0].mean(axis=1)
+    off = np.abs(shift - np.median(shift[big])) if big.any() else np.abs(shift)
+    return np.asarray(off <= FAR * np.median(off[big])) if big.any() else big
+
+
+def between(values: Floats, groups: NDArray[np.int64]) -> tuple[Evidence, Floats]:
+    """Student's t with the spread among runs of the same thing; ratios are told in ns around their middle."""
+    from scipy.special import stdtr, stdtrit
+
+    a, b = (np.where(groups == g, values, np.nan) for g in (0, 1))
+    n_a, n_b = int((groups == 0).sum()), int((groups == 1).sum())
+    spread, freedom = _pooled(values, groups)
+    mean_a, mean_b = np.nansum(a, axis=1) / n_a, np.nansum(b, axis=1) / n_b
+    known = ~np.isnan(values[:, groups < 2]).any(axis=1) & (freedom > 0)
+    shift = np.where(known, mean_b - mean_a, np.nan)
+    error = spread * np.sqrt(1 / n_a + 1 / n_b)
+    t = np.divide(np.abs(shift), error, out=np.where(shift == 0, 0.0, np.inf), where=error > 0)
+    p = np.where(known, 2 * stdtr(np.maximum(freedom, 1), -t), np.nan)
+    reach = error * stdtrit(np.maximum(freedom, 1), (1 + LEVEL) / 2)
+    middle = 2 * np.exp((mean_a + mean_b) / 2)
+    delta, low, high = (middle * np.sinh(x / 2) for x in (shift, shift - reach, shift + reach))
+    counts = np.full(len(values), n_a), np.full(len(values), n_b)
+    evidence = Evidence(
+        np.where(known, np.exp(mean_a), np.nan), np.where(known, np.exp(mean_b), np.nan), delta, low, high, p,
+        benjamini_hochberg(p), cliffs_delta(values[:, groups == 0], values[:, groups == 1]), *counts,
+    )  # fmt: skip
+    return evidence, np.where(known, np.expm1(spread), np.nan)
+
+
+def _pooled(values: Floats, groups: NDArray[np.int64]) -> tuple[Floats, Floats]:
+    """Of each row the standard deviation within groups, and its degrees of freedom."""
+    squares, freedom = np.zeros(len(values)), np.zeros(len(values))
+    for group in np.unique(groups):
+        members = values[:, groups == group]
+        n = (~np.isnan(members)).sum(axis=1)
+        mean = np.divide(np.nansum(members, axis=1), n, out=np.zeros(len(values)), where=n > 0)
+        squares += np.nansum((members - mean[:, None]) ** 2, axis=1)
+        freedom += np.maximum(n - 1, 0)
+    return np.sqrt(np.divide(squares, freedom, out=np.full(len(values), np.nan), where=freedom > 0)), freedom
+
+
+def _typical(spread: Floats, weight: Floats) -> float:
+    """The spread of a row, rows counting by their time; NaN where none is known."""
+    known = ~np.isnan(spread) & ~np.isnan(weight)
+    return float(np.average(spread[known], weights=weight[known])) if known.any() else np.nan
+
+
+def needed(effect: float, spread: float, alpha: float, most: int = 50) -> int | None:
+    """Runs a side that would show an effect in four of five attempts; none: more than `most` of them."""
+    from scipy.special import ndtri, stdtrit
+
+    for n in range(2, most + 1):
+        reached = abs(np.log1p(effect)) / (np.log1p(spread) * np.sqrt(2 / n)) if spread > 0 else np.inf
+        if reached - ndtri(POWER) >= stdtrit(2 * n - 2, 1 - alpha / 2):
+            return n
+    return None
+
+
+def middle(totals: Sequence[int]) -> int:
+    """The place of the middle run, which stands for its side where one run must."""
+    return sorted(range(len(totals)), key=lambda i: (totals[i], i))[(len(totals) - 1) // 2]

@@ -1,0 +1,145 @@
+"""A comparison as a comment for a pull request: verdict, table, waterfall, findings, what was compared."""
+
+from pathlib import PurePath
+from typing import Any, Final
+
+import polars as pl
+
+from capture.run import Run
+from tracetui import units
+from tracetui.analysis.compare import headline
+from tracetui.analysis.compare.diff import Diff, diff
+from tracetui.analysis.select import total
+from tracetui.look import Look
+from tracetui.views import ask, ink, view
+from tracetui.views.diff import MIDDLE, titles
+
+MOST_ROWS: Final = 20
+BARS: Final = ink.Size(72, 14)
+COLUMNS: Final = (
+    "name", "phase", "total_a_ns", "total_b_ns", "delta_ns", "change_pct", "verdict", "interval",
+    "per", "p_adjusted", "cliff", "match",
+)  # fmt: skip
+TOTALS: Final = ("total_a_ns", "total_b_ns", "delta_ns", "change_pct")
+CHANGED: Final = ("slower", "faster", "new", "gone")
+META: Final = ("model", "device", "dtype", "quant", "weights", "batch")
+
+
+def comment(a: Run, b: Run, look: Look) -> str:
+    """Everything a reader of the pull request has to know, the most important first."""
+    found = diff(a, b, look)
+    parts = [
+        f"## {' → '.join(_code(t) for t in titles(a, b))}",
+        _verdict(found, look),
+        _rows(a, b, look),
+        "### Where the time went\n\n" + _waterfall(a, b, look),
+        "### Findings\n\n" + _findings(a, b, look),
+        "### What was compared\n\n" + _compared(a, b, found),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _verdict(found: Diff, look: Look) -> str:
+    """The first change and the counts of every word, and before them whether they may be believed."""
+    before, after = int(found.rows["total_a_ns"].sum()), int(found.rows["total_b_ns"].sum())
+    whole = f"kernel time {units.duration(before)} → {units.duration(after)}"
+    if before:
+        whole += f" ({units.change(100 * (after / before - 1))})"
+    told = ", ".join(headline.counts(found)) or "no rows"
+    first = headline.first(found, look.group)
+    lead = f"**{_plain(first)}.** " if first else ""
+    counts = f"{lead}**{told}** of {found.rows.height} rows; {whole}."
+    if found.comparable.ok:
+        return counts
+    reasons = "; ".join(found.comparable.reasons)
+    return f"**Not comparable** ({found.comparable.score:.2f}): {_plain(reasons)}.\n\n{counts}"
+
+
+def _rows(a: Run, b: Run, look: Look) -> str:
+    """What changed with evidence, the rest folded away; where no row has samples, all that is known."""
+    answer = ask(view("diff"), (a, b), look)
+    rows, instead = answer.rows, dict(zip(TOTALS, MIDDLE, strict=True)) if answer.columns else {}
+    if {"low_ns", "high_ns"} <= set(rows.columns):
+        bounds = pl.struct("low_ns", "high_ns")
+        rows = rows.with_columns(interval=bounds.map_elements(_interval, pl.String))
+    wanted = [instead.get(c, c) for c in COLUMNS]
+    columns = [c for c in wanted if c in rows.columns and _worth(rows[c])]
+    judged = "p_adjusted" in rows.columns and rows["p_adjusted"].null_count() < rows.height
+    first = pl.col("verdict").is_in(CHANGED) if judged else pl.lit(True)
+    changed, others = rows.filter(first), rows.filter(~first)
+    parts = [_table(changed.select(columns))] if changed.height else ["No row changed with evidence."]
+    if others.height:
+        word = "row" if others.height == 1 else "rows"
+        head = f"<details><summary>{others.height} {word} the same or undecided</summary>"
+        parts.append(f"{head}\n\n{_table(others.select(columns))}\n\n</details>")
+    return "\n\n".join(parts)
+
+
+def _worth(values: pl.Series) -> bool:
+    """A column that says the same of every row says nothing here."""
+    alike = values.name in ("match", "phase", "per") and values.n_unique() == 1
+    return values.null_count() < values.len() and not alike
+
+
+def _interval(row: dict[str, Any]) -> str | None:
+    low, high = row["low_ns"], row["high_ns"]
+    return None if low is None else f"{units.difference(low)} … {units.difference(high)}"
+
+
+def _table(rows: pl.DataFrame) -> str:
+    heads = ["95% interval" if c == "interval" else units.heading(c) for c in rows.columns]
+    rule = ["--:" if rows.schema[c].is_numeric() else ":--" for c in rows.columns]
+    lines = [heads, rule, *([_cell(c, v) for c, v in row.items()] for row in rows.head(MOST_ROWS).to_dicts())]
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    cut = f"\n\n{MOST_ROWS} of {rows.height} rows." if rows.height > MOST_ROWS else ""
+    return table + cut
+
+
+def _cell(column: str, value: Any) -> str:
+    return _code(str(value)) if column == "name" else _plain(units.cell(column, value))
+
+
+def _waterfall(a: Run, b: Run, look: Look) -> str:
+    """The bars as text: Markdown has none."""
+    asked = view("waterfall")
+    answer = ask(asked, (a, b), look)
+    if asked.draw is None or answer.rows.is_empty():
+        return "Nothing to split."
+    drawn = ink.plain(asked.draw(answer, look, BARS))
+    return f"```text\n{drawn}\n```\n\n{_plain(answer.notes[-1])}"
+
+
+def _findings(a: Run, b: Run, look: Look) -> str:
+    sentences = ask(view("findings"), (a, b), look).rows["finding"].to_list()
+    return "\n".join(f"- {_plain(s)}" for s in sentences) or "- none"
+
+
+def _compared(a: Run, b: Run, found: Diff) -> str:
+    """Both runs side by side, and on what terms."""
+    lines = [["", "a", "b"], [":--", ":--", ":--"]]
+    lines.append(["file", *(_code(PurePath(r.log.source).name) for r in (a, b))])
+    lines.append(["format", *(r.log.format for r in (a, b))])
+    for key in META:
+        if any(r.meta.get(key) is not None for r in (a, b)):
+            lines.append([key, *(_plain(str(r.meta.get(key, units.ABSENT))) for r in (a, b))])
+    lines.append(["kernel time", *(units.cell("total_ns", total(r)) for r in (a, b))])
+    lines.append(["rows read", *(f"{r.log.read:,}, {r.log.dropped:,} dropped" for r in (a, b))])
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return f"{table}\n\n{_terms(found)}"
+
+
+def _terms(found: Diff) -> str:
+    told = [f"comparable: {found.comparable.score:.2f}", *found.comparable.reasons, *found.how]
+    return "\n".join(f"- {_plain(t)}" for t in told)
+
+
+def _code(text: str) -> str:
+    """A name as code, where no character of it means anything to Markdown."""
+    return f"`{text.replace('`', chr(39)).replace('|', chr(92) + '|')}`"
+
+
+def _plain(text: str) -> str:
+    """Text whose pipes, stars and angle brackets stay what they are."""
+    for mark in "\\|*_<`":
+        text = text.replace(mark, f"\\{mark}")
+    return text
