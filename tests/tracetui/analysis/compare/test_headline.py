@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import polars as pl
 
-from tests.tracetui.analysis.test_diff import recording
-from tests.tracetui.runs import made
+from tests.tracetui.runs import made, recording
 from tracetui.analysis.compare.comparable import Comparable
 from tracetui.analysis.compare.diff import diff, weight
 from tracetui.analysis.compare.headline import counts, headline

@@ -10,7 +10,7 @@ from scipy import stats
 
 from capture.importlog import Log
 from capture.run import Run, build
-from tests.tracetui.analysis.test_diff import recording
+from tests.tracetui.runs import recording
 from tracetui.analysis.compare import repeats
 from tracetui.analysis.compare.diff import diff
 from tracetui.analysis.statistics import verdicts

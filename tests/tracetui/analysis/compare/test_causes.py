@@ -8,10 +8,11 @@ import polars as pl
 import pytest
 
 from capture.importlog import Log
+from capture.open import load
 from capture.run import Run, build
-from tests.conftest import seed
-from tests.tracetui.analysis.test_diff import recording
-from tests.tracetui.analysis.test_repeats import FACTORS, noisy
+from tests.conftest import seed, shared
+from tests.tracetui.analysis.compare.test_repeats import FACTORS, noisy
+from tests.tracetui.runs import recording
 from tracetui.analysis.compare.cycles import cycle_statistics, sampled, swept
 from tracetui.analysis.compare.diff import diff
 from tracetui.analysis.compare.findings import findings
@@ -179,3 +180,15 @@ def test_what_cannot_be_concluded_is_told_with_what_would_be_needed() -> None:
         "finding"
     ].to_list()
     assert repeats and all("repeats a side" in s and "runs of the same differ by" in s for s in repeats)
+
+
+def test_the_clock_is_named_as_the_cause() -> None:
+    folder = shared("samples/latencyprism")
+    a, b = (load(folder / f"{n}_perf_data.csv", cache=False)[0] for n in ("normal", "abnormal"))
+    sentences = findings(a, b, diff(a, b, Look()), Look())
+    kinds = sentences["kind"].to_list()
+    cause = sentences.row(kinds.index("cause"), named=True)["finding"]
+    assert "cpu_frequency" in cause and "85." in cause and "22.5" in cause
+    assert all(
+        kinds.index("cause") < i for i, k in enumerate(kinds) if k in ("slower", "faster", "new", "gone")
+    )

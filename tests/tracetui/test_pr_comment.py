@@ -4,8 +4,7 @@ import re
 from collections import Counter
 
 from capture.run import Run
-from tests.tracetui.analysis.test_diff import recording
-from tests.tracetui.runs import made
+from tests.tracetui.runs import made, recording
 from tracetui.analysis.compare.diff import diff
 from tracetui.look import Look
 from tracetui.pr_comment import comment

@@ -11,6 +11,7 @@ from capture.errors import CaptureError
 from capture.open import load
 from capture.run import Run
 from tests.conftest import seed, shared
+from tests.tracetui.runs import recording
 from tracetui.analysis import select
 from tracetui.analysis.compare.diff import diff
 from tracetui.analysis.compare.waterfall import PARTS, waterfall
@@ -65,3 +66,13 @@ def _whole(run: Run) -> int:
     chosen = lens if lens in select.lenses(run) else select.lenses(run)[0]
     pairs = zip(rows["lens"].cast(pl.String).to_list(), rows["dur"].to_list(), strict=True)
     return sum(dur for of, dur in pairs if of == chosen)
+
+
+def test_the_waterfall_is_exact() -> None:
+    a, b = recording("a", noise=1, gap=50), recording("b", noise=2, gap=80, slow={"norm": 2})
+    found = diff(a, b, Look())
+    for by in ("op", "layer", "phase", "category"):
+        bars = waterfall(found.rows, by, found.gap_ns)
+        walls = [int(r.events.filter(pl.col("kind") == "step")["dur"].sum()) for r in (a, b)]
+        assert bars["delta_ns"].sum() == walls[1] - walls[0]
+    assert found.gap_ns == 48 * 30
