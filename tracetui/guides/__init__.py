@@ -1,8 +1,7 @@
 """The guides: Markdown files of this folder, one a topic, and the glossary as a list of terms."""
 
 import re
-from difflib import get_close_matches
-from importlib.resources import files
+from pathlib import Path
 from typing import Final
 
 from capture.errors import UsageError
@@ -34,10 +33,12 @@ _TERM: Final = re.compile(
 def guide(topic: str) -> str:
     """Return the Markdown of a guide; raise UsageError for a topic that is none."""
     if topic not in TOPICS:
+        from difflib import get_close_matches
+
         near = get_close_matches(topic.lower(), TOPICS, n=1)
         todo = f"did you mean tracetui help {near[0]}?" if near else f"choose one of: {', '.join(TOPICS)}"
         raise UsageError(f"no guide is called {topic!r}", todo=todo)
-    return files(__name__).joinpath(f"{topic}.md").read_text(encoding="utf-8")
+    return (Path(__file__).parent / f"{topic}.md").read_text(encoding="utf-8")
 
 
 def title(topic: str) -> str:
