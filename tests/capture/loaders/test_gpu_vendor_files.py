@@ -8,16 +8,17 @@ import polars as pl
 import pytest
 
 from capture.errors import UnreadableError
-from capture.loaders import proton, recognise, rocprof_csv, rocprof_json, vllm_layerwise
+from capture.loaders import proton, recognise, vllm_layerwise
+from capture.loaders.rocprof import csv_tables, sdk_json
 from capture.run import Run
 from capture.source import Head, Source
 from tests.conftest import FIXTURES, shared
 
 FILES = {
     "proton/scopes.hatchet": proton,
-    "rocprof/two_kernels.json": rocprof_json,
-    "rocprof/kernel_stats.csv": rocprof_csv,
-    "rocprof/timestamps.csv": rocprof_csv,
+    "rocprof/two_kernels.json": sdk_json,
+    "rocprof/kernel_stats.csv": csv_tables,
+    "rocprof/timestamps.csv": csv_tables,
     "vllm_layerwise/two_steps.json": vllm_layerwise,
 }
 
