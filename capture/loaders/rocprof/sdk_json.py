@@ -8,7 +8,7 @@ import polars as pl
 
 from capture.errors import UnreadableError
 from capture.importlog import Log
-from capture.loaders._json_document import document, whole
+from capture.loaders._json_document import dict_in, dicts_in, document, whole
 from capture.run import Run, build
 from capture.source import Head, Source
 
@@ -40,9 +40,9 @@ def load(source: Source) -> list[Run]:
 
 
 def _run(process: Mapping[str, Any], several: bool, source: Source) -> Run:
-    told = _dict(process, "metadata")
+    told = dict_in(process, "metadata")
     agents = _agents(process)
-    records = _dict(process, "buffer_records")
+    records = dict_in(process, "buffer_records")
     rows = [*_kernels(process, records, agents), *_copies(process, records, agents)]
     rows += [row for api in _APIS for row in _calls(process, records, api)]
     name = Path(source.label).name + (f" pid {told.get('pid')}" if several else "")
@@ -69,7 +69,7 @@ def _agents(process: Mapping[str, Any]) -> dict[Any, dict[str, Any]]:
     """handle → name and place; GPUs are numbered from 0 in the order in which they are listed."""
     agents: dict[Any, dict[str, Any]] = {}
     gpus = 0
-    for agent in _list(process, "agents"):
+    for agent in dicts_in(process, "agents"):
         gpu = agent.get("type") == _GPU
         agents[_handle(agent, "id")] = {
             "gpu": gpu,
@@ -85,10 +85,10 @@ def _kernels(
 ) -> Iterator[dict[str, Any]]:
     names = {
         symbol.get("kernel_id"): next((symbol[k] for k in _NAMES if symbol.get(k)), None)
-        for symbol in _list(process, "kernel_symbols")
+        for symbol in dicts_in(process, "kernel_symbols")
     }
-    for record in _list(records, "kernel_dispatch"):
-        info = _dict(record, "dispatch_info")
+    for record in dicts_in(records, "kernel_dispatch"):
+        info = dict_in(record, "dispatch_info")
         device = agents.get(_handle(info, "agent_id"), {"track": "gpu?"})["track"]
         stream, queue = _handle(record, "stream_id"), _handle(info, "queue_id")
         lane = f"queue{queue}" if stream is None else f"stream{stream}"
@@ -100,7 +100,7 @@ def _copies(
     process: Mapping[str, Any], records: Mapping[str, Any], agents: Mapping[Any, dict[str, Any]]
 ) -> Iterator[dict[str, Any]]:
     operations = _operations(process)
-    for record in _list(records, "memory_copy"):
+    for record in dicts_in(records, "memory_copy"):
         ends = [
             agents.get(_handle(record, key), {"track": "?"})["track"]
             for key in ("src_agent_id", "dst_agent_id")
@@ -112,7 +112,7 @@ def _copies(
 
 def _calls(process: Mapping[str, Any], records: Mapping[str, Any], api: str) -> Iterator[dict[str, Any]]:
     operations = _operations(process)
-    for record in _list(records, api):
+    for record in dicts_in(records, api):
         name = operations.get((record.get("kind"), record.get("operation")), api)
         yield _row(record, "span", name, "host", f"thread {record.get('thread_id')}", "host")
 
@@ -126,7 +126,7 @@ def _row(
 
 def _operations(process: Mapping[str, Any]) -> dict[tuple[Any, Any], str]:
     """(kind, operation) → its name, from the tables of strings."""
-    kinds = _list(_dict(process, "strings"), "buffer_records")
+    kinds = dicts_in(dict_in(process, "strings"), "buffer_records")
     return {
         (kind, operation): str(name)
         for kind, told in enumerate(kinds)
@@ -134,15 +134,5 @@ def _operations(process: Mapping[str, Any]) -> dict[tuple[Any, Any], str]:
     }
 
 
-def _dict(holder: Mapping[str, Any], key: str) -> dict[str, Any]:
-    found = holder.get(key)
-    return found if isinstance(found, dict) else {}
-
-
-def _list(holder: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    found = holder.get(key)
-    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
-
-
 def _handle(holder: Mapping[str, Any], key: str) -> Any:
-    return _dict(holder, key).get("handle")
+    return dict_in(holder, key).get("handle")
