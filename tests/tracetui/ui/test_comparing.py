@@ -15,9 +15,9 @@ from tests.tracetui.ui.hand import decode, play, press, screen, settle
 from tracetui.kept_links import kept
 from tracetui.look import Look, Terms
 from tracetui.ui.app import Explorer
-from tracetui.ui.facts import facts
 from tracetui.ui.messages import RunsChanged
 from tracetui.ui.options import Options
+from tracetui.ui.run_info import facts
 from tracetui.views.ink import wide
 
 Pilots = Pilot[Any]

@@ -10,10 +10,10 @@ from textual.screen import Screen
 
 from tracetui.look import Look
 from tracetui.ui.keys import bindings
-from tracetui.ui.paint import Painter
 from tracetui.ui.panes.lines import Lines
-from tracetui.ui.panes.sheet import Sheet
 from tracetui.ui.panes.table import Table
+from tracetui.ui.sheet import Sheet
+from tracetui.ui.terminal.paint import Painter
 from tracetui.views.ink import Line, Span, wide
 
 LEAST: Final = (20, 5)

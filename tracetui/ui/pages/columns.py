@@ -6,7 +6,7 @@ from typing import Final
 import polars as pl
 
 from tracetui import units
-from tracetui.ui.panes.sheet import Column, Sheet
+from tracetui.ui.sheet import Column, Sheet
 from tracetui.views import Answer
 
 COLUMNS: Final = ("column", "shown")

@@ -8,9 +8,9 @@ from typing import Final
 from capture import places
 from capture.errors import CaptureError
 from capture.run import Run
-from tracetui.ui.asking import fault
-from tracetui.ui.facts import facts
 from tracetui.ui.messages import RunsOpened, Told
+from tracetui.ui.run_info import facts
+from tracetui.ui.workers.ask import fault
 
 MOST: Final = 100
 

@@ -6,8 +6,8 @@ from typing import Final
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis.vitals import Vitals
-from tracetui.ui.facts import Facts
-from tracetui.ui.paint import fit, width_of
+from tracetui.ui.run_info import Facts
+from tracetui.ui.terminal.paint import fit, width_of
 from tracetui.views.diff import labels
 from tracetui.views.ink import Line, Span
 

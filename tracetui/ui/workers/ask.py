@@ -10,7 +10,7 @@ from capture.run import Run
 from capture.text import clean
 from tracetui.look import Look
 from tracetui.ui.messages import Answered, Refused
-from tracetui.ui.panes.sheet import Sheet, measure
+from tracetui.ui.sheet import Sheet, measure
 from tracetui.views import Answer, View, ask, ordered
 from tracetui.views.ink import Size
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from tracetui.ui.keys import DIGITS, KEYS, Key, written
-from tracetui.ui.paint import fit, width_of
+from tracetui.ui.terminal.paint import fit, width_of
 from tracetui.views import View
 from tracetui.views.ink import Line, Span
 

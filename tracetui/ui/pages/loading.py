@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from capture.text import middle
 from tracetui import units
-from tracetui.ui.following import Following
-from tracetui.ui.reading import Reading
+from tracetui.ui.workers.follow import Following
+from tracetui.ui.workers.read import Reading
 from tracetui.views import ink
 from tracetui.views.ink import Line, Span
 

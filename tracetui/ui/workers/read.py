@@ -12,9 +12,9 @@ from textual.message import Message
 from capture.errors import CaptureError, UnreadableError
 from capture.run import Run
 from capture.text import clean
-from tracetui.ui.asking import fault
-from tracetui.ui.facts import facts
 from tracetui.ui.messages import LoadFailed, RunsChanged, Told, ViewsKnown
+from tracetui.ui.run_info import facts
+from tracetui.ui.workers.ask import fault
 from tracetui.views import view, views
 
 

@@ -7,7 +7,7 @@ from capture.text import middle
 from tracetui.look import Look
 from tracetui.ui.keys import Moment
 from tracetui.ui.keys import footer as keys_of_the_moment
-from tracetui.ui.paint import width_of
+from tracetui.ui.terminal.paint import width_of
 from tracetui.views.ink import Line, Span
 
 FOCUS_WIDEST: Final = 48

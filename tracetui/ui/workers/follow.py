@@ -12,8 +12,8 @@ from textual.message import Message
 from capture.errors import CaptureError
 from capture.run import Run
 from tracetui.process import Engine
-from tracetui.ui.facts import facts
 from tracetui.ui.messages import LoadFailed, RunsChanged, Told, ViewsKnown, WordsChanged
+from tracetui.ui.run_info import facts
 from tracetui.views import view, views
 
 if TYPE_CHECKING:

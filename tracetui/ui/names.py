@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from itertools import takewhile
 
-from tracetui.ui.paint import fit, width_of
+from tracetui.ui.terminal.paint import fit, width_of
 
 LEAST = 8  # below this width there is no room to tell anything apart
 

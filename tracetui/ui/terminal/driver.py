@@ -5,8 +5,8 @@ from typing import Any
 
 from textual.drivers.linux_driver import LinuxDriver
 
-from tracetui.ui.sgr import thinned
-from tracetui.ui.terminal import screen_file
+from tracetui.ui.terminal.sgr import thinned
+from tracetui.ui.terminal.tty import screen_file
 
 
 class Driver(LinuxDriver):

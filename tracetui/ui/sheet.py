@@ -10,8 +10,8 @@ import polars as pl
 
 from tracetui import units
 from tracetui.look import Look
-from tracetui.ui.paint import fit, width_of
-from tracetui.ui.panes.names import shortened
+from tracetui.ui.names import shortened
+from tracetui.ui.terminal.paint import fit, width_of
 from tracetui.views import Dress, ink
 
 SAMPLE: Final = 200
