@@ -9,7 +9,8 @@ from typing import Final, Protocol
 import torch
 
 from capture.errors import EngineError, UsageError
-from engines.models.spec import PRESETS, Spec, preset, tensors
+from engines.models.catalogue import PRESETS, preset
+from engines.models.spec import Spec, tensors
 from engines.weights.hub import cached, described, usable
 from engines.weights.shards import Shards
 

@@ -19,7 +19,8 @@ from capture.native.emit import now
 from engines.decoder import Decoder
 from engines.fused import refusal
 from engines.host.trace import Ticks
-from engines.models.spec import Spec, parameters, preset
+from engines.models.catalogue import preset
+from engines.models.spec import Spec, parameters
 from engines.replay import Replay
 from engines.sample import GREEDY
 from engines.weights import storage
