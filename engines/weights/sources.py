@@ -54,8 +54,8 @@ def _automatic(model: str) -> Choice:
         folder = Path(model).expanduser()
         return Choice(described(folder, folder.name), folder)
     spec = preset(model)
-    folder = next(filter(usable, cached(spec)), None)
-    return Choice(described(folder, spec.name), folder) if folder else Choice(spec, None)
+    snapshot = next(filter(usable, cached(spec)), None)
+    return Choice(described(snapshot, spec.name), snapshot) if snapshot else Choice(spec, None)
 
 
 class Checkpoint:
