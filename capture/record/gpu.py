@@ -135,10 +135,8 @@ def main(argv: list[str] | None = None) -> int:
         emitter.mark(f"GPUs cannot be measured: {e or type(e).__name__}", "log")
         emitter.close()
         return 0
-    fast, slow = (
-        Sampler(emitter, fast_probes(pynvml, gpus, emitter)),
-        Sampler(emitter, slow_probes(pynvml, gpus)),
-    )
+    fast = Sampler(emitter, fast_probes(pynvml, gpus, emitter))
+    slow = Sampler(emitter, slow_probes(pynvml, gpus))
     if not gpus:
         emitter.flush()
         return 0
