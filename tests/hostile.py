@@ -183,7 +183,12 @@ def depths_and_numbers() -> Iterator[Hostile]:
         yield Hostile(f"dur_{name}.json", first(dur=value), "partial", f"dur is {value!r}", 199)
     for name, value in (("zero", 0), ("str", "5.0"), ("huge", 1e300), ("tiny", 5e-324)):
         yield Hostile(f"dur_{name}.json", first(dur=value), "full", f"dur is {value!r}")
-    stamps = {"zero": 0, "neg": -1e15, "str": "1669329643132548.123", "epoch_ns": 1669329643132548123}
+    stamps: dict[str, float | str] = {
+        "zero": 0,
+        "neg": -1e15,
+        "str": "1669329643132548.123",
+        "epoch_ns": 1669329643132548123,
+    }
     for name, stamp in stamps.items():
         yield Hostile(f"ts_{name}.json", first(ts=stamp), "full", f"ts is {stamp!r}")
     yield Hostile("ts_null.json", first(ts=None), "partial", "ts is null", 199)
