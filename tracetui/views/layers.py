@@ -22,7 +22,7 @@ def layers(runs: Sequence[Run], look: Look) -> Answer:
     run, column = runs[0], _column(runs[0], look)
     table = layer_table(run, look, column)
     if table.is_empty():
-        return Answer(table, (select.NOTHING, *windows.scope(run, look)), ("layer", column))
+        return Answer(table, (select.why_no_kernels(run), *windows.scope(run, look)), ("layer", column))
     notes = (*windows.scope(run, look), *_notes(table, column), *roofline.notes(run, table))
     return Answer(table, notes, ("layer", column))
 
