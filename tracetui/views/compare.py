@@ -8,8 +8,9 @@ import polars as pl
 
 from capture.errors import UsageError
 from capture.run import Run
+from tracetui import glyphs
 from tracetui.look import Look
-from tracetui.views import MANY, Answer, Dress, Focus, View, ask, ink, view
+from tracetui.views import MANY, Answer, Dress, Focus, View, ask, view
 from tracetui.views.diff import labels
 
 if TYPE_CHECKING:
@@ -107,11 +108,11 @@ def tones(rows: pl.DataFrame) -> Mapping[str, Sequence[str]]:
 
 def _row(columns: Sequence[str], values: Sequence[float | None]) -> list[str]:
     if columns and columns[0].endswith("_times"):
-        return ["dim" if v is None else ink.drift(100 * (v - 1)) for v in values]
+        return ["dim" if v is None else glyphs.drift(100 * (v - 1)) for v in values]
     logs = [math.log(v) if v is not None and v > 0 else None for v in values]
     known = [x for x in logs if x is not None]
     low, high = (min(known), max(known)) if known else (0.0, 0.0)
-    return ["dim" if x is None else ink.heat(x, low, high) if len(known) > 1 else "" for x in logs]
+    return ["dim" if x is None else glyphs.heat(x, low, high) if len(known) > 1 else "" for x in logs]
 
 
 def enter(answer: Answer, look: Look) -> Focus:
