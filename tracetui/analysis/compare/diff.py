@@ -49,7 +49,7 @@ def _diff(a: Run, b: Run, look: Look) -> Diff:
     rows = rows.hstack(evidence).with_columns(pl.Series(s, m, pl.List(pl.String)) for s, m in members.items())
     rows = rows.sort(pl.col("delta_ns").abs(), "name", descending=[True, False], maintain_order=True)
     scaled = (f"{run.name}: {said}" for run in (a, b) for said in windows.notes(run, look, scaled=True))
-    gap, told = _gap(a, b, look), (*look.terms.told, *how, *scaled)
+    gap, told = _gap(a, b, look), (*look.terms.notes, *how, *scaled)
     return Diff(rows, comparable(a, b, matches, totals, look.terms), tuple(matches), gap, told)
 
 

@@ -62,12 +62,17 @@ def row_evidence(
         found = _judge_phase(sides, phase, [names[i] for i in members])
         judged.append(_table(members, found, look.terms.threshold))
         how.append(f"{phase or 'all rows'}: {found.how}")
-    alone = pl.Series("alone", ["new" if not x else "gone" if not y else "~" for x, y in names], pl.String)
-    table = alone.to_frame().with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
+    table = _without_evidence(names)
     table = table.join(pl.concat([_NOTHING, *judged]), on="row", how="left", maintain_order="left")
     verdict = pl.coalesce("verdict", "alone")
     counts = pl.col("freed").fill_null(False), pl.col("n_a", "n_b").fill_null(0)
     return table.with_columns(*counts, verdict=verdict).drop("row", "alone"), tuple(how)
+
+
+def _without_evidence(names: Sequence[Names]) -> pl.DataFrame:
+    """Return the number of each row, and the verdict that needs no samples."""
+    verdicts = ["new" if not x else "gone" if not y else "~" for x, y in names]
+    return pl.DataFrame({"row": range(len(names)), "alone": pl.Series(verdicts, dtype=pl.String)})
 
 
 def _table(members: Sequence[int], found: PhaseEvidence, threshold: float) -> pl.DataFrame:
