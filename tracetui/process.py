@@ -16,6 +16,7 @@ from typing import IO, Any, Final
 
 from capture.errors import CaptureError, EngineError, UsageError
 from capture.text import clean
+from tracetui import rooms
 
 STDERR_KEPT: Final = 64 << 10
 PATIENCE: Final = 3.0  # seconds between asking an engine to end and ending it
@@ -30,7 +31,7 @@ OURS: Final = (sys.executable, "-P", "-m")  # -P: a folder here that has our nam
 
 def surroundings(out: Path) -> dict[str, str]:
     """The environment of a foreign program: where the lines go, and what makes plain PyTorch write them."""
-    hook = str(Path(sys.modules["capture"].__path__[0]) / "record" / "site")
+    hook = str(rooms.folder() / "capture" / "record" / "site")
     paths = [hook, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     return {**os.environ, OUT: str(out.absolute()), "PYTHONPATH": os.pathsep.join(paths)}
 
@@ -78,7 +79,7 @@ class Engine:
         if self._leashed:
             self._leash = subprocess.Popen(
                 leash(self._child.pid), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL, start_new_session=True,
+                stderr=subprocess.DEVNULL, start_new_session=True, env=rooms.environment(),
             )  # fmt: skip
         if self._sampled is not None:
             self.sample_into(self._sampled)
@@ -103,7 +104,7 @@ class Engine:
     def sample_into(self, out: Path) -> None:
         """From now on a process beside it adds CPU, memory and GPU counters to a recording."""
         self._sampled = out
-        self._sampler = Engine(sampler(out, self.pid))
+        self._sampler = Engine(sampler(out, self.pid), rooms.environment())
 
     @property
     def pid(self) -> int:
@@ -200,7 +201,7 @@ class Bundled(Engine):
         """An interactive one waits for further prompts."""
         self._out, self._interactive = out, interactive
         self.arguments = tuple(arguments)
-        super().__init__(self._command())
+        super().__init__(self._command(), rooms.environment())
 
     def take(self, arguments: Sequence[str]) -> None:
         """Other arguments, from the next start on."""
@@ -251,6 +252,7 @@ def _asked(*arguments: str) -> tuple[int, str]:
         done = subprocess.run(
             [*OURS, "engines", *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, errors="replace", timeout=DOOR_S, check=False,
+            env=rooms.environment(),
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError) as e:
         return 1, f"engines: {e}"

@@ -16,10 +16,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
-from capture.native.emit import Emitter, emitting, now
-from capture.record import torchrun
-from capture.record.kernels import MARK, Duty, Profiler, Row, tell_window
-from capture.record.spans import OUT
+from ..native.emit import Emitter, emitting, now
+from . import torchrun
+from .kernels import MARK, Duty, Profiler, Row, tell_window
+from .spans import OUT
 
 # what a module of such a name does besides calling its projections is the attention itself
 _ATTENTION: Final = re.compile(r"(?i)(^|[._])(self_?)?att(entio)?n$")

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from capture.native.emit import Emitter
+from ..native.emit import Emitter
 
 FIRST_WAIT_S: Final = 1.0
 LONGEST_WAIT_S: Final = 30.0
@@ -203,6 +203,7 @@ def main(argv: list[str] | None = None) -> int:
     emitter = Emitter(args.out)
     command = [
         sys.executable,
+        "-P",  # a folder here that has our name is not ours
         "-m",
         "capture.record.gpu",
         args.out,

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
-from capture.native.emit import Emitter
-from capture.record.counters import Probe, Sample, Sampler, alive, rounds
+from ..native.emit import Emitter
+from .counters import Probe, Sample, Sampler, alive, rounds
 
 SLOW_EVERY_S: Final = 1.0  # PCIe counters block for 20 ms each
 _PR_SET_PDEATHSIG: Final = 1

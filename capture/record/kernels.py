@@ -10,8 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from capture.native.emit import Emitter, clock_pair, now
-from capture.native.schema import WINDOW
+from ..native.emit import Emitter, clock_pair, now
+from ..native.schema import WINDOW
 
 MARK: Final = "tt:"  # begins the annotations that say whose work is done within them
 BUDGET: Final = 0.03

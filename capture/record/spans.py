@@ -7,7 +7,7 @@ from operator import gt, sub
 from types import TracebackType
 from typing import Any, Final, Self
 
-from capture.native.emit import Emitter, now
+from ..native.emit import Emitter, now
 
 OUT: Final = "TRACETUI_OUT"
 
@@ -52,7 +52,7 @@ class Step:
 class Recorder:
     """Records a loop of one's own into a file that tracetui opens, also while it grows.
 
-        from capture import Recorder
+        from tracetui import Recorder
 
         with Recorder("prof.jsonl", model="mine") as rec:
             for n in range(100):

@@ -9,7 +9,6 @@ import pytest
 
 from capture.open import load
 from capture.run import Run
-from tests.capture.loaders._common import one_claim, renamed, same, survives_cuts
 from tests.conftest import FIXTURES, seed
 
 REPORT = FIXTURES / "cs336" / "report.md"
@@ -112,9 +111,3 @@ def test_small_report() -> None:
     ]
     assert run.meta["context"] == 128
     assert run.log.read == 7
-
-
-def test_names_and_cuts(tmp_path: Path) -> None:
-    assert one_claim(REPORT).FORMAT == one_claim(seed(4)).FORMAT == "cs336"
-    assert same(load(REPORT), renamed(REPORT, tmp_path))
-    assert survives_cuts(REPORT, tmp_path, 150) > 80

@@ -7,19 +7,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from capture.errors import UnreadableError
-from capture.loaders import proton, recognise, rocprof_csv, rocprof_json, vllm_layerwise
+from capture.loaders import proton, recognise
 from capture.run import Run
 from capture.source import Head, Source
 from tests.conftest import FIXTURES, shared
-
-FILES = {
-    "proton/scopes.hatchet": proton,
-    "rocprof/two_kernels.json": rocprof_json,
-    "rocprof/kernel_stats.csv": rocprof_csv,
-    "rocprof/timestamps.csv": rocprof_csv,
-    "vllm_layerwise/two_steps.json": vllm_layerwise,
-}
 
 
 def opened(path: Path) -> Run:
@@ -31,26 +22,6 @@ def opened(path: Path) -> Run:
 
 def kernels(run: Run) -> pl.DataFrame:
     return run.events.filter(pl.col("kind") == "kernel").with_columns(pl.col(pl.Categorical).cast(pl.String))
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_one_loader_claims_it_whatever_it_is_called(name: str, tmp_path: Path) -> None:
-    path = FIXTURES / name
-    assert recognise(Source.of(path).head) == [FILES[name]]
-    copy = tmp_path / "unknown"
-    copy.write_bytes(path.read_bytes())
-    assert opened(copy).events.equals(opened(path).events)
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_a_cut_gives_runs_or_one_sentence(name: str, tmp_path: Path) -> None:
-    raw, path = (FIXTURES / name).read_bytes(), tmp_path / "cut"
-    for size in range(0, len(raw), 23):
-        path.write_bytes(raw[:size])
-        try:
-            assert FILES[name].load(Source.of(path))
-        except UnreadableError as e:
-            assert str(path) in str(e)
 
 
 def test_proton_sample_equals_a_plain_reading() -> None:

@@ -10,7 +10,7 @@ import pytest
 from capture.loaders.latencyprism.report_text import FIGURES, KEYS
 from capture.open import load
 from capture.run import Run
-from tests.capture.loaders._common import one_claim, renamed, same, survives_cuts
+from tests.capture.loaders._common import same
 from tests.conftest import FIXTURES, seed, shared
 
 PRISM = FIXTURES / "latencyprism"
@@ -170,14 +170,3 @@ def test_a_report_without_its_legend_is_cut(tmp_path: Path) -> None:
     assert normal.meta["truncated"] is True
     assert normal.tables["comparison"].height == 5
     assert normal.log.dropped == 1
-
-
-@pytest.mark.parametrize("name", ["strict.md", "exploratory.md", "strict.csv"])
-def test_recognised_by_content(name: str, tmp_path: Path) -> None:
-    assert one_claim(PRISM / name).FORMAT == "latencyprism"
-    assert same(load(PRISM / name), renamed(PRISM / name, tmp_path))
-
-
-@pytest.mark.parametrize("name", ["strict.md", "exploratory.md", "strict.csv"])
-def test_any_cut_opens_or_is_refused(name: str, tmp_path: Path) -> None:
-    assert survives_cuts(PRISM / name, tmp_path, 40) > 10

@@ -11,7 +11,6 @@ from scipy import stats
 
 from capture.open import load
 from capture.run import Run
-from tests.capture.loaders._common import one_claim, renamed, same, survives_cuts
 from tests.conftest import FIXTURES, shared
 
 PRISM = FIXTURES / "latencyprism"
@@ -171,14 +170,3 @@ def _column(rows: np.ndarray, i: int) -> np.ndarray:
 def _z(difference: float, normal: np.ndarray) -> float:
     deviation = normal.std(ddof=1) if len(normal) > 1 else 0.0
     return difference / deviation if deviation > 1e-9 else 0.0
-
-
-@pytest.mark.parametrize("name", ["perf_data.csv", "counters_data.csv"])
-def test_recognised_by_content(name: str, tmp_path: Path) -> None:
-    assert one_claim(PRISM / name).FORMAT == "latencyprism-csv"
-    assert same(load(PRISM / name), renamed(PRISM / name, tmp_path))
-
-
-@pytest.mark.parametrize("name", ["perf_data.csv", "counters_data.csv"])
-def test_any_cut_opens_or_is_refused(name: str, tmp_path: Path) -> None:
-    assert survives_cuts(PRISM / name, tmp_path, 60) > 20

@@ -8,7 +8,6 @@ import pytest
 from capture.loaders.metallic import report as metallic_report
 from capture.open import load
 from capture.run import Run
-from tests.capture.loaders._common import one_claim, renamed, same, survives_cuts
 from tests.conftest import seed, shared
 from tracetui import report
 from tracetui.look import Look
@@ -88,13 +87,3 @@ def test_labels_may_hold_anything() -> None:
     assert (row["label"], row["count"], row["total_ns"]) == ("a::b: count=3 | x (C)", 99, 250_030_000)
     assert metallic_report.statistics("sync kernels: no samples") == {"label": "sync kernels"}
     assert metallic_report.statistics("x: count=1 | total=1e3ms") is None
-
-
-def test_recognised_by_content(tmp_path: Path) -> None:
-    path = seed(1)
-    assert one_claim(path) is metallic_report
-    assert same(load(path, cache=False), renamed(path, tmp_path))
-
-
-def test_cuts_give_runs_or_one_error(tmp_path: Path) -> None:
-    assert survives_cuts(shared("samples/metallic/throughput-fp16-unprofiled.txt"), tmp_path, 60) > 50

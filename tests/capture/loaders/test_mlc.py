@@ -3,11 +3,9 @@
 from pathlib import Path
 
 import polars as pl
-import pytest
 
 from capture.open import load
 from capture.run import Run
-from tests.capture.loaders._common import one_claim, renamed, same, survives_cuts
 from tests.conftest import FIXTURES, seed
 
 MLC = FIXTURES / "mlc"
@@ -117,14 +115,3 @@ def test_console_losses_are_counted() -> None:
     assert counts["several_entry_points"] == 1
     assert counts["bad_record"] == 1 and counts["torn_record"] == 1 and counts["bad_duration"] == 1
     assert (run.log.read, run.log.dropped) == (8, 3)
-
-
-@pytest.mark.parametrize("name", ["console.txt", "table.md", "table.txt"])
-def test_recognised_by_content(name: str, tmp_path: Path) -> None:
-    assert one_claim(MLC / name).FORMAT == "mlc"
-    assert same(load(MLC / name), renamed(MLC / name, tmp_path))
-
-
-@pytest.mark.parametrize("name", ["console.txt", "table.md", "table.txt"])
-def test_any_cut_opens_or_is_refused(name: str, tmp_path: Path) -> None:
-    assert survives_cuts(MLC / name, tmp_path, 80) > 10

@@ -1,6 +1,5 @@
 """Nsight Systems SQLite exports against plain sqlite3 and against files whose truth the test wrote."""
 
-import gzip
 import hashlib
 import sqlite3
 from contextlib import closing
@@ -13,7 +12,6 @@ from capture.errors import UnreadableError
 from capture.open import load
 from capture.run import Run
 from tests.capture.loaders import _nsys_file as nsys
-from tests.capture.loaders._common import one_claim, renamed, same, survives_cuts
 from tests.capture.loaders._nsys_file import call, kernel, range_, write
 from tests.conftest import shared
 
@@ -500,13 +498,3 @@ def test_a_write_ahead_log_beside_the_file_is_told(tmp_path: Path) -> None:
         writer.commit()
         (run,) = load(path)
     assert notices(run)["wal_unread"] == 1
-
-
-def test_names_packing_and_cuts(tmp_path: Path) -> None:
-    path = two_processes(tmp_path)
-    assert one_claim(path).FORMAT == "nsys-sqlite"
-    assert same(load(path), renamed(path, tmp_path))
-    packed = tmp_path / "packed.gz"
-    packed.write_bytes(gzip.compress(path.read_bytes()))
-    assert same(load(path), load(packed))
-    assert survives_cuts(path, tmp_path, 150) == 0

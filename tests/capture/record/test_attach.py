@@ -143,14 +143,18 @@ def test_without_the_variable_nothing_happens_and_the_hidden_sitecustomize_runs(
 
 
 def test_the_program_finds_no_package_of_ours_on_its_path(tmp_path: Path) -> None:
-    """`capture` is found for the hooks alone: the folder that holds it is not on sys.path."""
+    """Our package is found for the hooks alone; where they cannot be installed one line says why."""
     torch = tmp_path / "torch.py"
     torch.write_text("value = 1")
     code = f"import torch, sys; print(torch.value, {str(SITE.parent.parent.parent)!r} in sys.path)"
     env = {"PYTHONPATH": os.pathsep.join([str(SITE), str(tmp_path)]), "TRACETUI_OUT": str(tmp_path / "o")}
     command = [sys.executable, "-S", "-c", f"import sitecustomize\n{code}"]
     done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["1", "False"] and done.stderr == ""
+    assert done.stdout.split() == ["1", "False"]
+    assert done.stderr == (
+        "tracetui: the program is not watched: ModuleNotFoundError: No module named 'torch.nn'; "
+        "'torch' is not a package\n"
+    )
 
 
 def test_ranks_of_one_launch_write_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
