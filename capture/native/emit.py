@@ -3,6 +3,7 @@
 import json
 import os
 import secrets
+import sys
 import threading
 import time
 import weakref
@@ -10,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import sub
 from typing import Any, Final
 
-from capture.native.schema import SCHEMA, seal, sealed
+from .schema import SCHEMA, seal, sealed
 
 EVERY_NS: Final = 100_000_000  # what a kill -9 may cost at most
 COST_EVERY_NS: Final = 1_000_000_000
@@ -225,8 +226,14 @@ _EMITTERS: Final[weakref.WeakSet[Emitter]] = weakref.WeakSet()
 
 
 def emitting() -> bool:
-    """Whether anybody in this process writes events already."""
-    return any(emitter._fd >= 0 for emitter in _EMITTERS)
+    """Return whether anybody in this process writes events already.
+
+    This module may be imported twice, as a part of `capture` and under a private package name.
+    """
+    here = os.path.realpath(__file__)
+    modules = [m for name, m in list(sys.modules.items()) if name.endswith(".native.emit")]
+    copies = [m for m in modules if os.path.realpath(getattr(m, "__file__", None) or "") == here]
+    return any(emitter._fd >= 0 for copy in copies for emitter in copy._EMITTERS)
 
 
 def _forget_all() -> None:

@@ -155,9 +155,9 @@ class Replay:
         if watched:
             window = self._profiler.stop()
             self._window = with_owners(window, self._order) if self._graph else window
-            self._duty.window_closed(now(), self._profiler.overhead_ns, took)
+            self._duty.add_window(now(), self._profiler.overhead_ns, took)
         else:
-            self._duty.plain_step(took)
+            self._duty.add_plain_step(took)
         return [int(token) for token in tokens[:, 0]]
 
     def write(self, emitter: Emitter, numbers: Numbers, *, context: int, **facts: Any) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from capture.export import export
 from tests.conftest import seed
-from tests.tracetui.analysis.test_repeats import FACTORS, noisy
+from tests.tracetui.analysis.compare.test_repeats import FACTORS, noisy
 from tests.tracetui.test_cli import tracetui
 
 SLOW = {"mlp.down": 1.3}

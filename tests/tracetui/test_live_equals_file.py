@@ -21,8 +21,8 @@ from tracetui.look import Look
 from tracetui.process import Engine
 from tracetui.report import report
 from tracetui.ui.app import Explorer
-from tracetui.ui.following import Following
 from tracetui.ui.options import Options
+from tracetui.ui.workers.follow import Following
 from tracetui.views import missing, view, views
 
 ROOT = Path(__file__).parents[2]

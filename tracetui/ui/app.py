@@ -10,16 +10,17 @@ from textual.screen import Screen
 
 from capture.errors import UsageError
 from tracetui import units
-from tracetui.ui import copying, keys, terminal
+from tracetui.ui import keys, row_text
 from tracetui.ui.commands import COMMANDS, pan, sort_by
 from tracetui.ui.comparing import CHOICES
 from tracetui.ui.drafting import Drafting
-from tracetui.ui.driver import Driver
-from tracetui.ui.following import Following
 from tracetui.ui.messages import Entered, LeaveAsked, SortAsked
 from tracetui.ui.options import Options
-from tracetui.ui.reading import Reading
-from tracetui.ui.theme import PALETTES
+from tracetui.ui.terminal import tty
+from tracetui.ui.terminal.driver import Driver
+from tracetui.ui.terminal.theme import PALETTES
+from tracetui.ui.workers.follow import Following
+from tracetui.ui.workers.read import Reading
 from tracetui.views import Focus, entered
 
 __all__ = ["Explorer", "Options", "run"]
@@ -217,10 +218,10 @@ class Explorer(Drafting):
     # copying
 
     def do_copy_row(self) -> None:
-        self._copy(copying.plain)
+        self._copy(row_text.plain)
 
     def do_copy_markdown(self) -> None:
-        self._copy(copying.markdown)
+        self._copy(row_text.markdown)
 
     def _copy(self, written: Any) -> None:
         """Handed to the terminal; whether it arrives in a clipboard, only the terminal knows."""
@@ -228,8 +229,8 @@ class Explorer(Drafting):
             self.tell("the clipboard is off (--no-clipboard)")
             return
         shows_rows = self.main.shows_table
-        text = written(self.main.table.row) if shows_rows else copying.drawing(self._lines or ())
-        sequence = terminal.clipboard(text)
+        text = written(self.main.table.row) if shows_rows else row_text.drawing(self._lines or ())
+        sequence = tty.clipboard(text)
         if sequence is None:
             self.tell(f"{len(text):,} characters are too many for a clipboard; x writes a file")
         elif self._driver is not None:
@@ -269,12 +270,12 @@ def _reading(paths: list[str], options: Options) -> Reading | Following:
 
 def run(paths: Sequence[str | Path], options: Options) -> int:
     """The screen, until it is left; its exit code."""
-    reason = terminal.unusable()
+    reason = tty.unusable()
     if reason is not None:
         raise UsageError("no screen can be shown", why=reason, todo="tracetui report prints any view")
-    options = replace(options, ascii=options.ascii or not terminal.speaks_unicode())
+    options = replace(options, ascii=options.ascii or not tty.speaks_unicode())
     app = Explorer(_reading([str(p) for p in paths], options), options, Driver)
-    with terminal.Guard(lambda number: app.post_message(LeaveAsked(128 + number))) as guard:
+    with tty.Guard(lambda number: app.post_message(LeaveAsked(128 + number))) as guard:
         app.run()
     if guard.received is not None:
         return 128 + guard.received

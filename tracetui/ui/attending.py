@@ -8,8 +8,8 @@ from capture.errors import EngineError
 from tracetui import process
 from tracetui.process import Bundled, Engine
 from tracetui.ui.desk import Desk
-from tracetui.ui.following import Following
-from tracetui.ui.screens.prompt import Draft
+from tracetui.ui.pages.prompt import Draft
+from tracetui.ui.workers.follow import Following
 
 NOT_OURS: Final = "no engine of ours writes this file"
 NOT_BUNDLED: Final = "only the engine that comes with tracetui takes other options; R starts this one anew"

@@ -10,12 +10,13 @@ from capture.errors import CaptureError
 from capture.text import clean
 from tracetui import kept_links
 from tracetui.analysis.compare import links
-from tracetui.ui import commands, saved
+from tracetui.ui import commands
 from tracetui.ui.attending import Attending
 from tracetui.ui.messages import RunsOpened
-from tracetui.ui.panes.sheet import measure
-from tracetui.ui.screens import columns, runs
+from tracetui.ui.pages import columns, runs
 from tracetui.ui.session import Session
+from tracetui.ui.sheet import measure
+from tracetui.ui.workers import saved
 
 LISTS: Final = ("runs", "against")  # pages whose rows are runs
 CHOICES: Final = (*LISTS, "columns")  # pages whose rows are things to choose

@@ -7,11 +7,7 @@ from typing import Final
 
 from capture.run import Run
 from tracetui import kept_links
-from tracetui.ui.asking import Question, reply
-from tracetui.ui.background import Latest
-from tracetui.ui.driver import Driver
-from tracetui.ui.facts import Facts
-from tracetui.ui.following import Following
+from tracetui.ui.first_session import opened
 from tracetui.ui.messages import (
     Answered,
     LeaveAsked,
@@ -23,13 +19,17 @@ from tracetui.ui.messages import (
     WordsChanged,
 )
 from tracetui.ui.options import Options
-from tracetui.ui.panes.sheet import Sheet
+from tracetui.ui.pages import loading
 from tracetui.ui.panes.table import EMPTY
-from tracetui.ui.reading import Reading
-from tracetui.ui.screens import loading
+from tracetui.ui.run_info import Facts
 from tracetui.ui.session import Session, same_question
+from tracetui.ui.sheet import Sheet
 from tracetui.ui.showing import Showing
-from tracetui.ui.start import opened
+from tracetui.ui.terminal.driver import Driver
+from tracetui.ui.workers.ask import Question, reply
+from tracetui.ui.workers.follow import Following
+from tracetui.ui.workers.latest import Latest
+from tracetui.ui.workers.read import Reading
 from tracetui.views import Answer
 from tracetui.views.ink import Line, Size
 

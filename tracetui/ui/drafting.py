@@ -10,10 +10,10 @@ from capture.errors import CaptureError
 from capture.run import Run
 from capture.text import clean
 from tracetui.look import Look
-from tracetui.ui import keys, paths, saving
+from tracetui.ui import export_file, keys, path_completion
 from tracetui.ui.comparing import LISTS, Comparing
 from tracetui.ui.messages import Told
-from tracetui.ui.screens.prompt import Draft, edited
+from tracetui.ui.pages.prompt import Draft, edited
 from tracetui.views import View
 
 TYPING: Final = 0.12  # seconds after the last letter
@@ -39,8 +39,8 @@ class Drafting(Comparing):
 
     def do_export(self) -> None:
         if self.page == "view":
-            hint = f"Enter writes it, Tab goes on: {' '.join(saving.FORMATS)}"
-            self.draft = Draft.of("export", hint, saving.proposed(self.view))
+            hint = f"Enter writes it, Tab goes on: {' '.join(export_file.FORMATS)}"
+            self.draft = Draft.of("export", hint, export_file.proposed(self.view))
             self.show_bands()
 
     def on_key(self, event: events.Key) -> None:
@@ -57,7 +57,7 @@ class Drafting(Comparing):
         elif event.key == "tab" and self.draft.purpose == "file":
             self.run_worker(self._complete_path(self.draft), group="paths", exclusive=True)
         elif event.key == "tab" and self.draft.purpose == "export":
-            self._edit(self.draft.holding(saving.other_ending(self.draft.text)))
+            self._edit(self.draft.holding(export_file.other_ending(self.draft.text)))
         else:
             self._edit(edited(self.draft, event.key, event.character))
 
@@ -70,7 +70,7 @@ class Drafting(Comparing):
 
     async def _complete_path(self, draft: Draft) -> None:
         """The disk may be slow: the line waits for nothing."""
-        text, names = await asyncio.to_thread(paths.completed, draft.text)
+        text, names = await asyncio.to_thread(path_completion.completed, draft.text)
         if draft is self.draft:
             self._edit(draft.holding(text))
             if len(names) != 1:
@@ -105,7 +105,7 @@ class Drafting(Comparing):
 
     def _read_file(self, text: str) -> None:
         if text.strip():
-            self.fetch(paths.meant(text))
+            self.fetch(path_completion.meant(text))
 
     def _drop(self, draft: Draft) -> None:
         self.draft = None
@@ -131,9 +131,9 @@ def exported(name: str, picture: str | None, view: View, runs: Sequence[Run], lo
     from tracetui.report import report
 
     try:
-        format = saving.format_of(name)
+        format = export_file.format_of(name)
         text = picture if picture is not None else report(view, runs, look, format)
-        return f"wrote {clean(str(saving.save(name, text)), 500)}"
+        return f"wrote {clean(str(export_file.save(name, text)), 500)}"
     except CaptureError as e:
         return f"{e.where or name}: {e.what}" + (
             f" ({e.why})" if e.why else f"; {e.todo}" if not e.where else ""

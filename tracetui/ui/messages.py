@@ -8,8 +8,8 @@ from textual.message import Message
 
 from capture.errors import CaptureError
 from capture.run import Run
-from tracetui.ui.facts import Facts
-from tracetui.ui.panes.sheet import Sheet
+from tracetui.ui.run_info import Facts
+from tracetui.ui.sheet import Sheet
 from tracetui.views import Answer, View
 from tracetui.views.ink import Line
 

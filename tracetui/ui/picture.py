@@ -8,8 +8,8 @@ from capture.atomic import whole_file
 from capture.run import Run
 from tracetui.look import Look
 from tracetui.ui.app import Explorer, Options
-from tracetui.ui.facts import facts
 from tracetui.ui.messages import RunsChanged
+from tracetui.ui.run_info import facts
 from tracetui.views import View, views
 
 PATIENCE = 60.0

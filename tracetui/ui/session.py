@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from capture.run import Run
 from tracetui.look import Look
-from tracetui.ui.facts import Facts
+from tracetui.ui.run_info import Facts
 from tracetui.views import Focus, View
 
 # How a person stands to the runs; what only one view means stays with that view.

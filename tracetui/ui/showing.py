@@ -9,19 +9,19 @@ from textual import events
 from textual.app import App
 
 from tracetui.process import Bundled
-from tracetui.ui import footer, header, theme
-from tracetui.ui.driver import Driver
-from tracetui.ui.following import Following
 from tracetui.ui.keys import Moment
+from tracetui.ui.main_screen import Main
 from tracetui.ui.messages import Moved, Told
 from tracetui.ui.options import Options
-from tracetui.ui.paint import Painter
+from tracetui.ui.pages import footer, header, prompt
+from tracetui.ui.pages import help as help_page
 from tracetui.ui.panes.table import EMPTY
-from tracetui.ui.reading import Reading
-from tracetui.ui.screens import help as help_page
-from tracetui.ui.screens import prompt
-from tracetui.ui.screens.main import Main
 from tracetui.ui.session import Session
+from tracetui.ui.terminal import theme
+from tracetui.ui.terminal.driver import Driver
+from tracetui.ui.terminal.paint import Painter
+from tracetui.ui.workers.follow import Following
+from tracetui.ui.workers.read import Reading
 from tracetui.views import Answer, View, missing, view
 from tracetui.views.ink import Line
 

@@ -12,6 +12,7 @@ from capture.run import Run
 from tracetui import units
 from tracetui.kept_links import kept
 from tracetui.look import GROUPS, RANKINGS, Link, Look, Terms
+from tracetui.samples import resolved
 from tracetui.verbs import _shared
 from tracetui.verbs._sides import Sides, sides_of
 
@@ -24,6 +25,7 @@ def options(parser: ArgumentParser) -> None:
         parser.add_argument(
             f"--{side}",
             nargs="+",
+            type=resolved,
             default=[],
             metavar="FILE",
             help=f"repeats of side {side}: the run is the sample",
@@ -49,6 +51,7 @@ def options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--aa",
         nargs="+",
+        type=resolved,
         default=[],
         metavar="FILE",
         help="identical runs: what they differ by is noise, and no change below it is believed",

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tracetui.process import Engine
+from tracetui.samples import resolved
 from tracetui.threads import leave_the_cores
 from tracetui.verbs import _engine, _shared
 
@@ -17,7 +18,10 @@ SMALL: Final = 1 << 20  # bytes that are read at once; more of them hold somethi
 def options(parser: ArgumentParser) -> None:
     _engine.options(parser)
     parser.add_argument(
-        "--baseline", metavar="FILE", help="a recording, or baseline:NAME, that `d` compares with"
+        "--baseline",
+        type=resolved,
+        metavar="FILE",
+        help="a recording, or baseline:NAME, that `d` compares with",
     )
     _shared.screen_options(parser)
 

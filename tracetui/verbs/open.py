@@ -4,6 +4,7 @@ import shutil
 import sys
 from argparse import ArgumentParser, Namespace
 
+from tracetui.samples import sample
 from tracetui.verbs import _shared
 
 
@@ -11,6 +12,13 @@ def options(parser: ArgumentParser) -> None:
     _shared.input_options(parser, "*")
     _shared.merge_option(parser)
     _shared.look_options(parser)
+    parser.add_argument(
+        "--sample",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a recording that comes with the tool: decode",
+    )
     parser.add_argument("--follow", action="store_true", help="keep reading a file that grows")
     _shared.screen_options(parser)
 
@@ -19,6 +27,7 @@ def run(args: Namespace) -> int:
     from tracetui.views import view
 
     view(args.view)
+    args.files += [str(sample(name)) for name in args.sample]
     if not args.files:
         return _recordings()
     if not _shared.has_screen():
@@ -54,5 +63,5 @@ def _recordings() -> int:
     for path in found:
         sys.stdout.write(f"{path}\n")
     if not found:
-        _shared.say("no recording yet; name a file: tracetui open FILE")
+        _shared.say("no recording yet; name a file, or try tracetui open --sample decode")
     return 0

@@ -88,7 +88,6 @@ class View:
     columns: tuple[str, ...] = ()  # columns by falling importance, for narrow screens; empty: as they come
     label: str = ""  # the column that a person knows a row by, where that is not the first of the key
     dress: Dress | None = None  # None: numbers and words alone
-    document: Callable[[Sequence[Run], Look], str] | None = None  # its Markdown, where a table is too little
     partly: bool = False  # it answers what it can where a need is not met
     over_time: bool = False  # its columns are moments: left and right are earlier and later
     group: str = "name"  # what its rows stand for, unless the look says otherwise

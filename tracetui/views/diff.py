@@ -195,12 +195,6 @@ def enter(answer: Answer, look: Look) -> Focus:
     return (*named.items(), *([("by", look.group)] if look.group else []))
 
 
-def document(runs: Sequence[Run], look: Look) -> str:
-    from tracetui.pr_comment import comment  # which is made of several views, this one among them
-
-    return comment(runs[0], runs[1], look)
-
-
 VIEW = View(
     "diff",
     "Diff",
@@ -210,6 +204,5 @@ VIEW = View(
     key="d",
     columns=IMPORTANCE,
     dress=Dress(tones, "delta_ns", SIDES),
-    document=document,
     enter=enter,
 )

@@ -12,9 +12,9 @@ from capture.importlog import Log
 from capture.run import Run, build
 from tracetui.ui.app import Explorer
 from tracetui.ui.drafting import TYPING
-from tracetui.ui.facts import facts
 from tracetui.ui.messages import RunsChanged
 from tracetui.ui.options import Options
+from tracetui.ui.run_info import facts
 from tracetui.views import views
 
 NAMES = ("gemm_down", "flash_attn", "rms_norm", "gemm_qkv", "sampler")

@@ -10,15 +10,14 @@ from textual.pilot import Pilot
 
 from capture.export import export
 from capture.places import baselines_folder, recordings_folder
-from tests.tracetui.analysis.test_diff import recording
-from tests.tracetui.runs import made
+from tests.tracetui.runs import made, recording
 from tests.tracetui.ui.hand import decode, play, press, screen, settle
 from tracetui.kept_links import kept
 from tracetui.look import Look, Terms
 from tracetui.ui.app import Explorer
-from tracetui.ui.facts import facts
 from tracetui.ui.messages import RunsChanged
 from tracetui.ui.options import Options
+from tracetui.ui.run_info import facts
 from tracetui.views.ink import wide
 
 Pilots = Pilot[Any]

@@ -9,8 +9,8 @@ from textual.pilot import Pilot
 from tests.tracetui.ui.hand import attend, press, screen, until
 from tracetui.process import Engine
 from tracetui.ui.app import Explorer
-from tracetui.ui.following import Following
 from tracetui.ui.options import Options
+from tracetui.ui.workers.follow import Following
 
 TRAINER = """
 import json, sys

@@ -10,9 +10,9 @@ from capture.run import Run
 from tests.tracetui.runs import MS, made
 from tests.tracetui.ui.hand import decode
 from tracetui.analysis.vitals import vitals
-from tracetui.ui.facts import facts
-from tracetui.ui.header import header
-from tracetui.ui.paint import width_of
+from tracetui.ui.pages.header import header
+from tracetui.ui.run_info import facts
+from tracetui.ui.terminal.paint import width_of
 
 ROOF = {"source": "measured", "read_bytes_per_s": 40e9}
 

@@ -12,10 +12,11 @@ from textual.pilot import Pilot
 
 from tests.tracetui.ui.hand import attend, decode, press, screen, settle, until
 from tracetui.process import Bundled, Engine
-from tracetui.ui import asking, desk
+from tracetui.ui import desk
 from tracetui.ui.app import Explorer
-from tracetui.ui.following import Following
 from tracetui.ui.options import Options
+from tracetui.ui.workers import ask
+from tracetui.ui.workers.follow import Following
 
 Pilots = Pilot[Any]
 Script = Callable[[Explorer, Pilots], Awaitable[None]]
@@ -85,7 +86,7 @@ def test_that_an_answer_takes_long_is_said_until_it_comes(
 ) -> None:
     answered = threading.Event()
     monkeypatch.setattr(desk, "SLOW", 0.0)
-    monkeypatch.setattr(desk, "reply", lambda question: (answered.wait(60), asking.reply(question))[1])
+    monkeypatch.setattr(desk, "reply", lambda question: (answered.wait(60), ask.reply(question))[1])
 
     async def script(app: Explorer, pilot: Pilots) -> None:
         await until(app, pilot, "building")

@@ -7,15 +7,17 @@ import pytest
 
 from tests.tracetui.ui.hand import decode, shuffled
 from tracetui.look import Look
-from tracetui.ui import commands, footer, saving, terminal
-from tracetui.ui.facts import facts
+from tracetui.ui import commands, export_file
 from tracetui.ui.keys import ENGINES, FOOTERS, KEYS, MORE, Moment, bindings, written
-from tracetui.ui.panes.names import shortened
-from tracetui.ui.panes.sheet import measure
-from tracetui.ui.paths import completed, meant
-from tracetui.ui.screens import help as help_page
-from tracetui.ui.screens.prompt import Draft, edited
+from tracetui.ui.names import shortened
+from tracetui.ui.pages import footer
+from tracetui.ui.pages import help as help_page
+from tracetui.ui.pages.prompt import Draft, edited
+from tracetui.ui.path_completion import completed, meant
+from tracetui.ui.run_info import facts
 from tracetui.ui.session import Session
+from tracetui.ui.sheet import measure
+from tracetui.ui.terminal import tty
 from tracetui.views import view, views
 
 
@@ -48,16 +50,16 @@ def test_what_is_pasted_is_cleaned() -> None:
 
 def test_an_export_has_a_free_name_and_every_ending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert [saving.proposed(view(n)) for n in ("kernels", "diff")] == ["kernels.csv", "diff.md"]
+    assert [export_file.proposed(view(n)) for n in ("kernels", "diff")] == ["kernels.csv", "diff.md"]
     for name in ("diff.md", "diff-2.md", "kernels.csv"):
         (tmp_path / name).touch()
-    assert [saving.proposed(view(n)) for n in ("kernels", "diff")] == ["kernels-2.csv", "diff-3.md"]
+    assert [export_file.proposed(view(n)) for n in ("kernels", "diff")] == ["kernels-2.csv", "diff-3.md"]
     names = ["my.diff.md"]
     for _ in range(4):
-        names.append(saving.other_ending(names[-1]))
+        names.append(export_file.other_ending(names[-1]))
     assert [n.removeprefix("my.diff") for n in names] == [".md", ".csv", ".json", ".txt", ".svg"]
-    assert saving.other_ending("my.diff.svg") == "my.diff.md"
-    assert saving.other_ending("my.diff") == "my.diff.md"
+    assert export_file.other_ending("my.diff.svg") == "my.diff.md"
+    assert export_file.other_ending("my.diff") == "my.diff.md"
 
 
 def test_a_path_is_completed_as_far_as_names_agree(tmp_path: Path) -> None:
@@ -231,10 +233,10 @@ def test_all_keys_stand_on_one_screen_of_the_help() -> None:
 def test_the_clipboard_has_a_limit_and_a_wrap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TMUX", raising=False)
     monkeypatch.setenv("TERM", "xterm")
-    assert terminal.clipboard("hi") == "\x1b]52;c;aGk=\x07"
+    assert tty.clipboard("hi") == "\x1b]52;c;aGk=\x07"
     monkeypatch.setenv("TMUX", "x")
-    assert terminal.clipboard("hi") == "\x1bPtmux;\x1b\x1b]52;c;aGk=\x07\x1b\\"
-    assert terminal.clipboard("x" * 100_001) is None
+    assert tty.clipboard("hi") == "\x1bPtmux;\x1b\x1b]52;c;aGk=\x07\x1b\\"
+    assert tty.clipboard("x" * 100_001) is None
 
 
 def test_look_is_untouched_by_what_only_draws() -> None:

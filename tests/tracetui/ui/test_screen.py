@@ -16,10 +16,10 @@ from tests.tracetui.ui.hand import decode, play, press, screen, settle, typed, u
 from tracetui.look import Look
 from tracetui.ui.app import Explorer
 from tracetui.ui.desk import STILL
-from tracetui.ui.facts import facts
 from tracetui.ui.messages import RunsChanged
 from tracetui.ui.options import Options
 from tracetui.ui.panes.table import Table
+from tracetui.ui.run_info import facts
 from tracetui.views import views
 
 Pilots = Pilot[Any]

@@ -8,7 +8,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from tracetui.ui.messages import Sized
-from tracetui.ui.paint import Painter
+from tracetui.ui.terminal.paint import Painter
 from tracetui.views.ink import Line
 
 

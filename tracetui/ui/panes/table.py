@@ -15,8 +15,8 @@ from capture.errors import CaptureError
 from tracetui.analysis.select import fitting
 from tracetui.look import Look
 from tracetui.ui.messages import Entered, Moved, SortAsked
-from tracetui.ui.paint import Painter, fit
-from tracetui.ui.panes.sheet import GAP, Column, Sheet
+from tracetui.ui.sheet import GAP, Column, Sheet
+from tracetui.ui.terminal.paint import Painter, fit
 from tracetui.views.ink import Line, Span
 
 BLOCK: Final = 64
