@@ -10,6 +10,7 @@ from tracetui.verbs import _shared
 
 
 def options(parser: ArgumentParser) -> None:
+    """Declare the options of the command."""
     parser.add_argument("name", nargs="?", help="of the baseline; without one all are listed")
     parser.add_argument("files", nargs="*", metavar="FILE", help="the profile to keep under this name")
     parser.add_argument("--run", dest="which", metavar="N|NAME", help="which run of the file")
@@ -19,6 +20,7 @@ def options(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
+    """List, show, keep or remove baselines."""
     if args.name is None:
         return _list()
     place = places.baseline(args.name)
