@@ -18,7 +18,7 @@ from capture.native.emit import Emitter
 from capture.record import torchrun
 from engines.host.commands import Commands, StoppedError
 from engines.host.heartbeat import Pulse
-from engines.models.spec import preset
+from engines.models.catalogue import preset
 from engines.ranks import launch
 from engines.training import options as training_options
 

@@ -13,7 +13,8 @@ from capture.native.emit import Emitter
 from capture.record.torchrun import Rank
 from capture.roofs import Roof
 from engines.decoder import Decoder, bytes_needed
-from engines.fused import refusal
+from engines.fused.replay import Replay
+from engines.fused.step import refusal
 from engines.host.commands import Commands
 from engines.host.device import runner
 from engines.host.heartbeat import Pulse
@@ -24,7 +25,6 @@ from engines.loop import Engine, Limits
 from engines.models.spec import Spec, parameters
 from engines.ranks.launch import LostError, share
 from engines.ranks.tensor_parallel import Relayed, Share, Team, meet
-from engines.replay import Replay
 from engines.sample import Taste
 from engines.weights import low_bit, storage
 from engines.weights.low_bit_storage import Quantised
@@ -97,7 +97,8 @@ def live(
 ) -> None:
     """The same, alone or as one of a team."""
     if args.threads or team:
-        torch.set_num_threads(args.threads or max(1, (os.cpu_count() or 1) // team.rank.beside))
+        sharing = team.rank.beside if team else 1
+        torch.set_num_threads(args.threads or max(1, (os.cpu_count() or 1) // sharing))
     pulse.status("choosing how to store the weights")
     parts = decide(args, team)
     first = team is None or team.rank.number == 0

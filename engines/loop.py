@@ -6,6 +6,7 @@ import torch
 
 from capture.native.emit import Emitter, now
 from engines.decoder import CHUNK, Decoder
+from engines.fused.replay import Replay
 from engines.host.commands import Commands
 from engines.host.device import Runner
 from engines.host.heartbeat import Pulse
@@ -13,7 +14,6 @@ from engines.host.orders import Orders
 from engines.host.text import Text
 from engines.host.trace import Ledger, Ticks
 from engines.plan import host_row
-from engines.replay import Replay
 
 CALLBACK = host_row("callback")
 TOKEN_DECODE = host_row("token_decode")

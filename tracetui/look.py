@@ -32,7 +32,7 @@ class Terms:
     more_a: tuple["Run", ...] = ()  # further runs of either side: repeats of the same thing
     more_b: tuple["Run", ...] = ()
     same: tuple["Run", ...] = ()  # identical runs: what they differ by is this machine's own noise
-    told: tuple[str, ...] = ()  # how it was settled which runs count, and as what
+    notes: tuple[str, ...] = ()  # how it was settled which runs count, and as what
     links: tuple[Link, ...] = ()
     forced: bool = False  # shown although the two should not be compared
     changed_only: bool = False  # leave out rows that are the same, or undecided

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from capture.errors import EngineError
 from capture.native.emit import Emitter
-from engines.models.spec import PRESETS, Spec, read_config, tensors
+from engines.models.catalogue import PRESETS, read_config
+from engines.models.spec import Spec, tensors
 from engines.weights.headers import check, read_headers, shard_files
 
 TOKENIZER: Final = "tokenizer.json"

@@ -32,7 +32,8 @@ import torch  # noqa: E402
 from capture.native.emit import Emitter, now  # noqa: E402
 from engines.decoder import Decoder  # noqa: E402
 from engines.host.trace import Ledger, Ticks  # noqa: E402
-from engines.models.spec import Spec, parameters, preset, tensors  # noqa: E402
+from engines.models.catalogue import preset  # noqa: E402
+from engines.models.spec import Spec, parameters, tensors  # noqa: E402
 from engines.weights import low_bit, storage  # noqa: E402
 from engines.weights.low_bit_storage import Quantised  # noqa: E402
 from engines.weights.sources import Chance  # noqa: E402

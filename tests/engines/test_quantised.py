@@ -10,7 +10,8 @@ import torch
 from engines import build
 from engines.__main__ import QUANTS
 from engines.decoder import bytes_needed
-from engines.models.spec import parameters, preset
+from engines.models.catalogue import preset
+from engines.models.spec import parameters
 from engines.plan import Load, device_rows
 from engines.weights import low_bit
 from engines.weights.low_bit import FORMS, Form

@@ -209,6 +209,14 @@ def has_kind(run: Run, kind: str) -> bool:
     return kind in _kinds(run)
 
 
+def why_no_kernels(run: Run) -> str:
+    """Return the note for an answer without a kernel row: the look leaves none, or the run has none."""
+    if has_kind(run, "kernel") or not has_kind(run, "span"):
+        return NOTHING
+    nested = run.has("path") or on_timeline(run, ("span",))
+    return "this source has spans and no kernels" + ("; the tree view shows them" if nested else "")
+
+
 @once
 def _kinds(run: Run) -> frozenset[str]:
     return frozenset(run.events["kind"].unique().cast(pl.String))

@@ -109,12 +109,13 @@ def _with_parents(leaves: pl.DataFrame) -> dict[str, dict[str, int]]:
     nodes: dict[str, dict[str, int]] = {}
     for path, count, own, span in leaves.select("path", "count", "own_ns", "span_ns").iter_rows():
         nodes[path] = {"count": count, "own": own or 0, "span": span or 0, "inside": 0}
-        while PATH_SEPARATOR in path:
-            path = path.rpartition(PATH_SEPARATOR)[0]
-            nodes.setdefault(path, {"count": 0, "own": 0, "span": 0, "inside": 0})
+        parent = _parent(path)
+        while parent is not None:
+            nodes.setdefault(parent, {"count": 0, "own": 0, "span": 0, "inside": 0})
+            parent = _parent(parent)
     for path in sorted(nodes, key=_depth, reverse=True):
-        parent = path.rpartition(PATH_SEPARATOR)[0]
-        if parent:
+        parent = _parent(path)
+        if parent is not None:
             nodes[parent]["inside"] += _inclusive(nodes[path])
     return nodes
 
@@ -123,22 +124,28 @@ def _inclusive(node: dict[str, int]) -> int:
     return max(node["span"], node["own"] + node["inside"])
 
 
+def _parent(path: str) -> str | None:
+    """Return the path of the scope around this one; None at the root. A name may be empty."""
+    above, separator, _ = path.rpartition(PATH_SEPARATOR)
+    return above if separator else None
+
+
 def _depth(path: str) -> int:
     return path.count(PATH_SEPARATOR)
 
 
 def _ordered(nodes: dict[str, dict[str, int]]) -> pl.DataFrame:
     """Depth first, the largest sibling first."""
-    children: dict[str, list[str]] = {}
+    children: dict[str | None, list[str]] = {}
     for path in nodes:
-        children.setdefault(path.rpartition(PATH_SEPARATOR)[0], []).append(path)
+        children.setdefault(_parent(path), []).append(path)
     for siblings in children.values():
         siblings.sort(key=lambda p: (-_inclusive(nodes[p]), p), reverse=True)
-    waiting, order = list(children.get("", [])), []
+    waiting, order = list(children.get(None, [])), []
     while waiting:
         order.append(waiting.pop())
         waiting += children.get(order[-1], [])
-    total = sum(_inclusive(nodes[p]) for p in children.get("", []))
+    total = sum(_inclusive(nodes[p]) for p in children.get(None, []))
     return pl.DataFrame(
         {
             "scope": ["  " * _depth(p) + p.rpartition(PATH_SEPARATOR)[2] for p in order],

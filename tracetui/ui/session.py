@@ -107,7 +107,7 @@ class Session:
 
     def on(self, current: int) -> "Session":
         """Another run, in the same view; a step, layer or moment of the old one means nothing there."""
-        terms = replace(self.look.terms, more_a=(), more_b=(), told=())
+        terms = replace(self.look.terms, more_a=(), more_b=(), notes=())
         fresh = replace(self.look, cursor=(0, 0), window=None, zoom=None, focus=(), terms=terms)
         start = replace(self.start, window=None, zoom=None, terms=terms)
         return replace(self, current=current, looks={self.view: fresh}, trail=(), start=start)

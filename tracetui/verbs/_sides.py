@@ -35,8 +35,8 @@ class Sides:
         return (*self._others(self.b), *self.identical.of_b)
 
     @property
-    def told(self) -> tuple[str, ...]:
-        return (*self.twice, *self.identical.told)
+    def notes(self) -> tuple[str, ...]:
+        return (*self.twice, *self.identical.notes)
 
     def _others(self, side: list[int]) -> tuple[Run, ...]:
         """The runs of a side that repeat its middle one."""

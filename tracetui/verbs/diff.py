@@ -20,59 +20,55 @@ NOT_COMPARABLE = 4
 
 
 def options(parser: ArgumentParser) -> None:
+    """Declare the options of the command."""
     _shared.input_options(parser, "*")
-    for side in "ab":
-        parser.add_argument(
-            f"--{side}",
-            nargs="+",
-            type=resolved,
-            default=[],
-            metavar="FILE",
-            help=f"repeats of side {side}: the run is the sample",
-        )
-    _shared.merge_option(parser)
-    parser.add_argument("--run-a", metavar="N|NAME", help="which run of the first input (or of the only one)")
-    parser.add_argument(
-        "--run-b", metavar="N|NAME", help="which run of the second input (or of the only one)"
-    )
+    _side_options(parser)
     _shared.screen_options(parser, None)
-    parser.add_argument("--stats", choices=("kernel", "cycle"), default="kernel")
-    parser.add_argument("--rank", choices=RANKINGS, default="suspicion", help="order of cycle statistics")
-    parser.add_argument("--align", choices=("context", "step"), default="context")
-    parser.add_argument(
-        "--threshold", default="1%", metavar="PERCENT", help="the smallest change that matters"
-    )
-    parser.add_argument(
-        "--fail-over", metavar="PERCENT", help="exit 1 when a row is slower by more, with evidence"
-    )
-    parser.add_argument("--rows", metavar="REGEX", help="rows that the gate looks at: names or ops")
-    parser.add_argument("--changed", action="store_true", help="only rows that changed, with evidence")
-    parser.add_argument("--force", action="store_true", help="compare runs that should not be compared")
-    parser.add_argument(
-        "--aa",
-        nargs="+",
-        type=resolved,
-        default=[],
-        metavar="FILE",
-        help="identical runs: what they differ by is noise, and no change below it is believed",
-    )
-    parser.add_argument(
-        "--link",
-        nargs=2,
-        action="append",
-        default=[],
-        metavar=("NAME_A", "NAME_B"),
-        help="these two rows are the same work; on the screen M links the marked rows, and keeps it",
-    )
-    parser.add_argument("--filter", default="", metavar="REGEX", help="only names that fit")
-    parser.add_argument("--group-by", choices=GROUPS)
-    parser.add_argument("--phase", metavar="PHASE")
-    parser.add_argument("--lens", metavar="LENS")
-    parser.add_argument("--sort", metavar="COLUMN")
-    parser.add_argument("--reverse", action="store_true")
-    parser.add_argument("--limit", type=int, metavar="N")
-    parser.add_argument("--format", choices=("table", "json", "csv", "md"))
-    parser.add_argument("--width", type=int)
+    _gate_options(parser)
+    _answer_options(parser)
+
+
+def _side_options(parser: ArgumentParser) -> None:
+    """Declare which runs are compared."""
+    add = parser.add_argument
+    for side in "ab":
+        repeats = f"repeats of side {side}: the run is the sample"
+        add(f"--{side}", nargs="+", type=resolved, default=[], metavar="FILE", help=repeats)
+    _shared.merge_option(parser)
+    for side, place in (("a", "first"), ("b", "second")):
+        which = f"which run of the {place} input (or of the only one)"
+        add(f"--run-{side}", metavar="N|NAME", help=which)
+
+
+def _gate_options(parser: ArgumentParser) -> None:
+    """Declare on what terms runs are compared, and when the exit code says that something got worse."""
+    add = parser.add_argument
+    add("--stats", choices=("kernel", "cycle"), default="kernel")
+    add("--rank", choices=RANKINGS, default="suspicion", help="order of cycle statistics")
+    add("--align", choices=("context", "step"), default="context")
+    add("--threshold", default="1%", metavar="PERCENT", help="the smallest change that matters")
+    add("--fail-over", metavar="PERCENT", help="exit 1 when a row is slower by more, with evidence")
+    add("--rows", metavar="REGEX", help="rows that the gate looks at: names or ops")
+    add("--changed", action="store_true", help="only rows that changed, with evidence")
+    add("--force", action="store_true", help="compare runs that should not be compared")
+    noise = "identical runs: what they differ by is noise, and no change below it is believed"
+    add("--aa", nargs="+", type=resolved, default=[], metavar="FILE", help=noise)
+    link = "these two rows are the same work; on the screen M links the marked rows, and keeps it"
+    add("--link", nargs=2, action="append", default=[], metavar=("NAME_A", "NAME_B"), help=link)
+
+
+def _answer_options(parser: ArgumentParser) -> None:
+    """Declare which rows are shown, and how."""
+    add = parser.add_argument
+    add("--filter", default="", metavar="REGEX", help="only names that fit")
+    add("--group-by", choices=GROUPS)
+    add("--phase", metavar="PHASE")
+    add("--lens", metavar="LENS")
+    add("--sort", metavar="COLUMN")
+    add("--reverse", action="store_true")
+    add("--limit", type=int, metavar="N")
+    add("--format", choices=("table", "json", "csv", "md"))
+    add("--width", type=int)
 
 
 def run(args: Namespace) -> int:
@@ -112,7 +108,7 @@ def _look(args: Namespace, sides: Sides) -> Look:
         more_a=sides.more_a,
         more_b=sides.more_b,
         same=sides.identical.noise,
-        told=sides.told,
+        notes=sides.notes,
         links=(*(Link(a, b) for a, b in args.link), *kept()),
         forced=args.force,
         changed_only=args.changed,

@@ -22,7 +22,7 @@ def detail(runs: Sequence[Run], look: Look) -> Answer:
     about = " and ".join(look.focus_words) or "all rows"
     notes = (about, *windows.scope(run, look, scaled=True))
     if rows.is_empty():
-        return Answer(rows, (select.NOTHING, *notes))
+        return Answer(rows, (select.why_no_kernels(run), *notes))
     parts = {
         "statistics": analysis.statistics(run, look),
         "histogram": analysis.histogram(rows["dur_ns"]),

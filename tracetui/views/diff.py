@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
@@ -47,42 +48,40 @@ _TIMES: Final = ("median_a_ns", "median_b_ns", "median_delta_ns", "low_ns", "hig
 def answer(runs: Sequence[Run], look: Look) -> Answer:
     from tracetui.analysis.compare.diff import diff, weight  # numpy and scipy load with the first question
 
-    found = diff(runs[0], runs[1], look)
-    total_a, total_b = pl.col("total_a_ns"), pl.col("total_b_ns")
-    whole = total_a.sum() + total_b.sum()
-    rows = found.rows.with_columns(
-        change_pct=pl.when(total_a > 0).then(100 * pl.col("delta_ns") / total_a),
-        median_change_pct=pl.when(pl.col("median_a_ns") > 0).then(
-            100 * pl.col("median_delta_ns") / pl.col("median_a_ns")
-        ),
-        share=pl.when(whole > 0).then((total_a + total_b) / whole),
-        **{c: pl.col(c).round().cast(pl.Int64) for c in _TIMES},
-    )
+    compared = diff(runs[0], runs[1], look)
+    rows = _with_changes(compared.rows)
     by_medians = _by_medians(rows, look)
     if by_medians:
         decided = pl.col("verdict").is_in(["slower", "faster"])
-        rows = rows.sort(
-            decided,
-            weight().abs(),
-            "name",
-            descending=[True, True, False],
-            nulls_last=True,
-            maintain_order=True,
-        )
-    first = MIDDLE_FIRST if by_medians else COLUMNS
-    order = (*first, *(c for c in COLUMNS if c not in first))
-    known = [c for c in order if rows[c].null_count() < rows.height or c in COLUMNS[:6]]
-    told = (*notes(runs[0], runs[1], found, look), *([_medians(rows)] if by_medians else []))
-    rows = shown(rows, look)  # what the table has and says is not for a filter to change
-    doubts = () if found.comparable.ok else found.comparable.reasons
-    return Answer(
-        rows.select(known),
-        told,
+        order = (decided, weight().abs(), "name")
+        rows = rows.sort(*order, descending=[True, True, False], nulls_last=True, maintain_order=True)
+    ranked = (*MIDDLE_FIRST, *(c for c in COLUMNS if c not in MIDDLE_FIRST)) if by_medians else COLUMNS
+    columns = [c for c in ranked if rows[c].null_count() < rows.height or c in COLUMNS[:6]]
+    said = (*notes(runs[0], runs[1], compared, look), *([_medians(rows)] if by_medians else []))
+    rows = shown(rows, look)  # a filter changes neither the columns nor the notes
+    whole = Answer(
+        rows.select(columns),
+        said,
         ("name", "name_b", "phase"),
         {"rows": rows},
-        columns=(*first[:7], "bar", *order[7:]) if by_medians else (),
-        dress=Dress(tones, "median_delta_ns", MIDDLE_SIDES) if by_medians else None,
-        doubts=doubts,
+        doubts=() if compared.comparable.ok else compared.comparable.reasons,
+    )
+    if not by_medians:
+        return whole
+    dress = Dress(tones, "median_delta_ns", MIDDLE_SIDES)
+    return replace(whole, columns=(*ranked[:7], "bar", *ranked[7:]), dress=dress)
+
+
+def _with_changes(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows with their changes in per cent, their share of both runs, and times in whole ns."""
+    total_a, total_b = pl.col("total_a_ns"), pl.col("total_b_ns")
+    whole = total_a.sum() + total_b.sum()
+    median = pl.col("median_a_ns")
+    return rows.with_columns(
+        change_pct=pl.when(total_a > 0).then(100 * pl.col("delta_ns") / total_a),
+        median_change_pct=pl.when(median > 0).then(100 * pl.col("median_delta_ns") / median),
+        share=pl.when(whole > 0).then((total_a + total_b) / whole),
+        **{c: pl.col(c).round().cast(pl.Int64) for c in _TIMES},
     )
 
 

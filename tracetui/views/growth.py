@@ -34,7 +34,7 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     found = growth(run, look, group)
     parts = {"series": found.series, "steps": found.steps, "slow": found.slow}
     if found.rows.is_empty():
-        return Answer(found.rows, (select.NOTHING, *windows.scope(run, look)), (group,), parts)
+        return Answer(found.rows, (select.why_no_kernels(run), *windows.scope(run, look)), (group,), parts)
     printed = stated(run, look.phase or "decode")
     notes = (
         _scope(found),

@@ -34,7 +34,7 @@ def kernels(runs: Sequence[Run], look: Look) -> Answer:
 def _notes(run: Run, look: Look, group: str, table: pl.DataFrame) -> list[str]:
     notes = windows.scope(run, look, scaled=True)
     if table.is_empty():
-        return [select.NOTHING, *notes]
+        return [select.why_no_kernels(run), *notes]
     if not run.has(group):
         notes.append(f"this source does not tell {group}; all rows stand in one group")
     if look.filter:

@@ -6,7 +6,7 @@ from typing import Any, Final
 import polars as pl
 
 from capture.run import Run
-from tracetui import units
+from tracetui import glyphs, units
 from tracetui.analysis import roofline, select, windows
 from tracetui.analysis.layers import layer_table
 from tracetui.look import Look
@@ -22,7 +22,7 @@ def layers(runs: Sequence[Run], look: Look) -> Answer:
     run, column = runs[0], _column(runs[0], look)
     table = layer_table(run, look, column)
     if table.is_empty():
-        return Answer(table, (select.NOTHING, *windows.scope(run, look)), ("layer", column))
+        return Answer(table, (select.why_no_kernels(run), *windows.scope(run, look)), ("layer", column))
     notes = (*windows.scope(run, look), *_notes(table, column), *roofline.notes(run, table))
     return Answer(table, notes, ("layer", column))
 
@@ -79,8 +79,8 @@ def _cell(cell: Cell | None, bounds: tuple[float, float], wide: int, size: Size,
     if cell is None:
         return ink.Span(" " * wide, "cursor" if here else "")
     value = float(cell["total_ns"])
-    text = ink.shade(value, *bounds, size.ascii) * (wide - 1)
-    style = "cursor" if here else ink.heat(value, *bounds)
+    text = glyphs.shade(value, *bounds, size.ascii) * (wide - 1)
+    style = "cursor" if here else glyphs.heat(value, *bounds)
     return ink.Span(text + ("!" if cell["odd"] else " "), style)
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 import polars as pl
 
 from capture.run import Run
-from tracetui import units
+from tracetui import glyphs, units
 from tracetui.look import Look
 from tracetui.views import Answer, View, ink
 from tracetui.views.diff import titles
@@ -122,9 +122,9 @@ def _distributions(bins: pl.DataFrame, size: Size) -> list[Line]:
     return head + [
         ink.line(
             (label.rjust(width) + " ", "dim"),
-            (ink.bar(a / most, half, size.ascii), "series0"),
+            (glyphs.bar(a / most, half, size.ascii), "series0"),
             " ",
-            (ink.bar(b / most, half, size.ascii), "series1"),
+            (glyphs.bar(b / most, half, size.ascii), "series1"),
         )
         for label, a, b in zip(labels, bins["a"], bins["b"], strict=True)
     ]

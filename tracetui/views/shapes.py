@@ -14,7 +14,7 @@ def shapes(runs: Sequence[Run], look: Look) -> Answer:
     table = shape_table(run, look)
     notes = windows.scope(run, look)
     if table.is_empty():
-        return Answer(table, (select.NOTHING, *notes), ("shape",))
+        return Answer(table, (select.why_no_kernels(run), *notes), ("shape",))
     for column, rate in (("flops", "flop/s"), ("bytes", "byte/s")):
         if table[column].null_count() == table.height:
             notes.append(f"this source does not tell {column}: no {rate}")

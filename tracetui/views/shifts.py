@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from capture.run import Run
-from tracetui import units
+from tracetui import glyphs, units
 from tracetui.analysis.compare.layer_diff import Shifts, shifts
 from tracetui.analysis.select import NOTHING
 from tracetui.look import Look
@@ -58,9 +58,9 @@ def _cell(cell: Cell | None, wide: int, ascii: bool, here: bool) -> ink.Span:
         return ink.Span(" " * wide, "cursor" if here else "")
     change = cell["change_pct"]
     written = wide >= WRITTEN and abs(change) >= 0.5
-    text = f"{change:+.0f}%" if written else ink.drift_mark(change, ascii)
+    text = f"{change:+.0f}%" if written else glyphs.drift_mark(change, ascii)
     text = f"{text:>{wide - 1}}" if wide >= WRITTEN else text[: wide - 1].ljust(wide - 1)
-    return ink.Span(text + " ", "cursor" if here else ink.drift(change))
+    return ink.Span(text + " ", "cursor" if here else glyphs.drift(change))
 
 
 def _scale(ascii: bool) -> Line:
@@ -75,7 +75,7 @@ def _scale(ascii: bool) -> Line:
         (5, "+5%"),
         (20, "+20%"),
     ):
-        spans += [ink.Span(f" {ink.drift_mark(low, ascii)} {word} ", ink.drift(low)), " "]
+        spans += [ink.Span(f" {glyphs.drift_mark(low, ascii)} {word} ", glyphs.drift(low)), " "]
     return ink.line(*spans)
 
 
@@ -85,7 +85,7 @@ def _told(cell: Cell | None, column: str) -> Line:
     times = f"{units.duration(cell['a_ns'])} → {units.duration(cell['b_ns'])}  "
     change = units.cell("change_pct", cell["change_pct"])
     delta = units.difference(cell["delta_ns"])
-    tone = ink.sign_tone(cell["delta_ns"])
+    tone = glyphs.sign_tone(cell["delta_ns"])
     where = f"layer {cell['layer']}, {column} {cell[column]}: "
     return ink.line((where, "dim"), times, (f"{delta}  {change}", tone))
 

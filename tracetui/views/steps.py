@@ -16,7 +16,7 @@ def steps(runs: Sequence[Run], look: Look) -> Answer:
     run = runs[0]
     table = step_table(run, look)
     if table.is_empty():
-        return Answer(table, (select.NOTHING, *windows.scope(run, look)), key=("step",))
+        return Answer(table, (select.why_no_kernels(run), *windows.scope(run, look)), key=("step",))
     said = (stated(run, phase) for phase in table["phase"].unique(maintain_order=True))
     notes = (*_totals(table), *(s for s in said if s), *windows.scope(run, look), *_notes(table))
     return Answer(table, notes, key=("step",))

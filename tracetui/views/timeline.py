@@ -6,7 +6,7 @@ from typing import Final
 import polars as pl
 
 from capture.run import Run
-from tracetui import units
+from tracetui import glyphs, units
 from tracetui.analysis import select
 from tracetui.analysis.timeline import CELLS, NAMED, timeline
 from tracetui.look import Look
@@ -65,8 +65,8 @@ def _busy(cells: pl.DataFrame, lane: str, kind: str, width: int, size: Size, her
     own = cells.filter((pl.col("lane") == lane) & (pl.col("kind") == kind))
     known = dict(own.select("cell", "busy").iter_rows())
     values = [known.get(i, 0.0) for i in range(CELLS)]
-    busy = [v or 0.0 for v in ink.squeeze(values, width)] if width < CELLS else values
-    marks = ink.ASCII_BLOCKS if size.ascii else ink.BLOCKS
+    busy = [v or 0.0 for v in glyphs.squeeze(values, width)] if width < CELLS else values
+    marks = glyphs.ASCII_BLOCKS if size.ascii else glyphs.BLOCKS
     text = "".join(" " if v <= 0 else marks[min(7, int(v * 8))] for v in busy)
     style = {"step": "series1", "span": "series2"}.get(kind, "series0")
     return ink.line(

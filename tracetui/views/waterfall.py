@@ -6,7 +6,7 @@ from typing import Any, Final
 import polars as pl
 
 from capture.run import Run
-from tracetui import units
+from tracetui import glyphs, units
 from tracetui.look import Look
 from tracetui.views import Answer, View, ink
 from tracetui.views.diff import notes
@@ -42,7 +42,7 @@ def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
     return [
         ink.line((f"{by} ".ljust(label + half), "dim"), ("faster ◂ ▸ slower", "dim")),
         *(_bar(row, by, label, half, largest, times, size) for row in rows.iter_rows(named=True)),
-        ink.line(("in all".ljust(label + 2 * half + 2), "title"), (_told(whole), ink.sign_tone(whole))),
+        ink.line(("in all".ljust(label + 2 * half + 2), "title"), (_told(whole), glyphs.sign_tone(whole))),
     ]
 
 
@@ -60,12 +60,12 @@ def _bar(
     row: Mapping[str, Any], by: str, label: int, half: int, largest: int, times: int, size: Size
 ) -> Line:
     value = row["delta_ns"]
-    tone = ink.sign_tone(value)
+    tone = glyphs.sign_tone(value)
     known = times and (row["total_a_ns"] or row["total_b_ns"])
     told = f"  {units.duration(row['total_a_ns']):>9} → {units.duration(row['total_b_ns'])}" if known else ""
     return ink.line(
         (ink.fit(str(row[by]), label, ascii=size.ascii) + " ", "name"),
-        (ink.signed_bar(value / largest, 2 * half + 1, size.ascii), tone),
+        (glyphs.signed_bar(value / largest, 2 * half + 1, size.ascii), tone),
         (_told(value), tone),
         (told, "dim"),
     )

@@ -12,7 +12,7 @@ from tracetui.analysis import windows
 from tracetui.analysis.compare.comparable import Comparable, comparable
 from tracetui.analysis.compare.links import applying
 from tracetui.analysis.compare.match import Match, fusions, match
-from tracetui.analysis.compare.row_evidence import Names, phased, prove
+from tracetui.analysis.compare.row_evidence import Names, phased, row_evidence
 from tracetui.analysis.compare.waterfall import parts
 from tracetui.analysis.select import timed
 from tracetui.look import Look
@@ -44,12 +44,12 @@ def _diff(a: Run, b: Run, look: Look) -> Diff:
     totals = left["total_ns"].to_list(), right["total_ns"].to_list()
     names = _names(left, right, matches)
     rows = parts(_joined(left, right, matches))
-    proof, how = prove(a, b, look, rows, names)
+    evidence, how = row_evidence(a, b, look, rows, names)
     members = {s: [pair[i] for pair in names] for i, s in enumerate(("members_a", "members_b"))}
-    rows = rows.hstack(proof).with_columns(pl.Series(s, m, pl.List(pl.String)) for s, m in members.items())
+    rows = rows.hstack(evidence).with_columns(pl.Series(s, m, pl.List(pl.String)) for s, m in members.items())
     rows = rows.sort(pl.col("delta_ns").abs(), "name", descending=[True, False], maintain_order=True)
     scaled = (f"{run.name}: {said}" for run in (a, b) for said in windows.notes(run, look, scaled=True))
-    gap, told = _gap(a, b, look), (*look.terms.told, *how, *scaled)
+    gap, told = _gap(a, b, look), (*look.terms.notes, *how, *scaled)
     return Diff(rows, comparable(a, b, matches, totals, look.terms), tuple(matches), gap, told)
 
 
@@ -98,7 +98,7 @@ def _names(left: pl.DataFrame, right: pl.DataFrame, matches: Sequence[Match]) ->
 
 def _joined(left: pl.DataFrame, right: pl.DataFrame, matches: Sequence[Match]) -> pl.DataFrame:
     """One row a match; several rows of one role are added up and counted."""
-    out = [_one(_pick(left, m.a), _pick(right, m.b), m.how) for m in matches]
+    out = [_row(_pick(left, m.a), _pick(right, m.b), m.how) for m in matches]
     return pl.DataFrame(out, schema=_JOINED, orient="row")
 
 
@@ -113,15 +113,16 @@ def _pick(side: pl.DataFrame, places: Sequence[int]) -> list[dict[str, Any]]:
     return [side.row(i, named=True) for i in places]
 
 
-def _one(a: list[dict[str, Any]], b: list[dict[str, Any]], how: str) -> dict[str, Any]:
+def _row(a: list[dict[str, Any]], b: list[dict[str, Any]], how: str) -> dict[str, Any]:
+    """Return a row of the diff; either side may have no row, but not both."""
     first = (a or b)[0]
-    fused = sorted({f for r in b for f in fusions(r["name"])} ^ {f for r in a for f in fusions(r["name"])})
+    name_a, name_b = _title(a), _title(b)
     return {
-        "name": _title(a) if a else _title(b),
-        "name_a": _title(a) if a else None,
-        "name_b": _title(b) if b else None,
+        "name": name_a or name_b,
+        "name_a": name_a,
+        "name_b": name_b,
         "match": how,
-        "fused": ", ".join(fused) if a and b and fused else None,
+        "fused": _fused(a, b) if a and b else None,
         **{c: first[c] for c in ("op", "layer", "category", "phase")},
         "count_a": sum(r["count"] for r in a),
         "count_b": sum(r["count"] for r in b),
@@ -130,7 +131,16 @@ def _one(a: list[dict[str, Any]], b: list[dict[str, Any]], how: str) -> dict[str
     }
 
 
-def _title(rows: list[dict[str, Any]]) -> str:
+def _fused(a: list[dict[str, Any]], b: list[dict[str, Any]]) -> str | None:
+    """Return what is fused into the kernels of one side alone; None where both do the same."""
+    on_a, on_b = ({f for row in side for f in fusions(row["name"])} for side in (a, b))
+    return ", ".join(sorted(on_a ^ on_b)) or None
+
+
+def _title(rows: list[dict[str, Any]]) -> str | None:
+    """Return what to call the rows of one side; None where there is none."""
+    if not rows:
+        return None
     if len(rows) == 1:
         return str(rows[0]["name"])
     return f"{rows[0]['op'] or rows[0]['category']} ({len(rows)} kernels)"

@@ -4,10 +4,9 @@ import textwrap
 from collections.abc import Sequence
 
 from capture.text import middle
-from tracetui import units
+from tracetui import glyphs, units
 from tracetui.ui.workers.follow import Following
 from tracetui.ui.workers.read import Reading
-from tracetui.views import ink
 from tracetui.views.ink import Line, Span
 
 
@@ -17,7 +16,7 @@ def lines(reading: Reading | Following, width: int, ascii: bool) -> list[Line]:
         return _waiting(reading, width)
     paths, read, size = reading.paths, reading.read(), reading.size
     share = min(1.0, read / size) if size else 0.0
-    bar = ink.bar(share, max(4, min(40, width - 20)), ascii)
+    bar = glyphs.bar(share, max(4, min(40, width - 20)), ascii)
     told = f" {units.share(share)} of {units.size(size)}" if read else f" {units.size(size)}"
     names = ", ".join(middle(p, 80) for p in paths[:3]) + (
         f" and {len(paths) - 3} more" if len(paths) > 3 else ""

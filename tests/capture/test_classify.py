@@ -3,7 +3,8 @@
 import polars as pl
 import pytest
 
-from capture.classify.enrich import layer_of, phase_of, role_of
+from capture.classify.names import layer_of, phase_of, phase_rule, role_of, role_rule
+from capture.classify.rules import PHASE_RULES, ROLE_RULES, PhaseRule, RoleRule
 from capture.importlog import Log
 from capture.run import build
 
@@ -46,6 +47,21 @@ LAYERS = {
 @pytest.mark.parametrize(("name", "role"), ROLES.items(), ids=ROLES)
 def test_roles(name: str, role: tuple[str | None, str]) -> None:
     assert role_of(name) == role
+
+
+@pytest.mark.parametrize("rule", ROLE_RULES, ids=[rule.id for rule in ROLE_RULES])
+def test_the_example_of_a_role_is_decided_by_its_rule(rule: RoleRule) -> None:
+    assert role_rule(rule.example) == rule
+
+
+@pytest.mark.parametrize("rule", PHASE_RULES, ids=[rule.id for rule in PHASE_RULES])
+def test_the_example_of_a_phase_is_decided_by_its_rule(rule: PhaseRule) -> None:
+    assert phase_rule(rule.example) == rule
+
+
+def test_each_rule_has_an_id_of_its_own() -> None:
+    ids = [rule.id for rule in (*ROLE_RULES, *PHASE_RULES)]
+    assert len(ids) == len(set(ids))
 
 
 @pytest.mark.parametrize(("name", "layer"), LAYERS.items(), ids=LAYERS)
