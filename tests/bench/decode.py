@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from engines.__main__ import settle
+from engines.host.process import tune
 
-settle()  # as the engine does, before torch is there
+tune()  # as the engine does, before torch is there
 
 import torch  # noqa: E402
 

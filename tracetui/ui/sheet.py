@@ -153,6 +153,9 @@ class Sheet:
         return tuple(self.rows[row, k] for k in self.key)
 
 
+EMPTY: Final = Sheet(pl.DataFrame(), (), (), ())
+
+
 def measure(
     rows: pl.DataFrame, key: Sequence[str], importance: Sequence[str], dress: Dress | None = None,
     label: str = "",
