@@ -84,7 +84,7 @@ def pinned(session: Session, place: int) -> Session:
 
 def against(session: Session, place: int | None) -> Session:
     """Views of two runs compare with this one, and views of many divide by it; it stands for itself alone."""
-    terms = replace(session.look.terms, baseline=place, more_a=(), more_b=(), told=())
+    terms = replace(session.look.terms, baseline=place, more_a=(), more_b=(), notes=())
     return replace(session.with_look(terms=terms), baseline=place)
 
 

@@ -110,7 +110,7 @@ class Session:
 
         A step, layer or moment of the old run means nothing there and is forgotten.
         """
-        terms = replace(self.look.terms, more_a=(), more_b=(), told=())
+        terms = replace(self.look.terms, more_a=(), more_b=(), notes=())
         fresh = replace(self.look, cursor=(0, 0), window=None, zoom=None, focus=(), terms=terms)
         start = replace(self.start, window=None, zoom=None, terms=terms)
         return replace(self, current=current, looks={self.view: fresh}, trail=(), start=start)

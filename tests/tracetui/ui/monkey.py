@@ -19,7 +19,7 @@ from textual.pilot import Pilot
 from capture.open import load
 from capture.run import Run
 from tests.tracetui import runs as made
-from tests.tracetui.analysis.test_diff import recording
+from tests.tracetui.runs import recording
 from tests.tracetui.ui.hand import decode, screen, settle
 from tracetui import kept_links
 from tracetui.ui import keyboard, questions, renderer

@@ -4,7 +4,7 @@ from typing import Any
 
 from textual.pilot import Pilot
 
-from tests.tracetui.analysis.test_diff import recording
+from tests.tracetui.runs import recording
 from tests.tracetui.ui.hand import answer, play, press, screen
 from tracetui.ui.app import Explorer
 from tracetui.ui.options import Options

@@ -10,8 +10,7 @@ from textual.pilot import Pilot
 
 from capture.export import export
 from capture.places import baselines_folder, recordings_folder
-from tests.tracetui.analysis.test_diff import recording
-from tests.tracetui.runs import made
+from tests.tracetui.runs import made, recording
 from tests.tracetui.ui.hand import answer, decode, play, press, screen, settle
 from tracetui.kept_links import kept
 from tracetui.look import Look, Terms

@@ -15,7 +15,7 @@ from textual.pilot import Pilot
 from capture.errors import UsageError
 from capture.run import Run
 from tests.tracetui import runs as made_runs
-from tests.tracetui.analysis.test_diff import recording
+from tests.tracetui.runs import recording
 from tests.tracetui.ui.hand import answer, decode, play, press, screen, settle
 from tracetui import cancel
 from tracetui.cancel import Cancelled

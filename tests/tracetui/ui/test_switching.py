@@ -12,8 +12,8 @@ from textual.pilot import Pilot
 
 from capture.native.follow import Follow
 from tests.tracetui.ui.hand import attend, press, screen, until
-from tracetui import process
-from tracetui.process import Bundled, refusal
+from tracetui.process import Bundled, commands, refusal
+from tracetui.process import engine as engine_module
 from tracetui.ui.app import Explorer
 from tracetui.ui.options import Options
 from tracetui.ui.workers.follow import FileFollower
@@ -58,7 +58,7 @@ while not over.wait(0.1):
 def door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = tmp_path / "door.py"
     script.write_text(DOOR)
-    monkeypatch.setattr(process, "OURS", (sys.executable, str(script)))
+    monkeypatch.setattr(commands, "OWN_PYTHON", (sys.executable, str(script)))
 
 
 def watch(
@@ -156,7 +156,7 @@ def test_an_engine_that_hangs_is_named_and_can_be_replaced(
         return news
 
     monkeypatch.setattr(follow, "poll", counted)
-    monkeypatch.setattr(process, "PATIENCE", 0.2)
+    monkeypatch.setattr(engine_module, "PATIENCE", 0.2)
 
     async def halted(pid: int, pilot: Pilots) -> None:
         """The engine is stopped, and two polls later what it wrote before has been taken in."""

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from capture.text import middle
-from tracetui import units
+from tracetui import glyphs, units
 from tracetui.ui.workers.feed import Feed, Progress
-from tracetui.views import ink
 from tracetui.views.ink import Line, Size, Span
 
 NARROWEST = 10
@@ -70,7 +69,7 @@ class OptionsPage:
 def _reading(progress: Progress, size: Size) -> list[Line]:
     names, read, total = progress.names, progress.read, progress.size or 0
     share = min(1.0, read / total) if total else 0.0
-    bar = ink.bar(share, max(4, min(40, size.width - 20)), size.ascii)
+    bar = glyphs.bar(share, max(4, min(40, size.width - 20)), size.ascii)
     figures = f" {units.share(share)} of {units.size(total)}" if read else f" {units.size(total)}"
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return [
