@@ -31,7 +31,7 @@ _STACKED_MARKS: Final = 4
 
 
 def clean(text: str, limit: int = MAX_NAME) -> str:
-    """Text that may be shown anywhere: no control byte, no escape, no invisible or bidi character."""
+    """Return text that may be shown anywhere: without control, escape, invisible and bidi characters."""
     if len(text) > limit:
         text = text[:limit]
     if text.isascii() and text.isprintable():
@@ -42,7 +42,7 @@ def clean(text: str, limit: int = MAX_NAME) -> str:
 
 
 def _thin_marks(text: str) -> str:
-    """At most four combining marks on one character: more only smears over the lines around it."""
+    """Return text with at most four combining marks on a character: more smear over the lines around it."""
     run, out = 0, []
     for char in text:
         run = run + 1 if unicodedata.combining(char) else 0
@@ -52,7 +52,7 @@ def _thin_marks(text: str) -> str:
 
 
 def middle(text: str, width: int) -> str:
-    """Text cut in its middle to a width, so that both ends still tell it apart."""
+    """Return text cut in its middle to a width: both ends stay, to tell it from others."""
     if len(text) <= width:
         return text
     if width <= 1:
