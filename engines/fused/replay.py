@@ -1,22 +1,17 @@
-"""Decode steps that run ahead of the host: fused kernels, launched one by one or as a captured graph.
-
-A captured step tells no annotations when it is replayed. What its kernels are is known from one launched
-step that was watched: the i-th kernel of a replay is the i-th of that step, if its name says so too.
-"""
+"""Decode steps that run ahead of the host: fused kernels, launched one by one or as a captured graph."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import groupby, pairwise
-from operator import attrgetter
+from itertools import pairwise
 from typing import Any, Final, Protocol
 
 import torch
 
 from capture.native.emit import Emitter, now
 from capture.record.kernels import Duty, Profiler, Window
-from capture.record.kernels import Row as Kernel
 from engines.decoder import Decoder
-from engines.fused import Carried, FusedStep, context_class
+from engines.fused.launch_order import LaunchOrder, launch_order, with_owners
+from engines.fused.step import Carried, FusedStep, context_class
 from engines.host.device import NS_PER_MS, Numbers, Part, annotations, budget, by_layer, write_kernels
 from engines.host.trace import Ticks
 from engines.plan import Row
@@ -27,6 +22,8 @@ AT_ONCE: Final = 2  # steps under way: one runs while the borders of the other a
 
 
 class Event(Protocol):
+    """A mark in a device's queue, with a time."""
+
     def record(self) -> None: ...
 
     def synchronize(self) -> None: ...
@@ -34,53 +31,8 @@ class Event(Protocol):
     def elapsed_time(self, other: Any) -> float: ...
 
 
-@dataclass(frozen=True)
-class Score:
-    """The kernels of a step in their order: name, and the scope of the row that launched it."""
-
-    kernels: tuple[tuple[str, str | None], ...]
-
-    def attribute(self, replayed: Sequence[Kernel]) -> list[Kernel] | None:
-        """The kernels of one replay with their owners; nothing where they are not those of the score.
-
-        What a runtime puts before the first kernel of a graph belongs to nobody.
-        """
-        extra = len(replayed) - len(self.kernels)
-        if extra < 0 or any(
-            k.name != name for k, (name, _) in zip(replayed[extra:], self.kernels, strict=True)
-        ):
-            return None
-        owners = [None] * extra + [scope for _, scope in self.kernels]
-        return [kernel._replace(owner=owner) for kernel, owner in zip(replayed, owners, strict=True)]
-
-
-def score(window: Window) -> Score:
-    """Of a step that was launched kernel by kernel, and watched."""
-    seen = sorted((k for k in window.rows if k.lens == "gpu"), key=attrgetter("start"))
-    return Score(tuple((k.name, k.owner) for k in seen))
-
-
-def attributed(window: Window, known: Score) -> Window:
-    """The window with the owners of the kernels of every replay in it."""
-    rows: list[Kernel] = []
-    strange = 0
-    on_gpu = sorted((k for k in window.rows if k.lens == "gpu"), key=attrgetter("launch", "start"))
-    for _, group in groupby(on_gpu, key=attrgetter("launch")):
-        replayed = list(group)
-        if len(replayed) == 1:  # a copy or a fill beside the graph
-            rows += replayed
-            continue
-        found = known.attribute(replayed)
-        strange += found is None
-        rows += found or [kernel._replace(owner=None) for kernel in replayed]
-    problems = dict(window.problems)
-    if strange:
-        problems["replays whose kernels are not those of the step"] = strange
-    return Window(rows, problems)
-
-
 class Launched:
-    """A step, kernel by kernel, with an event at every border between layers."""
+    """Runs a step kernel by kernel, with an event at every border between layers."""
 
     def __init__(self, parts: Parts, *, external: bool = False) -> None:
         self._parts = parts
@@ -99,13 +51,13 @@ class Launched:
             border.record()
 
     def offsets(self) -> list[int]:
-        """Nanoseconds from the first border to each, once the last is reached."""
+        """Wait for the last border; return the nanoseconds from the first border to each."""
         self.borders[-1].synchronize()
         return [int(self.borders[0].elapsed_time(border) * NS_PER_MS) for border in self.borders]
 
 
 class Captured:
-    """The same step as a graph; its borders are read while the next one runs."""
+    """Runs the same step as a graph; its borders are read while the next one runs."""
 
     def __init__(self, parts: Parts) -> None:
         self._launched = Launched(parts, external=True)
@@ -117,7 +69,7 @@ class Captured:
         self._done.record()
 
     def offsets(self) -> list[int]:
-        """A border within a graph does not say that it is yet to be reached again: the end is waited for."""
+        """Wait for the end and return the same: a border in a graph does not tell whether it was reached."""
         self._done.synchronize()
         return self._launched.offsets()
 
@@ -126,7 +78,7 @@ class Captured:
 
 
 def capture(run: Callable[[], None]) -> Any:
-    """What was launched, as one thing to launch."""
+    """Return a graph of what `run` launches."""
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         run()
@@ -140,7 +92,7 @@ def _event(*, external: bool) -> Event:
 
 @dataclass(frozen=True)
 class Timed:
-    """When a step began on the device, and its borders from there."""
+    """When a step began on the device, and its borders from there, in nanoseconds."""
 
     start: int
     offsets: list[int]
@@ -151,7 +103,7 @@ class Timed:
 
 
 class Replay:
-    """Several steps in a row: the host queues them, and reads of one while the next is under way."""
+    """Runs several steps in a row: the host queues them, and reads of one while the next is under way."""
 
     def __init__(self, decoder: Decoder, taste: Taste, mode: str, *, graph: bool) -> None:
         self._decoder, self._taste, self._graph = decoder, taste, graph
@@ -159,7 +111,7 @@ class Replay:
         self._steps: dict[int, tuple[Launched | Captured, ...]] = {}
         self._planned: dict[str, Row] = {}
         self._spans: tuple[Row, ...] = ()
-        self._score = Score(())
+        self._order = LaunchOrder(())
         self._profiler = Profiler(gpu=decoder.state.ids.is_cuda)
         self._timed: list[Timed] = []
         self._before = 0  # the context before the first of them
@@ -168,21 +120,24 @@ class Replay:
         self.mode(mode)
 
     def mode(self, name: str) -> str:
-        """spans: never a window; windows: within the budget; continuous: always."""
-        self._duty, told = budget(name, self._duty)
-        return told
+        """Choose when the profiler watches (spans: never; windows: within a budget; continuous: always).
+
+        Return a sentence on it.
+        """
+        self._duty, answer = budget(name, self._duty)
+        return answer
 
     def warm_up(self, at: int) -> None:
-        """Compiles what the first step needs, and learns which kernel belongs to which row."""
+        """Compile what the first step needs, and learn which kernel belongs to which row."""
         self._carried.place(torch.zeros_like(self._carried.token), at)
         self._ready(at)
 
     def place(self, token: torch.Tensor, at: int) -> None:
-        """The next steps go on from this token of each sequence, at a position."""
+        """Let the next steps go on from this token of each sequence, at a position."""
         self._carried.place(token, at)
 
     def run(self, ticks: Ticks, at: int, count: int) -> list[int]:
-        """So many steps from a position on; the tokens of the first sequence."""
+        """Run so many steps from a position on; return the tokens of the first sequence."""
         self._before = at
         steps = [self._ready(at + i)[i % AT_ONCE] for i in range(count)]
         begun = now()
@@ -199,14 +154,14 @@ class Replay:
         took = ticks.end - begun
         if watched:
             window = self._profiler.stop()
-            self._window = attributed(window, self._score) if self._graph else window
+            self._window = with_owners(window, self._order) if self._graph else window
             self._duty.add_window(now(), self._profiler.overhead_ns, took)
         else:
             self._duty.add_plain_step(took)
         return [int(token) for token in tokens[:, 0]]
 
     def write(self, emitter: Emitter, numbers: Numbers, *, context: int, **facts: Any) -> None:
-        """What the device says of the steps that were run, up to a context: the others were for nothing."""
+        """Write what the device says of the steps up to a context; later ones are dropped."""
         spans = numbers(self._spans)
         for at, timed in enumerate(self._timed[: context - self._before], self._before + 1):
             starts = [timed.start + offset for offset in timed.offsets[:-1]]
@@ -218,11 +173,11 @@ class Replay:
         self.forget()
 
     def forget(self) -> None:
-        """What the device said is not asked for."""
+        """Drop what the device said of the last steps."""
         self._timed, self._window = [], None
 
     def close(self) -> None:
-        """Nothing is left under way, and no graph outlives the device."""
+        """Wait for what is under way, and free the graphs before the device goes."""
         torch.accelerator.synchronize()
         for step in (step for pair in self._steps.values() for step in pair):
             if isinstance(step, Captured):
@@ -232,7 +187,7 @@ class Replay:
     def _queue(
         self, steps: Sequence[Launched | Captured], watched: bool
     ) -> tuple[torch.Tensor, list[tuple[Launched | Captured, int]]]:
-        """Launches the steps, and gives their tokens and those whose borders are still to be read.
+        """Launch the steps; return their tokens, and the steps whose borders are still to be read.
 
         Each token is on its way to the host before the next step overwrites it.
         """
@@ -248,19 +203,19 @@ class Replay:
         return tokens, running
 
     def _time(self, step: Launched | Captured, anchor: int) -> None:
-        """A step begins when it is launched, or when the one before it ends."""
-        before = self._timed[-1].end if self._timed else anchor
-        self._timed.append(Timed(max(anchor, before), step.offsets()))
+        """Note when a step began: when it was launched, or when the one before it ended."""
+        previous_end = self._timed[-1].end if self._timed else anchor
+        self._timed.append(Timed(max(anchor, previous_end), step.offsets()))
 
     def _ready(self, position: int) -> tuple[Launched | Captured, ...]:
-        """The step for the class of contexts of a position, as often as steps run at once."""
+        """Return the step for the class of contexts of a position, as often as steps run at once."""
         context = context_class(position)
         if context not in self._steps:
-            with self._carried.rehearsal() as again:
-                self._steps[context] = self._prepared(context, again)
+            with self._carried.rehearsal() as restore:
+                self._steps[context] = self._prepared(context, restore)
         return self._steps[context]
 
-    def _prepared(self, context: int, again: Callable[[], None]) -> tuple[Launched | Captured, ...]:
+    def _prepared(self, context: int, restore: Callable[[], None]) -> tuple[Launched | Captured, ...]:
         fused = FusedStep(self._decoder, self._carried, self._taste, context)
         parts = by_layer(fused.ops, fused.rows)
         self._planned = {row.scope: row for row in fused.rows}
@@ -269,10 +224,10 @@ class Replay:
         launched.run()  # compiles
         if not self._graph:
             return launched, *(Launched(parts) for _ in range(AT_ONCE - 1))
-        again()
+        restore()
         self._profiler.start()
         launched.run(watched=True)
         torch.accelerator.synchronize()
-        self._score = score(self._profiler.stop())
-        again()
+        self._order = launch_order(self._profiler.stop())
+        restore()
         return tuple(Captured(parts) for _ in range(AT_ONCE))
