@@ -31,9 +31,14 @@ _SUFFIX: Final = ".parsed"
 _SAMPLES: Final = 64
 _SAMPLE: Final = 1 << 14
 _BROKEN: Final = (
-    OSError, ValueError, KeyError, CaptureError, msgspec.MsgspecError, pl.exceptions.PolarsError,
+    OSError,
+    ValueError,
+    KeyError,
+    CaptureError,
+    msgspec.MsgspecError,
+    pl.exceptions.PolarsError,
     pl.exceptions.PanicException,
-)  # fmt: skip
+)
 
 
 class Blob(msgspec.Struct):

@@ -9,9 +9,21 @@ import polars as pl
 from capture.run import Run
 
 _ARGS: Final = (
-    "step", "phase", "layer", "op", "category", "lens", "path", "shape", "flops", "bytes", "tokens",
-    "context", "batch", "count",
-)  # fmt: skip
+    "step",
+    "phase",
+    "layer",
+    "op",
+    "category",
+    "lens",
+    "path",
+    "shape",
+    "flops",
+    "bytes",
+    "tokens",
+    "context",
+    "batch",
+    "count",
+)
 
 
 def write_chrome(runs: Sequence[Run], file: IO[bytes]) -> list[str]:

@@ -14,10 +14,22 @@ PARQUET_SCHEMA: Final = 1
 _TYPES: Final[Mapping[str, pl.DataType]] = {
     str(t): t
     for t in (
-        pl.String(), pl.Boolean(), pl.Int8(), pl.Int16(), pl.Int32(), pl.Int64(), pl.UInt8(), pl.UInt16(),
-        pl.UInt32(), pl.UInt64(), pl.Float32(), pl.Float64(), pl.Categorical(), pl.Null(),
+        pl.String(),
+        pl.Boolean(),
+        pl.Int8(),
+        pl.Int16(),
+        pl.Int32(),
+        pl.Int64(),
+        pl.UInt8(),
+        pl.UInt16(),
+        pl.UInt32(),
+        pl.UInt64(),
+        pl.Float32(),
+        pl.Float64(),
+        pl.Categorical(),
+        pl.Null(),
     )
-}  # fmt: skip
+}
 
 
 class Chunks:

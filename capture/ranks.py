@@ -44,17 +44,23 @@ def merge_ranks(runs: Sequence[Run]) -> list[Run]:
     if len(single) < 2:
         return list(runs)
     numbers, guess = _assign_ranks(single)
-    turns: dict[int, list[Run]] = {}
-    for number, run in zip(numbers, single, strict=True):
-        turns.setdefault(number, []).append(run)
-    counts = {number: len(own) for number, own in sorted(turns.items())}
-    if len(turns) < 2 or len(set(counts.values())) > 1:
+    launches = _launches(single, numbers)
+    whole = [run for run in runs if run not in single]
+    return whole + [_merge_launch(launch, guess) for launch in launches]
+
+
+def _launches(runs: Sequence[Run], numbers: Sequence[int]) -> list[dict[int, Run]]:
+    """Return rank → run for every launch; raise UsageError where the ranks do not have as many runs each."""
+    by_rank: dict[int, list[Run]] = {}
+    for number, run in zip(numbers, runs, strict=True):
+        by_rank.setdefault(number, []).append(run)
+    counts = {number: len(own) for number, own in sorted(by_rank.items())}
+    if len(by_rank) < 2 or len(set(counts.values())) > 1:
         why = "there are " + ", ".join(f"{n} of rank {number}" for number, n in counts.items())
         todo = "name those that belong together"
         raise UsageError("these runs are not one of each rank", why=why, todo=todo)
-    launches = zip(*(turns[number] for number in counts), strict=True)
-    whole = [run for run in runs if run not in single]
-    return whole + [_merge_launch(dict(zip(counts, launch, strict=True)), guess) for launch in launches]
+    launches = zip(*(by_rank[number] for number in counts), strict=True)
+    return [dict(zip(counts, launch, strict=True)) for launch in launches]
 
 
 def _assign_ranks(runs: Sequence[Run]) -> tuple[list[int], list[str]]:

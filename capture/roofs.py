@@ -26,9 +26,14 @@ _FILE: Final = "roofs.json"
 _LARGEST: Final = 1 << 20
 _FASTEST: Final = 1e18
 _SHORT: Final = {
-    "float32": "fp32", "float": "fp32", "f32": "fp32", "float16": "fp16", "half": "fp16", "f16": "fp16",
+    "float32": "fp32",
+    "float": "fp32",
+    "f32": "fp32",
+    "float16": "fp16",
+    "half": "fp16",
+    "f16": "fp16",
     "bfloat16": "bf16",
-}  # fmt: skip
+}
 
 # name → GB/s and dense bf16 TFLOP/s (fp16 where there is no bf16), as their makers state them
 _KNOWN: Final = (

@@ -13,14 +13,24 @@ _REPLACED: Final = {
 }
 _REMOVED: Final = dict.fromkeys(
     (
-        0x00AD, 0x034F, 0x061C, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x180E, 0x3164, 0xFEFF, 0xFFA0,
+        0x00AD,
+        0x034F,
+        0x061C,
+        0x115F,
+        0x1160,
+        0x17B4,
+        0x17B5,
+        0x180E,
+        0x3164,
+        0xFEFF,
+        0xFFA0,
         *range(0x200B, 0x2010),  # zero width, LRM, RLM
         *range(0x2028, 0x202F),  # line separators, bidi embeddings
         *range(0x2060, 0x2070),  # invisible operators, bidi isolates
         *range(0xFFF0, 0xFFFC),  # interlinear annotation
         *range(0xE0000, 0xE1000),  # tags
     )
-)  # fmt: skip
+)
 _TABLE: Final = {**_REPLACED, **_REMOVED}
 # The characters of the table as ranges: one by one, compiling them would cost a tenth of a start.
 _DIRTY: Final = re.compile(
