@@ -7,13 +7,12 @@ import msgspec
 import polars as pl
 
 from capture.errors import UnreadableError
-from capture.export import PARQUET_KEY, PARQUET_SCHEMA
-from capture.frames import table_rows
+from capture.frames import PARQUET_KEY, PARQUET_SCHEMA, table_rows
 from capture.importlog import Log
 from capture.native.lines import SavedLog, SavedTable
 from capture.run import DTYPES, Run, build, clean_meta
 from capture.source import Head, Source
-from capture.unknown import explain
+from capture.unknown import unknown_input
 
 FORMAT: Final = "parquet"
 PRODUCER: Final = "tracetui export"
@@ -42,7 +41,7 @@ def load(source: Source) -> list[Run]:
     try:
         saved = pl.read_parquet_metadata(whole).get(PARQUET_KEY)
         if saved is None:
-            raise explain(source)
+            raise unknown_input(source)
         about = msgspec.json.decode(saved, type=About)
         whole.seek(0)
         return [_run(about, pl.read_parquet(whole), source)]
