@@ -26,13 +26,13 @@ _CUT: Final = re.compile(r"(?:…|\.\.\.)(?: \[\d+\])?$")
 
 def told_apart(names: Sequence[str]) -> list[str]:
     """Names that were cut to equal texts get a number each: they may be different kernels."""
-    met = Counter(n for n in names if n.endswith(ELLIPSES))
+    cut = Counter(n for n in names if n.endswith(ELLIPSES))
     seen: Counter[str] = Counter()
-    told = []
+    numbered = []
     for name in names:
         seen[name] += 1
-        told.append(f"{name} [{seen[name]}]" if met[name] > 1 else name)
-    return told
+        numbered.append(f"{name} [{seen[name]}]" if cut[name] > 1 else name)
+    return numbered
 
 
 def cut_names(names: Sequence[str]) -> int:

@@ -69,15 +69,15 @@ def load(source: Source) -> list[Run]:
 
 def _read(lines: Iterable[str], log: Log) -> Iterator[tuple[str, Table]]:
     """The known tables under their headings."""
-    known, table = "", None
+    section, table = "", None
     for at, line in enumerate(lines):
         if line.startswith("#"):
-            known, table = _known(line), None
-        elif not line.startswith("|") or not known:
+            section, table = _known(line), None
+        elif not line.startswith("|") or not section:
             table = None
         elif table is None:
             table = Table(_cells(line), [])
-            yield known, table
+            yield section, table
         elif not _RULE.fullmatch(line.strip()):
             _add(table, _cells(line), at, log)
 
@@ -133,13 +133,13 @@ def _run(file: str, tables: Mapping[str, Table], frames: Mapping[str, pl.DataFra
 
 def _meta(file: str, tables: Mapping[str, Table]) -> dict[str, Any]:
     meta: dict[str, Any] = {"producer": PRODUCER, "profiled": True}
-    found = _FILE.fullmatch(file)
-    if not found:
+    match = _FILE.fullmatch(file)
+    if not match:
         return meta
-    meta |= {"model": found["size"], "size": found["size"], "context": int(found["context"][:9])}
+    meta |= {"model": match["size"], "size": match["size"], "context": int(match["context"][:9])}
     models = tables["models"].rows if "models" in tables else []
     for row in models:
-        if row.get("Size") == found["size"]:
+        if row.get("Size") == match["size"]:
             meta |= {ours: int(row[c]) for c, ours in _OF_MODEL.items() if row.get(c, "").isdecimal()}
     return meta
 
@@ -167,10 +167,10 @@ def _forward(tables: Mapping[str, Table], file: str) -> Iterator[Row]:
 
 def _kernels(tables: Mapping[str, Table], file: str, phase: str, names: Iterable[str]) -> Iterator[Row]:
     """The top kernels of a phase, from the longest table that lists them."""
-    rows = next((found for name in names if (found := _rows(tables, name, file))), [])
+    rows = next((rows_of_file for name in names if (rows_of_file := _rows(tables, name, file))), [])
     split = [_std_and_name(row.get("top_kernel", "")) for row in rows]
-    told = told_apart([name for _, name in split])
-    for row, (std, _), name in zip(rows, split, told, strict=True):
+    unique = told_apart([name for _, name in split])
+    for row, (std, _), name in zip(rows, split, unique, strict=True):
         yield {
             "kind": "kernel",
             "lens": "gpu",
@@ -184,8 +184,8 @@ def _kernels(tables: Mapping[str, Table], file: str, phase: str, names: Iterable
 
 def _std_and_name(cell: str) -> tuple[Decimal | None, str]:
     """The script left the StdDev, in ns, standing before each kernel's name."""
-    found = _KERNEL.fullmatch(cell)
-    return (number(found["std"]), found["name"]) if found else (None, cell)
+    match = _KERNEL.fullmatch(cell)
+    return (number(match["std"]), match["name"]) if match else (None, cell)
 
 
 def _attention(tables: Mapping[str, Table], file: str) -> Iterator[Row]:

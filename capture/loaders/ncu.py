@@ -123,12 +123,12 @@ def _wide(launch: str, row: dict[str, str], units: dict[str, str]) -> Iterator[M
 
 def _durations(page: Page) -> dict[str, Metric]:
     """The metric that times each launch, the plainest one where there are several."""
-    found: dict[str, Metric] = {}
+    durations: dict[str, Metric] = {}
     for name in _DURATIONS:
         for metric in page.metrics:
             if metric.name == name and metric.unit in TIME_UNITS and number(metric.value) is not None:
-                found.setdefault(metric.launch, metric)
-    return found
+                durations.setdefault(metric.launch, metric)
+    return durations
 
 
 def _events(page: Page, durations: dict[str, Metric]) -> Iterator[dict[str, Any]]:
@@ -170,9 +170,9 @@ def _metrics(page: Page) -> pl.DataFrame:
 
 def _launches(page: Page) -> pl.DataFrame:
     columns = [c for c in _IDENTITY if any(c in launch for launch in page.launches.values())]
-    known = [c for c in columns if c != "Section Name"]
+    kept = [c for c in columns if c != "Section Name"]
     return pl.DataFrame(
-        [[launch.get(c) for c in known] for launch in page.launches.values()],
-        schema=dict.fromkeys(known, pl.String),
+        [[launch.get(c) for c in kept] for launch in page.launches.values()],
+        schema=dict.fromkeys(kept, pl.String),
         orient="row",
     )

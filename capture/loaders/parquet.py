@@ -57,5 +57,5 @@ def _run(about: About, events: pl.DataFrame, source: Source) -> Run:
         raise UnreadableError("was written by a newer tracetui", where=source.label, todo="update tracetui")
     log = Log.of(clean_meta(msgspec.to_builtins(about.log)))
     tables = {t.name: table_rows(t) for t in about.tables}
-    known = events.select(c for c in DTYPES if c in events.columns)
-    return build(about.name, about.meta, known, log, tables)
+    frame = events.select(c for c in DTYPES if c in events.columns)
+    return build(about.name, about.meta, frame, log, tables)

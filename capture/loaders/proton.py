@@ -82,14 +82,14 @@ def _row(name: str, above: tuple[str, ...], metrics: dict[str, Any]) -> dict[str
 
 def _devices(part: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for kind, devices in part.items():
-        for id, told in devices.items() if isinstance(devices, dict) else ():
-            if isinstance(told, dict):
+        for id, properties in devices.items() if isinstance(devices, dict) else ():
+            if isinstance(properties, dict):
                 yield {
                     "type": kind,
                     "id": id,
-                    "arch": str(told.get("arch", "?")),
-                    "sms": told.get("num_sms"),
-                    "bus_width": told.get("bus_width"),
-                    "clock_khz": told.get("clock_rate"),
-                    "memory_clock_khz": told.get("memory_clock_rate"),
+                    "arch": str(properties.get("arch", "?")),
+                    "sms": properties.get("num_sms"),
+                    "bus_width": properties.get("bus_width"),
+                    "clock_khz": properties.get("clock_rate"),
+                    "memory_clock_khz": properties.get("memory_clock_rate"),
                 }

@@ -35,8 +35,8 @@ def sniff(head: Head) -> bool:
 
 
 def load(source: Source) -> list[Run]:
-    found = document(source)
-    phases = {k: v for k, v in found.items() if _PHASE.fullmatch(k)} if isinstance(found, dict) else {}
+    parsed = document(source)
+    phases = {k: v for k, v in parsed.items() if _PHASE.fullmatch(k)} if isinstance(parsed, dict) else {}
     if not phases:
         raise UnreadableError("holds neither a prefill nor a decode step", where=source.label)
     rows = [row for name, phase in phases.items() for row in _phase_rows(name, phase)]
@@ -44,7 +44,7 @@ def load(source: Source) -> list[Run]:
     events = pl.DataFrame(rows, schema=_ROW)
     summary = [row for name, phase in phases.items() for row in _summary(name, phase)]
     tables = {"summary": pl.DataFrame(summary, schema=_SUMMARY, strict=False)}
-    return [build(Path(source.label).name, _meta(dict_in(found, "context")), events, source.log, tables)]
+    return [build(Path(source.label).name, _meta(dict_in(parsed, "context")), events, source.log, tables)]
 
 
 def _phase_rows(key: str, phase: Any) -> Iterator[dict[str, Any]]:
@@ -62,8 +62,8 @@ def _phase_rows(key: str, phase: Any) -> Iterator[dict[str, Any]]:
 
 def _named(key: str) -> tuple[str, int]:
     """Prefill is step 0; decode steps count from 1."""
-    found = _PHASE.fullmatch(key)
-    name, number_ = (found[1], found[2]) if found else (key, None)
+    match = _PHASE.fullmatch(key)
+    name, number_ = (match[1], match[2]) if match else (key, None)
     return name, int(number_ or 1) if name == "decode" else 0
 
 
@@ -119,5 +119,5 @@ def _meta(context: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in meta.items() if v not in (None, "")}
 
 
-def _device(told: Any) -> str:
-    return str(told.get("name", told)) if isinstance(told, dict) else str(told)
+def _device(device: Any) -> str:
+    return str(device.get("name", device)) if isinstance(device, dict) else str(device)

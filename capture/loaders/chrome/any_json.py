@@ -85,8 +85,8 @@ def parse_blocks(blocks: Iterable[str], log: Log) -> list[Event]:
     try:
         return _EVENTS.decode("[" + ",".join(blocks) + "]")
     except _BROKEN:
-        found = [_mended(block) for block in blocks]
-    events = [e for e in found if e is not None]
+        mended = [_mended(block) for block in blocks]
+    events = [e for e in mended if e is not None]
     log.read += len(blocks) - len(events)
     log.drop("bad_event", "events whose JSON is broken", count=len(blocks) - len(events))
     return events

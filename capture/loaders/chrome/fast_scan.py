@@ -84,8 +84,8 @@ GROUPED: Final = Layout(  # older: cat, name, pid and tid share a line, ts and d
 
 def read(source: Source) -> Trace:
     """A trace that torch printed; LayoutError for any other."""
-    front, found, _ = source.head.text.partition(_ARRAY)
-    if not found or b"\r" in source.head.raw:
+    front, separator, _ = source.head.text.partition(_ARRAY)
+    if not separator or b"\r" in source.head.raw:
         raise LayoutError("no list of events near the start")
     layout = _layout(source.head.text[len(front) :])
     pieces = _scan(source.path, layout, front.count("{"))
@@ -142,12 +142,12 @@ def _scan(path: Path, layout: Layout, braces: int) -> pl.DataFrame:
     )  # fmt: skip
     os.environ.setdefault("POLARS_CSV_CHUNK_SIZE", str(CHUNK))  # read by polars at each scan
     try:
-        found = events.collect(engine="streaming")
+        scanned = events.collect(engine="streaming")
     except (pl.exceptions.PolarsError, OSError) as e:
         raise LayoutError(str(e)[:200]) from None
-    if not found["regular"].any():
+    if not scanned["regular"].any():
         raise LayoutError("no event stands as expected")
-    return found
+    return scanned
 
 
 def _copied(text: pl.Expr, where: pl.Expr) -> pl.Expr:
@@ -179,18 +179,18 @@ def _joined(pieces: pl.DataFrame, layout: Layout) -> tuple[pl.DataFrame, list[st
     )
     batches = irregular.partition_by("batch", maintain_order=True) or [irregular]
     parts = [_told_whole(_whole(batch), layout) for batch in batches]
-    return pl.concat([told for told, _ in parts]), [block for _, blocks in parts for block in blocks]
+    return pl.concat([rows for rows, _ in parts]), [block for _, blocks in parts for block in blocks]
 
 
 def _told_whole(events: pl.DataFrame, layout: Layout) -> tuple[pl.DataFrame, list[str]]:
     closed = pl.col("piece").str.contains(_CLOSE, literal=True)
     complete = pl.col("piece").str.starts_with(layout.opening)
-    told = (
+    read_rows = (
         _told(events.lazy().with_columns(after="piece", regular=complete), layout)
         .with_columns(known=(_TIMED & closed).fill_null(False))
         .collect()
     )
-    return told.filter("known").select(_WANTED), told.filter(~pl.col("known"))["piece"].to_list()
+    return read_rows.filter("known").select(_WANTED), read_rows.filter(~pl.col("known"))["piece"].to_list()
 
 
 def _whole(pieces: pl.DataFrame) -> pl.DataFrame:
@@ -244,12 +244,12 @@ def _texts(blocks: list[str], truncated: bool) -> list[str]:
 def _labelled(rows: pl.DataFrame, source: Source) -> Complete:
     """The common form: each distinct label is read once."""
     words = rows["label"].unique().drop_nulls()
-    told = [_read_label(word) for word in words.cast(pl.String)]
+    parsed = [_read_label(word) for word in words.cast(pl.String)]
     frame = rows.select(standing(words, rows["label"]).alias("label"), "t", "dur", "correlation")
-    labels = labels_of(found or (None, "", "") for found in told)
-    if all(told):
+    labels = labels_of(found or (None, "", "") for found in parsed)
+    if all(parsed):
         return Complete(frame, labels)
-    broken = [i for i, found in enumerate(told) if not found]
+    broken = [i for i, found in enumerate(parsed) if not found]
     kept = frame.filter(~pl.col("label").is_in(broken))
     source.log.read += frame.height - kept.height
     source.log.drop("bad_event", "events whose JSON is broken", count=frame.height - kept.height)
@@ -257,13 +257,13 @@ def _labelled(rows: pl.DataFrame, source: Source) -> Complete:
 
 
 def _read_label(text: str) -> tuple[str, str, str] | None:
-    found = _LABEL.fullmatch(text)
-    if not found:
+    match = _LABEL.fullmatch(text)
+    if not match:
         return None
-    cat, name = json_text(found["cat"]), json_text(found["name"])
+    cat, name = json_text(match["cat"]), json_text(match["name"])
     if cat is None or name is None:
         return None
-    return cat, name, f"{raw_text(found['pid'].encode())}{PLACE}{raw_text(found['tid'].encode())}"
+    return cat, name, f"{raw_text(match['pid'].encode())}{PLACE}{raw_text(match['tid'].encode())}"
 
 
 def _header(front: str, ending: str) -> dict[str, Any]:

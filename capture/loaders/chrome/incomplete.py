@@ -31,13 +31,13 @@ def names_in(events: Sequence[Event]) -> Names:
     names = Names()
     for event in events:
         if event.ph == "M" and event.name in ("process_name", "thread_name"):
-            told = arguments(event).get("name")
-            if not isinstance(told, str):
+            given = arguments(event).get("name")
+            if not isinstance(given, str):
                 continue
             if event.name == "process_name":
-                names.processes[raw_text(bytes(event.pid))] = told
+                names.processes[raw_text(bytes(event.pid))] = given
             else:
-                names.threads[event.place] = told
+                names.threads[event.place] = given
     return names
 
 
@@ -100,10 +100,10 @@ def other_rows(events: Sequence[Event], log: Log) -> pl.DataFrame:
 
 def arguments(event: Event) -> dict[str, Any]:
     try:
-        found = msgspec.json.decode(bytes(event.args))
+        decoded = msgspec.json.decode(bytes(event.args))
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return decoded if isinstance(decoded, dict) else {}
 
 
 def _base(event: Event, kind: str) -> dict[str, Any]:
@@ -119,12 +119,12 @@ def _counters(event: Event) -> Iterator[dict[str, Any]]:
 
 def _memory(event: Event) -> dict[str, Any]:
     """A change of the allocator's books: the bytes of the change, and what is allocated after it."""
-    told = {k: v for k, v in arguments(event).items() if type(v) in (int, float)}
-    device = told.get("Device Id", -1)
+    figures = {k: v for k, v in arguments(event).items() if type(v) in (int, float)}
+    device = figures.get("Device Id", -1)
     return _base(event, "memory") | {
         "track": f"gpu{device}" if device >= 0 else "cpu",
-        "bytes": float(told.get("Bytes", 0)),
-        "value": float(told["Total Allocated"]) if "Total Allocated" in told else None,
+        "bytes": float(figures.get("Bytes", 0)),
+        "value": float(figures["Total Allocated"]) if "Total Allocated" in figures else None,
         "unit": "bytes",
     }
 

@@ -169,10 +169,10 @@ def _stream(place: str, names: Names) -> str:
 
 def _thread(place: str, names: Names) -> str:
     pid, _, tid = place.partition(PLACE)
-    told = names.threads.get(place, "")
-    if told and tid in told:
-        return told
-    return f"{pid}/{told or 'thread'} {tid}" if told else f"{pid}/{tid}"
+    name = names.threads.get(place, "")
+    if name and tid in name:
+        return name
+    return f"{pid}/{name or 'thread'} {tid}" if name else f"{pid}/{tid}"
 
 
 def _based(rows: pl.DataFrame, header: dict[str, Any]) -> pl.DataFrame:
@@ -212,7 +212,7 @@ def _producer(trace: Trace, names: Names) -> str:
 
 
 def _devices(header: dict[str, Any]) -> pl.DataFrame:
-    told = header.get("deviceProperties")
+    devices = header.get("deviceProperties")
     rows = [
         {
             "id": d.get("id"),
@@ -220,7 +220,7 @@ def _devices(header: dict[str, Any]) -> pl.DataFrame:
             "memory_bytes": d.get("totalGlobalMem"),
             "sms": d.get("numSms"),
         }
-        for d in (told if isinstance(told, list) else ())
+        for d in (devices if isinstance(devices, list) else ())
         if isinstance(d, dict)
     ]  # fmt: skip
     return pl.DataFrame(rows, strict=False)
@@ -228,6 +228,6 @@ def _devices(header: dict[str, Any]) -> pl.DataFrame:
 
 def _header_table(header: dict[str, Any], read: int) -> pl.DataFrame:
     """What the trace states about itself, word for word."""
-    told = {k: str(v) for k, v in header.items() if isinstance(v, str | int | float)}
-    told["events"] = str(read)
-    return pl.DataFrame({"key": list(told), "value": list(told.values())})
+    stated = {k: str(v) for k, v in header.items() if isinstance(v, str | int | float)}
+    stated["events"] = str(read)
+    return pl.DataFrame({"key": list(stated), "value": list(stated.values())})

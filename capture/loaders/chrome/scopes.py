@@ -33,8 +33,8 @@ def step_numbers(labels: pl.DataFrame) -> list[int | None]:
 
 
 def _number(pattern: re.Pattern[str], name: str) -> int | None:
-    found = pattern.fullmatch(name)
-    return int(found[1]) if found else None
+    match = pattern.fullmatch(name)
+    return int(match[1]) if match else None
 
 
 def is_scope(cat: str | None, name: str) -> bool:
@@ -56,10 +56,10 @@ def steps_at(times: pl.Series, steps: pl.DataFrame) -> pl.Series:
 
 def launched(kernels: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
     """Kernels with the time `at` which and the place `by` which the host launched them, else their own."""
-    known = host.select("correlation", at="t", by="place")
-    joined = kernels.join(known, on="correlation", how="left")
+    launches = host.select("correlation", at="t", by="place")
+    joined = kernels.join(launches, on="correlation", how="left")
     if joined.height > kernels.height:  # some correlation numbers have two host rows
-        joined = kernels.join(known.unique("correlation", keep="first"), on="correlation", how="left")
+        joined = kernels.join(launches.unique("correlation", keep="first"), on="correlation", how="left")
     return joined.with_columns(pl.col("at").fill_null(pl.col("t")), pl.col("by").fill_null(pl.col("place")))
 
 
@@ -88,8 +88,8 @@ def _last_before(sorted_times: pl.Series, times: pl.Series) -> pl.Series:
 @cache
 def _module_layer(path: str | None) -> int | None:
     """A layer that only the counter in a module's name tells; others are read from the path later."""
-    found = _MODULE_LAYER.search(path or "")
-    return int(found[1]) if found else None
+    match = _MODULE_LAYER.search(path or "")
+    return int(match[1]) if match else None
 
 
 @cache
@@ -105,19 +105,19 @@ def _scope_role(path: str | None) -> str | None:
 
 def _changes(scopes: pl.DataFrame) -> list[tuple[int, str | None]]:
     """When the innermost open scope of one thread changes, and to which path."""
-    found: list[tuple[int, str | None]] = []
+    changes: list[tuple[int, str | None]] = []
     stack: list[tuple[int, str]] = []
     ordered = scopes.sort("t", "dur", descending=[False, True])
     for name, t, dur in ordered.select("name", "t", "dur").rows():
         while stack and stack[-1][0] <= t:
             end, _ = stack.pop()
-            found.append((end, stack[-1][1] if stack else None))
+            changes.append((end, stack[-1][1] if stack else None))
         path, end = name, t + dur
         if stack:
             path, end = stack[-1][1] + PATH_SEPARATOR + name, min(end, stack[-1][0])
         stack.append((end, path))
-        found.append((t, path))
+        changes.append((t, path))
     while stack:
         end, _ = stack.pop()
-        found.append((end, stack[-1][1] if stack else None))
-    return found
+        changes.append((end, stack[-1][1] if stack else None))
+    return changes

@@ -97,9 +97,9 @@ def ns(text: pl.Expr) -> pl.Expr:
     return text.cast(pl.Decimal(38, 3), strict=False).to_physical().cast(pl.Int64, strict=False)
 
 
-def labels_of(told: Iterable[tuple[str | None, str, str]]) -> pl.DataFrame:
+def labels_of(rows: Iterable[tuple[str | None, str, str]]) -> pl.DataFrame:
     schema = {"cat": pl.String, "name": pl.String, "place": pl.String}
-    return pl.DataFrame(list(told), schema=schema, orient="row")
+    return pl.DataFrame(list(rows), schema=schema, orient="row")
 
 
 def complete_events(events: Sequence[Event], log: Log) -> Complete:
@@ -124,8 +124,8 @@ def _ascii(raw: msgspec.Raw) -> str | None:
 def _correlation(event: Event) -> int | None:
     if event.cat not in LINKED:
         return None
-    found = _CORRELATION.search(bytes(event.args))
-    return int(found[1]) if found else None
+    match = _CORRELATION.search(bytes(event.args))
+    return int(match[1]) if match else None
 
 
 def _timed(frame: pl.DataFrame, log: Log) -> pl.DataFrame:

@@ -27,8 +27,8 @@ def sniff(head: Head) -> bool:
 
 def load(source: Source) -> list[Run]:
     trace = _read(source)
-    found = trace.complete.rows.height + len(trace.others)
-    if (trace.truncated and found < 2) or not (found or trace.header):
+    count = trace.complete.rows.height + len(trace.others)
+    if (trace.truncated and count < 2) or not (count or trace.header):
         raise UnreadableError(
             "holds no list of trace events that could be read",
             where=source.label,

@@ -66,11 +66,11 @@ class Line:
 
 
 def parse(text: str) -> Line:
-    found = _LINE.match(text)
-    if found is None:
+    parts = _LINE.match(text)
+    if parts is None:
         return Line("", text, "", None)
-    stamp = nanoseconds(found["ms"], MILLISECOND) if found["ms"] else None
-    return Line(found["module"] or "", text[found.end() :], found["type"] or "", stamp)
+    stamp = nanoseconds(parts["ms"], MILLISECOND) if parts["ms"] else None
+    return Line(parts["module"] or "", text[parts.end() :], parts["type"] or "", stamp)
 
 
 def facts(line: Line) -> dict[str, Any]:
@@ -84,8 +84,10 @@ def facts(line: Line) -> dict[str, Any]:
     if shape := _SHAPE.search(line.message):
         keys = ("layers", "hidden", "heads", "head_dim")
         return dict(zip(keys, map(int, shape.groups()), strict=True))
-    found = ((key, pattern.search(line.message)) for module, key, pattern in _FACTS if module == line.module)
-    return {key: int(m[1]) if m[1].isdigit() and len(m[1]) < 19 else m[1].strip() for key, m in found if m}
+    matches = (
+        (key, pattern.search(line.message)) for module, key, pattern in _FACTS if module == line.module
+    )
+    return {key: int(m[1]) if m[1].isdigit() and len(m[1]) < 19 else m[1].strip() for key, m in matches if m}
 
 
 def memory(line: Line) -> list[tuple[str, float, str]]:
@@ -99,8 +101,8 @@ def memory(line: Line) -> list[tuple[str, float, str]]:
 
 def selection(line: Line) -> dict[str, str | None] | None:
     """Which variant was taken for an operation, and why."""
-    found = _SELECT.match(line.message) if line.module == "KernelSelect" else None
-    return found.groupdict() if found else None
+    parts = _SELECT.match(line.message) if line.module == "KernelSelect" else None
+    return parts.groupdict() if parts else None
 
 
 def _performance(message: str) -> dict[str, Any]:
@@ -116,8 +118,8 @@ def _metrics(message: str) -> dict[str, Any]:
     """key=value pairs; a bare or leading `tok/s` stands before all keys after it."""
     out, prefix = {}, ""
     for key, value, bare in _PAIR.findall(message):
-        if known := _METRICS.get(f"{prefix}{key}".lower()):
-            out[known] = _value(known, value)
+        if name := _METRICS.get(f"{prefix}{key}".lower()):
+            out[name] = _value(name, value)
         if "tok/s" in (key, bare):
             prefix = "tok/s "
     return {k: v for k, v in out.items() if v is not None}

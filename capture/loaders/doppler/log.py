@@ -95,14 +95,14 @@ def _after(draft: Draft, line: Line) -> Draft:
 
 
 def _open(draft: Draft, title: str, line: Line) -> Block:
-    found = _TITLE.match(title)
+    heading = _TITLE.match(title)
     phase, tokens, position, again = None, None, None, False
-    if found and found["prefill"]:
+    if heading and heading["prefill"]:
         phase, again = "prefill", bool(draft.blocks) and draft.blocks[-1].phase == "prefill"
-    elif found and (found["batch"] or found["step"]):
-        phase, tokens = "decode", int(found["batch"] or 1)
-        position = int(found["step"]) if found["step"] else None
-    if found and found["layers"]:
+    elif heading and (heading["batch"] or heading["step"]):
+        phase, tokens = "decode", int(heading["batch"] or 1)
+        position = int(heading["step"]) if heading["step"] else None
+    if heading and heading["layers"]:
         draft.meta["layers_only"] = True
     block = Block(title.removesuffix(":") or _REPORT, phase, tokens, position, line.t, part_of_last=again)
     draft.blocks.append(block)
@@ -128,8 +128,8 @@ def _continue(block: Block, raw: str, log: Log, at: int) -> Block | None:
 
 def _note(draft: Draft, line: Line, log: Log) -> None:
     """Keeps what a line outside the reports tells; counts it when that is nothing."""
-    told = facts(line)
-    draft.meta |= told
+    stated = facts(line)
+    draft.meta |= stated
     draft.closed |= line.module in ("Perf", "Benchmark", "ok", "metrics")
     sizes = memory(line)
     draft.rows += [
@@ -140,7 +140,7 @@ def _note(draft: Draft, line: Line, log: Log) -> None:
         draft.selections = [*draft.selections, chosen]
     if line.path:
         draft.rows.append({"kind": "mark", "name": line.message, "t": line.t, "path": line.path})
-    if told or sizes or line.path:
+    if stated or sizes or line.path:
         log.read += 1
     elif line.message:
         log.note("other_lines", "lines of mere progress, not kept")

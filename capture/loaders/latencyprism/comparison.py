@@ -144,9 +144,9 @@ def _functions(there: pl.DataFrame, letter: str, mean_ns: int) -> pl.DataFrame:
 
 
 def _metrics(there: pl.DataFrame, letter: str) -> pl.DataFrame:
-    known = there.filter(pl.col(f"mu_{letter}").is_not_null())
-    units = [unit_of(m) for m in known["metric"]]
-    return known.select(
+    measured = there.filter(pl.col(f"mu_{letter}").is_not_null())
+    units = [unit_of(m) for m in measured["metric"]]
+    return measured.select(
         pl.lit("counter").alias("kind"),
         pl.col("metric").alias("name"),
         pl.col("device").alias("track"),

@@ -132,10 +132,10 @@ def _functions(whole: pl.DataFrame) -> pl.DataFrame:
 
 def _metrics(whole: pl.DataFrame) -> pl.DataFrame:
     """One value for every cycle, metric and device, in the metric's real unit."""
-    known = whole.filter(pl.col("mu_pct").is_not_null() & (pl.col("metric_name") != _NO_METRIC))
+    measured = whole.filter(pl.col("mu_pct").is_not_null() & (pl.col("metric_name") != _NO_METRIC))
     weight = pl.col("dur_ns").fill_null(0).cast(pl.Float64)
     weighted = (pl.col("mu_pct") * weight).sum() / weight.sum()
-    values = known.group_by("cycle", "metric_name", "device", maintain_order=True).agg(
+    values = measured.group_by("cycle", "metric_name", "device", maintain_order=True).agg(
         pl.when(weight.sum() > 0).then(weighted).otherwise(pl.col("mu_pct").mean()).alias("mu"),
         pl.col("start_ns").first().alias("t"),
     )

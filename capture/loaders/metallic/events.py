@@ -46,15 +46,15 @@ def _host_in(table: pl.DataFrame, phase: str) -> pl.DataFrame:
     return table.with_columns(phase=pl.coalesce("phase", host))
 
 
-def whole(found: Timed, others: list[pl.DataFrame], start: int) -> pl.DataFrame:
+def whole(parts: Timed, others: list[pl.DataFrame], start: int) -> pl.DataFrame:
     """All events in one frame: each column is laid out once, the few other events behind the timed ones."""
-    few = pl.concat([found.steps, *others], how="diagonal")
-    own = [c for c in found.times.columns if c in few.columns]
-    table = pl.concat([found.table, few.drop(own)], how="diagonal", rechunk=True)
-    first = found.table.height
+    few = pl.concat([parts.steps, *others], how="diagonal")
+    own = [c for c in parts.times.columns if c in few.columns]
+    table = pl.concat([parts.table, few.drop(own)], how="diagonal", rechunk=True)
+    first = parts.table.height
     few_places = pl.int_range(first, first + few.height, dtype=pl.UInt32, eager=True)
-    index = pl.concat([found.places, few_places], rechunk=True)
-    times = pl.concat([found.times, few.select(own)], how="diagonal")
+    index = pl.concat([parts.places, few_places], rechunk=True)
+    times = pl.concat([parts.times, few.select(own)], how="diagonal")
     return table.select(pl.all().gather(index)).with_columns(times.with_columns(pl.col("t") - start))
 
 
@@ -93,10 +93,10 @@ def _names(names: Mapping[Key, Meaning]) -> pl.DataFrame:
 
 def _work(shape: str | None) -> float | None:
     """A matmul multiplies and adds batch · m · n · k times."""
-    found = _SIZES.search(shape + " ") if shape else None
-    if found is None:
+    match = _SIZES.search(shape + " ") if shape else None
+    if match is None:
         return None
-    batch, m, n, k = (int(size) for size in found.groups())
+    batch, m, n, k = (int(size) for size in match.groups())
     return 2.0 * batch * m * n * k
 
 

@@ -130,8 +130,8 @@ def _timed(
 
 def _parts(text: str) -> tuple[str, str]:
     """What stands before and behind the number of an event."""
-    before, found, tail = text.partition(_US)
-    return "{" + before + _US, tail if found else "}}}"
+    before, separator, tail = text.partition(_US)
+    return "{" + before + _US, tail if separator else "}}}"
 
 
 def _number(keys: dict[Key, int], key: Key | None) -> int | None:
@@ -150,8 +150,8 @@ def _table(texts: pl.Series, values: pl.Series) -> pl.Series:
 def _stamps(split: pl.DataFrame) -> pl.Series:
     """The lines' times as ns since 1970; null where the line does not begin with one."""
     distinct = split["second"].unique().drop_nulls()
-    found = [_STAMP.match(text) for text in distinct.cast(pl.String)]
-    seconds = pl.Series([seconds_of(f[1]) if f else None for f in found], dtype=pl.Int64)
+    matches = [_STAMP.match(text) for text in distinct.cast(pl.String)]
+    seconds = pl.Series([seconds_of(f[1]) if f else None for f in matches], dtype=pl.Int64)
     return _table(distinct, seconds).gather(split["second"].to_physical()) + split["fraction"]
 
 

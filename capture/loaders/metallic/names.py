@@ -79,15 +79,15 @@ def lens_of(name: str) -> str:
 
 def op_meanings(names: Iterable[str]) -> dict[str, Meaning]:
     """Every op name with its meaning; two names never mean the same, so that each can be found again."""
-    found: dict[str, Meaning] = {}
+    meanings: dict[str, Meaning] = {}
     taken: set[tuple[str, str]] = set()
     for raw in names:
         meaning = op_meaning(collapsed(raw))
         if (meaning.name, meaning.path) in taken:
             meaning = op_meaning(raw)
         taken.add((meaning.name, meaning.path))
-        found[raw] = meaning
-    return found
+        meanings[raw] = meaning
+    return meanings
 
 
 def op_meaning(name: str) -> Meaning:

@@ -194,9 +194,9 @@ def shape_of(data: Any) -> str | None:
 
 def stamp_of(text: Any) -> int | None:
     """An RFC 3339 time in UTC as ns since 1970."""
-    found = _STAMP.fullmatch(text) if isinstance(text, str) else None
-    seconds = seconds_of(found[1]) if found else None
-    return None if found is None or seconds is None else seconds + int((found[2] or "0").ljust(9, "0"))
+    match = _STAMP.fullmatch(text) if isinstance(text, str) else None
+    seconds = seconds_of(match[1]) if match else None
+    return None if match is None or seconds is None else seconds + int((match[2] or "0").ljust(9, "0"))
 
 
 @lru_cache(maxsize=1024)

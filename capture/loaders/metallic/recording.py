@@ -134,14 +134,14 @@ def _run(name: str, raw: Raw, log: Log) -> Run:
     types = untimed.event_types(raw)
     untimed.note_unknown(types, log)
     tables = {"event_types": types, **untimed.tables(others)}
-    found = timed(raw)
+    parts = timed(raw)
     memory, marks = untimed.memory(others), untimed.marks(tables)
     start = min(
-        (t for t in (found.times["t"].min(), raw.rows["stamp"].min()) if isinstance(t, int)), default=0
+        (t for t in (parts.times["t"].min(), raw.rows["stamp"].min()) if isinstance(t, int)), default=0
     )
-    events = whole(found, [_as_events(memory), _as_events(marks)], start)
+    events = whole(parts, [_as_events(memory), _as_events(marks)], start)
     return build(
-        name, _meta(others, found.table), events, log, {**tables, "names": found.names}, enriched=True
+        name, _meta(others, parts.table), events, log, {**tables, "names": parts.names}, enriched=True
     )
 
 

@@ -104,9 +104,9 @@ def statistics(text: str) -> Row | None:
     """`label: count=N | total=…ms | …` by its parts; the label itself may hold colons and bars."""
     if text.endswith(": no samples"):
         return {"label": text.removesuffix(": no samples")}
-    label, found, figures = text.rpartition(": count=")
+    label, separator, figures = text.rpartition(": count=")
     count, *values = re.split(r" \| |, ", figures)
-    if not found or not re.fullmatch(r"\d{1,15}", count):
+    if not separator or not re.fullmatch(r"\d{1,15}", count):
         return None
     row: Row = {"label": label, "count": int(count)}
     for value in values:

@@ -37,20 +37,20 @@ def others(raw: Raw) -> pl.DataFrame:
 
 def of_type(rows: pl.DataFrame, *types: str) -> list[tuple[str, int | None, dict[str, Any]]]:
     """Type, time and data of the events of some types, in line order."""
-    found = rows.filter(pl.col("type").is_in(list(types)))
-    found = found.select(pl.col("type").cast(pl.String), "stamp", "rest")
-    return [(kind, stamp, msgspec.json.decode(rest)) for kind, stamp, rest in found.iter_rows()]
+    chosen = rows.filter(pl.col("type").is_in(list(types)))
+    chosen = chosen.select(pl.col("type").cast(pl.String), "stamp", "rest")
+    return [(kind, stamp, msgspec.json.decode(rest)) for kind, stamp, rest in chosen.iter_rows()]
 
 
 def memory(rows: pl.DataFrame) -> pl.DataFrame:
     """Sizes as memory rows and totals as counters; breakdowns by their leaves, from their first statement."""
     stated = of_type(rows, *_MEMORY)
-    told: set[str] = set()
+    seen: set[str] = set()
     out: list[dict[str, Any]] = []
     for kind, stamp, data in stated:
         out += _sizes(kind, stamp, data)
-        if kind not in told and any(b in data for b in _BREAKDOWNS):
-            told.add(kind)
+        if kind not in seen and any(b in data for b in _BREAKDOWNS):
+            seen.add(kind)
             out += _parts(kind, stamp, data)
     return pl.DataFrame(out, schema=_MEMORY_SCHEMA)
 
@@ -109,8 +109,8 @@ def _sized(sizes: Any) -> dict[str, float]:
 
 def tables(rows: pl.DataFrame) -> dict[str, pl.DataFrame]:
     """What is counted or stated, not timed; a table only where the file has its events."""
-    found = {name: make(rows) for name, make in _TABLES.items()}
-    return {name: table for name, table in found.items() if table.height}
+    made = {name: make(rows) for name, make in _TABLES.items()}
+    return {name: table for name, table in made.items() if table.height}
 
 
 def event_types(raw: Raw) -> pl.DataFrame:
@@ -178,14 +178,14 @@ _TABLES: Final[Mapping[str, Callable[[pl.DataFrame], pl.DataFrame]]] = {
 }
 
 
-def marks(found: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+def marks(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     """Backend choices and cache evictions as lines of the log, one for each kind with its count."""
     lines = [
         ("selection", f"{r['op_name']} → {r['backend']} ({r['reason']})", r["count"])
-        for r in found.get("backends", pl.DataFrame()).iter_rows(named=True)
+        for r in tables.get("backends", pl.DataFrame()).iter_rows(named=True)
     ] + [
         ("note", f"{r['cache']} evicted by {r['strategy']} ({r['reason']})", r["count"])
-        for r in found.get("evictions", pl.DataFrame()).iter_rows(named=True)
+        for r in tables.get("evictions", pl.DataFrame()).iter_rows(named=True)
     ]
     return pl.DataFrame(
         [{"kind": "mark", "name": name, "path": path, "count": count} for path, name, count in lines],

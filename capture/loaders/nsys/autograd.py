@@ -36,15 +36,15 @@ def led_through_modules(
         nulls_equal=True,
     )
     _note(nodes, log)
-    found = nodes.select("lead", "home_step", node="id", outside="parent_path")
-    return _led(ranges.join(inside, on="id", how="left").join(found, on="node", how="left"))
+    leaders = nodes.select("lead", "home_step", node="id", outside="parent_path")
+    return _led(ranges.join(inside, on="id", how="left").join(leaders, on="node", how="left"))
 
 
 def _nodes(ranges: pl.DataFrame) -> pl.DataFrame:
     """The outermost ranges of backward ops: what one holds may have numbers of another forward pass."""
     name = pl.col("name")
-    told = name.str.starts_with(_ENGINE) | (name.str.contains(_NODE) & pl.col("seq").is_not_null())
-    some = ranges.filter(told).sort("thread", "start", "ends", descending=[False, False, True])
+    is_engine = name.str.starts_with(_ENGINE) | (name.str.contains(_NODE) & pl.col("seq").is_not_null())
+    some = ranges.filter(is_engine).sort("thread", "start", "ends", descending=[False, False, True])
     before = pl.col("ends").cum_max().shift(1).over("thread")
     return some.filter((pl.col("start") >= before).fill_null(value=True))
 
@@ -74,11 +74,11 @@ def _at_home(
 ) -> pl.DataFrame:
     """Nodes with the path and the step that their process's home thread was in when they began."""
     home = moments.join(homes, on=["pid", "thread"], how="semi").drop("thread")
-    known = ranges.select("id", home_path="path", home_step="step")
+    of_ranges = ranges.select("id", home_path="path", home_step="step")
     nodes = nodes.sort("start").join_asof(
         home, left_on="start", right_on="t", by="pid", check_sortedness=False
     )
-    nodes = nodes.join(known, left_on="scope", right_on="id", how="left")
+    nodes = nodes.join(of_ranges, left_on="scope", right_on="id", how="left")
     here = nodes.select("pid", "thread", "id").join(homes, on=["pid", "thread"], how="semi")["id"]
     own = pl.col("id").is_in(here.implode())
     return nodes.with_columns(home_path=pl.when(own).then("parent_path").otherwise("home_path"))

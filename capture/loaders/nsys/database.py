@@ -63,11 +63,11 @@ class Database:
     def read(self, wanted: Wanted) -> pl.DataFrame:
         """The rows of a table; a column that it lacks is null, a table that is missing has no rows."""
         there = self.tables.get(wanted.table, [])
-        found = {n: _first(c, there) for n, c in zip(wanted.names, wanted.columns, strict=True)}
-        present = [(name, column) for name, column in found.items() if column]
+        sources = {n: _first(c, there) for n, c in zip(wanted.names, wanted.columns, strict=True)}
+        present = [(name, column) for name, column in sources.items() if column]
         chunks = list(self._chunks(wanted, present)) if present else []
         frame = pl.concat(chunks) if chunks else _no_rows(wanted, [name for name, _ in present])
-        absent = [name for name, column in found.items() if not column]
+        absent = [name for name, column in sources.items() if not column]
         return frame.with_columns(_nulls(wanted, name) for name in absent).select(wanted.names)
 
     def _chunks(self, wanted: Wanted, present: Sequence[tuple[str, str]]) -> Iterator[pl.DataFrame]:
@@ -102,12 +102,12 @@ class Database:
 
     def strings(self) -> pl.DataFrame:
         """Every name by its id."""
-        known = self.read(Wanted("StringIds", ("id", "value"), texts=("value",), needs=()))
+        stated = self.read(Wanted("StringIds", ("id", "value"), texts=("value",), needs=()))
         strays = pl.DataFrame(
             {"id": list(self.strays.values()), "value": list(self.strays)},
             schema={"id": pl.Int64, "value": pl.String},
         )
-        both = pl.concat([known, strays]).drop_nulls().unique("id", keep="first")
+        both = pl.concat([stated, strays]).drop_nulls().unique("id", keep="first")
         return both.with_columns(pl.col("value").cast(pl.Categorical()))
 
     def pairs(self, table: str, key: str, value: str) -> list[tuple[str, str]]:

@@ -54,11 +54,11 @@ class Section:
 
     @cached_property
     def _known(self) -> dict[str, tuple[int, str]]:
-        known = {}
+        columns = {}
         for i, cell in enumerate(self.header):
             word, unit = _word(cell), _unit(cell)
-            known[word] = known[_ALIASES.get(word, word)] = (i, unit)
-        return known
+            columns[word] = columns[_ALIASES.get(word, word)] = (i, unit)
+        return columns
 
     def text(self, row: Sequence[str], column: str) -> str:
         place = self._known.get(column)
@@ -155,10 +155,10 @@ class _Reader:
         if old:
             self.report = old
         for pattern in _TITLES:
-            if found := pattern.match(line):
-                said = found.groupdict()
-                self.report = said.get("report") or _stem(said["script"])
-                self.source = _stem(said["source"]) if said.get("source") else self.source
+            if title := pattern.match(line):
+                groups = title.groupdict()
+                self.report = groups.get("report") or _stem(groups["script"])
+                self.source = _stem(groups["source"]) if groups.get("source") else self.source
                 return True
         return bool(old)
 
@@ -172,8 +172,8 @@ class _Reader:
 
 
 def _word(cell: str) -> str:
-    found = _UNIT.match(cell.strip())
-    return (found[1] if found else cell).strip().lower()
+    parts = _UNIT.match(cell.strip())
+    return (parts[1] if parts else cell).strip().lower()
 
 
 def _unit(cell: str) -> str:

@@ -123,9 +123,9 @@ def _placed(rows: pl.DataFrame, calls: pl.DataFrame, ranges: Scopes, log: Log) -
     """Device rows with the path and step of the call that launched them, matched within their process."""
     if calls["pid"].n_unique() == 1:
         rows = rows.with_columns(pl.col("pid").fill_null(calls["pid"][0]))
-    known = calls.select("pid", "correlationId", "scope", "lent", "step", called=True)
-    known = known.unique(["pid", "correlationId"], keep="first", maintain_order=True)
-    rows = rows.join(known, on=["pid", "correlationId"], how="left", maintain_order="left")
+    launches = calls.select("pid", "correlationId", "scope", "lent", "step", called=True)
+    launches = launches.unique(["pid", "correlationId"], keep="first", maintain_order=True)
+    rows = rows.join(launches, on=["pid", "correlationId"], how="left", maintain_order="left")
     paths = ranges.ranges.select("id", pl.col("path").cast(pl.Categorical()))
     lent_paths = paths.with_columns(
         lent_path=pl.format("{} / {}", pl.col("path").cast(pl.String), pl.lit(ELSEWHERE)).cast(

@@ -53,8 +53,8 @@ def scopes(ranges: pl.DataFrame, log: Log) -> Scopes:
     named = _meaning(led_through_modules(_paths(_steps(nested)), moments, homes, log))
     left_out = ranges.join(named.select("id"), on="id", how="anti")
     moments = moments.with_columns(pl.when(pl.col("scope").is_in(named["id"].implode())).then("scope"))
-    told = pl.concat([named, _meaning(left_out)], how="diagonal").sort("start", maintain_order=True)
-    return Scopes(told, moments, homes)
+    labelled = pl.concat([named, _meaning(left_out)], how="diagonal").sort("start", maintain_order=True)
+    return Scopes(labelled, moments, homes)
 
 
 def _homes(ranges: pl.DataFrame) -> pl.DataFrame:
@@ -107,10 +107,10 @@ def _steps(ranges: pl.DataFrame) -> pl.DataFrame:
     """The step that a range's own name opens: its number, or its turn among those of its name."""
     names = ranges["name"].unique().drop_nulls().to_list()
     schema = {"name": pl.String, "number": pl.Int64, "turn": pl.Boolean, "label": pl.String}
-    known = pl.DataFrame(
+    steps = pl.DataFrame(
         [(n, _number(n), _takes_turns(n), _unnumbered(n)) for n in names], schema=schema, orient="row"
     )
-    ranges = ranges.join(known, on="name", how="left")
+    ranges = ranges.join(steps, on="name", how="left")
     turns = (
         ranges.filter(pl.col("turn") & pl.col("number").is_null())
         .sort("start")
@@ -123,14 +123,14 @@ def _steps(ranges: pl.DataFrame) -> pl.DataFrame:
 def _number(name: str) -> int | None:
     if _UNNUMBERED.fullmatch(name.strip()) and _PREFILL.search(name):
         return 0
-    found = _NUMBERED.search(name)
-    return int(found[1]) if found else None
+    match = _NUMBERED.search(name)
+    return int(match[1]) if match else None
 
 
 def _unnumbered(name: str) -> str:
     """What stands in paths: a step's number has its own column, and would split every path by step."""
-    found = _NUMBERED.search(name)
-    return name[: found.start(1)].rstrip(" _#:=-") + name[found.end(1) :] if found else name
+    match = _NUMBERED.search(name)
+    return name[: match.start(1)].rstrip(" _#:=-") + name[match.end(1) :] if match else name
 
 
 def _takes_turns(name: str) -> bool:
@@ -160,8 +160,8 @@ def _meaning(ranges: pl.DataFrame) -> pl.DataFrame:
     """The phase and the layer that a path speaks of, its own name included."""
     column = "path" if "path" in ranges.columns else "name"
     paths = ranges[column].unique().drop_nulls().to_list()
-    known = pl.DataFrame(
+    meanings = pl.DataFrame(
         {column: paths, "phase": [phase_of(p) for p in paths], "layer": [layer_of(p) for p in paths]},
         schema={column: pl.String, "phase": pl.String, "layer": pl.Int32},
     )
-    return ranges.join(known, on=column, how="left")
+    return ranges.join(meanings, on=column, how="left")

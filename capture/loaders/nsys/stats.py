@@ -200,8 +200,8 @@ def _device_trace(table: Section) -> Iterator[Row]:
 
 
 def _gpu_track(device: str, stream: str) -> str:
-    found = _DEVICE_NUMBER.search(device)
-    gpu = f"gpu{found[1]}" if found else device or "gpu?"
+    match = _DEVICE_NUMBER.search(device)
+    gpu = f"gpu{match[1]}" if match else device or "gpu?"
     return f"{gpu}/stream{stream}" if stream else gpu
 
 
@@ -277,11 +277,11 @@ def _weigh(rows: Iterable[Row], tables: Iterable[Section]) -> None:
 
 def _named_tables(tables: Iterable[Section]) -> Iterator[tuple[str, pl.DataFrame]]:
     """Every printed table whole, under its report's name."""
-    met: Counter[str] = Counter()
+    seen: Counter[str] = Counter()
     for table in tables:
         name = table.report or _kind(table)
-        met[name] += 1
-        yield name if met[name] == 1 else f"{name} ({met[name]})", _frame(table)
+        seen[name] += 1
+        yield name if seen[name] == 1 else f"{name} ({seen[name]})", _frame(table)
 
 
 def _frame(table: Section) -> pl.DataFrame:

@@ -80,9 +80,9 @@ def load(source: Source) -> list[Run]:
     events = _events(rows, layout, log)
     if events.is_empty():
         raise UnreadableError("has a header but no row that could be read", where=source.label)
-    told = guesses(layout.columns)
-    log.note("guessed_columns", "columns were guessed by their headings: " + "; ".join(told))
-    return [build("table", {"guess": told}, events, log)]
+    sentences = guesses(layout.columns)
+    log.note("guessed_columns", "columns were guessed by their headings: " + "; ".join(sentences))
+    return [build("table", {"guess": sentences}, events, log)]
 
 
 def _note_nul(lines: Iterable[str], log: Log) -> None:
