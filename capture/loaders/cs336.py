@@ -1,4 +1,9 @@
-"""The Markdown report of the CS336 course, made from `nsys stats`: a run per model size and context."""
+"""The Markdown report of the CS336 course, made from `nsys stats`: a run per model size and context.
+
+Read: its tables of models, forward timings, kernels of both passes, fractions and softmax. Not read: its
+prose. Names of kernels were cut by the report's own script; equal ones get a number each.
+The report's script: https://github.com/damek/cs336-assignment2-systems
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,7 +14,7 @@ from typing import Any, Final
 import polars as pl
 
 from capture.importlog import Log
-from capture.loaders._nsight_text import ELLIPSES, told_apart
+from capture.loaders._nsight_text import ELLIPSES, number_cut_names
 from capture.loaders._numbers import MILLISECOND, exact, number
 from capture.run import Run, build, with_log
 from capture.source import Head, Source
@@ -49,7 +54,7 @@ class Table:
         return [row for row in self.rows if row.get("file") == file]
 
     def frame(self) -> pl.DataFrame:
-        """The table whole, numbers as numbers."""
+        """Return the table whole, numbers as numbers."""
         return pl.DataFrame([_column(name, [row[name] for row in self.rows]) for name in self.header])
 
 
@@ -68,11 +73,11 @@ def load(source: Source) -> list[Run]:
 
 
 def _read(lines: Iterable[str], log: Log) -> Iterator[tuple[str, Table]]:
-    """The known tables under their headings."""
+    """Yield the known tables under their headings."""
     section, table = "", None
     for at, line in enumerate(lines):
         if line.startswith("#"):
-            section, table = _known(line), None
+            section, table = _section_of(line), None
         elif not line.startswith("|") or not section:
             table = None
         elif table is None:
@@ -82,7 +87,7 @@ def _read(lines: Iterable[str], log: Log) -> Iterator[tuple[str, Table]]:
             _add(table, _cells(line), at, log)
 
 
-def _known(heading: str) -> str:
+def _section_of(heading: str) -> str:
     text = heading.lstrip("#").strip().lower()
     return next((name for words, name in _TABLES if text.startswith(words)), "")
 
@@ -100,7 +105,7 @@ def _add(table: Table, cells: tuple[str, ...], at: int, log: Log) -> None:
 
 
 def _note_limits(tables: Mapping[str, Table], log: Log) -> None:
-    """What the report cannot know, though it prints it."""
+    """Note what the report cannot know, though it prints it."""
     backward = tables.get("first_backward")
     if backward:
         message = (
@@ -149,7 +154,9 @@ def _rows(tables: Mapping[str, Table], name: str, file: str) -> list[Mapping[str
 
 
 def _forward(tables: Mapping[str, Table], file: str) -> Iterator[Row]:
-    """The forward pass on two clocks: the NVTX range, and Python's timer in a run without the profiler."""
+    """Yield the forward pass on two clocks: the NVTX range, and Python's timer in a run without the
+    profiler.
+    """
     timed = {"duration_ms": "forward_pass", "python_ms": "forward_pass, timed in Python"}
     for row in _rows(tables, "forward", file):
         for column, name in timed.items():
@@ -166,10 +173,10 @@ def _forward(tables: Mapping[str, Table], file: str) -> Iterator[Row]:
 
 
 def _kernels(tables: Mapping[str, Table], file: str, phase: str, names: Iterable[str]) -> Iterator[Row]:
-    """The top kernels of a phase, from the longest table that lists them."""
+    """Yield the top kernels of a phase, from the longest table that lists them."""
     rows = next((rows_of_file for name in names if (rows_of_file := _rows(tables, name, file))), [])
     split = [_std_and_name(row.get("top_kernel", "")) for row in rows]
-    unique = told_apart([name for _, name in split])
+    unique = number_cut_names([name for _, name in split])
     for row, (std, _), name in zip(rows, split, unique, strict=True):
         yield {
             "kind": "kernel",
@@ -183,13 +190,13 @@ def _kernels(tables: Mapping[str, Table], file: str, phase: str, names: Iterable
 
 
 def _std_and_name(cell: str) -> tuple[Decimal | None, str]:
-    """The script left the StdDev, in ns, standing before each kernel's name."""
+    """Split the StdDev, in ns, from the name: the script left it standing before each kernel."""
     match = _KERNEL.fullmatch(cell)
     return (number(match["std"]), match["name"]) if match else (None, cell)
 
 
 def _attention(tables: Mapping[str, Table], file: str) -> Iterator[Row]:
-    """Softmax against the matrix multiplications around it, over all profiled passes."""
+    """Yield softmax against the matrix multiplications around it, over all profiled passes."""
     parts = (("softmax_ms", "softmax", "softmax"), ("matmul_ms", _ATTENTION_MATMULS, "matmul"))
     for row in _rows(tables, "softmax", file):
         for column, name, category in parts:

@@ -1,4 +1,8 @@
-"""The project's own format: JSON lines that a recorder appends while it runs."""
+"""The project's own format: JSON lines that a recorder appends while it runs.
+
+Read: run, plan, columns, table and end lines and flat events, of any number of runs and writers in one file.
+The schema of the lines is `capture.native.schema`.
+"""
 
 from pathlib import Path
 from typing import Final
@@ -19,7 +23,7 @@ _LOOKED_AT: Final = 50
 
 
 def sniff(head: Head) -> bool:
-    """Whether one of the first lines is one of ours."""
+    """Return whether one of the first lines is a line of this format."""
     return head.start.startswith("{") and any(map(_ours, head.raw.split(b"\n")[:_LOOKED_AT]))
 
 
@@ -32,7 +36,7 @@ def _ours(line: bytes) -> bool:
 
 
 def foreign(line: bytes) -> bool:
-    """Whether a line is whole and none of ours."""
+    """Return whether a line is whole and none of this format."""
     try:
         decode(line)
     except BadLineError as e:
@@ -41,7 +45,7 @@ def foreign(line: bytes) -> bool:
 
 
 def run_id(line: bytes) -> str | int | None:
-    """The id of the run that a line starts, none if it starts no run."""
+    """Return the id of the run that a line starts, None if it starts no run."""
     try:
         record, _ = decode(line)
     except BadLineError:
@@ -50,7 +54,7 @@ def run_id(line: bytes) -> str | int | None:
 
 
 def load(source: Source) -> list[Run]:
-    """All runs of the file, in the order in which they begin."""
+    """Return all runs of the file, in the order in which they begin."""
     lines = Assembler(source.log, Path(source.label).stem)
     lines.feed(source.lines())
     runs = lines.runs()

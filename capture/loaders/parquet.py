@@ -1,4 +1,7 @@
-"""Our own parquet export, read back; parquet of any other kind is refused by name."""
+"""A run that `tracetui export` wrote as parquet; parquet of any other kind is refused by name.
+
+Read: events, metadata, tables and the account of the first import, without a loss.
+"""
 
 import io
 from typing import Any, Final
@@ -37,7 +40,7 @@ def sniff(head: Head) -> bool:
 
 
 def load(source: Source) -> list[Run]:
-    """The run that was exported."""
+    """Read the run that was exported."""
     whole = io.BytesIO(source.read())
     try:
         saved = pl.read_parquet_metadata(whole).get(PARQUET_KEY)

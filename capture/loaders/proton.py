@@ -1,4 +1,9 @@
-"""Triton Proton: a JSON tree of scopes and kernels with their own times, and the devices they ran on."""
+"""Triton Proton: a JSON tree of scopes and kernels with their own times, and the devices they ran on.
+
+Read: `.hatchet` files with times; scopes become paths. Not read: counters of instruction samples, and
+literals of other writers of the hatchet format.
+Proton: https://github.com/triton-lang/triton/tree/main/third_party/proton
+"""
 
 import re
 from collections.abc import Iterator
@@ -51,7 +56,7 @@ def load(source: Source) -> list[Run]:
 
 
 def _rows(tree: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Each node that took time of its own, with the scopes above it; depth costs no stack."""
+    """Yield each node that took time of its own, with the scopes above it; depth costs no stack."""
     waiting: list[tuple[Any, tuple[str, ...]]] = [(tree, ())]
     while waiting:
         node, above = waiting.pop()

@@ -1,4 +1,8 @@
-"""vLLM's layerwise profile: a tree of modules and kernels for the prefill and for each decode step."""
+"""vLLM's layerwise profile: a tree of modules and kernels for the prefill and for each decode step.
+
+Read: the tree as kernels with paths, the summary as a table. Not read: CPU times.
+vLLM: https://github.com/vllm-project/vllm
+"""
 
 import re
 from collections.abc import Iterator
@@ -61,14 +65,14 @@ def _phase_rows(key: str, phase: Any) -> Iterator[dict[str, Any]]:
 
 
 def _named(key: str) -> tuple[str, int]:
-    """Prefill is step 0; decode steps count from 1."""
+    """Return phase and step of a key: prefill is step 0, decode steps count from 1."""
     match = _PHASE.fullmatch(key)
     name, number_ = (match[1], match[2]) if match else (key, None)
     return name, int(number_ or 1) if name == "decode" else 0
 
 
 def _kernels(tree: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Each node's own time: what is left of it when its children have theirs; depth costs no stack."""
+    """Yield each node's own time: what is left of it when its children have theirs; depth costs no stack."""
     waiting: list[tuple[dict[str, Any], tuple[str, ...]]] = [(tree, ())]
     while waiting:
         node, above = waiting.pop()
@@ -87,7 +91,7 @@ def _time(node: dict[str, Any]) -> float:
 
 
 def _summary(key: str, phase: Any) -> Iterator[dict[str, Any]]:
-    """The summary as it is printed: every kernel with its invocations."""
+    """Yield the summary as it is printed: every kernel with its invocations."""
     waiting = dicts_in(phase, "summary_stats")[::-1]
     while waiting:
         node = waiting.pop()

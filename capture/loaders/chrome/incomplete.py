@@ -42,7 +42,7 @@ def names_in(events: Sequence[Event]) -> Names:
 
 
 def paired(events: Sequence[Event], log: Log) -> list[Event]:
-    """Begin and end events joined to complete ones; those without their other half are counted."""
+    """Join begin and end events to complete ones; those without their other half are counted."""
     joined: list[Event] = []
     open_: dict[tuple[str, ...], list[tuple[Event, int]]] = {}
     alone = 0
@@ -67,7 +67,7 @@ def paired(events: Sequence[Event], log: Log) -> list[Event]:
 
 
 def _lane(event: Event) -> tuple[str, ...]:
-    """Where the two halves of an event find each other."""
+    """Return the key under which the two halves of an event meet."""
     if event.ph in "be":
         return event.cat or "", raw_text(bytes(event.id)), event.title
     return (event.place,)
@@ -80,7 +80,7 @@ def _complete(begin: Event, dur: int) -> Event:
 
 
 def other_rows(events: Sequence[Event], log: Log) -> pl.DataFrame:
-    """Counters, memory changes and instants as rows of the event schema."""
+    """Return counters, memory changes and instants as rows of the event schema."""
     rows: list[dict[str, Any]] = []
     unknown = 0
     for event in events:
@@ -118,7 +118,7 @@ def _counters(event: Event) -> Iterator[dict[str, Any]]:
 
 
 def _memory(event: Event) -> dict[str, Any]:
-    """A change of the allocator's books: the bytes of the change, and what is allocated after it."""
+    """Return a change of the allocator's books: the bytes of the change, and what is allocated after it."""
     figures = {k: v for k, v in arguments(event).items() if type(v) in (int, float)}
     device = figures.get("Device Id", -1)
     return _base(event, "memory") | {

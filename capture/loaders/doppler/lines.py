@@ -74,7 +74,7 @@ def parse(text: str) -> Line:
 
 
 def facts(line: Line) -> dict[str, Any]:
-    """What a line says of the whole run, as metadata."""
+    """Return what a line says of the whole run, as metadata."""
     if line.module in ("Perf", "Benchmark"):
         return _performance(line.message)
     if line.module == "metrics":
@@ -91,7 +91,7 @@ def facts(line: Line) -> dict[str, Any]:
 
 
 def memory(line: Line) -> list[tuple[str, float, str]]:
-    """name, bytes and moment of every size that a loader's memory line prints."""
+    """Return name, bytes and moment of every size that a loader's memory line prints."""
     moment = _MEMORY.search(line.message) if line.module == "Loader" else None
     if moment is None:
         return []
@@ -100,7 +100,7 @@ def memory(line: Line) -> list[tuple[str, float, str]]:
 
 
 def selection(line: Line) -> dict[str, str | None] | None:
-    """Which variant was taken for an operation, and why."""
+    """Return which variant was taken for an operation, and why."""
     parts = _SELECT.match(line.message) if line.module == "KernelSelect" else None
     return parts.groupdict() if parts else None
 
@@ -115,7 +115,7 @@ def _performance(message: str) -> dict[str, Any]:
 
 
 def _metrics(message: str) -> dict[str, Any]:
-    """key=value pairs; a bare or leading `tok/s` stands before all keys after it."""
+    """Read key=value pairs; a bare or leading `tok/s` stands before all keys after it."""
     out, prefix = {}, ""
     for key, value, bare in _PAIR.findall(message):
         if name := _METRICS.get(f"{prefix}{key}".lower()):

@@ -25,7 +25,7 @@ _BAD: Final = "records without an entry point or without a time"
 
 
 def speaks(text: str) -> bool:
-    """Whether a console log holds at least one record."""
+    """Return whether a console log holds at least one record."""
     return "entry" in text and any(_record(group) is not None for _, group in _groups(text))
 
 
@@ -42,7 +42,9 @@ def runs(text: str, log: Log) -> list[Run]:
 
 
 def _groups(text: str) -> Iterator[tuple[int, str]]:
-    """Brace groups that speak of an entry point. No record nests, so one without inner braces is whole."""
+    """Yield brace groups that speak of an entry point. No record nests, so one without inner braces is
+    whole.
+    """
     for group in _GROUP.finditer(text):
         if _NAMES.search(group[0]):
             yield group.start(), group[0]
@@ -76,7 +78,7 @@ def _record(group: str) -> dict[str, Any] | None:
 
 
 def _times(group: str) -> tuple[int | None, int | None]:
-    """Start and duration in ns; the older records tell a duration in ms only."""
+    """Return start and duration in ns; the older records tell a duration in ms only."""
     if (start := _START.search(group)) and (end := _END.search(group)):
         begin, finish = exact(number(start[1]), 1), exact(number(end[1]), 1)
         return begin, None if begin is None or finish is None else finish - begin
@@ -86,7 +88,7 @@ def _times(group: str) -> tuple[int | None, int | None]:
 
 
 def _meta(text: str) -> dict[str, Any]:
-    """The model, where the console's other messages name exactly one."""
+    """Return the model, where the console's other messages name exactly one."""
     named = set(_MODEL.findall(text))
     if len(named) != 1:
         return {"profiled": True}

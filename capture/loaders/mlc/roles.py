@@ -30,13 +30,13 @@ class Role:
 
 
 def roles(kernels: Sequence[Kernel]) -> dict[str, Role]:
-    """name → role, for the kernels whose role the table gives away."""
+    """Return name → role, for the kernels whose role the table gives away."""
     by_name = _matmuls(kernels) | _attention(kernels)
     return by_name | _activations(kernels, by_name)
 
 
 def lost_calls(kernels: Sequence[Kernel], by_name: dict[str, Role]) -> dict[str, tuple[int, int]]:
-    """phase → fewest and most calls of kernels that each run once a layer, where they differ."""
+    """Return phase → fewest and most calls of kernels that each run once a layer, where they differ."""
     spans = {}
     for phase in ("prefill", "decode"):
         calls = [
@@ -50,7 +50,9 @@ def lost_calls(kernels: Sequence[Kernel], by_name: dict[str, Role]) -> dict[str,
 
 
 def _matmuls(kernels: Sequence[Kernel]) -> dict[str, Role]:
-    """A block is four matrix kernels in module order: prefill has its own four, lm_head comes last."""
+    """Return the roles of matrix kernels: a block is four in module order, prefill has its own, lm_head is
+    last.
+    """
     matched = ((int(m[1]), bool(m[2]), k) for k in kernels if (m := _MATMUL.search(k.name)))
     numbered = sorted(matched, key=lambda entry: entry[0])
     prefill = [k for _, tiled, k in numbered if tiled]
@@ -64,7 +66,7 @@ def _matmuls(kernels: Sequence[Kernel]) -> dict[str, Role]:
 
 
 def _block(kernels: list[Kernel], phase: str) -> dict[str, Role]:
-    """Four kernels take the roles of a block if their mean times rank as such a block's do."""
+    """Return the roles of four kernels if their mean times rank as those of a block do, else nothing."""
     if len(kernels) != len(_BLOCK):
         return {}
     named = dict(zip(_BLOCK, kernels, strict=True))
@@ -79,7 +81,7 @@ def _attention(kernels: Sequence[Kernel]) -> dict[str, Role]:
 
 
 def _activations(kernels: Sequence[Kernel], by_name: dict[str, Role]) -> dict[str, Role]:
-    """An activation belongs to the phase whose blocks are called as often."""
+    """Return the phase of activations: that whose blocks are called as often."""
     usual = {
         role.phase: k.calls for k in kernels if (role := by_name.get(k.name, Role())).op == "mlp.gate_up"
     }

@@ -115,7 +115,7 @@ def _meta(title: str) -> dict[str, Any]:
 def _check(
     section: Section, kernels: list[Kernel], by_name: dict[str, Role], meta: dict[str, Any], log: Log
 ) -> None:
-    """Says what the table itself shows to be missing."""
+    """Note what the table itself shows to be missing."""
     if lost := lost_calls(kernels, by_name):
         meta["lost_records"] = {phase: list(span) for phase, span in lost.items()}
         log.note("uneven_calls", "kernels that run once a layer do not count alike: records were lost")

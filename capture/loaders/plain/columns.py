@@ -53,7 +53,7 @@ class Found(NamedTuple):
 
 
 def understood(headings: Sequence[str]) -> dict[str, Found] | None:
-    """Event column → heading; none unless there is a name and a duration."""
+    """Return event column → heading; None unless there is a name and a duration."""
     plain = [_plain(h) for h in headings]
     columns: dict[str, Found] = {}
     for column, words in _HEADINGS.items():
@@ -70,7 +70,10 @@ def understood(headings: Sequence[str]) -> dict[str, Found] | None:
 def _first(
     column: str, words: Sequence[str], plain: Sequence[tuple[str, int | None]], taken: set[int]
 ) -> int | None:
-    """Where the likeliest heading of a column stands; one that is a bare unit counts for a duration only."""
+    """Return where the likeliest heading of a column stands.
+
+    One that is a bare unit counts for a duration only.
+    """
     for word in words:
         for i, (base, unit) in enumerate(plain):
             fits = base == word and (bool(word) or unit is not None)
@@ -80,7 +83,7 @@ def _first(
 
 
 def _plain(heading: str) -> tuple[str, int | None]:
-    """A heading in plain words, and the unit it names in ns: `Time (ms)` → time, a million."""
+    """Return a heading in plain words, and the unit it names in ns: `Time (ms)` → time, a million."""
     words = re.sub(r"[\s_.\-]+", " ", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", heading.strip())).lower().strip()
     unit = _UNIT.match(words)
     if unit is None:
@@ -89,7 +92,7 @@ def _plain(heading: str) -> tuple[str, int | None]:
 
 
 def guesses(columns: dict[str, Found]) -> list[str]:
-    """What was taken for what, in sentences."""
+    """Return sentences that say which heading was taken for which column."""
     stated = [f"{column} is the column {f.heading!r}" for column, f in columns.items()]
     lacking = [columns[c].heading for c in TIMES if c in columns and columns[c].unit is None]
     if lacking:

@@ -1,4 +1,9 @@
-"""rocprofv3 JSON: one element a process, with its dispatches, copies and API calls."""
+"""rocprofv3 JSON: one element a process, with its dispatches, copies and API calls.
+
+Read: kernel dispatches, memory copies, HIP, HSA, RCCL and marker calls; a run a process. Not read: counters,
+code objects, scratch memory.
+rocprofv3: https://rocm.docs.amd.com/projects/rocprofiler-sdk/en/latest/how-to/using-rocprofv3.html
+"""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -66,7 +71,7 @@ def _timed(rows: pl.DataFrame, log: Log) -> pl.DataFrame:
 
 
 def _agents(process: Mapping[str, Any]) -> dict[Any, dict[str, Any]]:
-    """handle → name and place; GPUs are numbered from 0 in the order in which they are listed."""
+    """Return handle → name and place; GPUs are numbered from 0 in the order in which they are listed."""
     agents: dict[Any, dict[str, Any]] = {}
     gpus = 0
     for agent in dicts_in(process, "agents"):
