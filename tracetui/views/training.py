@@ -59,8 +59,8 @@ def _part(rows: pl.DataFrame, size: Size) -> list[Line]:
     figures = rows.filter(pl.any_horizontal(pl.col(*_FIGURES).is_not_null()))
     shown = figures.drop("part", "text")
     table = ink.table(shown, Size(size.width, shown.height + 1, size.ascii), _COLUMNS)
-    said = rows.filter(pl.col("text").is_not_null()).select("phase", "name", "text").rows()
-    words = [f"{', '.join(filter(None, (phase, name)))}: {text}" for phase, name, text in said]
+    texts = rows.filter(pl.col("text").is_not_null()).select("phase", "name", "text").rows()
+    words = [f"{', '.join(filter(None, (phase, name)))}: {text}" for phase, name, text in texts]
     wrapped = (ln for word in words for ln in wrap(word, max(10, size.width), subsequent_indent="  "))
     return [*(table if shown.height else ()), *(ink.line((ln, "dim")) for ln in wrapped)]
 

@@ -206,13 +206,15 @@ def _work(row: dict[str, Any], n: tuple[int, int]) -> dict[str, float | None]:
     """Return time and clock cycles of a function on both sides, with their tests; None where one side lacks
     them.
     """
-    told: dict[str, float | None] = {}
+    figures: dict[str, float | None] = {}
     for name, unit in (("time", "_ns"), ("cycles", "")):
         sides = [np.asarray(row[f"{name}_{s}"] or [], float) for s in "ab"]
-        known = all(len(x) for x in sides)
-        told |= {f"{name}_{s}{unit}": _mean(x) if known else None for s, x in zip("ab", sides, strict=True)}
-        told |= {f"p_{name}": welch(sides, n) if known else None}
-    return told
+        complete = all(len(x) for x in sides)
+        figures |= {
+            f"{name}_{s}{unit}": _mean(x) if complete else None for s, x in zip("ab", sides, strict=True)
+        }
+        figures |= {f"p_{name}": welch(sides, n) if complete else None}
+    return figures
 
 
 def _mean(x: Floats) -> float:
