@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := test
-.PHONY: live test check bench kernels clean
+.PHONY: live test check others bench kernels clean
 
 $(VENV)/.ok-live: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -27,6 +27,9 @@ check: $(VENV)/.ok-dev  ## lint, format, types
 test: check  ## everything that must hold
 	$(BIN)/python -m pytest -n 2
 
+others:  ## the tests that need no torch, on every later Python that is here
+	.ci/others
+
 bench: $(VENV)/.ok-dev  ## measured ratios, beside the peers
 	$(BIN)/python -m tests.bench
 
@@ -34,4 +37,4 @@ kernels: $(VENV)/.ok-dev  ## registers, spills and load widths of every kernel o
 	$(BIN)/python -m engines.kernels.compile
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .venv-* build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

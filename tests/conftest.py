@@ -11,7 +11,7 @@ SHARED = Path(__file__).parent.parent.parent / "shared"
 
 
 def shared(relative: str) -> Path:
-    """A large sample kept beside the checkout; the test is skipped where it is absent."""
+    """Return a large sample kept beside the checkout; the test is skipped where it is absent."""
     path = SHARED / relative
     if not path.exists():
         pytest.skip(f"the sample {relative} is not beside this checkout")
@@ -19,10 +19,17 @@ def shared(relative: str) -> Path:
 
 
 def seed(number: int) -> Path:
-    found = sorted(shared("seeds").glob(f"{number:03d}_*"))
-    if not found:
+    paths = sorted(shared("seeds").glob(f"{number:03d}_*"))
+    if not paths:
         pytest.skip(f"seed {number} is not beside this checkout")
-    return found[0]
+    return paths[0]
+
+
+def document(name: str) -> Path:
+    """Return a fixture, `seed N` or `samples/…`; the test is skipped where a large sample is absent."""
+    if name.startswith("seed "):
+        return seed(int(name.removeprefix("seed ")))
+    return shared(name) if name.startswith("samples/") else FIXTURES / name
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

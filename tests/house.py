@@ -211,7 +211,7 @@ def unlisted_modules(root: Path) -> list[str]:
 
 
 def listed_paths(text: str) -> set[str]:
-    """Return the files of the tree in a document: an entry a line, folders with a slash, two spaces a level."""
+    """Return the files of a tree in a document: an entry a line, folders end in a slash."""
     paths, above = set(), list[str]()
     for line in text.partition("<!-- tree -->")[2].partition("<!-- /tree -->")[0].splitlines():
         entry = line.strip().split(" ")[0]

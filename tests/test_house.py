@@ -9,6 +9,7 @@ import pytest
 
 from capture.loaders import LOADERS
 from engines.kernels import KERNELS
+from tests.house import imported_names, module_name
 from tracetui.views import VIEWS
 
 ROOT = Path(__file__).parent.parent
@@ -18,13 +19,7 @@ STDLIB = sys.stdlib_module_names
 
 def imports(path: Path) -> set[str]:
     """Every module that a file names in an import, wherever in the file it stands."""
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+    return imported_names(path, module_name(ROOT, path))
 
 
 def outside(found: set[str], root: str) -> bool:

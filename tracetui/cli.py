@@ -12,6 +12,7 @@ from typing import Final
 
 from capture.errors import CaptureError, UsageError
 from tracetui import verbs
+from tracetui.guides.examples import epilog
 from tracetui.threads import leave_the_cores
 
 INTERNAL_ERROR: Final = 70
@@ -53,7 +54,12 @@ def _run(argv: list[str]) -> int:
     if command in verbs.BESIDE or "--follow" in rest:
         leave_the_cores()
     chosen = verbs.verb(command)
-    parser = argparse.ArgumentParser(f"tracetui {command}", description=verbs.VERBS[command], epilog=EPILOG)
+    parser = argparse.ArgumentParser(
+        f"tracetui {command}",
+        description=verbs.VERBS[command],
+        epilog=epilog(command) + EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     chosen.options(parser)
     # options may stand before files, as they do; what stands behind -- is a program's
     parse = parser.parse_args if "--" in rest else parser.parse_intermixed_args

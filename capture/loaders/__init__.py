@@ -25,8 +25,8 @@ LOADERS: Final[tuple[str, ...]] = (
     "parquet",
     "plain.table",
     "proton",
-    "rocprof_csv",
-    "rocprof_json",
+    "rocprof.csv_tables",
+    "rocprof.sdk_json",
     "vllm_layerwise",
 )
 

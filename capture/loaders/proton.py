@@ -8,7 +8,7 @@ from typing import Any, Final
 import polars as pl
 
 from capture.errors import UnreadableError
-from capture.loaders._json_document import document, number
+from capture.loaders._json_document import dict_in, document, number
 from capture.native.schema import PATH_SEPARATOR
 from capture.run import Run, build
 from capture.source import Head, Source
@@ -55,7 +55,7 @@ def _rows(tree: dict[str, Any]) -> Iterator[dict[str, Any]]:
     waiting: list[tuple[Any, tuple[str, ...]]] = [(tree, ())]
     while waiting:
         node, above = waiting.pop()
-        frame, metrics = _dict(node, "frame"), _dict(node, "metrics")
+        frame, metrics = dict_in(node, "frame"), dict_in(node, "metrics")
         name = str(frame.get("name", ""))
         if name == _HIDDEN:
             continue
@@ -78,11 +78,6 @@ def _row(name: str, above: tuple[str, ...], metrics: dict[str, Any]) -> dict[str
         "flops": sum(flops) if flops else None,
         "bytes": number(metrics.get("bytes")),
     }
-
-
-def _dict(node: Any, key: str) -> dict[str, Any]:
-    found = node.get(key) if isinstance(node, dict) else None
-    return found if isinstance(found, dict) else {}
 
 
 def _devices(part: dict[str, Any]) -> Iterator[dict[str, Any]]:

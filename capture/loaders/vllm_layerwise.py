@@ -8,7 +8,7 @@ from typing import Any, Final
 import polars as pl
 
 from capture.errors import UnreadableError
-from capture.loaders._json_document import document, number
+from capture.loaders._json_document import dict_in, dicts_in, document, number
 from capture.native.schema import PATH_SEPARATOR
 from capture.run import Run, build
 from capture.source import Head, Source
@@ -44,18 +44,18 @@ def load(source: Source) -> list[Run]:
     events = pl.DataFrame(rows, schema=_ROW)
     summary = [row for name, phase in phases.items() for row in _summary(name, phase)]
     tables = {"summary": pl.DataFrame(summary, schema=_SUMMARY, strict=False)}
-    return [build(Path(source.label).name, _meta(_dict(found, "context")), events, source.log, tables)]
+    return [build(Path(source.label).name, _meta(dict_in(found, "context")), events, source.log, tables)]
 
 
 def _phase_rows(key: str, phase: Any) -> Iterator[dict[str, Any]]:
     name, step = _named(key)
-    sequences = number(_dict(phase, "metadata").get("num_running_seqs"))
+    sequences = number(dict_in(phase, "metadata").get("num_running_seqs"))
     batch = None if sequences is None else round(sequences)
     yield {
         "kind": "step", "name": key, "step": step, "phase": name, "batch": batch,
         "tokens": batch if name == "decode" else None,
     }  # fmt: skip
-    for tree in _list(phase, "model_stats"):
+    for tree in dicts_in(phase, "model_stats"):
         for row in _kernels(tree):
             yield row | {"step": step, "phase": name}
 
@@ -72,7 +72,7 @@ def _kernels(tree: dict[str, Any]) -> Iterator[dict[str, Any]]:
     waiting: list[tuple[dict[str, Any], tuple[str, ...]]] = [(tree, ())]
     while waiting:
         node, above = waiting.pop()
-        name, children = str(_dict(node, "entry").get("name", "")), _list(node, "children")
+        name, children = str(dict_in(node, "entry").get("name", "")), dicts_in(node, "children")
         own = _time(node) - sum(_time(child) for child in children)
         if own > _ROUNDING_US or not children:
             yield {
@@ -83,26 +83,26 @@ def _kernels(tree: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _time(node: dict[str, Any]) -> float:
-    return number(_dict(node, "entry").get("cuda_time_us")) or 0.0
+    return number(dict_in(node, "entry").get("cuda_time_us")) or 0.0
 
 
 def _summary(key: str, phase: Any) -> Iterator[dict[str, Any]]:
     """The summary as it is printed: every kernel with its invocations."""
-    waiting = _list(phase, "summary_stats")[::-1]
+    waiting = dicts_in(phase, "summary_stats")[::-1]
     while waiting:
         node = waiting.pop()
-        entry = _dict(node, "entry")
+        entry = dict_in(node, "entry")
         yield {
             "phase": key,
             "name": str(entry.get("name", "")),
             **{k: number(entry.get(k)) for k in ("cuda_time_us", "pct_cuda_time")},
             "invocations": round(number(entry.get("invocations")) or 0),
         }
-        waiting += _list(node, "children")[::-1]
+        waiting += dicts_in(node, "children")[::-1]
 
 
 def _meta(context: dict[str, Any]) -> dict[str, Any]:
-    engine = _dict(context, "engine_args")
+    engine = dict_in(context, "engine_args")
     devices = context.get("cuda_devices")
     names = [_device(d) for d in devices] if isinstance(devices, list) else [str(devices)] if devices else []
     meta = {
@@ -121,13 +121,3 @@ def _meta(context: dict[str, Any]) -> dict[str, Any]:
 
 def _device(told: Any) -> str:
     return str(told.get("name", told)) if isinstance(told, dict) else str(told)
-
-
-def _dict(holder: Any, key: str) -> dict[str, Any]:
-    found = holder.get(key) if isinstance(holder, dict) else None
-    return found if isinstance(found, dict) else {}
-
-
-def _list(holder: Any, key: str) -> list[dict[str, Any]]:
-    found = holder.get(key) if isinstance(holder, dict) else None
-    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []

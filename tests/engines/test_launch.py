@@ -30,7 +30,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def engine(model: Path, out: Path, *more: str) -> list[str]:
-    return ["-m", "engines", "--model", "gemma", "--weights", str(model), "--out", str(out),
+    return ["-m", "tracetui.engine", "--model", "gemma", "--weights", str(model), "--out", str(out),
             "--dtype", "fp32", "--device", "cpu", "--prompt", "one two three",
             "--threads", "1", *more]  # fmt: skip
 

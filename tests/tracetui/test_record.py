@@ -84,7 +84,7 @@ def test_an_engine_that_hangs_is_named_and_so_is_its_return(
 
 
 FILLS = """
-from capture import Recorder
+from tracetui import Recorder
 with Recorder() as rec:
     for n in range(3000):
         with rec.step(), rec.span("attention"):

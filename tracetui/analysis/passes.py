@@ -7,7 +7,7 @@ from typing import Final
 
 import polars as pl
 
-from capture.classify.enrich import phase_of
+from capture.classify.names import phase_of
 from capture.run import Run
 from tracetui.analysis import select, steps
 from tracetui.look import Look

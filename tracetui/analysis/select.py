@@ -11,6 +11,7 @@ from capture.errors import UsageError
 from capture.native.schema import LENSES
 from capture.ranks import ranks
 from capture.run import Run
+from tracetui import cancel
 from tracetui.look import Look
 
 Fact = TypeVar("Fact")
@@ -101,6 +102,7 @@ def of_kind(run: Run, kind: str, columns: Sequence[str]) -> pl.DataFrame:
 
 def timed(run: Run, look: Look, kind: str = "kernel", lens: str | None = None) -> pl.LazyFrame:
     """Return rows of one kind with a duration, under one lens, in the phase, window and filter asked for."""
+    cancel.check()  # nearly every query begins here
     rows = run.events.lazy().filter((pl.col("kind") == kind) & pl.col("dur").is_not_null())
     chosen = lens or lens_of(run, look)
     if chosen is not None:

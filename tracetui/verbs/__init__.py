@@ -17,6 +17,7 @@ VERBS: Final = {
     "export": "write a run as .jsonl .parquet .csv .json (Chrome trace) or a view as .svg",
     "formats": "what is read, and how each is produced",
     "doctor": "what this machine, or a file, can and cannot do",
+    "help": "print a guide: tracetui help comparing",
 }
 BESIDE: Final = ("record", "replay")  # what stands beside a program that works; live starts that first
 

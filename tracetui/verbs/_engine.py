@@ -4,7 +4,7 @@ from argparse import ArgumentParser, BooleanOptionalAction, Namespace
 from pathlib import Path
 
 from capture.errors import UsageError
-from tracetui.process import Bundled, Engine, surroundings
+from tracetui.process import Bundled, Engine, recorded_environment
 
 MODELS = {"decode": "gemma-3-1b", "prefill": "gemma-3-1b", "train": "cs336-small"}
 QUANTS = ("q0f16", "q4f16_1", "q4f32_1", "q8_0")
@@ -62,7 +62,7 @@ def _training_options(parser: ArgumentParser) -> None:
 def started(args: Namespace, out: Path, *, interactive: bool = False) -> Engine:
     """Start the engine or the command that was asked for; its lines go to `out`."""
     if args.command:
-        return Engine(args.command, surroundings(out), leashed=True)
+        return Engine(args.command, recorded_environment(out), with_watchdog=True)
     return Bundled(arguments(args), out, interactive=interactive)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from capture.errors import PartialError, UsageError
 from tracetui.look import GROUPS, PERS, Look
+from tracetui.samples import resolved
 
 if TYPE_CHECKING:
     from capture.run import Run
@@ -20,7 +21,11 @@ VIEW = "summary"  # that a screen begins with
 def input_options(parser: ArgumentParser, files: str = "+") -> None:
     """Declare the files, and how they are read."""
     parser.add_argument(
-        "files", nargs=files, metavar="FILE", help="a profile, a folder of profiles, or - for stdin"
+        "files",
+        nargs=files,
+        type=resolved,
+        metavar="FILE",
+        help="a profile, a folder of profiles, - for stdin, or sample:decode",
     )
     parser.add_argument("--no-cache", action="store_true", help="parse anew, write no cache")
     parser.add_argument(

@@ -12,6 +12,7 @@ from capture.run import Run
 from tracetui import units
 from tracetui.kept_links import kept
 from tracetui.look import GROUPS, RANKINGS, Link, Look, Terms
+from tracetui.samples import resolved
 from tracetui.verbs import _shared
 from tracetui.verbs._sides import Sides, sides_of
 
@@ -32,7 +33,7 @@ def _side_options(parser: ArgumentParser) -> None:
     add = parser.add_argument
     for side in "ab":
         repeats = f"repeats of side {side}: the run is the sample"
-        add(f"--{side}", nargs="+", default=[], metavar="FILE", help=repeats)
+        add(f"--{side}", nargs="+", type=resolved, default=[], metavar="FILE", help=repeats)
     _shared.merge_option(parser)
     for side, place in (("a", "first"), ("b", "second")):
         which = f"which run of the {place} input (or of the only one)"
@@ -51,7 +52,7 @@ def _gate_options(parser: ArgumentParser) -> None:
     add("--changed", action="store_true", help="only rows that changed, with evidence")
     add("--force", action="store_true", help="compare runs that should not be compared")
     noise = "identical runs: what they differ by is noise, and no change below it is believed"
-    add("--aa", nargs="+", default=[], metavar="FILE", help=noise)
+    add("--aa", nargs="+", type=resolved, default=[], metavar="FILE", help=noise)
     link = "these two rows are the same work; on the screen M links the marked rows, and keeps it"
     add("--link", nargs=2, action="append", default=[], metavar=("NAME_A", "NAME_B"), help=link)
 

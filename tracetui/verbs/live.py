@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tracetui.process import Engine
+from tracetui.samples import resolved
 from tracetui.threads import leave_the_cores
 from tracetui.verbs import _engine, _shared
 
@@ -18,7 +19,10 @@ def options(parser: ArgumentParser) -> None:
     """Declare the options of the command."""
     _engine.options(parser)
     parser.add_argument(
-        "--baseline", metavar="FILE", help="a recording, or baseline:NAME, that `d` compares with"
+        "--baseline",
+        type=resolved,
+        metavar="FILE",
+        help="a recording, or baseline:NAME, that `d` compares with",
     )
     _shared.screen_options(parser)
 

@@ -4,6 +4,7 @@ import shutil
 import sys
 from argparse import ArgumentParser, Namespace
 
+from tracetui.samples import sample
 from tracetui.verbs import _shared
 
 
@@ -12,6 +13,13 @@ def options(parser: ArgumentParser) -> None:
     _shared.input_options(parser, "*")
     _shared.merge_option(parser)
     _shared.look_options(parser)
+    parser.add_argument(
+        "--sample",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a recording that comes with the tool: decode",
+    )
     parser.add_argument("--follow", action="store_true", help="keep reading a file that grows")
     _shared.screen_options(parser)
 
@@ -21,6 +29,7 @@ def run(args: Namespace) -> int:
     from tracetui.views import view
 
     view(args.view)
+    args.files += [str(sample(name)) for name in args.sample]
     if not args.files:
         return _recordings()
     if not _shared.has_screen():
@@ -56,5 +65,5 @@ def _recordings() -> int:
     for path in paths:
         sys.stdout.write(f"{path}\n")
     if not paths:
-        _shared.say("no recording yet; name a file: tracetui open FILE")
+        _shared.say("no recording yet; name a file, or try tracetui open --sample decode")
     return 0

@@ -3,12 +3,13 @@
 from argparse import ArgumentParser, Namespace
 
 from capture.errors import UsageError
+from tracetui.samples import resolved
 from tracetui.verbs import _shared
 
 
 def options(parser: ArgumentParser) -> None:
     """Declare the options of the command."""
-    parser.add_argument("file", metavar="FILE", help="a native recording")
+    parser.add_argument("file", type=resolved, metavar="FILE", help="a native recording")
     parser.add_argument("--speed", type=float, default=1.0, metavar="X", help="times as fast as it was")
     _shared.screen_options(parser)
 

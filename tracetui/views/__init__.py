@@ -9,6 +9,7 @@ import polars as pl
 
 from capture.errors import UsageError
 from capture.run import Run
+from tracetui import cancel
 from tracetui.analysis import select
 from tracetui.look import Look
 from tracetui.views.ink import Line, Size
@@ -141,6 +142,7 @@ def _word(need: str) -> str:
 
 def ask(view: View, runs: Sequence[Run], look: Look) -> Answer:
     """Return the answer, or an empty one that says which column is missing."""
+    cancel.check()
     lacking = missing(view, runs)
     if not lacking:
         return view.answer(runs, look)

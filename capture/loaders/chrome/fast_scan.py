@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from capture.classify.enrich import standing
+from capture.classify.fill import positions_of
 from capture.loaders.chrome.any_json import gathered, parse_blocks
 from capture.loaders.chrome.tables import LINKED, PLACE, Complete, Trace, json_text, labels_of, ns, raw_text
 from capture.source import Source
@@ -245,7 +245,7 @@ def _labelled(rows: pl.DataFrame, source: Source) -> Complete:
     """The common form: each distinct label is read once."""
     words = rows["label"].unique().drop_nulls()
     told = [_read_label(word) for word in words.cast(pl.String)]
-    frame = rows.select(standing(words, rows["label"]).alias("label"), "t", "dur", "correlation")
+    frame = rows.select(positions_of(rows["label"], words).alias("label"), "t", "dur", "correlation")
     labels = labels_of(found or (None, "", "") for found in told)
     if all(told):
         return Complete(frame, labels)

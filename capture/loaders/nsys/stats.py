@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from capture.classify.enrich import phase_of
+from capture.classify.names import phase_of
 from capture.importlog import Log
 from capture.loaders._nsight_text import cut_names, told_apart
 from capture.loaders.nsys.reports import Section, sections
