@@ -17,9 +17,19 @@ from tracetui.views.diff import MIDDLE, titles
 MOST_ROWS: Final = 20
 BARS: Final = ink.Size(72, 14)
 COLUMNS: Final = (
-    "name", "phase", "total_a_ns", "total_b_ns", "delta_ns", "change_pct", "verdict", "interval",
-    "per", "p_adjusted", "cliff", "match",
-)  # fmt: skip
+    "name",
+    "phase",
+    "total_a_ns",
+    "total_b_ns",
+    "delta_ns",
+    "change_pct",
+    "verdict",
+    "interval",
+    "per",
+    "p_adjusted",
+    "cliff",
+    "match",
+)
 TOTALS: Final = ("total_a_ns", "total_b_ns", "delta_ns", "change_pct")
 CHANGED: Final = ("slower", "faster", "new", "gone")
 META: Final = ("model", "device", "dtype", "quant", "weights", "batch")

@@ -99,9 +99,15 @@ def cell(column: str, value: Any) -> str:
 
 
 _SAID: Final = {
-    "delta": "Δ", "median delta": "median Δ", "change": "Δ%", "median change": "Δ%", "cliff": "effect",
-    "gb/s": "GB/s", "gflop/s": "GFLOP/s", "roof share": "roof",
-}  # fmt: skip
+    "delta": "Δ",
+    "median delta": "median Δ",
+    "change": "Δ%",
+    "median change": "Δ%",
+    "cliff": "effect",
+    "gb/s": "GB/s",
+    "gflop/s": "GFLOP/s",
+    "roof share": "roof",
+}
 
 
 def heading(column: str) -> str:

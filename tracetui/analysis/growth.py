@@ -115,11 +115,24 @@ def _table(series: pl.DataFrame, lines: pl.DataFrame, judged: pl.DataFrame, axis
         .with_columns(axis=pl.lit(axis), slope_ns_per_1k=slope, slope_se_ns_per_1k=error)
         .sort("total_ns", "row", descending=[True, False], nulls_last=True)
         .select(
-            "row", "trend", "steps", "tokens", "total_ns", "first_ns", "last_ns", "law", "axis",
-            "slope_ns_per_1k", "slope_se_ns_per_1k", "r2", "share_first", "share_last", "half_step",
+            "row",
+            "trend",
+            "steps",
+            "tokens",
+            "total_ns",
+            "first_ns",
+            "last_ns",
+            "law",
+            "axis",
+            "slope_ns_per_1k",
+            "slope_se_ns_per_1k",
+            "r2",
+            "share_first",
+            "share_last",
+            "half_step",
             "outliers",
         )
-    )  # fmt: skip
+    )
 
 
 def _trends(series: pl.DataFrame) -> pl.DataFrame:

@@ -17,9 +17,13 @@ STEP: Final = "step"
 RUN: Final = "run"  # all that was done, where the source marks no phases
 
 _LABELS: Final = {
-    "phase": pl.String(), "name": pl.String(), "category": pl.String(), "op": pl.String(),
-    "path": pl.String(), "layer": pl.Int32(),
-}  # fmt: skip
+    "phase": pl.String(),
+    "name": pl.String(),
+    "category": pl.String(),
+    "op": pl.String(),
+    "path": pl.String(),
+    "layer": pl.Int32(),
+}
 _APART: Final = ", timed in Python"  # ends the name of a pass that was timed in a run without the profiler
 _TORCH: Final = re.compile(r"autograd::|(?:\w+::)*\w+Backward\d*$|Optimizer\.zero_grad#")  # parts of a pass
 

@@ -123,15 +123,23 @@ def rank_table(ranks: Ranks, look: Look) -> pl.DataFrame:
     work = ranks.work()
     order = np.sort(work, axis=0)
     longest = (work == order[-1]) & (order[-1] > order[-2])
-    per_step = ranks.cells.group_by("rank").agg(
-        steps=pl.len(),
-        wall_ns=_mean("wall_ns"), work_ns=_mean("work_ns"), comm_ns=_mean("comm_ns"),
-        comm_share=pl.col("comm_ns").sum() / pl.col("busy_ns").sum(),
-        exposed_share=(pl.col("busy_ns") - pl.col("work_ns")).sum() / pl.col("busy_ns").sum(),
-    ).sort("rank")  # fmt: skip
-    return per_step.hstack([pl.Series("slowest", longest.sum(axis=1))]).hstack(_behind(work, look)).hstack(
-        [pl.Series("trend", _trends(work))]
-    )  # fmt: skip
+    per_step = (
+        ranks.cells.group_by("rank")
+        .agg(
+            steps=pl.len(),
+            wall_ns=_mean("wall_ns"),
+            work_ns=_mean("work_ns"),
+            comm_ns=_mean("comm_ns"),
+            comm_share=pl.col("comm_ns").sum() / pl.col("busy_ns").sum(),
+            exposed_share=(pl.col("busy_ns") - pl.col("work_ns")).sum() / pl.col("busy_ns").sum(),
+        )
+        .sort("rank")
+    )
+    return (
+        per_step.hstack([pl.Series("slowest", longest.sum(axis=1))])
+        .hstack(_behind(work, look))
+        .hstack([pl.Series("trend", _trends(work))])
+    )
 
 
 def _mean(column: str) -> pl.Expr:
@@ -171,18 +179,28 @@ def step_skews(ranks: Ranks) -> pl.DataFrame:
     return (
         ranks.cells.group_by("step")
         .agg(
-            fastest=by_work.first(), slowest=pl.col("rank").sort_by(-pl.col("work_ns"), "rank").first(),
-            fastest_ns=pl.col("work_ns").min(), slowest_ns=pl.col("work_ns").max(),
-            wall_ns=pl.col("wall_ns").max(), by_rank=pl.col("work_ns").sort_by("rank"),
+            fastest=by_work.first(),
+            slowest=pl.col("rank").sort_by(-pl.col("work_ns"), "rank").first(),
+            fastest_ns=pl.col("work_ns").min(),
+            slowest_ns=pl.col("work_ns").max(),
+            wall_ns=pl.col("wall_ns").max(),
+            by_rank=pl.col("work_ns").sort_by("rank"),
         )
         .with_columns(skew_ns=pl.col("slowest_ns") - pl.col("fastest_ns"))
         .with_columns(skew_share=(pl.col("skew_ns") / pl.col("slowest_ns")).fill_nan(None))
         .sort("step")
         .select(
-            "step", "fastest", "slowest", "fastest_ns", "slowest_ns", "skew_ns", "skew_share", "wall_ns",
+            "step",
+            "fastest",
+            "slowest",
+            "fastest_ns",
+            "slowest_ns",
+            "skew_ns",
+            "skew_share",
+            "wall_ns",
             "by_rank",
         )
-    )  # fmt: skip
+    )
 
 
 def excess(ranks: Ranks, rank: int) -> tuple[str, int] | None:

@@ -68,11 +68,14 @@ def _against(roof: Roof, dtype: str | None, present: Sequence[str]) -> tuple[pl.
     at_best, floor = pl.max_horizontal(memory, compute), pl.col("count") * roof.floor_ns
     sure = (at_best > 0) & (pl.col("total_ns") > 0)
     word = (
-        pl.when(memory > pl.col("total_ns")).then(pl.lit(roof.cache))
-        .when(floor > at_best).then(pl.lit("floor"))
-        .when(compute > memory).then(pl.lit("compute"))
+        pl.when(memory > pl.col("total_ns"))
+        .then(pl.lit(roof.cache))
+        .when(floor > at_best)
+        .then(pl.lit("floor"))
+        .when(compute > memory)
+        .then(pl.lit("compute"))
         .otherwise(pl.lit("memory"))
-    )  # fmt: skip
+    )
     return (
         pl.when(sure).then(at_best / pl.col("total_ns")).alias("roof_share"),
         pl.when(sure).then(word).alias("bound"),

@@ -79,10 +79,10 @@ def _evidence(
 ) -> Evidence:
     few = (n_a < FEWEST) | (n_b < FEWEST)
     low, high, p = (np.where(few, np.nan, x) for x in (low, high, p))
-    return Evidence(
-        np.median(a, axis=1), np.median(b, axis=1), delta, low, high, p, benjamini_hochberg(p),
-        cliffs_delta(a, b), n_a.astype(np.int64), n_b.astype(np.int64),
-    )  # fmt: skip
+    median_a, median_b = np.median(a, axis=1), np.median(b, axis=1)
+    adjusted, cliff = benjamini_hochberg(p), cliffs_delta(a, b)
+    counts = n_a.astype(np.int64), n_b.astype(np.int64)
+    return Evidence(median_a, median_b, delta, low, high, p, adjusted, cliff, *counts)
 
 
 def autocorrelation_time(rows: Floats) -> Floats:

@@ -9,9 +9,15 @@ from tracetui.analysis import select
 from tracetui.look import Look
 
 _EMPTY: Final = {
-    "step": pl.Int64(), "phase": pl.String(), "tokens": pl.Int64(), "context": pl.Int64(),
-    "batch": pl.Int64(), "t": pl.Int64(), "wall_ns": pl.Int64(), "steps": pl.Int64(),
-}  # fmt: skip
+    "step": pl.Int64(),
+    "phase": pl.String(),
+    "tokens": pl.Int64(),
+    "context": pl.Int64(),
+    "batch": pl.Int64(),
+    "t": pl.Int64(),
+    "wall_ns": pl.Int64(),
+    "steps": pl.Int64(),
+}
 _STATED: Final = ("step", "phase", "tokens", "context", "batch", "t", "dur", "count")
 
 
@@ -74,10 +80,20 @@ def step_table(run: Run, look: Look) -> pl.DataFrame:
     for lens in others:
         table = table.join(_totals(run, look, lens, f"{lens}_total_ns"), on="step", how="left")
     return table.with_columns(_derived()).select(
-        "step", *(["steps"] if (table["steps"] > 1).any() else []),
-        "phase", "tokens", "context", "batch", "total_ns", *(f"{x}_total_ns" for x in others),
-        "per_token_ns", "wall_ns", "gap_ns", "gap_share", "tokens_per_s",
-    )  # fmt: skip
+        "step",
+        *(["steps"] if (table["steps"] > 1).any() else []),
+        "phase",
+        "tokens",
+        "context",
+        "batch",
+        "total_ns",
+        *(f"{x}_total_ns" for x in others),
+        "per_token_ns",
+        "wall_ns",
+        "gap_ns",
+        "gap_share",
+        "tokens_per_s",
+    )
 
 
 def stated(run: Run, phase: object) -> str | None:

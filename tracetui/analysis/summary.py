@@ -14,16 +14,37 @@ from tracetui.look import Look
 
 _RATES: Final = ("decode_tokens_per_s", "prefill_tokens_per_s", "tokens_per_s")
 ASKED_FIRST: Final = (
-    "model", "device", "dtype", "quant", "weights", "batch", "ranks", "prompt_tokens", "tokens", "context",
+    "model",
+    "device",
+    "dtype",
+    "quant",
+    "weights",
+    "batch",
+    "ranks",
+    "prompt_tokens",
+    "tokens",
+    "context",
     "ttft_ms",
-    "prefill_ms", "decode_ms", "total_ms", *_RATES, "driver", "producer", "argv", "profiled", "truncated",
-)  # fmt: skip
+    "prefill_ms",
+    "decode_ms",
+    "total_ms",
+    *_RATES,
+    "driver",
+    "producer",
+    "argv",
+    "profiled",
+    "truncated",
+)
 COUNTED: Final = ("batch", "ranks", "prompt_tokens", "tokens", "context", "profiled", "truncated", *_RATES)
 BY: Final = ("phase", "category", "op", "name")
 SCHEMA: Final = {
-    "part": pl.String(), "name": pl.String(), "text": pl.String(), "count": pl.Int64(),
-    "total_ns": pl.Int64(), "share": pl.Float64(),
-}  # fmt: skip
+    "part": pl.String(),
+    "name": pl.String(),
+    "text": pl.String(),
+    "count": pl.Int64(),
+    "total_ns": pl.Int64(),
+    "share": pl.Float64(),
+}
 
 
 def summary_table(run: Run, look: Look, top: int = 10) -> pl.DataFrame:

@@ -17,11 +17,12 @@ from tracetui.look import Look
 
 TOP: Final = 5
 SCHEMA: Final = {
-    "part": pl.String(), "phase": pl.String(), "name": pl.String(), "category": pl.String(),
-    "count": pl.Int64(), "total_ns": pl.Int64(), "mean_ns": pl.Int64(), "share": pl.Float64(),
-    "time_ratio": pl.Float64(), "flops": pl.Float64(), "flop_ratio": pl.Float64(), "bytes": pl.Int64(),
+    **dict.fromkeys(("part", "phase", "name", "category"), pl.String()),
+    **dict.fromkeys(("count", "total_ns", "mean_ns"), pl.Int64()),
+    **dict.fromkeys(("share", "time_ratio", "flops", "flop_ratio"), pl.Float64()),
+    "bytes": pl.Int64(),
     "text": pl.String(),
-}  # fmt: skip
+}
 
 _OF_ATTENTION: Final = r"(?i)scores|final[ _]matmul|out(put)?[ _]proj|\bo_proj"
 _LOG_SOFTMAX: Final = r"(?i)log_?softmax"  # of the loss, and never of attention
@@ -154,9 +155,11 @@ def _attention(measured: Passes) -> Iterator[Row]:
     part["flops"], whole["flops"] = _flops(softmax), _flops(products)
     yield from (part, whole)
     yield {
-        "phase": phase, "name": "softmax / matmul",
-        "time_ratio": _share(part["total_ns"], whole["total_ns"]), **_flop_ratio(measured.run, part, whole),
-    }  # fmt: skip
+        "phase": phase,
+        "name": "softmax / matmul",
+        "time_ratio": _share(part["total_ns"], whole["total_ns"]),
+        **_flop_ratio(measured.run, part, whole),
+    }
 
 
 def _flop_ratio(run: Run, softmax: Row, products: Row) -> Row:

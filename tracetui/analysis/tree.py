@@ -157,7 +157,12 @@ def _ordered(nodes: dict[str, dict[str, int]]) -> pl.DataFrame:
             "path": order,
         },
         schema={
-            "scope": pl.String, "inclusive_ns": pl.Int64, "self_ns": pl.Int64, "share": pl.Float64,
-            "count": pl.Int64, "depth": pl.Int64, "path": pl.String,
+            "scope": pl.String,
+            "inclusive_ns": pl.Int64,
+            "self_ns": pl.Int64,
+            "share": pl.Float64,
+            "count": pl.Int64,
+            "depth": pl.Int64,
+            "path": pl.String,
         },
-    )  # fmt: skip
+    )

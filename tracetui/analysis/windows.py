@@ -170,8 +170,11 @@ def notes(run: Run, look: Look, *, scaled: bool) -> list[str]:
     lens = select.lens_of(run, look)
     seen = phases.filter(pl.col("watched") > 0)
     words = ", ".join(f"{w:,} of {n:,} {p or ''}".strip() + " steps" for p, w, n in _counts(seen))
-    means = "totals, counts and shares are scaled to all of them, the rest is as it was seen" if scaled else (
-        "what stands here is what was seen, not scaled")  # fmt: skip
+    means = (
+        "totals, counts and shares are scaled to all of them, the rest is as it was seen"
+        if scaled
+        else "what stands here is what was seen, not scaled"
+    )
     lines = [f"{lens} rows were seen in {words or 'no step'}{_aside(run, look)}; {means}"]
     missed = [str(p or "other") for p, w, _ in _counts(phases) if not w]
     return lines + ([f"no window in {', '.join(missed)}: its {lens} rows are not known"] if missed else [])

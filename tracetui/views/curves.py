@@ -13,9 +13,19 @@ from tracetui.views.diff import parties
 from tracetui.views.ink import Line, Size
 
 COLUMNS = (
-    "slope_a_ns_per_1k", "slope_b_ns_per_1k", "slope_ratio", "cross", "law_a", "law_b", "r2_a", "r2_b",
-    "first_a_ns", "first_b_ns", "last_a_ns", "last_b_ns",
-)  # fmt: skip
+    "slope_a_ns_per_1k",
+    "slope_b_ns_per_1k",
+    "slope_ratio",
+    "cross",
+    "law_a",
+    "law_b",
+    "r2_a",
+    "r2_b",
+    "first_a_ns",
+    "first_b_ns",
+    "last_a_ns",
+    "last_b_ns",
+)
 
 
 RATIOS = "a ratio stands where both sides are lines, a crossing where none is noise"

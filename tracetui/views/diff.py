@@ -18,11 +18,38 @@ if TYPE_CHECKING:
     from tracetui.analysis.compare.diff import Diff
 
 COLUMNS: Final = (
-    "name", "total_a_ns", "total_b_ns", "delta_ns", "change_pct", "verdict", "share", "p_adjusted", "cliff",
-    "count_a", "count_b", "median_a_ns", "median_b_ns", "median_delta_ns", "median_change_pct", "per",
-    "low_ns", "high_ns", "p", "n_a", "n_b", "calls_ns", "time_ns", "match", "fused", "op", "layer", "phase",
-    "category", "name_a", "name_b",
-)  # fmt: skip
+    "name",
+    "total_a_ns",
+    "total_b_ns",
+    "delta_ns",
+    "change_pct",
+    "verdict",
+    "share",
+    "p_adjusted",
+    "cliff",
+    "count_a",
+    "count_b",
+    "median_a_ns",
+    "median_b_ns",
+    "median_delta_ns",
+    "median_change_pct",
+    "per",
+    "low_ns",
+    "high_ns",
+    "p",
+    "n_a",
+    "n_b",
+    "calls_ns",
+    "time_ns",
+    "match",
+    "fused",
+    "op",
+    "layer",
+    "phase",
+    "category",
+    "name_a",
+    "name_b",
+)
 SIDES: Final = (
     ("name_a", "count_a", "median_a_ns", "total_a_ns"),
     ("bar", "delta_ns", "change_pct", "verdict", "phase", "p_adjusted", "cliff"),
@@ -37,9 +64,19 @@ MIDDLE_SIDES: Final = (
 UNEVEN: Final = 0.01  # of the launches, from which totals differ for having more of them
 IMPORTANCE: Final = (*COLUMNS[:6], "phase", "bar", *COLUMNS[6:])
 MIDDLE_FIRST: Final = (
-    "name", *MIDDLE, "verdict", "phase", "per", "p_adjusted", "cliff", "share", "total_a_ns", "total_b_ns",
-    "delta_ns", "change_pct",
-)  # fmt: skip
+    "name",
+    *MIDDLE,
+    "verdict",
+    "phase",
+    "per",
+    "p_adjusted",
+    "cliff",
+    "share",
+    "total_a_ns",
+    "total_b_ns",
+    "delta_ns",
+    "change_pct",
+)
 UNEQUAL: Final = "the totals are not of equally much work"
 VERDICTS: Final = {"slower": "bad", "faster": "good", "new": "warn", "gone": "warn"}
 _TIMES: Final = ("median_a_ns", "median_b_ns", "median_delta_ns", "low_ns", "high_ns")

@@ -15,9 +15,21 @@ from tracetui.views import Answer, View, ink
 from tracetui.views.ink import Line, Size
 
 SHOWN: Final = (
-    "trend", "first_ns", "last_ns", "law", "slope_ns_per_1k", "r2", "share_first", "share_last", "half_step",
-    "outliers", "name", "steps", "slope_se_ns_per_1k", "total_ns",
-)  # fmt: skip
+    "trend",
+    "first_ns",
+    "last_ns",
+    "law",
+    "slope_ns_per_1k",
+    "r2",
+    "share_first",
+    "share_last",
+    "half_step",
+    "outliers",
+    "name",
+    "steps",
+    "slope_se_ns_per_1k",
+    "total_ns",
+)
 ON_ITS_LINE: Final = 0.02
 NAMED: Final = 8  # slow rows that a note names at most
 

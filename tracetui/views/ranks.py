@@ -34,9 +34,12 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     phase = phase_of(run, look)
     notes = [
         f"{len(ranks.numbers)} ranks in {ranks.steps} {f'{phase} ' if phase else ''}steps",
-        _skew(skews), *_stragglers(ranks, table), *_scope(ranks, table),
-        *select.stopwatch(run, look), *select.folding(run),
-    ]  # fmt: skip
+        _skew(skews),
+        *_stragglers(ranks, table),
+        *_scope(ranks, table),
+        *select.stopwatch(run, look),
+        *select.folding(run),
+    ]
     if look.group == "step":
         return Answer(skews, tuple(notes), ("step",))
     tracks = select.rank_tracks(run)
@@ -109,8 +112,26 @@ VIEW = View(
     group="track",
     enter=enter,
     columns=(
-        "rank", "step", "work_ns", "comm_ns", "behind_ns", "verdict", "slowest", "fastest", "skew_ns",
-        "skew_share", "comm_share", "wall_ns", "trend", "behind_share", "exposed_share", "slowest_ns",
-        "fastest_ns", "steps", "behind_low_ns", "behind_high_ns", "p",
+        "rank",
+        "step",
+        "work_ns",
+        "comm_ns",
+        "behind_ns",
+        "verdict",
+        "slowest",
+        "fastest",
+        "skew_ns",
+        "skew_share",
+        "comm_share",
+        "wall_ns",
+        "trend",
+        "behind_share",
+        "exposed_share",
+        "slowest_ns",
+        "fastest_ns",
+        "steps",
+        "behind_low_ns",
+        "behind_high_ns",
+        "p",
     ),
-)  # fmt: skip
+)

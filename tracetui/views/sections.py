@@ -15,9 +15,12 @@ from tracetui.views.ink import Line, Size, line
 
 _STATISTICS: Final = ("total", "mean", "min", "max", "p95", "p99")
 _SCHEMA: Final = {
-    "section": pl.String, "label": pl.String, "under": pl.String, "count": pl.Int64,
+    "section": pl.String,
+    "label": pl.String,
+    "under": pl.String,
+    "count": pl.Int64,
     **{f"{c}_ns": pl.Int64 for c in _STATISTICS},
-}  # fmt: skip
+}
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:

@@ -63,7 +63,17 @@ VIEW = View(
     steps,
     needs=frozenset({"step"}),
     columns=(
-        "step", "steps", "phase", "total_ns", "tokens", "per_token_ns", "context", "tokens_per_s",
-        "wall_ns", "gap_ns", "gap_share", "batch",
+        "step",
+        "steps",
+        "phase",
+        "total_ns",
+        "tokens",
+        "per_token_ns",
+        "context",
+        "tokens_per_s",
+        "wall_ns",
+        "gap_ns",
+        "gap_share",
+        "batch",
     ),
-)  # fmt: skip
+)

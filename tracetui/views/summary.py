@@ -13,9 +13,12 @@ from tracetui.views import Answer, View, ink, missing, views
 from tracetui.views.ink import Line, Size
 
 _TITLES: Final = {
-    "phase": "time by phase", "category": "time by category", "op": "time by op", "name": "top kernels",
+    "phase": "time by phase",
+    "category": "time by category",
+    "op": "time by op",
+    "name": "top kernels",
     "unknown": "what this source cannot tell",
-}  # fmt: skip
+}
 _BY_WEIGHT: Final = ("category", "name", "phase", "unknown", "op")  # what a small screen keeps longest
 MOST_BARS: Final = 10
 

@@ -24,9 +24,18 @@ _TITLES: Final = {
     "memory": "memory that each phase takes at most",
 }
 _COLUMNS: Final = (
-    "name", "phase", "total_ns", "bytes", "share", "time_ratio", "flop_ratio", "flops", "mean_ns", "count",
+    "name",
+    "phase",
+    "total_ns",
+    "bytes",
+    "share",
+    "time_ratio",
+    "flop_ratio",
+    "flops",
+    "mean_ns",
+    "count",
     "category",
-)  # fmt: skip
+)
 _FIGURES: Final = ("total_ns", "share", "time_ratio", "bytes")
 # By an import, of what these rows are.
 _SAID: Final = ("backward_other_thread", "backward_owners", "backward_strangers", "nvtx_lent", "names_cut")

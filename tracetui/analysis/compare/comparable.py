@@ -75,9 +75,18 @@ def _stated(a: Run, b: Run) -> Iterator[Finding]:
 
 # how much a different value lowers the score: little where it is what a comparison is about
 _WEIGHTS: Final = {
-    "model": 0.4, "batch": 0.6, "tokens_per_report": 0.9, "mode": 0.4, "anchor": 0.2,
-    "device": 0.9, "dtype": 0.9, "quant": 0.9, "prompt_tokens": 0.8, "weights": 0.95, "driver": 0.98,
-}  # fmt: skip
+    "model": 0.4,
+    "batch": 0.6,
+    "tokens_per_report": 0.9,
+    "mode": 0.4,
+    "anchor": 0.2,
+    "device": 0.9,
+    "dtype": 0.9,
+    "quant": 0.9,
+    "prompt_tokens": 0.8,
+    "weights": 0.95,
+    "driver": 0.98,
+}
 
 
 def _metadata(a: Run, b: Run) -> Iterator[Finding]:

@@ -85,10 +85,15 @@ def _side(run: Run, look: Look) -> pl.DataFrame:
 _LABELS: Final = {"op": pl.String(), "layer": pl.Int32(), "category": pl.String()}
 _NOTHING: Final = pl.DataFrame(
     schema={
-        "name": pl.String, "op": pl.String, "layer": pl.Int32, "category": pl.String, "phase": pl.String,
-        "count": pl.Int64, "total_ns": pl.Int64,
+        "name": pl.String,
+        "op": pl.String,
+        "layer": pl.Int32,
+        "category": pl.String,
+        "phase": pl.String,
+        "count": pl.Int64,
+        "total_ns": pl.Int64,
     }
-)  # fmt: skip
+)
 
 
 def _names(left: pl.DataFrame, right: pl.DataFrame, matches: Sequence[Match]) -> list[Names]:
@@ -103,10 +108,20 @@ def _joined(left: pl.DataFrame, right: pl.DataFrame, matches: Sequence[Match]) -
 
 
 _JOINED: Final = {
-    "name": pl.String, "name_a": pl.String, "name_b": pl.String, "match": pl.String, "fused": pl.String,
-    "op": pl.String, "layer": pl.Int32, "category": pl.String, "phase": pl.String, "count_a": pl.Int64,
-    "count_b": pl.Int64, "total_a_ns": pl.Int64, "total_b_ns": pl.Int64,
-}  # fmt: skip
+    "name": pl.String,
+    "name_a": pl.String,
+    "name_b": pl.String,
+    "match": pl.String,
+    "fused": pl.String,
+    "op": pl.String,
+    "layer": pl.Int32,
+    "category": pl.String,
+    "phase": pl.String,
+    "count_a": pl.Int64,
+    "count_b": pl.Int64,
+    "total_a_ns": pl.Int64,
+    "total_b_ns": pl.Int64,
+}
 
 
 def _pick(side: pl.DataFrame, places: Sequence[int]) -> list[dict[str, Any]]:

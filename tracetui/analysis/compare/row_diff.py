@@ -55,16 +55,26 @@ def only(run: Run, group: str, names: Sequence[str], phase: str | None) -> Run:
 
 
 _SCHEMA: Final = {
-    "side": pl.String, "count": pl.Int64, "total_ns": pl.Int64, "mean_ns": pl.Int64, "p50_ns": pl.Int64,
-    "min_ns": pl.Int64, "max_ns": pl.Int64,
-}  # fmt: skip
+    "side": pl.String,
+    "count": pl.Int64,
+    "total_ns": pl.Int64,
+    "mean_ns": pl.Int64,
+    "p50_ns": pl.Int64,
+    "min_ns": pl.Int64,
+    "max_ns": pl.Int64,
+}
 
 
 def _statistics(side: str, durations: pl.Series) -> dict[str, object]:
     frame = pl.DataFrame({"v": durations}).select(
-        side=pl.lit(side), count=pl.len(), total_ns=pl.col("v").sum(), mean_ns=pl.col("v").mean().round(),
-        p50_ns=pl.col("v").median().round(), min_ns=pl.col("v").min(), max_ns=pl.col("v").max(),
-    )  # fmt: skip
+        side=pl.lit(side),
+        count=pl.len(),
+        total_ns=pl.col("v").sum(),
+        mean_ns=pl.col("v").mean().round(),
+        p50_ns=pl.col("v").median().round(),
+        min_ns=pl.col("v").min(),
+        max_ns=pl.col("v").max(),
+    )
     return frame.cast({c: t for c, t in _SCHEMA.items() if c != "side"}).row(0, named=True)
 
 

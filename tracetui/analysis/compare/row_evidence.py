@@ -20,12 +20,23 @@ Names = tuple[list[str], list[str]]  # of one match: its rows on either side
 
 _NOTHING: Final = pl.DataFrame(
     schema={
-        "row": pl.Int64, "median_a_ns": pl.Float64, "median_b_ns": pl.Float64, "median_delta_ns": pl.Float64,
-        "low_ns": pl.Float64, "high_ns": pl.Float64, "p": pl.Float64, "p_adjusted": pl.Float64,
-        "cliff": pl.Float64, "spread": pl.Float64, "freed": pl.Boolean, "n_a": pl.Int64, "n_b": pl.Int64,
-        "verdict": pl.String, "per": pl.String,
+        "row": pl.Int64,
+        "median_a_ns": pl.Float64,
+        "median_b_ns": pl.Float64,
+        "median_delta_ns": pl.Float64,
+        "low_ns": pl.Float64,
+        "high_ns": pl.Float64,
+        "p": pl.Float64,
+        "p_adjusted": pl.Float64,
+        "cliff": pl.Float64,
+        "spread": pl.Float64,
+        "freed": pl.Boolean,
+        "n_a": pl.Int64,
+        "n_b": pl.Int64,
+        "verdict": pl.String,
+        "per": pl.String,
     }
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,12 +93,22 @@ def _table(members: Sequence[int], phase: PhaseEvidence, threshold: float) -> pl
         return _NOTHING
     matters = threshold * (np.abs(e.median_a) + np.abs(e.median_b)) / 2
     columns = {
-        "row": list(members), "median_a_ns": e.median_a, "median_b_ns": e.median_b,
-        "median_delta_ns": e.delta, "low_ns": e.low, "high_ns": e.high, "p": e.p,
-        "p_adjusted": e.p_adjusted, "cliff": e.cliff, "spread": phase.spread,
-        "freed": [phase.freed] * len(members), "n_a": e.n_a, "n_b": e.n_b,
-        "verdict": statistics.verdicts(e, matters), "per": [phase.unit] * len(members),
-    }  # fmt: skip
+        "row": list(members),
+        "median_a_ns": e.median_a,
+        "median_b_ns": e.median_b,
+        "median_delta_ns": e.delta,
+        "low_ns": e.low,
+        "high_ns": e.high,
+        "p": e.p,
+        "p_adjusted": e.p_adjusted,
+        "cliff": e.cliff,
+        "spread": phase.spread,
+        "freed": [phase.freed] * len(members),
+        "n_a": e.n_a,
+        "n_b": e.n_b,
+        "verdict": statistics.verdicts(e, matters),
+        "per": [phase.unit] * len(members),
+    }
     floats = [c for c, kind in _NOTHING.schema.items() if kind == pl.Float64]
     return pl.DataFrame(columns, schema=_NOTHING.schema).with_columns(pl.col(floats).fill_nan(None))
 
@@ -122,8 +143,12 @@ def step_times(run: Run, look: Look) -> StepTimes:
 
 
 _SUMS: Final = {
-    "name": pl.String, "phase": pl.String, "step": pl.Int64, "dur": pl.Int64, "count": pl.Int64,
-}  # fmt: skip
+    "name": pl.String,
+    "phase": pl.String,
+    "step": pl.Int64,
+    "dur": pl.Int64,
+    "count": pl.Int64,
+}
 
 
 def _judge_phase(
