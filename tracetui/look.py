@@ -25,7 +25,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Terms:
-    """On what terms two runs are compared."""
+    """The terms on which runs are compared."""
 
     align: Literal["context", "step"] = "context"
     threshold: float = 0.01  # the smallest change that matters, as a share of the row
@@ -43,13 +43,13 @@ class Terms:
 
     @property
     def repeated(self) -> bool:
-        """Whether some run was made more than once."""
+        """Tell whether some run was made more than once."""
         return bool(self.more_a or self.more_b or len(self.same) > 1)
 
 
 @dataclass(frozen=True)
 class Look:
-    """Everything a view may be asked, beside the runs themselves."""
+    """Everything that a view may be asked, beside the runs themselves."""
 
     sort: str | None = None  # a column of the answer; None: the view's own order
     descending: bool = True
@@ -71,10 +71,11 @@ class Look:
 
     @property
     def focus_words(self) -> list[str]:
-        """What was entered; of several forms of one name the longest."""
+        """Return what was entered, in words; of several forms of one name the longest."""
         plain = ((k, max(v, key=len) if isinstance(v, tuple) else v) for k, v in self.focus)
         return [f"{k} {v if v is not None else 'unknown'}" for k, v in plain]
 
     @property
     def focused(self) -> dict[str, Any]:
+        """Return what was entered, by column."""
         return dict(self.focus)

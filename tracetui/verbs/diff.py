@@ -72,6 +72,7 @@ def _answer_options(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
+    """Show or print the comparison; return 0, 1 for a regression, or 4 where nothing could be decided."""
     sides = sides_of(args)
     a, b = sides.pair
     pair, look = (sides.runs[a], sides.runs[b]), _look(args, sides)
@@ -91,7 +92,7 @@ def run(args: Namespace) -> int:
 
 
 def _screen(args: Namespace, look: Look, a: int, b: int) -> int:
-    """Both runs on the screen, the first as the baseline of the second."""
+    """Show both runs on the screen, the first as the baseline of the second."""
     from tracetui.ui.app import run as show
 
     files = [*args.files[:1], *args.a, *args.files[1:], *args.b]
@@ -125,7 +126,7 @@ def _look(args: Namespace, sides: Sides) -> Look:
 
 
 def percent(text: str) -> float:
-    """3% and 3 both mean a share of 0.03."""
+    """Return a percentage as a share: 3% and 3 both mean 0.03; raise UsageError where it is none."""
     try:
         return float(text.removesuffix("%")) / 100
     except ValueError:
@@ -149,7 +150,7 @@ def _told(args: Namespace, pair: tuple[Run, Run], look: Look) -> str:
 
 
 def _gate(args: Namespace, look: Look, rows: Any) -> int:
-    """1 when a row is slower by more than allowed, 4 when nothing could be decided."""
+    """Return 1 when a row is slower by more than allowed, 4 when nothing could be decided, else 0."""
     import polars as pl
 
     from tracetui.analysis.compare.diff import weight
@@ -175,7 +176,7 @@ def _gate(args: Namespace, look: Look, rows: Any) -> int:
 
 
 def _sized(row: dict[str, Any]) -> str:
-    """A row with what its verdict rests on."""
+    """Write a row with what its verdict rests on."""
     before, after = (units.duration(row[c]) for c in ("median_a_ns", "median_b_ns"))
     change = f" {row['median_delta_ns'] / row['median_a_ns']:+.1%}" if row["median_a_ns"] else ""
     where = f" in {row['phase']}" if row["phase"] else ""

@@ -22,6 +22,7 @@ MEASURES: Final = ("total_ns", "dur_ns", "self_ns", "wall_ns", "bytes", "mean", 
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
+    """Return one row a kernel, with a column a run and, where the runs have an axis, the law along it."""
     from tracetui.analysis.compare.matrix import axis, matrix, normalised, scaling  # numpy loads with them
 
     of = look.terms.of
@@ -54,7 +55,7 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
 
 
 def _cut(found: "Matrix") -> list[str]:
-    """What became of names that their sources cut."""
+    """Return notes on truncated names: how many were completed, and how many may be several others."""
     joined, rows = len(found.completed), len(set(found.completed.values()))
     told = []
     if joined:
@@ -65,7 +66,7 @@ def _cut(found: "Matrix") -> list[str]:
 
 
 def _names(found: "Matrix") -> pl.DataFrame:
-    """row, names: what a row is called in the runs, where these differ."""
+    """Return row, names: what a row is called in the runs, where these differ."""
     known = pl.DataFrame({"name": list(found.completed), "row": list(found.completed.values())}, _NAMES)
     return known.group_by("row", maintain_order=True).agg(pl.col("name").alias("names"))
 
@@ -100,7 +101,7 @@ def _measure(asked: View, answer: Answer, look: Look) -> str:
 
 
 def _column(answer: Answer, key: Sequence[str], value: str) -> pl.DataFrame:
-    """row, value: what names a row as one text; rows of the same name are one."""
+    """Return row, value: the key of a row as one text; rows of the same key are added up."""
     if answer.rows.is_empty() or value not in answer.rows.columns:
         return pl.DataFrame(schema={"row": pl.String, "value": pl.Float64})
     named = pl.concat_str([pl.col(k).cast(pl.String).fill_null("–") for k in key], separator=" · ")
@@ -109,7 +110,7 @@ def _column(answer: Answer, key: Sequence[str], value: str) -> pl.DataFrame:
 
 
 def tones(rows: pl.DataFrame) -> Mapping[str, Sequence[str]]:
-    """Heat along each row; multiples of a baseline as what rose and what fell."""
+    """Return heat along each row; for multiples of a baseline the styles of rise and fall."""
     columns = [c for c, t in rows.schema.items() if t.is_numeric() and c not in LAW]
     painted = [_row_styles(columns, row) for row in rows.select(columns).iter_rows()]
     return {c: [styles[i] for styles in painted] for i, c in enumerate(columns)}
@@ -133,7 +134,7 @@ def _heat_styles(values: Sequence[float | None]) -> list[str]:
 
 
 def enter(answer: Answer, look: Look) -> Focus:
-    """The row in the run that is shown."""
+    """Return the row in the run that is shown."""
     row = look.cursor[0]
     if not 0 <= row < answer.rows.height or look.terms.of != "kernels":
         return ()

@@ -121,6 +121,7 @@ def table(
     right = {c: rows.schema[c].is_numeric() for c in order}
 
     def row(texts: Sequence[str], style: str) -> Line:
+        """Return one line of the table in a style."""
         parts = [fit(t, widths[c], right[c], size.ascii) for t, c in zip(texts, order, strict=True)]
         return line(("  ".join(parts), style))
 

@@ -20,6 +20,7 @@ _ABSENT: Final = (*windows.COLUMNS, *roofline.COLUMNS)  # where nobody could kno
 
 
 def kernels(runs: Sequence[Run], look: Look) -> Answer:
+    """Return one row a group, with the same columns whatever the source knows."""
     run, group = runs[0], look.group or "name"
     table = kernel_table(run, look)
     order = [c for c in _ORDER if c in table.columns or c not in _ABSENT]

@@ -10,6 +10,7 @@ from tracetui.views import Answer, View
 
 
 def shapes(runs: Sequence[Run], look: Look) -> Answer:
+    """Return one row a shape and op."""
     run = runs[0]
     table = shape_table(run, look)
     notes = windows.scope(run, look)

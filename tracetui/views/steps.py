@@ -13,6 +13,7 @@ from tracetui.views import Answer, View
 
 
 def steps(runs: Sequence[Run], look: Look) -> Answer:
+    """Return one row a step, with totals by phase among the notes."""
     run = runs[0]
     table = step_table(run, look)
     if table.is_empty():
@@ -23,7 +24,7 @@ def steps(runs: Sequence[Run], look: Look) -> Answer:
 
 
 def _totals(table: pl.DataFrame) -> list[str]:
-    """One sentence a phase: steps, tokens, time measured, and its part of the wall time."""
+    """Return one sentence a phase: steps, tokens, time measured, and its part of the wall time."""
     return [_total(phase, part) for (phase,), part in table.group_by("phase", maintain_order=True)]
 
 

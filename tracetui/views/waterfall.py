@@ -18,6 +18,7 @@ TIMES_FROM: Final = 60  # cells beside the labels from which they are written
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
+    """Return one bar a group, which add up to the difference of the totals."""
     from tracetui.analysis.compare.diff import diff  # numpy and scipy load with the first question
     from tracetui.analysis.compare.waterfall import waterfall
 
@@ -31,7 +32,7 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
 
 
 def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
-    """A line a bar: label, signed bar from the middle, the change, and the times where there is room."""
+    """Draw a line a bar: label, signed bar from the middle, the change, and the times where there is room."""
     by = answer.key[0]
     rows = _shortened(answer.rows, by, max(2, size.height - 2))
     largest = max((abs(v) for v in rows["delta_ns"]), default=0) or 1
@@ -47,7 +48,7 @@ def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
 
 
 def _shortened(rows: pl.DataFrame, by: str, room: int) -> pl.DataFrame:
-    """As many bars as there is room for; the smallest share one, so that the bars still add up."""
+    """Return as many bars as there is room for; the smallest are added up, so that all still add up."""
     if rows.height <= room:
         return rows
     order = rows.sort(pl.col("delta_ns").abs(), descending=True, maintain_order=True)

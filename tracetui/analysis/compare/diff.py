@@ -1,4 +1,4 @@
-"""Two runs side by side: rows matched, totals split, and the evidence of their steps."""
+"""Compare two runs row by row: match the rows, split the totals, add the evidence of the samples."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ from tracetui.look import Look
 
 @dataclass(frozen=True, eq=False)
 class Diff:
-    """The comparison: its rows, whether it may be made, and how it was made."""
+    """A comparison: its rows, whether it may be made, and how it was made."""
 
     rows: pl.DataFrame
     comparable: Comparable
@@ -30,7 +30,7 @@ class Diff:
 
 
 def diff(a: Run, b: Run, look: Look) -> Diff:
-    """Every row of both runs, exactly once; a filter hides rows, it never makes one new or gone."""
+    """Return every row of both runs exactly once; a filter never makes a row new or gone."""
     terms = replace(look.terms, changed_only=False, forced=False, ranking="", baseline=None)
     return _diff(
         a, b, Look(group=look.group, lens=look.lens, phase=look.phase, window=look.window, terms=terms)
@@ -54,7 +54,7 @@ def _diff(a: Run, b: Run, look: Look) -> Diff:
 
 
 def weight() -> pl.Expr:
-    """What a row's change makes of the whole run: as its medians have it, else as its totals do."""
+    """Return the expression of a row's change in ns of the whole run: by its medians, else by its totals."""
     medians = pl.col("median_a_ns") + pl.col("median_b_ns")
     totals = pl.col("total_a_ns") + pl.col("total_b_ns")
     typical = pl.when(medians > 0).then(pl.col("median_delta_ns") * totals / medians)
@@ -62,7 +62,7 @@ def weight() -> pl.Expr:
 
 
 def _side(run: Run, look: Look) -> pl.DataFrame:
-    """One row a group and phase, largest first; a label stands where all its rows agree on it."""
+    """Return one row a group and phase, largest first; a label stands where all its rows agree on it."""
     if not run.has("dur"):
         return _NOTHING
     labels = [c for c in _LABELS if run.has(c)]
@@ -92,12 +92,12 @@ _NOTHING: Final = pl.DataFrame(
 
 
 def _names(left: pl.DataFrame, right: pl.DataFrame, matches: Sequence[Match]) -> list[Names]:
-    """Of each match, the names of its rows on either side."""
+    """Return for each match the names of its rows on either side."""
     return [([left["name"][i] for i in m.a], [right["name"][j] for j in m.b]) for m in matches]
 
 
 def _joined(left: pl.DataFrame, right: pl.DataFrame, matches: Sequence[Match]) -> pl.DataFrame:
-    """One row a match; several rows of one role are added up and counted."""
+    """Return one row a match; several rows of one role are added up."""
     out = [_row(_pick(left, m.a), _pick(right, m.b), m.how) for m in matches]
     return pl.DataFrame(out, schema=_JOINED, orient="row")
 
@@ -147,7 +147,7 @@ def _title(rows: list[dict[str, Any]]) -> str | None:
 
 
 def _gap(a: Run, b: Run, look: Look) -> int | None:
-    """Change of (wall time of the steps − measured kernels), where both sides know it."""
+    """Return the change of the time between measured kernels; None where a run tells no wall time."""
     gaps = [_unmeasured(run, look) for run in (a, b)]
     return None if gaps[0] is None or gaps[1] is None else gaps[1] - gaps[0]
 

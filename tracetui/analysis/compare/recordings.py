@@ -1,4 +1,4 @@
-"""Which runs are the samples of a comparison: each recording counts once, however often it is named."""
+"""Settle which runs are the samples of a comparison: each recording counts once."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The evidence behind each row of a diff: its samples on both sides, brought together and judged."""
+"""Judge each row of a diff by its samples: runs, steps or launches on both sides."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -93,12 +93,12 @@ def _table(members: Sequence[int], found: PhaseEvidence, threshold: float) -> pl
 
 
 def _sides(a: Run, b: Run, terms: Terms) -> tuple[list[Run], list[Run], list[Run]]:
-    """The runs of a, those of b, and those that only show the noise."""
+    """Return the runs of a, those of b, and those that only show the noise."""
     return [a, *terms.more_a], [b, *terms.more_b], list(terms.same)
 
 
 def phased(run: Run, look: Look) -> pl.LazyFrame:
-    """Timed rows with `name`, what they are compared by, and `phase`: two phases never share a row."""
+    """Return timed rows with `name`, what they are compared by, and `phase`; both may be null."""
     rows = select.timed(run, replace(look, per="total", sort=None, limit=None))
     group = look.group or "name"
     name = pl.col(group) if run.has(group) else pl.lit(None, pl.String)
@@ -151,7 +151,7 @@ def _judge_phase(
 
 
 def _watched(aligned: Alignment, works: Sequence[StepTimes]) -> Alignment:
-    """Only steps in which single rows were seen in every run."""
+    """Return the alignment with only the steps in which single rows were seen in every run."""
     sides = zip(works, aligned.sides, strict=True)
     seen = pl.all_horizontal([windows.seen(w.run, w.look, side["step"]) for w, side in sides])
     kept = pl.select(seen=seen)["seen"]
@@ -162,7 +162,7 @@ def _watched(aligned: Alignment, works: Sequence[StepTimes]) -> Alignment:
 
 
 def _unit(works: Sequence[StepTimes]) -> str:
-    """What a sample is the time of: steps are divided by their tokens where these are told."""
+    """Return what a sample is the time of: a token where tokens are known, else a step."""
     return "token" if any(w.run.has("tokens") for w in works) else "step"
 
 
@@ -215,7 +215,7 @@ def _run_words(judged: repeats.Judged, groups: Floats, samples: str) -> str:
 def per_step(
     times: StepTimes, phase: str | None, picked: pl.DataFrame, names: Sequence[Sequence[str]]
 ) -> Floats:
-    """Rows × aligned steps, in ns per token; a row that is absent in a step took nothing there."""
+    """Return rows × aligned steps, in ns per token; a row that is absent in a step took 0 there."""
     columns = picked.select("step").with_row_index("column")
     kept = _placed(times, phase, names).join(columns, on="step")
     out = np.zeros((len(names), picked.height))
@@ -224,7 +224,7 @@ def per_step(
 
 
 def per_launch(times: StepTimes, phase: str | None, names: Sequence[Sequence[str]]) -> Floats:
-    """Rows × 1: the mean of a launch, in ns."""
+    """Return rows × 1: the mean of a launch, in ns."""
     sums = _placed(times, phase, names).group_by("row").agg(pl.col("dur", "count").sum())
     out = np.zeros((len(names), 1))
     out[sums["row"].to_numpy(), 0] = (sums["dur"] / sums["count"]).to_numpy()
@@ -232,13 +232,13 @@ def per_launch(times: StepTimes, phase: str | None, names: Sequence[Sequence[str
 
 
 def _placed(times: StepTimes, phase: str | None, names: Sequence[Sequence[str]]) -> pl.DataFrame:
-    """The sums of a phase, each with the number of the row that it belongs to."""
+    """Return the sums of a phase, each with the number of the row that it belongs to."""
     sums = times.sums.filter(pl.col("phase").eq_missing(pl.lit(phase, pl.String)))
     return sums.with_columns(row=_places(sums["name"], names)).drop_nulls("row")
 
 
 def instances(times: StepTimes, phase: str | None, names: Sequence[Sequence[str]]) -> list[Floats]:
-    """Of each row the durations of its launches, evenly thinned where they are very many."""
+    """Return for each row the durations of its launches, evenly thinned where they are very many."""
     rows = phased(times.run, times.look).filter(pl.col("phase").eq_missing(pl.lit(phase, pl.String)))
     found = rows.select(pl.col("name").cast(pl.String).fill_null("–"), "dur").collect()
     placed = found.with_columns(row=_places(found["name"], names)).drop_nulls("row")
