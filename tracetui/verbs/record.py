@@ -38,10 +38,10 @@ def run(args: Namespace) -> int:
         runs = _watch(running, out, args.quiet)
     finally:
         running.stop()
-    if running.obituary():
+    if running.failure_reason():
         raise running.failure(todo=_rest(out, runs))
-    if running.complaint:
-        raise EngineError(running.complaint, todo=_rest(out, runs))
+    if running.gap_warning:
+        raise EngineError(running.gap_warning, todo=_rest(out, runs))
     _shared.say(f"recorded {out}")
     if not args.quiet and runs:
         from capture.open import load
@@ -74,7 +74,7 @@ def _watch(running: Engine, out: Path, quiet: bool) -> list[Run]:
         time.sleep(EVERY)
         if follow.poll() and not quiet:
             printed = _progress(follow.runs(), printed)
-        hush = _hush(running.complaint or follow.silence, hush)
+        hush = _hush(running.gap_warning or follow.silence, hush)
     follow.poll()
     return follow.runs(final=True)
 
