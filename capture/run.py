@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from capture.classify.enrich import enrich
+from capture.classify.fill import fill_from_names
 from capture.importlog import ImportLog, Log
 from capture.native.schema import CATEGORIES, COLUMNS, KINDS, LENSES
 from capture.text import clean
@@ -52,7 +52,7 @@ def build(
     frame = _only_known(_cast(events))
     frame = _clean_names(frame)
     frame = _drop_impossible(frame, log)
-    frame = frame if enriched else enrich(frame)
+    frame = frame if enriched else fill_from_names(frame)
     return checked(name, meta, tidy(frame).rechunk(), log, tables or {})
 
 

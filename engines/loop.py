@@ -6,14 +6,13 @@ import torch
 
 from capture.native.emit import Emitter, now
 from engines.decoder import CHUNK, Decoder
-from engines.host.commands import Commands
+from engines.fused.replay import Replay
+from engines.host.commands import Commands, Control
 from engines.host.device import Runner
 from engines.host.heartbeat import Pulse
-from engines.host.orders import Orders
 from engines.host.text import Text
 from engines.host.trace import Ledger, Ticks
 from engines.plan import host_row
-from engines.replay import Replay
 
 CALLBACK = host_row("callback")
 TOKEN_DECODE = host_row("token_decode")
@@ -48,7 +47,7 @@ class Engine:
         self._decoder, self._text, self._emitter = decoder, text, emitter
         self._pulse, self._limits = pulse, limits
         self._runner, self._replay = runner, replay
-        self._orders = Orders(commands, emitter, pulse, (replay or runner).mode, self._take)
+        self._control = Control(commands, emitter, pulse, (replay or runner).mode, self._take)
         self._ledger = Ledger(emitter)
         self._decode_numbers: list[int] = []
         self._device = decoder.state.ids.device
@@ -67,13 +66,13 @@ class Engine:
     def run(self, prompt: str) -> None:
         """Answers the prompt, then every one that stdin brings, until it is to end."""
         self._prompts.append(prompt)
-        while not self._orders.ended:
+        while not self._control.ended:
             if self._prompts:
                 self._answer(self._prompts.pop(0))
-            elif not self._limits.interactive or self._orders.closed:
+            elif not self._limits.interactive or self._control.closed:
                 return
             else:
-                self._orders.idle("waiting for a prompt")
+                self._control.idle("waiting for a prompt")
 
     def warm_up(self) -> None:
         """One step that is not written down: the first of its kind pays for what the others find ready."""
@@ -88,12 +87,12 @@ class Engine:
         self._decoder.place(self._piece(ids, 0), 0)
         self._runner.run(Ticks(now()))  # not written down: the first pays for what the others find ready
         self._pulse.status(f"prefills of {length} tokens")
-        self._orders.refuse_prompts(NO_PROMPT)
+        self._control.refuse_prompts(NO_PROMPT)
         self._step = 1
-        while not self._orders.ended and self._step <= (self._limits.steps or self._step):
+        while not self._control.ended and self._step <= (self._limits.steps or self._step):
             self._at = 0
             self._prefill(ids)
-            self._orders.heed()
+            self._control.obey()
 
     def _piece(self, ids: list[int], start: int) -> torch.Tensor:
         """As much of a prompt as is taken in at once."""
@@ -142,7 +141,7 @@ class Engine:
             end = block.ticks[-1][0].end
             left -= block.tokens
             self._report(block, end)
-            if self._orders.heed():
+            if self._control.obey():
                 end = now()
         if self._at >= self._decoder.capacity:
             self._emitter.mark("the context is full", "note")
@@ -174,7 +173,7 @@ class Engine:
 
     def _over(self, token: int) -> bool:
         full = self._at >= self._decoder.capacity
-        return self._orders.ended or bool(self._prompts) or full or token in self._decoder.spec.eos
+        return self._control.ended or bool(self._prompts) or full or token in self._decoder.spec.eos
 
     def _one(self, block: Block, start: int) -> int:
         """A step that makes one token of each sequence."""

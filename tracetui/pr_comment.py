@@ -1,4 +1,4 @@
-"""A comparison as a comment for a pull request: verdict, table, waterfall, findings, what was compared."""
+"""Write a comparison as a comment for a pull request: verdict, table, waterfall, findings, terms."""
 
 from pathlib import PurePath
 from typing import Any, Final
@@ -26,7 +26,7 @@ META: Final = ("model", "device", "dtype", "quant", "weights", "batch")
 
 
 def comment(a: Run, b: Run, look: Look) -> str:
-    """Everything a reader of the pull request has to know, the most important first."""
+    """Return everything that a reader of the pull request has to know, the most important first."""
     found = diff(a, b, look)
     parts = [
         f"## {' → '.join(_code(t) for t in titles(a, b))}",
@@ -40,7 +40,7 @@ def comment(a: Run, b: Run, look: Look) -> str:
 
 
 def _verdict(found: Diff, look: Look) -> str:
-    """The first change and the counts of every word, and before them whether they may be believed."""
+    """Return the first change and the counts of verdicts, and before them whether runs are comparable."""
     before, after = int(found.rows["total_a_ns"].sum()), int(found.rows["total_b_ns"].sum())
     whole = f"kernel time {units.duration(before)} → {units.duration(after)}"
     if before:
@@ -56,7 +56,7 @@ def _verdict(found: Diff, look: Look) -> str:
 
 
 def _rows(a: Run, b: Run, look: Look) -> str:
-    """What changed with evidence, the rest folded away; where no row has samples, all that is known."""
+    """Return what changed with evidence, the rest folded away; without samples, all that is known."""
     answer = ask(view("diff"), (a, b), look)
     rows, instead = answer.rows, dict(zip(TOTALS, MIDDLE, strict=True)) if answer.columns else {}
     if {"low_ns", "high_ns"} <= set(rows.columns):
@@ -76,7 +76,7 @@ def _rows(a: Run, b: Run, look: Look) -> str:
 
 
 def _worth(values: pl.Series) -> bool:
-    """A column that says the same of every row says nothing here."""
+    """Tell whether a column says anything: one that says the same of every row does not."""
     alike = values.name in ("match", "phase", "per") and values.n_unique() == 1
     return values.null_count() < values.len() and not alike
 
@@ -100,7 +100,7 @@ def _cell(column: str, value: Any) -> str:
 
 
 def _waterfall(a: Run, b: Run, look: Look) -> str:
-    """The bars as text: Markdown has none."""
+    """Return the bars as preformatted text."""
     asked = view("waterfall")
     answer = ask(asked, (a, b), look)
     if asked.draw is None or answer.rows.is_empty():
@@ -115,7 +115,7 @@ def _findings(a: Run, b: Run, look: Look) -> str:
 
 
 def _compared(a: Run, b: Run, found: Diff) -> str:
-    """Both runs side by side, and on what terms."""
+    """Return both runs side by side, and on what terms."""
     lines = [["", "a", "b"], [":--", ":--", ":--"]]
     lines.append(["file", *(_code(PurePath(r.log.source).name) for r in (a, b))])
     lines.append(["format", *(r.log.format for r in (a, b))])
@@ -134,12 +134,12 @@ def _terms(found: Diff) -> str:
 
 
 def _code(text: str) -> str:
-    """A name as code, where no character of it means anything to Markdown."""
+    """Return a name as code, with no character that means anything to Markdown."""
     return f"`{text.replace('`', chr(39)).replace('|', chr(92) + '|')}`"
 
 
 def _plain(text: str) -> str:
-    """Text whose pipes, stars and angle brackets stay what they are."""
+    """Return text whose pipes, stars and angle brackets stay what they are."""
     for mark in "\\|*_<`":
         text = text.replace(mark, f"\\{mark}")
     return text

@@ -8,49 +8,21 @@ from pathlib import Path
 from typing import Final
 
 from capture.errors import UnreadableError
-from capture.native.lines import BadLineError, RunLine, decode
 from capture.native.read import Assembler
-from capture.native.schema import KINDS
+from capture.native.recognise import FORMAT as FORMAT
+from capture.native.recognise import is_native
 from capture.run import Run
 from capture.source import Head, Source
 
-FORMAT: Final = "native"
 PRODUCER: Final = "tracetui live, record and export; any program that appends such lines"
 HOWTO: Final = "tracetui record --model gemma-3-1b -o prof.jsonl"
 
-_OURS: Final = frozenset(("run", "plan", "columns", "rows", *KINDS))
 _LOOKED_AT: Final = 50
 
 
 def sniff(head: Head) -> bool:
     """Return whether one of the first lines is a line of this format."""
-    return head.start.startswith("{") and any(map(_ours, head.raw.split(b"\n")[:_LOOKED_AT]))
-
-
-def _ours(line: bytes) -> bool:
-    try:
-        record, _ = decode(line)
-    except BadLineError:
-        return False
-    return record.kind in _OURS
-
-
-def foreign(line: bytes) -> bool:
-    """Return whether a line is whole and none of this format."""
-    try:
-        decode(line)
-    except BadLineError as e:
-        return e.id == "unknown_kind"
-    return False
-
-
-def run_id(line: bytes) -> str | int | None:
-    """Return the id of the run that a line starts, None if it starts no run."""
-    try:
-        record, _ = decode(line)
-    except BadLineError:
-        return None
-    return record.id if isinstance(record, RunLine) else None
+    return head.start.startswith("{") and any(map(is_native, head.raw.split(b"\n")[:_LOOKED_AT]))
 
 
 def load(source: Source) -> list[Run]:

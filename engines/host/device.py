@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 import torch
 
 from capture.native.emit import Emitter, now
-from capture.record.kernels import MARK, Duty, Profiler, Window, tell_window
+from capture.record.kernels import MARK, Duty, Profiler, Window, emit_window
 from capture.record.kernels import Row as Kernel
 from engines.host.trace import Op, Ticks
 from engines.plan import WAIT, Row, host_row
@@ -100,9 +100,9 @@ class OnDevice:
         self._window = self._profiler.stop() if watched else None
         took = ticks.end - begun
         if watched:
-            self._duty.window_closed(now(), self._profiler.overhead_ns, took)
+            self._duty.add_window(now(), self._profiler.overhead_ns, took)
         else:
-            self._duty.plain_step(took)
+            self._duty.add_plain_step(took)
 
     def write(self, emitter: Emitter, numbers: Numbers, **facts: Any) -> None:
         if not self._span_numbers:
@@ -142,7 +142,7 @@ def write_kernels(
     ops = [numbers((row,))[0] for row in rows]
     tell_problems(emitter, window)
     if seen:
-        tell_window(emitter, "gpu", **facts)
+        emit_window(emitter, "gpu", **facts)
         emitter.columns(ops, [k.start for k in seen], [k.duration for k in seen], **facts)
 
 

@@ -28,9 +28,9 @@ LONG_S: Final = 0.5  # of tries, so that a busy neighbour is outlasted
 Clock = Callable[[Callable[[], object]], float]
 
 
-def tell(device: torch.device, emitter: Emitter, id: str, pulse: Pulse) -> None:
-    """Measures the roofs, and writes them into the run's meta instead of a run."""
-    roof = measured(device, pulse.status)
+def write_roofs(device: torch.device, emitter: Emitter, id: str, pulse: Pulse) -> None:
+    """Measure the roofs, and write them into the meta of a run without steps."""
+    roof = measure(device, pulse.status)
     emitter.run(roof.device, {"roof": roof.as_meta()}, id=id)
 
 
@@ -43,7 +43,7 @@ def roof_of(device: torch.device) -> Roof | None:
     return _at_start(name) if device.type == "cpu" else from_table(name)
 
 
-def measured(device: torch.device, say: Callable[[str], None]) -> Roof:
+def measure(device: torch.device, say: Callable[[str], None]) -> Roof:
     """Every roof of a device, each the best of several tries."""
     if device.type not in ("cpu", "cuda"):
         raise UsageError(f"the roofs of a {device.type} device are not measured", todo="cpu and cuda are")

@@ -75,8 +75,8 @@ class Words:
         return str(self._tokenizer.decode(ids, skip_special_tokens=True))
 
 
-class Untold:
-    """The text of a rank that leaves the telling to another."""
+class Silent:
+    """The text side of a rank that leaves the output to another."""
 
     def __init__(self, text: Text) -> None:
         self._text = text

@@ -5,7 +5,7 @@ One clock reading an op: an op ends where the next begins, so that the rows of a
 
 from collections.abc import Callable, Sequence
 from operator import sub
-from typing import Any, Final
+from typing import Any
 
 from capture.native.emit import Emitter, now
 from engines.plan import Row
@@ -60,19 +60,3 @@ class Ticks:
     def write(self, emitter: Emitter, numbers: Sequence[int], **facts: Any) -> None:
         """A `columns` line: a row for every reading but the first."""
         emitter.columns(numbers, self.at[:-1], self.durations, **facts)
-
-
-MOST_SLOW: Final = 100.0
-
-
-def slowed(op: Op, factor: float) -> Op:
-    """The op made to take so many times as long: a regression planted for a test to find."""
-
-    def slow() -> None:
-        start = now()
-        op()
-        until = start + int((now() - start) * min(factor, MOST_SLOW))
-        while now() < until:
-            pass
-
-    return slow

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch.nn import functional
 
-from engines.kernels.launch import Case, Work, power_of_two, size, told
+from engines.kernels.launch import Case, Work, metadata_of, power_of_two, size
 
 
 def reference(
@@ -35,7 +35,7 @@ def work(a: Mapping[str, Any]) -> Work:
     return flops, size(a["x"]) + size(a["out"]) + size(a["weight"]) * norms + 2 * size(a["stream"])
 
 
-@triton.jit(launch_metadata=told(32, work))
+@triton.jit(launch_metadata=metadata_of(32, work))
 def add_rmsnorm_kernel(
     x, stream, post, weight, out, rows, eps,
     WIDTH: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, ADD: tl.constexpr, POST: tl.constexpr,
@@ -58,7 +58,7 @@ def add_rmsnorm_kernel(
     tl.store(out + row * WIDTH + at, normed.to(out.dtype.element_ty), mask=inside)
 
 
-def add_rmsnorm(
+def launch(
     x: torch.Tensor, weight: torch.Tensor, eps: float, out: torch.Tensor, *,
     stream: torch.Tensor | None = None, post: torch.Tensor | None = None,
 ) -> None:  # fmt: skip

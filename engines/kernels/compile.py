@@ -18,7 +18,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from engines.kernels import KERNELS, load
+from engines.kernels import KERNELS, kernel
 from engines.kernels.launch import Case
 
 ALIGNED: Final = [["tt.divisibility", 16]]
@@ -112,7 +112,7 @@ def _amd(assembly: str, shared: int) -> Compiled:
 def cases(names: Sequence[str], *, first: bool) -> Iterator[tuple[str, Case]]:
     """Every case of these kernels, or the first of each."""
     for name in names:
-        found: list[Case] = list(load(name).cases())
+        found: list[Case] = list(kernel(name).cases())
         yield from ((name, case) for case in (found[:1] if first else found))
 
 

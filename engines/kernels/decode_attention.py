@@ -12,7 +12,7 @@ import torch
 import triton
 import triton.language as tl
 
-from engines.kernels.launch import POINTER, Case, Work, parts, power_of_two, size, told
+from engines.kernels.launch import POINTER, Case, Work, metadata_of, parts, power_of_two, size
 
 ROWS: Final = 16  # the least that a tensor core multiplies
 MERGED: Final = 64  # columns of a head that one program merges
@@ -55,7 +55,7 @@ def work(a: Mapping[str, Any]) -> Work:
     return 4 * batch * heads * count * dim, moved + size(a["q"]) + size(a["partial"])
 
 
-@triton.jit(launch_metadata=told(16, work))
+@triton.jit(launch_metadata=metadata_of(16, work))
 def decode_attention_kernel(
     q, keys, values, position, partial, peak, mass, scale,
     GROUP: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr,
@@ -102,7 +102,7 @@ def merge_work(a: Mapping[str, Any]) -> Work:
     return 2 * a["partial"].numel(), size(a["partial"]) + size(a["out"])
 
 
-@triton.jit(launch_metadata=told(32, merge_work))
+@triton.jit(launch_metadata=metadata_of(32, merge_work))
 def merge_kernel(partial, peak, mass, out, DIM: tl.constexpr, SPLIT: tl.constexpr, BLOCK: tl.constexpr):
     head = tl.program_id(0)
     part = tl.arange(0, SPLIT)
@@ -140,7 +140,7 @@ def splits(room: int) -> int:
     return next(count for most, count in SPLITS if room <= most)
 
 
-def decode_attention(
+def launch(
     q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, position: torch.Tensor, out: torch.Tensor,
     between: Scratch, scale: float, window: int = 0,
 ) -> None:  # fmt: skip

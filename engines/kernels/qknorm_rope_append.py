@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch.nn import functional
 
-from engines.kernels.launch import Case, Work, power_of_two, size, told
+from engines.kernels.launch import Case, Work, metadata_of, power_of_two, size
 
 
 class Tables(NamedTuple):
@@ -50,7 +50,7 @@ def work(a: Mapping[str, Any]) -> Work:
     return flops, size(a["qkv"]) + size(a["out"]) + appended
 
 
-@triton.jit(launch_metadata=told(32, work))
+@triton.jit(launch_metadata=metadata_of(32, work))
 def qknorm_rope_append_kernel(
     qkv, out, keys, values, weight, cos, sin, position, table_stride, eps,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, ROOM: tl.constexpr, SPAN: tl.constexpr,
@@ -83,7 +83,7 @@ def qknorm_rope_append_kernel(
         tl.store(target, x.to(values.dtype.element_ty), mask=inside)
 
 
-def qknorm_rope_append(
+def launch(
     qkv: torch.Tensor, out: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, position: torch.Tensor,
     tables: Tables, weight: torch.Tensor | None = None, eps: float = 1e-6,
 ) -> None:  # fmt: skip

@@ -13,7 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
-from engines.kernels.launch import Case, Work, parts, power_of_two, size, told
+from engines.kernels.launch import Case, Work, metadata_of, parts, power_of_two, size
 
 BLOCK: Final = 1024
 KEPT: Final = 64
@@ -52,7 +52,7 @@ def gumbel(seed, step, row, at):
     return -tl.log(-tl.log(tl.maximum(u, 1e-10)))
 
 
-@triton.jit(launch_metadata=told(32, work))
+@triton.jit(launch_metadata=metadata_of(32, work))
 def best_of_block_kernel(
     logits, best, index, inverse, seed, step,
     VOCAB: tl.constexpr, BLOCKS: tl.constexpr, NOISE: tl.constexpr, BLOCK: tl.constexpr,
@@ -72,7 +72,7 @@ def small_work(_: Mapping[str, Any]) -> Work:
     return 0, 0
 
 
-@triton.jit(launch_metadata=told(32, small_work))
+@triton.jit(launch_metadata=metadata_of(32, small_work))
 def best_of_all_kernel(best, index, token, step, BLOCKS: tl.constexpr, PADDED: tl.constexpr):
     row = tl.program_id(0)
     at = tl.arange(0, PADDED)
@@ -97,7 +97,7 @@ def value_of(key):
     return tl.where(ordered < 0, ordered ^ 0x7FFFFFFF, ordered).to(tl.float32, bitcast=True)
 
 
-@triton.jit(launch_metadata=told(32, work))
+@triton.jit(launch_metadata=metadata_of(32, work))
 def likeliest_of_block_kernel(
     logits, keys, peak, mass, inverse,
     VOCAB: tl.constexpr, BLOCKS: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr,
@@ -114,7 +114,7 @@ def likeliest_of_block_kernel(
     tl.store(keys + (row * BLOCKS + block) * KEPT + tl.arange(0, KEPT), kept)
 
 
-@triton.jit(launch_metadata=told(32, small_work))
+@triton.jit(launch_metadata=metadata_of(32, small_work))
 def likeliest_of_group_kernel(
     keys, fewer, COUNT: tl.constexpr, GROUPS: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr
 ):
@@ -125,7 +125,7 @@ def likeliest_of_group_kernel(
     tl.store(fewer + (row * GROUPS + group) * KEPT + tl.arange(0, KEPT), tl.topk(found, KEPT))
 
 
-@triton.jit(launch_metadata=told(32, small_work))
+@triton.jit(launch_metadata=metadata_of(32, small_work))
 def draw_kernel(
     fewer, peak, mass, token, cut, step, seed, top_p,
     VOCAB: tl.constexpr, BLOCKS: tl.constexpr, COUNT: tl.constexpr, KEPT: tl.constexpr, TOP_K: tl.constexpr,
@@ -160,7 +160,7 @@ def draw_kernel(
         tl.store(cut + row, tl.load(cut + row) + missed.to(tl.int32))
 
 
-@triton.jit(launch_metadata=told(32, small_work))
+@triton.jit(launch_metadata=metadata_of(32, small_work))
 def count_kernel(step):
     tl.store(step, tl.load(step) + 1)
 
@@ -169,7 +169,7 @@ class Scratch(NamedTuple):
     """What the phases hand on, and what stays on the device from step to step."""
 
     best: torch.Tensor  # [rows, blocks]; the peak of a block
-    index: torch.Tensor
+    best_at: torch.Tensor
     mass: torch.Tensor
     keys: torch.Tensor  # [rows, blocks, 64]
     fewer: torch.Tensor  # [rows, groups of blocks, 64]
@@ -179,13 +179,13 @@ class Scratch(NamedTuple):
 
 def scratch(rows: int, vocab: int, device: torch.device) -> Scratch:
     blocks = parts(vocab, BLOCK)
-    whole = {"dtype": torch.int32, "device": device}
     return Scratch(
-        torch.empty(rows, blocks, device=device), torch.empty(rows, blocks, **whole),
+        torch.empty(rows, blocks, device=device), torch.empty(rows, blocks, dtype=torch.int32, device=device),
         torch.empty(rows, blocks, device=device),
         torch.empty(rows, blocks, KEPT, dtype=torch.int64, device=device),
         torch.empty(rows, parts(blocks, GROUPED), KEPT, dtype=torch.int64, device=device),
-        torch.zeros(1, **whole), torch.zeros(rows, **whole),
+        torch.zeros(1, dtype=torch.int32, device=device),
+        torch.zeros(rows, dtype=torch.int32, device=device),
     )  # fmt: skip
 
 
@@ -194,7 +194,7 @@ def supported(temperature: float, top_k: int, vocab: int) -> bool:
     return temperature == 0 or (top_k <= KEPT and parts(vocab, BLOCK * GROUPED) <= GROUPED)
 
 
-def sample(
+def launch(
     logits: torch.Tensor, token: torch.Tensor, between: Scratch, *,
     temperature: float = 0.0, top_k: int = 0, top_p: float = 1.0, seed: int = 0,
 ) -> None:  # fmt: skip
@@ -204,11 +204,11 @@ def sample(
         return _from_few(logits, token, between, inverse, top_k, top_p, seed)
     (rows, vocab), blocks = logits.shape, between.best.shape[1]
     best_of_block_kernel[(blocks, rows)](
-        logits, between.best, between.index, inverse, seed, between.step,
+        logits, between.best, between.best_at, inverse, seed, between.step,
         VOCAB=vocab, BLOCKS=blocks, NOISE=temperature > 0, BLOCK=BLOCK, num_warps=4,
     )  # fmt: skip
     best_of_all_kernel[(rows,)](
-        between.best, between.index, token, between.step,
+        between.best, between.best_at, token, between.step,
         BLOCKS=blocks, PADDED=power_of_two(blocks), num_warps=4,
     )  # fmt: skip
     return None

@@ -45,8 +45,8 @@ def share(spec: Spec, size: int) -> Spec:
             why=f"it has {spec.heads} heads, {spec.kv_heads} of keys and values, {spec.ffn} feed-forward",
             todo=f"it can by {fits}" if fits else "it decodes on one alone",
         )
-    own = {"heads": spec.heads // size, "kv_heads": max(1, spec.kv_heads // size), "ffn": spec.ffn // size}
-    return replace(spec, **own, tied=False)
+    kv_heads = max(1, spec.kv_heads // size)
+    return replace(spec, heads=spec.heads // size, kv_heads=kv_heads, ffn=spec.ffn // size, tied=False)
 
 
 def _divides(spec: Spec, size: int) -> bool:

@@ -86,7 +86,8 @@ def meet(rank: Rank, device: torch.device) -> Team:
         distributed.init_process_group(_BACKENDS[device.type], rank=rank.number, world_size=rank.size)
     except RuntimeError as e:
         raise LostError("the ranks did not meet", why=_reason(e)) from None
-    group: ProcessGroup = distributed.group.WORLD
+    group = distributed.group.WORLD
+    assert group is not None, "the group was made above"
     return Team(rank, group)
 
 

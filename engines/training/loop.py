@@ -9,10 +9,9 @@ import torch
 
 from capture.native.emit import Emitter, now
 from capture.record.kernels import MARK, Profiler, Window
-from engines.host.commands import Commands
+from engines.host.commands import Commands, Control
 from engines.host.device import tell_problems, unseen
 from engines.host.heartbeat import Pulse
-from engines.host.orders import Orders
 from engines.host.trace import Ledger, Ticks
 from engines.plan import Row, host_row
 from engines.training.memory import Sizes, gauge
@@ -52,7 +51,7 @@ class Course:
         self._profiler = Profiler(gpu=self._device.type == "cuda")
         self._watched = True
         self._step = 0
-        self._orders = Orders(commands, emitter, pulse, self.mode, lambda _: "training takes no prompt")
+        self._control = Control(commands, emitter, pulse, self.mode, lambda _: "training takes no prompt")
 
     def mode(self, name: str) -> str:
         """spans: no window of the profiler; else one in every step, since each phase is to be told."""
@@ -76,10 +75,10 @@ class Course:
     def run(self, steps: int) -> None:
         """So many steps; 0: until the other side has had enough."""
         self._pulse.status("capturing")
-        while not self._orders.ended and (not steps or self._step < steps):
+        while not self._control.ended and (not steps or self._step < steps):
             self._step += 1
             self._write(*self._run(watched=self._watched))
-            self._orders.heed()
+            self._control.obey()
 
     def _run(self, *, watched: bool) -> tuple[dict[str, Ticks], Window | None]:
         """A step, each phase of it on its own clock."""

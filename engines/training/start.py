@@ -9,7 +9,7 @@ import torch
 
 from capture.errors import EngineError
 from capture.native.emit import Emitter
-from engines.build import find_device
+from engines.choices import find_device
 from engines.host.commands import Commands
 from engines.host.device import unseen
 from engines.host.heartbeat import Pulse

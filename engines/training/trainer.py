@@ -130,7 +130,8 @@ class Trainer:
         return Node(maths, (reads,), writes)
 
     def _heads(self, x: torch.Tensor) -> torch.Tensor:
-        return x.unflatten(-1, (self.size.heads, -1)).transpose(1, 2)
+        heads: torch.Tensor = x.unflatten(-1, (self.size.heads, -1))
+        return heads.transpose(1, 2)
 
     def _turned(self, x: torch.Tensor) -> torch.Tensor:
         """Neighbours turned against each other; the halves of the result are the first and the second."""
@@ -170,6 +171,7 @@ class Unfused:
         def op() -> None:
             self._steps[number] += 1
             step, grad = self._steps[number], parameter.grad
+            assert grad is not None, "the backward pass goes before"
             mean.mul_(BETAS[0]).add_((1 - BETAS[0]) * grad)
             square.mul_(BETAS[1]).add_((1 - BETAS[1]) * grad * grad)
             rate = RATE * (1 - BETAS[1] ** step) ** 0.5 / (1 - BETAS[0] ** step)

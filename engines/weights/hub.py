@@ -7,18 +7,19 @@ from typing import Any, Final
 
 from capture.errors import EngineError
 from capture.native.emit import Emitter
-from engines.models.spec import PRESETS, Spec, read_config, tensors
+from engines.models.catalogue import PRESETS, read_config
+from engines.models.spec import Spec, tensors
 from engines.weights.headers import check, read_headers, shard_files
 
 TOKENIZER: Final = "tokenizer.json"
 
 
-def tell(emitter: Emitter, id: str) -> None:
-    """Writes into the run's meta what lies here of every known model."""
+def write_survey(emitter: Emitter, id: str) -> None:
+    """Write into the run's meta what lies here of every preset."""
     folder, why = hub()
-    found = [entry for spec in PRESETS.values() for entry in survey(spec)]
-    told = {"folder": str(folder), "why": why, "there": folder.is_dir(), "found": found}
-    emitter.run("weights", {"weights_found": told}, id=id)
+    models = [entry for spec in PRESETS.values() for entry in survey(spec)]
+    about = {"folder": str(folder), "why": why, "there": folder.is_dir(), "found": models}
+    emitter.run("weights", {"weights_found": about}, id=id)
 
 
 def hub() -> tuple[Path, str]:

@@ -66,7 +66,8 @@ class Loader:
         read = self._source.read(name)
         if name.split(".")[-2] not in _TURNED:
             return read
-        return read.unflatten(0, (-1, 2, self._spec.head_dim // 2)).transpose(1, 2).flatten(0, 2)
+        halves: torch.Tensor = read.unflatten(0, (-1, 2, self._spec.head_dim // 2))
+        return halves.transpose(1, 2).flatten(0, 2)
 
     def _vector(self, name: str) -> torch.Tensor:
         return self._paired(name).to(self._device, torch.float32)

@@ -9,7 +9,8 @@ from typing import Final, Protocol
 import torch
 
 from capture.errors import EngineError, UsageError
-from engines.models.spec import PRESETS, Spec, preset, tensors
+from engines.models.catalogue import PRESETS, preset
+from engines.models.spec import Spec, tensors
 from engines.weights.hub import cached, described, usable
 from engines.weights.shards import Shards
 
@@ -53,8 +54,8 @@ def _automatic(model: str) -> Choice:
         folder = Path(model).expanduser()
         return Choice(described(folder, folder.name), folder)
     spec = preset(model)
-    folder = next(filter(usable, cached(spec)), None)
-    return Choice(described(folder, spec.name), folder) if folder else Choice(spec, None)
+    snapshot = next(filter(usable, cached(spec)), None)
+    return Choice(described(snapshot, spec.name), snapshot) if snapshot else Choice(spec, None)
 
 
 class Checkpoint:

@@ -23,16 +23,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from engines.__main__ import settle
+from engines.host.process import tune
 
-settle()  # as the engine does, before torch is there
+tune()  # as the engine does, before torch is there
 
 import torch  # noqa: E402
 
 from capture.native.emit import Emitter, now  # noqa: E402
 from engines.decoder import Decoder  # noqa: E402
 from engines.host.trace import Ledger, Ticks  # noqa: E402
-from engines.models.spec import Spec, parameters, preset, tensors  # noqa: E402
+from engines.models.catalogue import preset  # noqa: E402
+from engines.models.spec import Spec, parameters, tensors  # noqa: E402
 from engines.weights import low_bit, storage  # noqa: E402
 from engines.weights.low_bit_storage import Quantised  # noqa: E402
 from engines.weights.sources import Chance  # noqa: E402

@@ -17,10 +17,11 @@ import torch
 
 from capture.native.emit import now
 from engines.decoder import Decoder
-from engines.fused import refusal
+from engines.fused.replay import Replay
+from engines.fused.step import refusal
 from engines.host.trace import Ticks
-from engines.models.spec import Spec, parameters, preset
-from engines.replay import Replay
+from engines.models.catalogue import preset
+from engines.models.spec import Spec, parameters
 from engines.sample import GREEDY
 from engines.weights import storage
 from engines.weights.low_bit import FORMS

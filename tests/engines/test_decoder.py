@@ -1,10 +1,13 @@
 """The decoder against a plain one in fp64 and against transformers, past the window and through the cache."""
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from engines.models.catalogue import read_config
 from engines.sample import Taste
 from engines.weights import storage
 from tests.engines import plain, tiny
@@ -123,6 +126,16 @@ CONFIGS = {
     "qwen3": ("Qwen3Config", "Qwen3ForCausalLM", {
         "head_dim": 16, "num_key_value_heads": 2, "rope_parameters": PLAIN_ROPE, "tie_word_embeddings": False,
     }),
+    "mistral": ("MistralConfig", "MistralForCausalLM", {
+        "head_dim": 16, "num_key_value_heads": 2, "rope_parameters": PLAIN_ROPE, "sliding_window": 8,
+    }),
+    "mistral without a window": ("MistralConfig", "MistralForCausalLM", {
+        "head_dim": 16, "num_key_value_heads": 2, "rope_parameters": PLAIN_ROPE, "sliding_window": None,
+    }),
+    "qwen2 with windows": ("Qwen2Config", "Qwen2ForCausalLM", {
+        "num_key_value_heads": 2, "rope_parameters": PLAIN_ROPE, "tie_word_embeddings": True,
+        "use_sliding_window": True, "sliding_window": 8, "max_window_layers": 3,
+    }),
 }  # fmt: skip
 
 
@@ -134,9 +147,13 @@ def transformers_model(family: str) -> Any:
 
 
 @pytest.mark.parametrize("family", CONFIGS)
-def test_equals_transformers(family: str) -> None:
-    spec = tiny.SPECS[family]
+def test_equals_transformers(family: str, tmp_path: Path) -> None:
+    """From the config.json that transformers writes, through a prefill and cached steps past every window."""
     model = transformers_model(family)
+    model.config.save_pretrained(tmp_path)
+    spec = read_config(tmp_path / "config.json", f"tiny-{family}")
+    if family in tiny.SPECS:
+        assert spec == replace(tiny.SPECS[family], max_context=512, eos=spec.eos, bos=spec.bos)
     table = tiny.weights(spec, seed=5)
     missing, extra = model.load_state_dict(table, strict=False)
     assert not extra and set(missing) <= {"lm_head.weight"}

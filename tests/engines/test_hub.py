@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from engines.models.spec import preset
+from engines.models.catalogue import preset
 from engines.weights import hub
 from tests.engines import folders
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from engines.models.spec import parameters, preset
+from engines.models.catalogue import preset
+from engines.models.spec import parameters
 from engines.plan import Load, Row, device_rows
 from tests.engines import tiny
 

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 import torch
 
-from engines import build
-from engines.__main__ import QUANTS
+from capture.errors import EngineError
+from engines.arguments import QUANTS
+from engines.choices import check_room
 from engines.decoder import bytes_needed
-from engines.models.spec import parameters, preset
+from engines.models.catalogue import preset
+from engines.models.spec import parameters
 from engines.plan import Load, device_rows
 from engines.weights import low_bit
 from engines.weights.low_bit import FORMS, Form
@@ -95,8 +97,8 @@ def test_memory_is_known_beforehand() -> None:
 
 def test_too_little_memory_names_tighter_ways() -> None:
     spec = preset("gemma-3-1b")
-    with pytest.raises(build.EngineError, match=r"these fit: --quant q4f16_1 \(2\.\d GB\), qwen3-0\.6b"):
-        build.check_room(spec, FP16, CPU, 2_300_000_000, 1, 1024)
+    with pytest.raises(EngineError, match=r"these fit: --quant q4f16_1 \(2\.\d GB\), qwen3-0\.6b"):
+        check_room(spec, FP16, CPU, 2_300_000_000, 1, 1024)
 
 
 @pytest.fixture(scope="module")

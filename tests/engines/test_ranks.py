@@ -18,7 +18,8 @@ from capture.errors import UsageError
 from capture.record.torchrun import Rank, of_environment, run_id
 from engines.decoder import Decoder
 from engines.host.commands import Commands
-from engines.models.spec import PRESETS, Spec, tensors
+from engines.models.catalogue import PRESETS
+from engines.models.spec import Spec, tensors
 from engines.ranks import launch
 from engines.ranks.tensor_parallel import Collectives, Relayed, Share, Team, meet
 from engines.sample import GREEDY, Sampler

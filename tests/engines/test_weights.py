@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from capture.errors import EngineError, UsageError
-from engines.models.spec import parameters, preset, tensors
+from engines.models.catalogue import preset
+from engines.models.spec import parameters, tensors
 from engines.weights import hub, sources, storage
 from engines.weights.headers import read_header
 from engines.weights.shards import Shards

@@ -27,6 +27,10 @@ SPECS = {
     ),
     "qwen2": Spec("tiny-qwen2", "qwen2", 301, 48, 7, 4, 2, 12, 80, theta=1e6, qkv_bias=True),
     "qwen3": Spec("tiny-qwen3", "qwen3", 301, 48, 7, 4, 2, 16, 80, theta=1e6, qk_norm=True, tied=False),
+    "mistral": Spec(
+        "tiny-mistral", "mistral", 301, 48, 7, 4, 2, 16, 80,
+        theta=1e6, window=8, local=(True,) * 7, tied=False,
+    ),
     "linear": replace(_GEMMA, name="tiny-gemma3-linear", scaling=Scaling("linear", 8.0)),
 }  # fmt: skip
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from capture.errors import EngineError
-from tracetui.process import Engine, surroundings
+from tracetui.process import Engine, recorded_environment
 
 LISTENS = "import sys, time\nfor line in sys.stdin: print('got', line.strip(), flush=True)"
 
@@ -96,8 +96,8 @@ time.sleep(60)
 STARTER = """
 import sys, time
 from tracetui.process import Engine
-engine = Engine([sys.executable, "-c", sys.argv[1]], leashed=True)
-print(engine.pid, engine._leash.pid, flush=True)
+engine = Engine([sys.executable, "-c", sys.argv[1]], with_watchdog=True)
+print(engine.pid, engine._watchdog.pid, flush=True)
 time.sleep(60)
 """
 
@@ -110,7 +110,7 @@ time.sleep(60)
 """
 
 
-def test_a_leashed_program_and_its_children_end_when_their_starter_is_killed(tmp_path: Path) -> None:
+def test_a_program_with_a_watchdog_and_its_children_end_when_their_starter_is_killed(tmp_path: Path) -> None:
     note = tmp_path / "child"
     code = STUBBORN.format(note=str(note))
     with subprocess.Popen(
@@ -140,18 +140,18 @@ def test_an_engine_that_is_started_anew_is_sampled_anew(tmp_path: Path) -> None:
     engine.stop()
 
 
-def test_a_leash_leaves_with_its_program() -> None:
-    engine = Engine([sys.executable, "-c", "raise SystemExit(3)"], leashed=True)
-    assert engine._leash is not None
-    held = engine._leash.pid
+def test_a_watchdog_leaves_with_its_program() -> None:
+    engine = Engine([sys.executable, "-c", "raise SystemExit(3)"], with_watchdog=True)
+    assert engine._watchdog is not None
+    held = engine._watchdog.pid
     until(lambda: engine.returncode == 3 and gone(held))
     engine.stop()
     assert engine.obituary() == "the engine ended with exit code 3"
 
 
-def test_a_leashed_program_has_its_own_streams_and_signals() -> None:
+def test_a_program_with_a_watchdog_has_its_own_streams_and_signals() -> None:
     said = "import os, sys; print(sys.stdin.readline().strip(), flush=True); os.kill(os.getpid(), 11)"
-    engine = Engine([sys.executable, "-c", said], leashed=True)
+    engine = Engine([sys.executable, "-c", said], with_watchdog=True)
     assert engine.send({"do": "hear"})
     until(lambda: engine.returncode == -signal.SIGSEGV)
     until(lambda: engine.last_words() == ['{"do": "hear"}'])
@@ -172,6 +172,6 @@ def test_what_cannot_be_started() -> None:
 
 
 def test_a_foreign_program_learns_where_its_lines_go(tmp_path: Path) -> None:
-    told = surroundings(tmp_path / "out.jsonl")
-    assert told["TRACETUI_OUT"] == str(tmp_path / "out.jsonl")
-    assert told["PYTHONPATH"].split(os.pathsep)[0].endswith("capture/record/site")
+    environment = recorded_environment(tmp_path / "out.jsonl")
+    assert environment["TRACETUI_OUT"] == str(tmp_path / "out.jsonl")
+    assert environment["PYTHONPATH"].split(os.pathsep)[0].endswith("capture/record/site")

@@ -17,7 +17,7 @@ TOLD: Final = ("name", "step", "layer", "phase", "op", "count", "track", "path",
 
 
 def launches(run: Run, look: Look) -> pl.DataFrame:
-    """The rows themselves, but for folded ones, in the order of time where it is known."""
+    """Return the rows themselves, without folded ones, in the order of time where it is known."""
     told = [c for c in TOLD if run.has(c)]
     rows = select.timed(run, look).filter(select.whole(run))
     start = [(pl.col("t") - select.start(run)).alias("at_ns")] if run.has("t") else []
@@ -26,12 +26,12 @@ def launches(run: Run, look: Look) -> pl.DataFrame:
 
 
 def statistics(run: Run, look: Look) -> pl.DataFrame:
-    """What the kernels view says of all these rows together."""
+    """Return what the kernels view says of all these rows together."""
     return kernel_table(run, replace(look, group="all", per="total"))
 
 
 def histogram(durations: pl.Series, bins: int = BINS) -> pl.DataFrame:
-    """low_ns, high_ns, count: each duration counted once; the last bin holds its upper edge too."""
+    """Return low_ns, high_ns, count: each duration counted once; the last bin holds its upper edge too."""
     values = durations.drop_nulls()
     schema = {"low_ns": pl.Int64, "high_ns": pl.Int64, "count": pl.Int64}
     if values.is_empty():
@@ -48,14 +48,14 @@ def histogram(durations: pl.Series, bins: int = BINS) -> pl.DataFrame:
 
 
 def _binned(values: pl.Series, edges: list[int]) -> pl.DataFrame:
-    """bin → how many values lie from its lower edge up to the next."""
+    """Return bin → how many values lie from its lower edge up to the next."""
     inner = pl.Series(edges[1:-1], dtype=pl.Int64)
     place = inner.search_sorted(values, side="right") if inner.len() else pl.zeros(values.len(), eager=True)
     return pl.DataFrame({"bin": place}).group_by("bin").agg(pl.len())
 
 
 def _edges(low: int, high: int, bins: int) -> list[int]:
-    """Whole, rising edges from the lowest value to the highest."""
+    """Return whole, rising edges from the lowest value to the highest."""
     if high - low < bins:
         return list(range(low, high + 1)) if high > low else [low, low]
     if low > 0 and high / low > WIDE_RANGE:
@@ -65,7 +65,7 @@ def _edges(low: int, high: int, bins: int) -> list[int]:
 
 
 def by_step(run: Run, look: Look) -> pl.DataFrame:
-    """step → phase, total and, where tokens are known, the time of one token."""
+    """Return step → phase, total and, where tokens are known, the time of one token."""
     if not run.has("step"):
         return pl.DataFrame(
             schema={"step": pl.Int64, "phase": pl.String, "total_ns": pl.Int64, "per_token_ns": pl.Float64}
@@ -82,7 +82,7 @@ def by_step(run: Run, look: Look) -> pl.DataFrame:
 
 
 def by_layer(run: Run, look: Look) -> pl.DataFrame:
-    """layer → total."""
+    """Return layer → total."""
     if not run.has("layer"):
         return pl.DataFrame(schema={"layer": pl.Int32, "total_ns": pl.Int64})
     rows = select.timed(run, look).filter(pl.col("layer").is_not_null())

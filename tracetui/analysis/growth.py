@@ -1,4 +1,4 @@
-"""Growth: each op across decode steps, per token, against the context length."""
+"""Growth: the time of each op per token, over the decode steps, against the context length."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -25,7 +25,7 @@ class Growth:
 
 
 def growth(run: Run, look: Look, group: str) -> Growth:
-    """The fitted growth of every group over the chosen steps."""
+    """Return the growth of every group over the chosen steps, with the law fitted to it."""
     axis, known = _axis(_chosen_steps(run, look))
     series = _series(_sums(run, look, group, known), known)
     lines = laws.fit(series)
@@ -44,7 +44,7 @@ def growth(run: Run, look: Look, group: str) -> Growth:
 
 
 def _chosen_steps(run: Run, look: Look) -> pl.DataFrame:
-    """The decode steps; where the source knows no decode, all steps of the phase asked for."""
+    """Return the decode steps; where the source knows no decode, all steps of the phase asked for."""
     known = steps.marks(run)
     if look.window is not None:
         known = known.filter(pl.col("step").is_between(*look.window))
@@ -53,7 +53,7 @@ def _chosen_steps(run: Run, look: Look) -> pl.DataFrame:
 
 
 def _axis(known: pl.DataFrame) -> tuple[str, pl.DataFrame]:
-    """What the series are fitted against, and step → x, tokens."""
+    """Return the name of the x that series are fitted against, and step → x, tokens."""
     complete = [c for c in ("context", "tokens") if known.height and known[c].null_count() == 0]
     tokens = pl.col("tokens").clip(lower_bound=1) if "tokens" in complete else pl.col("steps")
     axis = complete[0] if complete else "step"
@@ -72,7 +72,7 @@ def _sums(run: Run, look: Look, group: str, known: pl.DataFrame) -> pl.DataFrame
 
 
 def _names(run: Run, look: Look, group: str) -> pl.DataFrame:
-    """row → the one name that stands behind it, where it is one."""
+    """Return row → the one name that stands behind it; null where there are several."""
     if group == "name":
         return pl.DataFrame(schema={"row": pl.Categorical})
     rows = select.with_group(run, select.timed(run, look), group).select(pl.col(group).alias("row"), "name")
@@ -81,7 +81,7 @@ def _names(run: Run, look: Look, group: str) -> pl.DataFrame:
 
 
 def _series(sums: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
-    """row, step → its time per token and its share of all that was measured in the step."""
+    """Return row, step → its time per token and its share of all that was measured in the step."""
     total = pl.col("dur").sum().over("n")
     share = pl.when(total > 0).then(pl.col("dur") / total)
     return (
@@ -94,7 +94,7 @@ def _series(sums: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
 
 
 def _whole(series: pl.DataFrame) -> pl.DataFrame:
-    """All that was measured, step by step, judged by its own line."""
+    """Return all that was measured, step by step, judged by its own line."""
     sums = (
         series.group_by("step").agg(pl.col("x", "steps", "tokens").first(), pl.col("dur").sum()).sort("step")
     )
@@ -104,7 +104,7 @@ def _whole(series: pl.DataFrame) -> pl.DataFrame:
 
 
 def _table(series: pl.DataFrame, lines: pl.DataFrame, judged: pl.DataFrame, axis: str) -> pl.DataFrame:
-    """One row a group, largest total first."""
+    """Return one row a group, largest total first."""
     off = judged.filter("outlier").group_by("row").agg(pl.col("step").sort())
     off = off.select("row", outliers=pl.col("step").map_elements(stretches, return_dtype=pl.String))
     slope, error = (pl.col(c).cast(pl.Float64) * 1000 for c in ("slope", "slope_se"))
@@ -123,7 +123,7 @@ def _table(series: pl.DataFrame, lines: pl.DataFrame, judged: pl.DataFrame, axis
 
 
 def _trends(series: pl.DataFrame) -> pl.DataFrame:
-    """row → its course, a value a step; where steps were folded, one for as many steps each."""
+    """Return row → its course, a value a step; where steps were folded, a value for as many steps each."""
     if not (series["steps"] > 1).any():
         return series.group_by("row").agg(pl.col("y").alias("trend"))
     known = series.select("step", "steps").unique().sort("step")
@@ -156,7 +156,7 @@ def _ends() -> list[pl.Expr]:
 
 
 def _slow(judged: pl.DataFrame, whole: pl.DataFrame) -> pl.DataFrame:
-    """Of each step whose total leaves its line: every row, against what its own line expects."""
+    """Return, for each step whose total leaves its line, every row against what its own line expects."""
     off = whole.filter("outlier")["step"]
     ratio = pl.when(pl.col("expected") > 0).then(pl.col("y") / pl.col("expected"))
     return judged.filter(pl.col("step").is_in(off.implode())).select(
@@ -165,7 +165,7 @@ def _slow(judged: pl.DataFrame, whole: pl.DataFrame) -> pl.DataFrame:
 
 
 def stretches(numbers: pl.Series) -> str:
-    """27, 28, 39 → '27–28, 39'."""
+    """Write numbers as ranges: 27, 28, 39 → '27–28, 39'."""
     found: list[list[int]] = []
     for n in numbers:
         if found and n == found[-1][1] + 1:

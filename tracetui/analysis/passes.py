@@ -1,4 +1,4 @@
-"""The passes of a training run: which of its steps are whole, what was done in them, how long each took."""
+"""The passes of a training run: which steps are whole, what was done in them, how long each took."""
 
 import re
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from typing import Final
 
 import polars as pl
 
-from capture.classify.enrich import phase_of
+from capture.classify.names import phase_of
 from capture.run import Run
 from tracetui.analysis import select, steps
 from tracetui.look import Look
@@ -37,24 +37,25 @@ class Passes:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """What the run is told apart into."""
+        """Return the names of the phases into which the run is split."""
         return PHASES if marked(self.run) else (RUN,)
 
     def of(self, phase: str) -> pl.DataFrame:
-        """What was done in a phase, or in all of a step or a run."""
+        """Return what was done in a phase, or in all of a step or a run."""
         return self.work if phase in (STEP, RUN) else self.work.filter(pl.col("phase") == phase)
 
     def whole(self, phase: str) -> int | None:
-        """The time of all kernels of a phase; unknown where a part of them is listed."""
+        """Return the time of all kernels of a phase; None where only a part of them is listed."""
         return None if self.stated else int(self.of(phase)["total_ns"].sum())
 
 
 def marked(run: Run) -> bool:
-    """Whether any phase of training is told."""
+    """Tell whether any phase of training is marked."""
     return not set(PHASES).isdisjoint(select.phases(run))
 
 
 def passes(run: Run, look: Look) -> Passes:
+    """Return the passes of the whole steps that the look speaks of."""
     known = _whole_steps(run, look)
     marks = steps.marks(run)
     marks = marks.clear() if known is None else marks.filter(pl.col("step").is_in(known.implode()))
@@ -64,7 +65,7 @@ def passes(run: Run, look: Look) -> Passes:
 
 
 def apart(run: Run, phase: str) -> int | None:
-    """How long one pass took in a run without the profiler."""
+    """Return how long one pass took in a run without the profiler; None where none was timed."""
     told = run.meta.get("unprofiled_ns")
     if isinstance(told, Mapping):
         parts = [told.get(p) for p in (PHASES if phase == STEP else (phase,))]
@@ -76,7 +77,7 @@ def apart(run: Run, phase: str) -> int | None:
 
 
 def _whole_steps(run: Run, look: Look) -> pl.Series | None:
-    """The steps in which every phase that kernels are known of was seen."""
+    """Return the steps in which every phase was seen that has kernels; None without steps or phases."""
     if not (run.has("step") and marked(run)):
         return None
     rows = select.timed(run, look).filter(pl.col("phase").cast(pl.String).is_in(PHASES))
@@ -88,7 +89,7 @@ def _whole_steps(run: Run, look: Look) -> pl.Series | None:
 
 
 def _work(run: Run, look: Look, known: pl.Series | None) -> pl.DataFrame:
-    """What was done in whole steps; in the phases, where no steps are told; all, where no phases are."""
+    """Return the rows of whole steps; of the phases, where no steps are told; all, without phases."""
     lacking = {c: kind for c, kind in {**_LABELS, "flops": pl.Float64()}.items() if not run.has(c)}
     rows = select.timed(run, look).with_columns(pl.lit(None, kind).alias(c) for c, kind in lacking.items())
     whole = pl.col("phase").cast(pl.String).is_in(PHASES) if marked(run) else pl.lit(value=True)
@@ -110,7 +111,7 @@ def _work(run: Run, look: Look, known: pl.Series | None) -> pl.DataFrame:
 
 
 def _walls(run: Run, look: Look, known: pl.Series | None) -> dict[str, tuple[int, int]]:
-    """Phase → how many spans are called by it, and what they took."""
+    """Return phase → how many spans are called by it, and what they took."""
     if not marked(run):
         return {}
     spans = select.timed(run, look, "span", "wall" if run.has("lens") else None)
@@ -132,7 +133,7 @@ def _walls(run: Run, look: Look, known: pl.Series | None) -> dict[str, tuple[int
 
 
 def _is_pass(phase: str, name: str, path: str | None) -> bool:
-    """Whether a span is the phase itself: not something within it, nor a pass that was timed apart."""
+    """Tell whether a span is the phase itself: not something within it, nor a pass that was timed apart."""
     if name.endswith(_APART) or _TORCH.match(name):
         return False
     return phase_of(name) == phase and phase_of(path or "") != phase
@@ -144,7 +145,7 @@ def _step_wall(marks: pl.DataFrame) -> dict[str, tuple[int, int]]:
 
 
 def _stated(run: Run) -> dict[str, float]:
-    """`matmul_forward_%` and its like, in per cent."""
+    """Return the shares that the source prints, `matmul_forward_%` and its like, in per cent."""
     if not run.has("value"):
         return {}
     rows = run.events.filter(kind="counter").select(pl.col("name").cast(pl.String), "value")

@@ -32,20 +32,22 @@ class Ranks:
 
     @property
     def numbers(self) -> list[int]:
+        """Return the ranks in order."""
         return [int(n) for n in self.cells["rank"].unique().sort()]
 
     @property
     def steps(self) -> int:
+        """Return how many steps all ranks have."""
         return self.cells["step"].n_unique()
 
     def work(self) -> Floats:
-        """Ranks × steps, in ns."""
+        """Return ranks × steps, in ns."""
         ordered = self.cells.sort("rank", "step")["work_ns"]
         return ordered.to_numpy().astype(float).reshape(len(self.numbers), -1)
 
 
 def compared(run: Run, look: Look) -> Ranks:
-    """The ranks of a run in the steps looked at; a step that a rank lacks is left out."""
+    """Return the ranks of a run in the steps looked at; a step that a rank lacks is left out."""
     rows = _rows(run, look)
     timed = run.has("t") and rows["t"].null_count() == 0
     comm = pl.col("category").eq_missing("comm") if run.has("category") else pl.lit(False)
@@ -58,12 +60,12 @@ def compared(run: Run, look: Look) -> Ranks:
 
 
 def phase_of(run: Run, look: Look) -> str | None:
-    """The phase looked at: where none is chosen the decode, that a prefill would outweigh."""
+    """Return the phase looked at: the one chosen, else decode; None where the run has no decode."""
     return look.phase or ("decode" if "decode" in select.phases(run) else None)
 
 
 def _rows(run: Run, look: Look) -> pl.DataFrame:
-    """What ranks do in steps, with the rank of each row; waits for the device are neither work nor comm."""
+    """Return what ranks do in steps, with the rank; waits for the device are neither work nor comm."""
     kept = [c for c in ("name", "op", "category", "t", "dur", "step", "track") if run.has(c)]
     rows = select.timed(run, look).filter(pl.col("step").is_not_null()).select(kept)
     if run.has("category"):
@@ -76,7 +78,7 @@ def _rows(run: Run, look: Look) -> pl.DataFrame:
 
 
 def _cells(rows: pl.DataFrame, rank: int, timed: bool) -> pl.DataFrame:
-    """step, rank → busy_ns, work_ns and comm_ns of one rank."""
+    """Return step, rank → busy_ns, work_ns and comm_ns of one rank."""
     own = rows.lazy().filter(pl.col("rank") == rank).select("step", "dur", "comm", *(["t"] * timed)).collect()
     own = own.sort("t") if timed and not own["t"].is_sorted() else own
     whole = _spent(own, "busy_ns", timed)
@@ -86,7 +88,7 @@ def _cells(rows: pl.DataFrame, rank: int, timed: bool) -> pl.DataFrame:
 
 
 def _spent(own: pl.DataFrame, name: str, timed: bool) -> pl.DataFrame:
-    """step → the time of the rows; where their moments are known, what overlaps counts once."""
+    """Return step → the time of the rows; where their moments are known, what overlaps counts once."""
     if timed:
         end = pl.col("t") + pl.col("dur")
         before = pl.max_horizontal("t", end.cum_max().shift(1))
@@ -95,7 +97,7 @@ def _spent(own: pl.DataFrame, name: str, timed: bool) -> pl.DataFrame:
 
 
 def _walls(run: Run) -> pl.DataFrame:
-    """step, rank → the wall time that the rank's own step row tells."""
+    """Return step, rank → the wall time that the rank's own step row tells."""
     rows = run.events.lazy().filter(
         (pl.col("kind") == "step") & pl.col("dur").is_not_null() & pl.col("step").is_not_null()
     )
@@ -109,7 +111,7 @@ def _walls(run: Run) -> pl.DataFrame:
 
 
 def _by_role(rows: pl.LazyFrame, run: Run) -> pl.DataFrame:
-    """rank, op → time: of rows without a role, their name is it."""
+    """Return rank, op → time; rows without a role go by their name."""
     known = [c for c in ("op", "name") if run.has(c)]
     sums = rows.group_by("rank", *known).agg(pl.col("dur").sum())
     role = pl.coalesce(pl.col(c).cast(pl.String) for c in known)
@@ -117,7 +119,7 @@ def _by_role(rows: pl.LazyFrame, run: Run) -> pl.DataFrame:
 
 
 def rank_table(found: Ranks, look: Look) -> pl.DataFrame:
-    """One row a rank: its means of a step, and how far its work is behind that of the others."""
+    """Return one row a rank: its means of a step, and how far its work is behind that of the others."""
     work = found.work()
     order = np.sort(work, axis=0)
     longest = (work == order[-1]) & (order[-1] > order[-2])
@@ -137,7 +139,7 @@ def _mean(column: str) -> pl.Expr:
 
 
 def _behind(work: Floats, look: Look) -> pl.DataFrame:
-    """Each rank's work against the median of the others in the same steps, with evidence."""
+    """Return each rank's work against the median of the others in the same steps, with evidence."""
     others = np.stack([np.median(np.delete(work, i, axis=0), axis=0) for i in range(len(work))])
     seen = paired(others, work)
     floor = look.terms.threshold * seen.median_a
@@ -157,14 +159,14 @@ def _behind(work: Floats, look: Look) -> pl.DataFrame:
 
 
 def _trends(work: Floats) -> list[list[float]]:
-    """The work over the steps, in a few cells."""
+    """Return the work of each rank over the steps, in a few cells."""
     cells = np.array_split(work, min(_TREND, work.shape[1]), axis=1)
     means = np.stack([cell.mean(axis=1) for cell in cells], axis=1)
     return [[float(x) for x in rank] for rank in means]
 
 
 def step_skews(found: Ranks) -> pl.DataFrame:
-    """One row a step: which ranks worked least and most, and how far they are apart."""
+    """Return one row a step: which ranks worked least and most, and how far they are apart."""
     by_work = pl.col("rank").sort_by("work_ns", "rank")
     return (
         found.cells.group_by("step")
@@ -184,7 +186,9 @@ def step_skews(found: Ranks) -> pl.DataFrame:
 
 
 def excess(found: Ranks, rank: int) -> tuple[str, int] | None:
-    """The role in which a rank takes the most time a step beyond the median of the others."""
+    """Return the role in which a rank takes the most time a step beyond the median of the others, and this
+    time; None where there is none.
+    """
     own = pl.col("total_ns").filter(pl.col("rank") == rank).sum()
     others = pl.col("total_ns").filter(pl.col("rank") != rank).median().fill_null(0)
     by_op = found.ops.group_by("op").agg(over=((own - others) / found.steps).round().cast(pl.Int64))

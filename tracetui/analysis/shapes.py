@@ -8,7 +8,7 @@ from tracetui.look import Look
 
 
 def shape_table(run: Run, look: Look) -> pl.DataFrame:
-    """One row a shape and op, largest total first; a rate needs flops or bytes on every row."""
+    """Return one row a shape and op, largest total first; a rate needs flops or bytes on every row."""
     rows = select.timed(run, look).filter(pl.col("shape").is_not_null())
     keys = ["shape", *(c for c in ("op", "category") if run.has(c))]
     count = pl.col("count").fill_null(1).sum() if run.has("count") else pl.len()

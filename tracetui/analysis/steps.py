@@ -1,4 +1,4 @@
-"""The step axis: one row a step, and how far it measures what the wall clock saw."""
+"""The step axis: one row a step, and how much of its wall time the kernels account for."""
 
 from typing import Final
 
@@ -17,7 +17,7 @@ _STATED: Final = ("step", "phase", "tokens", "context", "batch", "t", "dur", "co
 
 @select.once
 def marks(run: Run) -> pl.DataFrame:
-    """One row a step, in order: phase, tokens, context, batch, start, wall time; null where unknown.
+    """Return one row a step, in order: phase, tokens, context, batch, start, wall time; null where unknown.
 
     `steps` is 1 but for steps that were folded into one.
     """
@@ -31,7 +31,7 @@ def marks(run: Run) -> pl.DataFrame:
 
 
 def _phases(run: Run) -> pl.DataFrame:
-    """step → the phase on which all its rows agree."""
+    """Return step → the phase on which all its rows agree."""
     step = run.events["step"]
     if not run.has("phase"):
         return pl.DataFrame({"step": step.drop_nulls().unique()}).with_columns(phase=pl.lit(None, pl.String))
@@ -42,7 +42,7 @@ def _phases(run: Run) -> pl.DataFrame:
 
 
 def _stated(run: Run) -> list[pl.Expr]:
-    """What step rows say. Several rows of one step are its ranks: they run at once, so the largest stands."""
+    """Return what step rows say; of several ranks in one step, which run at once, the largest."""
     highest = {"tokens": "tokens", "context": "context", "batch": "batch", "dur": "wall_ns"}
     exprs = [
         (pl.col(c).max() if run.has(c) else pl.lit(None, pl.Int64)).alias(alias)
@@ -56,13 +56,13 @@ def _stated(run: Run) -> list[pl.Expr]:
 
 
 def cells(steps: pl.Series, width: int) -> pl.Series:
-    """The cell, of as many as the width says or as there are steps, in which each row of a course falls."""
+    """Return the cell, of as many as the width says or as there are steps, in which each step falls."""
     whole, widest = int(steps.sum()), int(steps.max() or 1)  # type: ignore[arg-type]
     return (steps.cum_sum() - steps) * min(width, whole // widest) // whole
 
 
 def step_table(run: Run, look: Look) -> pl.DataFrame:
-    """One row a step: what its kernels took under each lens, per token, and beside the wall clock."""
+    """Return one row a step: its kernels under each lens, per token, and beside the wall clock."""
     chosen = select.lens_of(run, look)
     others = [x for x in select.lenses(run) if x != chosen]
     known = marks(run)
@@ -81,7 +81,7 @@ def step_table(run: Run, look: Look) -> pl.DataFrame:
 
 
 def stated(run: Run, phase: object) -> str | None:
-    """What the source itself says of a phase: its GPU total and its wall time."""
+    """Return what the source itself says of a phase, its GPU total and wall time; None where nothing."""
     gpu, wall = run.meta.get(f"{phase}_gpu_ns"), run.meta.get(f"{phase}_ms")
     if not isinstance(gpu, int) or not isinstance(wall, int | float) or wall <= 0:
         return None
@@ -99,7 +99,7 @@ def _totals(run: Run, look: Look, lens: str | None, name: str) -> pl.DataFrame:
 
 
 def _derived() -> list[pl.Expr]:
-    """A gap below zero would say that kernels overlap: then it is no gap and stays unknown."""
+    """Return the columns computed from others; a gap below zero means overlap and stays null."""
     tokens, total, wall = pl.col("tokens"), pl.col("total_ns"), pl.col("wall_ns")
     gap = pl.when(wall >= total).then(wall - total)
     whole = pl.coalesce(wall, total)

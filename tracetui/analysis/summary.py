@@ -27,7 +27,7 @@ SCHEMA: Final = {
 
 
 def summary_table(run: Run, look: Look, top: int = 10) -> pl.DataFrame:
-    """part `run` holds facts as text; parts phase, category, op and name hold where the time went."""
+    """Return facts as text in part `run`, and where the time went by phase, category, op and name."""
     parts = [facts(run)]
     if run.has("dur"):
         by = [column for column in BY if run.has(column)]
@@ -37,14 +37,14 @@ def summary_table(run: Run, look: Look, top: int = 10) -> pl.DataFrame:
 
 
 def facts(run: Run) -> pl.DataFrame:
-    """What is known of the run as a whole: what it says itself, then what its steps add up to."""
+    """Return what is known of the run as a whole: what it says itself, then what its steps add up to."""
     known = {k: run.meta[k] for k in ASKED_FIRST if run.meta.get(k) not in (None, "", [], {})}
     told = {**{_named(k): _written(k, v) for k, v in known.items()}, **_of_steps(run, known)}
     return _rows("run", list(told), list(told.values()))
 
 
 def _of_steps(run: Run, known: Mapping[str, Any]) -> dict[str, str]:
-    """How many steps of each phase, and the decode rate where the source does not state it."""
+    """Return how many steps each phase has, and the decode rate where the source does not state it."""
     table = steps.marks(run)
     said = {}
     for (phase,), part in table.group_by("phase", maintain_order=True):
@@ -84,7 +84,7 @@ def _rows(part: str, names: list[str], texts: list[str]) -> pl.DataFrame:
 
 
 def scope(run: Run, look: Look) -> list[str]:
-    """What the numbers of the summary must not be read without."""
+    """Return the notes without which the numbers of the summary would mislead."""
     said = windows.scope(run, look, scaled=True)
     if run.meta.get("profiled"):
         said.append("numbers were taken while profiling: the unprofiled run is faster")

@@ -1,4 +1,4 @@
-"""What a training run is asked: how long each phase took, on which kernels, and how much of it was products.
+"""Training runs: how long each phase took, on which kernels, and how much of it was matrix products.
 
 Whose work a row is, is told by its plan or its scope where there is one, and by the kernel's name where not.
 """
@@ -45,7 +45,7 @@ Row = dict[str, Any]
 
 
 def training_table(run: Run, look: Look) -> tuple[pl.DataFrame, list[str]]:
-    """One row a figure, part by part, and what they are of; where there is no answer, text says why."""
+    """Return one row a figure, part by part, and notes; where there is no answer, text says why."""
     known = passes(run, look)
     rows = [{"part": name, **row} for name, part in PARTS.items() for row in part(known)]
     return pl.DataFrame(rows, schema=SCHEMA), _notes(known)
@@ -63,7 +63,7 @@ def _notes(known: Passes) -> list[str]:
 
 
 def _times(known: Passes) -> Iterator[Row]:
-    """Each phase on each clock that there is: the wall, the kernels, and the wall without the profiler."""
+    """Yield each phase on each clock: the wall, the kernels, and the wall without the profiler."""
     for phase in dict.fromkeys((*PHASES, STEP, *known.parts)):
         count, wall = known.walls.get(phase, (0, 0))
         if count:
@@ -83,7 +83,7 @@ def _share_of_step(known: Passes, phase: str, wall: int) -> float | None:
 
 
 def _unprofiled(known: Passes, phase: str, wall: float | None) -> Iterator[Row]:
-    """The same pass when no profiler was at work, and how it compares."""
+    """Yield the same pass without a profiler, and how it compares."""
     name, took = "without the profiler", apart(known.run, phase)
     if took is not None:
         yield _figure(phase, name, 1, took) | {"time_ratio": took / wall if wall else None}
@@ -92,7 +92,7 @@ def _unprofiled(known: Passes, phase: str, wall: float | None) -> Iterator[Row]:
 
 
 def _top(known: Passes) -> Iterator[Row]:
-    """The kernels of each phase that took most of it."""
+    """Yield the kernels of each phase that took most of it."""
     for phase in known.parts:
         own = known.of(phase)
         if own.is_empty():
@@ -106,7 +106,7 @@ def _top(known: Passes) -> Iterator[Row]:
 
 
 def _others(known: Passes) -> Iterator[Row]:
-    """What of each phase is no matrix product, by category."""
+    """Yield what of each phase is no matrix product, by category."""
     for phase in known.parts:
         others = known.of(phase).filter(pl.col("category").ne_missing("matmul"))
         if known.of(phase).is_empty() and not _is_stated(known, phase):
@@ -121,7 +121,7 @@ def _others(known: Passes) -> Iterator[Row]:
 
 
 def _products(known: Passes) -> Iterator[Row]:
-    """The share of matrix products in the forward pass, and in the whole step."""
+    """Yield the share of matrix products in the forward pass, and in the whole step."""
     for phase in ("forward", STEP) if marked(known.run) else (RUN,):
         unseen = [] if _is_stated(known, phase) else _unseen(known, phase)
         if unseen:
@@ -133,13 +133,13 @@ def _products(known: Passes) -> Iterator[Row]:
 
 
 def _unseen(known: Passes, phase: str) -> list[str]:
-    """The phases that belong to the question and of which no kernel is known."""
+    """Return the phases that belong to the question and of which no kernel is known."""
     asked = {"forward", "backward", *known.walls} if phase == STEP else {phase}
     return [p for p in PHASES if p in asked and known.of(p).is_empty()]
 
 
 def _attention(known: Passes) -> Iterator[Row]:
-    """Softmax against the products of attention and its output projection, in a forward pass."""
+    """Yield softmax against the products of attention and its output projection, in a forward pass."""
     phase = known.parts[0]
     softmax, products = _stated_attention(known.run) if known.stated else _split(known.of(phase))
     missing = [name for name, rows in (("softmax", softmax), ("matmul", products)) if rows.is_empty()]
@@ -156,7 +156,7 @@ def _attention(known: Passes) -> Iterator[Row]:
 
 
 def _flop_ratio(run: Run, softmax: Row, products: Row) -> Row:
-    """By what the rows count, else by the shape of the model."""
+    """Return the ratio of FLOPs as the rows count them, else by the shape of the model."""
     if softmax["flops"] and products["flops"]:
         return {"flop_ratio": softmax["flops"] / products["flops"]}
     ratio = _by_formula(run)
@@ -165,7 +165,7 @@ def _flop_ratio(run: Run, softmax: Row, products: Row) -> Row:
 
 
 def _split(forward: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """A scope that is called softmax holds its kernels, whatever they are called; the loss's is left out."""
+    """Return softmax and products; a scope called softmax holds its kernels, the loss's is left out."""
     path = pl.col("path").fill_null("")
     of_loss = path.str.contains(_LOG_SOFTMAX) | pl.col("name").fill_null("").str.contains(_LOG_SOFTMAX)
     softmax = path.str.contains("(?i)softmax") | pl.col("category").eq_missing("softmax")
@@ -177,7 +177,7 @@ def _split(forward: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 
 def _stated_attention(run: Run) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """What a report prints of both."""
+    """Return what a report prints of both."""
     spans = run.events.filter(kind="span") if run.has("category") else run.events.clear()
     lacking = (pl.lit(None, pl.Int64).alias("count"), pl.lit(None, pl.Float64).alias("flops"))
     softmax, products = (spans.filter(category=c) for c in ("softmax", "matmul"))
@@ -185,7 +185,7 @@ def _stated_attention(run: Run) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 
 def _by_formula(run: Run) -> float | None:
-    """Softmax FLOPs over those of a layer's products, with one for each element of the scores."""
+    """Return softmax FLOPs over those of a layer's products; None where the sizes are unknown."""
     known = [run.meta.get(c) for c in ("heads", "d_model", "context")]
     heads, width, context = (n if isinstance(n, int) and n > 0 else None for n in known)
     if heads is None or width is None or context is None:
@@ -194,7 +194,7 @@ def _by_formula(run: Run) -> float | None:
 
 
 def _owners(known: Passes) -> Iterator[Row]:
-    """Whose work the backward pass was: a module's, or something that is named instead."""
+    """Yield whose work the backward pass was: a module's, or something that is named instead."""
     backward = known.of("backward")
     if backward.is_empty():
         yield _no_kernels("backward", ["backward"])
@@ -209,7 +209,7 @@ def _owners(known: Passes) -> Iterator[Row]:
 
 
 def _owner() -> pl.Expr:
-    """A layer, or a scope below that of the phase which is neither autograd's own nor a thread's."""
+    """Return the layer of a row, or a scope below its phase that is neither autograd's own nor a thread's."""
     scopes = pl.col("path").str.split(PATH_SEPARATOR)
     inner = scopes.list.eval(pl.element().filter(~pl.element().str.contains(_NO_MODULE)))
     owned = pl.col("layer").is_not_null() | (inner.list.len() > 0).fill_null(False)
@@ -221,7 +221,7 @@ def _owner() -> pl.Expr:
 
 
 def _memory(known: Passes) -> Iterator[Row]:
-    """The largest that each phase was seen to take, beside what the weights and the whole step need."""
+    """Yield the most that each phase was seen to take, beside what the weights and the whole step need."""
     seen = select.have(known.run, ("phase", "bytes"))
     rows = samples(known.run, known.look, "memory", "bytes").collect() if len(seen) == 2 else pl.DataFrame()
     for phase in PHASES if rows.height else ():
@@ -247,7 +247,7 @@ def _is_stated(known: Passes, phase: str) -> bool:
 
 
 def _of_phase(known: Passes, phase: str, name: str, rows: pl.DataFrame) -> Row:
-    """Rows beside all of their phase; where the source prints the share, that stands alone."""
+    """Return rows with their share of the phase; where the source prints the share, that alone."""
     what = "matmul" if name == "matmul" else "other"
     percent = known.stated.get(f"{what}_{_PRINTED.get(phase)}_%")
     if percent is not None:
@@ -260,7 +260,7 @@ def _flops(rows: pl.DataFrame) -> float | None:
 
 
 def _sum(phase: str, name: str, rows: pl.DataFrame, whole: int | None = None) -> Row:
-    """Rows added up, with their share of a whole."""
+    """Return rows added up, with their share of a whole."""
     total = int(rows["total_ns"].sum())
     count = int(rows["count"].sum()) if rows["count"].count() else None
     return _figure(phase, name, count, total, share=_share(total, whole))

@@ -15,7 +15,7 @@ _LEAVES: Final = {"path": pl.String(), "count": pl.Int64(), "own_ns": pl.Int64()
 
 
 def tree_table(run: Run, look: Look) -> pl.DataFrame:
-    """One row a scope, parents first, siblings by falling time.
+    """Return one row a scope, parents first, siblings by falling time.
 
     A scope that was itself measured takes what it measured; any other takes the sum of what is in it.
     """
@@ -25,7 +25,7 @@ def tree_table(run: Run, look: Look) -> pl.DataFrame:
 
 
 def stated(run: Run) -> bool:
-    """Whether timed rows say in which scope they stand."""
+    """Tell whether timed rows say in which scope they stand."""
     if not run.has("path"):
         return False
     timed = run.events.lazy().filter(pl.col("kind").is_in(["kernel", "span"]))
@@ -33,7 +33,7 @@ def stated(run: Run) -> bool:
 
 
 def lens_of_scopes(run: Run, look: Look, column: str) -> str | None:
-    """The stopwatch of the tree: the one in use, or the first whose rows know the column."""
+    """Return the lens of the tree: the one in use, or the first whose rows know the column; None without."""
     if look.lens is not None or not run.has("lens"):
         return select.lens_of(run, look)
     rows = run.events.lazy().filter(pl.col("kind").is_in(["kernel", "span"]) & pl.col(column).is_not_null())
@@ -50,7 +50,7 @@ def _timed(run: Run, look: Look, kind: str, lens: str | None) -> pl.LazyFrame:
 
 
 def _by_path(run: Run, look: Look) -> pl.DataFrame:
-    """path with name → launches, leaf time and span time."""
+    """Return path with name → launches, leaf time and span time."""
     parts, lens = [], lens_of_scopes(run, look, "path")
     for kind, column in (("kernel", "own_ns"), ("span", "span_ns")):
         rows = _timed(run, look, kind, lens)
@@ -68,7 +68,7 @@ def _by_path(run: Run, look: Look) -> pl.DataFrame:
 
 
 def _by_time(run: Run, look: Look) -> pl.DataFrame:
-    """Spans and kernels of one track nest where one lies within the other."""
+    """Return the same for rows without paths: a row is inside another of its track that covers it."""
     keys, lens = select.have(run, ("track",)), lens_of_scopes(run, look, "t")
     parts = [_timed(run, look, k, lens).filter(pl.col("t").is_not_null()) for k in ("span", "kernel")]
     rows = pl.concat([p.select(*keys, "t", "dur", pl.col("name").cast(pl.String), "kind") for p in parts])
@@ -105,16 +105,17 @@ def _summed(sums: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_parents(leaves: pl.DataFrame) -> dict[str, dict[str, int]]:
-    """Every scope on the way to a leaf: count, own, span and the sum of its children."""
+    """Return every scope on the way to a leaf: count, own, span and the sum of its children."""
     nodes: dict[str, dict[str, int]] = {}
     for path, count, own, span in leaves.select("path", "count", "own_ns", "span_ns").iter_rows():
         nodes[path] = {"count": count, "own": own or 0, "span": span or 0, "inside": 0}
-        while PATH_SEPARATOR in path:
-            path = path.rpartition(PATH_SEPARATOR)[0]
-            nodes.setdefault(path, {"count": 0, "own": 0, "span": 0, "inside": 0})
+        parent = _parent(path)
+        while parent is not None:
+            nodes.setdefault(parent, {"count": 0, "own": 0, "span": 0, "inside": 0})
+            parent = _parent(parent)
     for path in sorted(nodes, key=_depth, reverse=True):
-        parent = path.rpartition(PATH_SEPARATOR)[0]
-        if parent:
+        parent = _parent(path)
+        if parent is not None:
             nodes[parent]["inside"] += _inclusive(nodes[path])
     return nodes
 
@@ -123,22 +124,28 @@ def _inclusive(node: dict[str, int]) -> int:
     return max(node["span"], node["own"] + node["inside"])
 
 
+def _parent(path: str) -> str | None:
+    """Return the path of the scope around this one; None at the root. A name may be empty."""
+    above, separator, _ = path.rpartition(PATH_SEPARATOR)
+    return above if separator else None
+
+
 def _depth(path: str) -> int:
     return path.count(PATH_SEPARATOR)
 
 
 def _ordered(nodes: dict[str, dict[str, int]]) -> pl.DataFrame:
-    """Depth first, the largest sibling first."""
-    children: dict[str, list[str]] = {}
+    """Return the nodes depth first, the largest sibling first."""
+    children: dict[str | None, list[str]] = {}
     for path in nodes:
-        children.setdefault(path.rpartition(PATH_SEPARATOR)[0], []).append(path)
+        children.setdefault(_parent(path), []).append(path)
     for siblings in children.values():
         siblings.sort(key=lambda p: (-_inclusive(nodes[p]), p), reverse=True)
-    waiting, order = list(children.get("", [])), []
+    waiting, order = list(children.get(None, [])), []
     while waiting:
         order.append(waiting.pop())
         waiting += children.get(order[-1], [])
-    total = sum(_inclusive(nodes[p]) for p in children.get("", []))
+    total = sum(_inclusive(nodes[p]) for p in children.get(None, []))
     return pl.DataFrame(
         {
             "scope": ["  " * _depth(p) + p.rpartition(PATH_SEPARATOR)[2] for p in order],

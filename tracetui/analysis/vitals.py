@@ -1,4 +1,4 @@
-"""The state of a run and of its machine at the last moment that is known: what a head line tells."""
+"""The state of a run and of its machine at the last moment known, for a header line."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -20,7 +20,7 @@ _COST: Final = "capture cost"
 
 @dataclass(frozen=True)
 class Vitals:
-    """What is not known is None, and a device none of whose counters were read is absent."""
+    """Figures of the newest moment; None where unknown, no gauge of a device that was not read."""
 
     context: int | None = None
     memory: float | None = None  # bytes in use: of the GPU where there is one, else of the process
@@ -31,6 +31,7 @@ class Vitals:
 
 
 def vitals(run: Run) -> Vitals:
+    """Return the newest state of a run."""
     newest = _newest(run)
     memory = next((newest[name, "B"] for name in _MEMORY if (name, "B") in newest), None)
     roof = roofline.roof_of(run)
@@ -50,7 +51,7 @@ def vitals(run: Run) -> Vitals:
 
 
 def _newest(run: Run) -> dict[tuple[str, str], float]:
-    """Each counter's last second, of those in the unit that is meant here; of several devices the first."""
+    """Return each counter's last second, of those in the unit meant here; of several devices the first."""
     if not run.has("value"):
         return {}
     known = (
@@ -77,14 +78,14 @@ def _newest(run: Run) -> dict[tuple[str, str], float]:
 
 
 def _context(run: Run) -> int | None:
-    """The context length at the end of the last step."""
+    """Return the context length at the end of the last step; None where unknown."""
     known = steps.marks(run)["context"].drop_nulls()
     return int(known[-1]) if known.len() else None
 
 
 def _read_share(run: Run, roof: float) -> float | None:
-    """The traffic of the decode steps over their wall time; where the kernels do not tell all of it, that of
-    the weights alone.
+    """Return the traffic of the decode steps over their wall time, as a share of the roof; None where
+    unknown. Where the kernels do not tell all of the traffic, it is that of the weights alone.
     """
     walls = steps.marks(run).filter((pl.col("phase") == "decode") & (pl.col("wall_ns") > 0))
     found = _moved(run, walls) or _weights(run, walls)
@@ -95,7 +96,7 @@ def _read_share(run: Run, roof: float) -> float | None:
 
 
 def _moved(run: Run, walls: pl.DataFrame) -> tuple[float, int] | None:
-    """Bytes that the kernels of some steps moved, and the wall time of these steps."""
+    """Return the bytes that the kernels of these steps moved, and their wall time; None where unknown."""
     seen_in_part = windows.coverage(run, Look()) is not None
     if seen_in_part or not (run.has("bytes") and run.has("step") and run.has("dur")):
         return None
@@ -106,7 +107,7 @@ def _moved(run: Run, walls: pl.DataFrame) -> tuple[float, int] | None:
 
 
 def _weights(run: Run, walls: pl.DataFrame) -> tuple[float, int] | None:
-    """Every decode pass reads the weights once, however many sequences it decodes."""
+    """Return the bytes of the weights read, once a pass, and the wall time; None where they are unknown."""
     each = run.meta.get("bytes_per_token")
     if isinstance(each, bool) or not isinstance(each, int | float) or each <= 0:
         return None

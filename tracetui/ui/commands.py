@@ -15,66 +15,66 @@ def group(session: Session) -> Session:
     """The next grouping that the run can tell apart."""
     run = session.run
     known = [g for g in GROUPS if run is None or run.has(g)]
-    return session.looking(group=_after(known, session.look.group or "name"), sort=None, cursor=(0, 0))
+    return session.with_look(group=_after(known, session.look.group or "name"), sort=None, cursor=(0, 0))
 
 
 def lens(session: Session) -> Session:
-    known = session.fact.lenses
+    known = session.info.lenses
     current = session.look.lens or (known[0] if known else None)
-    return session.looking(lens=_after(known, current)) if len(known) > 1 else session
+    return session.with_look(lens=_after(known, current)) if len(known) > 1 else session
 
 
 def phase(session: Session) -> Session:
     """All phases, then each by itself."""
-    known = [None, *session.fact.phases]
-    return session.looking(phase=_after(known, session.look.phase))
+    known = [None, *session.info.phases]
+    return session.with_look(phase=_after(known, session.look.phase))
 
 
 def per(session: Session) -> Session:
-    return session.looking(per=_after(PERS, session.look.per))
+    return session.with_look(per=_after(PERS, session.look.per))
 
 
 def sort(session: Session) -> Session:
     """The next column decides the order."""
     if not session.columns:
         return session
-    return session.looking(sort=_after(session.columns, session.look.sort), descending=True, cursor=(0, 0))
+    return session.with_look(sort=_after(session.columns, session.look.sort), descending=True, cursor=(0, 0))
 
 
 def sort_by(session: Session, column: str) -> Session:
     """A column decides the order; the same one again turns it round."""
     if session.look.sort == column:
         return reverse(session)
-    return session.looking(sort=column, descending=True, cursor=(0, 0))
+    return session.with_look(sort=column, descending=True, cursor=(0, 0))
 
 
 def reverse(session: Session) -> Session:
     look = session.look
     column = look.sort or (session.columns[0] if session.columns else None)
     down = not look.descending if look.sort else False
-    return session.looking(sort=column, descending=down, cursor=(0, 0))
+    return session.with_look(sort=column, descending=down, cursor=(0, 0))
 
 
 def clear_filter(session: Session) -> Session:
-    return session.looking(filter="", cursor=(0, 0))
+    return session.with_look(filter="", cursor=(0, 0))
 
 
 def back(session: Session) -> Session:
     """Esc: first the filter goes, then one level out."""
-    return clear_filter(session) if session.look.filter else session.out()
+    return clear_filter(session) if session.look.filter else session.outside()
 
 
 def changed(session: Session) -> Session:
     terms = session.look.terms
-    return session.looking(terms=replace(terms, changed_only=not terms.changed_only), cursor=(0, 0))
+    return session.with_look(terms=replace(terms, changed_only=not terms.changed_only), cursor=(0, 0))
 
 
 def full_names(session: Session) -> Session:
-    return session.looking(full_names=not session.look.full_names)
+    return session.with_look(full_names=not session.look.full_names)
 
 
 def one_table(session: Session) -> Session:
-    return session.looking(one_table=not session.look.one_table)
+    return session.with_look(one_table=not session.look.one_table)
 
 
 def pinned(session: Session, place: int) -> Session:
@@ -84,8 +84,8 @@ def pinned(session: Session, place: int) -> Session:
 
 def against(session: Session, place: int | None) -> Session:
     """Views of two runs compare with this one, and views of many divide by it; it stands for itself alone."""
-    terms = replace(session.look.terms, baseline=place, more_a=(), more_b=(), told=())
-    return replace(session.looking(terms=terms), baseline=place)
+    terms = replace(session.look.terms, baseline=place, more_a=(), more_b=(), notes=())
+    return replace(session.with_look(terms=terms), baseline=place)
 
 
 def next_part(session: Session) -> Session:
@@ -105,17 +105,17 @@ def zoom_out(session: Session) -> Session:
 
 
 def zoom_all(session: Session) -> Session:
-    return session.looking(zoom=None, window=None)
+    return session.with_look(zoom=None, window=None)
 
 
 def pan(session: Session, direction: int) -> Session:
     """A quarter of what is in sight to one side."""
-    span, extent = session.look.zoom, session.fact.extent
+    span, extent = session.look.zoom, session.info.extent
     if span is None or extent is None:
         return session
     shift = direction * (span[1] - span[0]) // 4
     shift = max(extent[0] - span[0], min(extent[1] - span[1], shift))
-    return session.looking(zoom=(span[0] + shift, span[1] + shift))
+    return session.with_look(zoom=(span[0] + shift, span[1] + shift))
 
 
 def _step(session: Session, direction: int) -> Session:
@@ -123,28 +123,28 @@ def _step(session: Session, direction: int) -> Session:
     if session.view == "compare" and session.baseline is not None:
         return against(session, (session.baseline + direction) % len(session.runs))
     focused = session.look.focused
-    if "layer" in focused and session.fact.layers:
-        layer = _beside(session.fact.layers, focused["layer"], direction)
+    if "layer" in focused and session.info.layers:
+        layer = _beside(session.info.layers, focused["layer"], direction)
         focus = tuple((k, layer if k == "layer" else v) for k, v in session.look.focus)
-        return session.looking(focus=focus)
-    if not session.fact.steps:
+        return session.with_look(focus=focus)
+    if not session.info.steps:
         return session
     window = session.look.window
-    step = _beside(session.fact.steps, window[0] if window and window[0] == window[1] else None, direction)
-    return session.looking(window=(step, step))
+    step = _beside(session.info.steps, window[0] if window and window[0] == window[1] else None, direction)
+    return session.with_look(window=(step, step))
 
 
 def _zoom(session: Session, factor: float) -> Session:
     """On a timeline the moment, elsewhere the range of steps."""
     if session.view == "timeline":
-        extent, old, field = session.fact.extent, session.look.zoom, "zoom"
+        extent, old, field = session.info.extent, session.look.zoom, "zoom"
     else:
-        steps = session.fact.steps
+        steps = session.info.steps
         extent, old, field = ((steps[0], steps[-1]) if steps else None), session.look.window, "window"
     if extent is None:
         return session
     zoomed = scaled(old or extent, extent, factor)
-    return session.looking(**{field: None if zoomed == extent else zoomed})
+    return session.with_look(**{field: None if zoomed == extent else zoomed})
 
 
 def scaled(span: tuple[int, int], extent: tuple[int, int], factor: float) -> tuple[int, int]:

@@ -1,16 +1,14 @@
-"""The key table: the bindings, the footer, the palette and the help are all made from it."""
+"""The key table: what each key does, the footer, the palette and the help are all made from it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
-
-from textual.binding import Binding
 
 
 class Key(NamedTuple):
     """One thing that keys do."""
 
     keys: str  # as Textual names them, by comma
-    do: str  # the command, see App.action_do
+    do: str  # the name of the command, see key_commands
     short: str  # what it does, in a word or two
     text: str  # the same in the help
     when: str = ""  # `rows`: a table or drawing with a cursor; `live`; empty: always
@@ -95,18 +93,24 @@ ENGINES: Final[Mapping[str, Mapping[str, str]]] = {
 }
 MORE: Final = ("runs", "columns", "phase", "per", "lens", "sort", "mark", "full_names", "copy_row")
 
+# Commands that act on what is in sight: they wait until it answers what is asked.
+NEEDING_AN_ANSWER: Final = frozenset(
+    (
+        "enter", "next_match", "previous_match", "sort", "reverse", "mark", "link", "one_table", "columns",
+        "full_names", "copy_row", "copy_markdown", "export", "move_down", "move_up", "move_right",
+        "move_left", "page_down", "page_up", "half_down", "half_up", "first", "last",
+    )
+)  # fmt: skip
+OPENING_THE_LINE: Final = frozenset(("filter", "export", "prompt", "engine"))
 
 DIGITS: Final = 9
+TABS: Final = {str(number): f"tab_{number}" for number in range(1, DIGITS + 1)}  # key → command
+ELSEWHERE: Final = frozenset(("quit", "back", "next_view", "previous_view", "runs", "diff", *TABS.values()))
 
 
-def bindings() -> list[Binding]:
-    """The table as Textual wants it, with a digit for each of the first views.
-
-    They have priority, so that keys typed ahead are taken in their order: what opens the input line opens it
-    before the next key is looked at.
-    """
-    digits = [Key(str(n), f"tab_{n}", f"view {n}", f"view {n}") for n in range(1, DIGITS + 1)]
-    return [Binding(k.keys, f"app.do('{k.do}')", k.text, show=False, priority=True) for k in (*KEYS, *digits)]
+def names_by_key() -> dict[str, str]:
+    """Return the command of each key."""
+    return {name: key.do for key in KEYS for name in key.keys.split(",")} | TABS
 
 
 def written(key: Key) -> str:

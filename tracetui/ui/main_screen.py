@@ -1,15 +1,13 @@
 """The one screen: a head, a pane, a foot."""
 
 from collections.abc import Sequence
-from typing import ClassVar, Final
+from typing import Final
 
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.geometry import Size
 from textual.screen import Screen
 
 from tracetui.look import Look
-from tracetui.ui.keys import bindings
 from tracetui.ui.panes.lines import Lines
 from tracetui.ui.panes.table import Table
 from tracetui.ui.sheet import Sheet
@@ -20,10 +18,9 @@ LEAST: Final = (20, 5)
 LOW: Final = 9  # below this height the tabs make room for rows
 
 
-class Main(Screen[None]):
+class MainScreen(Screen[None]):
     """Composition only; what happens is decided in the app."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings()]
     AUTO_FOCUS = ""
 
     def __init__(self, painter: Painter) -> None:
@@ -74,6 +71,11 @@ class Main(Screen[None]):
         """Display is set on the panes themselves: a class would have every widget styled and sent again."""
         if self.shows_table != table:
             self.table.display, self._drawing.display = table, not table
+
+    @property
+    def top(self) -> int:
+        """The first line of the drawing that is in sight."""
+        return self._drawing.top
 
     def scroll_drawing(self, by: int) -> None:
         self._drawing.scroll_lines(by)

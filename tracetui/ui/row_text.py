@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tracetui import units
+from tracetui import glyphs, units
 from tracetui.views import ink
 from tracetui.views.ink import Line
 
@@ -25,4 +25,4 @@ def drawing(lines: Sequence[Line]) -> str:
 
 
 def _cell(column: str, value: Any) -> str:
-    return ink.sparkline(value, 20) if isinstance(value, list) else units.cell(column, value)
+    return glyphs.sparkline(value, 20) if isinstance(value, list) else units.cell(column, value)

@@ -8,11 +8,11 @@ from typing import Any, Final
 
 import polars as pl
 
-from tracetui import units
+from tracetui import glyphs, units
 from tracetui.look import Look
 from tracetui.ui.names import shortened
 from tracetui.ui.terminal.paint import fit, width_of
-from tracetui.views import Dress, ink
+from tracetui.views import Dress
 
 SAMPLE: Final = 200
 TEXT_WIDEST: Final = 28
@@ -153,6 +153,9 @@ class Sheet:
         return tuple(self.rows[row, k] for k in self.key)
 
 
+EMPTY: Final = Sheet(pl.DataFrame(), (), (), ())
+
+
 def measure(
     rows: pl.DataFrame, key: Sequence[str], importance: Sequence[str], dress: Dress | None = None,
     label: str = "",
@@ -230,10 +233,12 @@ def _fitting(columns: Sequence[Column], room: int) -> list[Column]:
 
 def _written(values: pl.Series, column: Column, ascii: bool) -> list[str]:
     if column.kind == "trend":
-        return [fit(ink.sparkline(v, column.width, ascii) if v is not None else "", column.width)
+        return [fit(glyphs.sparkline(v, column.width, ascii) if v is not None else "", column.width)
                 for v in values.to_list()]  # fmt: skip
     if column.kind == "bar":
-        return [ink.signed_bar((v or 0) / (column.top or 1), column.width, ascii) for v in values.to_list()]
+        return [
+            glyphs.signed_bar((v or 0) / (column.top or 1), column.width, ascii) for v in values.to_list()
+        ]
     if column.kind == "number":
         return [fit(_figure(column.name, v), column.width, right=True) for v in values.to_list()]
     texts = [units.cell(column.name, v) for v in values.to_list()]

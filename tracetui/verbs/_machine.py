@@ -1,4 +1,4 @@
-"""What this machine can do and what lies on it, in lines: its roofs, and the weights of every known model."""
+"""Describe this machine in lines: its roofs, and the weights of every known model."""
 
 import os
 import tempfile
@@ -29,7 +29,7 @@ def measure(device: str) -> Roof:
 
 
 def busy() -> str:
-    """Why the figures may be too small; empty on a machine that does little else."""
+    """Return why the figures may be too small; empty on a machine that does little else."""
     try:
         load, cores = os.getloadavg()[0], os.cpu_count() or 1
     except OSError:
@@ -39,7 +39,7 @@ def busy() -> str:
 
 
 def roof_lines() -> Iterator[str]:
-    """Every roof that is known: measured and kept, or stated in the table for a GPU that is here."""
+    """Yield every roof that is known: measured and kept, or stated in the table for a GPU that is here."""
     kept = list(roofs.kept().values())
     rest = [gpu for gpu in dict.fromkeys(roofs.nvidia_gpus()) if gpu not in {roof.device for roof in kept}]
     if not kept:
@@ -54,7 +54,7 @@ def roof_lines() -> Iterator[str]:
 
 
 def roof_entry(roof: Roof) -> Iterator[str]:
-    """A device, its figures, and how they are known."""
+    """Yield a device, its figures, and how they are known."""
     yield f"  {roof.device}: {', '.join(_figures(roof))}"
     if roof.source == roofs.TABLE:
         yield f"    table: as its maker states it ({MEASURE})"
@@ -74,7 +74,7 @@ def _figures(roof: Roof) -> Iterator[str]:
 
 
 def _stale(roof: Roof) -> Iterator[str]:
-    """Why a run that starts now would not take it."""
+    """Yield why a run that starts now would not take the roof."""
     now = installed("torch")
     if roof.torch and now and roof.torch != now:
         yield f"not used: torch is {now} now ({MEASURE})"
@@ -84,7 +84,7 @@ def _stale(roof: Roof) -> Iterator[str]:
 
 
 def installed(package: str) -> str:
-    """Its version; empty where it is not installed."""
+    """Return the version of a package; empty where it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -92,7 +92,7 @@ def installed(package: str) -> str:
 
 
 def weight_lines() -> Iterator[str]:
-    """Where weights are looked for, and what was found of each known model."""
+    """Yield where weights are looked for, and what was found of each known model."""
     try:
         told = _told("weights")["weights_found"]
     except (CaptureError, KeyError) as e:

@@ -44,6 +44,7 @@ _PACKAGES: Final = (
 
 
 def options(parser: ArgumentParser) -> None:
+    """Declare the options of the command."""
     _shared.input_options(parser, "*")
     parser.add_argument(
         "--measure", action="store_true", help="measure how fast this machine is at best, and keep it"
@@ -52,6 +53,7 @@ def options(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
+    """Print what can be answered, or measure the machine; return the exit code."""
     if args.measure and args.files:
         raise UsageError("--measure is of this machine, not of a file")
     lines = _measured(args.device) if args.measure else _file(args) if args.files else _here()
@@ -89,7 +91,7 @@ def _answers(run: Run, asked: list[View]) -> Iterator[str]:
 
 
 def _roof(run: Run) -> Iterator[str]:
-    """What the work of a run is held against, where it tells its work."""
+    """Yield what the work of a run is held against, where it tells its work."""
     if run.has("bytes") or run.has("flops"):
         roof = roofline.roof_of(run)
         yield f"  roof: {roofline.told(roof, roofline.dtype_of(run)) if roof else 'none known of its device'}"

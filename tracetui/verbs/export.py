@@ -9,6 +9,7 @@ from tracetui.verbs import _shared
 
 
 def options(parser: ArgumentParser) -> None:
+    """Declare the options of the command."""
     _shared.input_options(parser)
     _shared.merge_option(parser)
     _shared.look_options(parser)
@@ -19,6 +20,7 @@ def options(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
+    """Write the file and return the exit code."""
     from capture.export import SUFFIXES, export
 
     out = Path(args.output)

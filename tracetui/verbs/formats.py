@@ -5,10 +5,12 @@ from argparse import ArgumentParser, Namespace
 
 
 def options(parser: ArgumentParser) -> None:
+    """Declare the options of the command."""
     parser.add_argument("--format", choices=("table", "md"), default="table")
 
 
 def run(args: Namespace) -> int:
+    """Print one entry a format and return the exit code."""
     from capture.loaders import loaders
 
     known = sorted(loaders(), key=lambda x: x.FORMAT.lower())

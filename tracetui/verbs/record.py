@@ -19,11 +19,15 @@ EVERY = 0.5  # seconds between two words of progress
 
 
 def options(parser: ArgumentParser) -> None:
+    """Declare the options of the command."""
     _engine.options(parser)
     parser.add_argument("--quiet", action="store_true", help="no progress, no summary")
 
 
 def run(args: Namespace) -> int:
+    """Record until the engine ends, print the summary and return the exit code; raise EngineError for a
+    failure.
+    """
     if args.steps is None and not args.command:
         args.steps = STEPS[args.mode]
         _shared.say(f"recording {args.steps} steps of {args.mode} (--steps changes that)")
@@ -51,12 +55,12 @@ def run(args: Namespace) -> int:
 
 
 def _rest(out: Path, runs: list[Run]) -> str:
-    """What to do with what a failed engine left."""
+    """Return what to do with what a failed engine left; empty where that is nothing."""
     return f"what was recorded opens: tracetui open {out}" if kept(out, runs) else ""
 
 
 def kept(out: Path, runs: list[Run]) -> bool:
-    """Whether there is a recording; a file without a single timed row is not worth keeping."""
+    """Tell whether there is a recording; a file without a single timed row is removed."""
     if any(run.has("dur") for run in runs):
         return True
     out.unlink(missing_ok=True)
@@ -64,7 +68,7 @@ def kept(out: Path, runs: list[Run]) -> bool:
 
 
 def _watch(running: Engine, out: Path, quiet: bool) -> list[Run]:
-    """Follows the file until the engine ends, telling what it is doing."""
+    """Follow the file until the engine ends, printing its progress; return its runs."""
     follow, told, hush = Follow(out), "", ""
     while running.running:
         time.sleep(EVERY)
@@ -76,14 +80,14 @@ def _watch(running: Engine, out: Path, quiet: bool) -> list[Run]:
 
 
 def _hush(silence: str, told: str) -> str:
-    """That an engine hangs, once, and that it goes on again."""
+    """Print once that an engine hangs, and once that it goes on again; return what was printed last."""
     if bool(silence) != bool(told):
         _shared.say(f"{silence}: Ctrl+C ends it" if silence else "the engine is heard again")
     return silence
 
 
 def _progress(runs: list[Run], told: str) -> str:
-    """The steps so far, else the last word of the engine's status; told once."""
+    """Print the steps so far, else the engine's status, when it changed; return what was printed last."""
     if not runs:
         return told
     events = runs[-1].events

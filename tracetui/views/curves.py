@@ -22,6 +22,7 @@ RATIOS = "a ratio stands where both sides are lines, a crossing where none is no
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
+    """Return one row an op: its law and slope in both runs, and where the two lines cross."""
     group = look.group or ("op" if all(r.has("op") for r in runs[:2]) else "name")
     found = curves(runs[0], runs[1], look, group)
     axis = found.a.axis
@@ -39,7 +40,7 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
 
 
 def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
-    """The table above; below it the row under the cursor, a and b."""
+    """Draw the table above; below it the row under the cursor, in a and in b."""
     if answer.rows.is_empty():
         return []
     below = size.height // 2 if size.height >= 16 else 0

@@ -1,7 +1,8 @@
-"""Diff: two runs side by side, what changed and whether the evidence carries it."""
+"""Diff: two runs side by side, what changed and whether the evidence supports it."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
@@ -45,49 +46,48 @@ _TIMES: Final = ("median_a_ns", "median_b_ns", "median_delta_ns", "low_ns", "hig
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
+    """Return one row a kernel of either run; medians stand first where totals would mislead."""
     from tracetui.analysis.compare.diff import diff, weight  # numpy and scipy load with the first question
 
-    found = diff(runs[0], runs[1], look)
-    total_a, total_b = pl.col("total_a_ns"), pl.col("total_b_ns")
-    whole = total_a.sum() + total_b.sum()
-    rows = found.rows.with_columns(
-        change_pct=pl.when(total_a > 0).then(100 * pl.col("delta_ns") / total_a),
-        median_change_pct=pl.when(pl.col("median_a_ns") > 0).then(
-            100 * pl.col("median_delta_ns") / pl.col("median_a_ns")
-        ),
-        share=pl.when(whole > 0).then((total_a + total_b) / whole),
-        **{c: pl.col(c).round().cast(pl.Int64) for c in _TIMES},
-    )
+    compared = diff(runs[0], runs[1], look)
+    rows = _with_changes(compared.rows)
     by_medians = _by_medians(rows, look)
     if by_medians:
         decided = pl.col("verdict").is_in(["slower", "faster"])
-        rows = rows.sort(
-            decided,
-            weight().abs(),
-            "name",
-            descending=[True, True, False],
-            nulls_last=True,
-            maintain_order=True,
-        )
-    first = MIDDLE_FIRST if by_medians else COLUMNS
-    order = (*first, *(c for c in COLUMNS if c not in first))
-    known = [c for c in order if rows[c].null_count() < rows.height or c in COLUMNS[:6]]
-    told = (*notes(runs[0], runs[1], found, look), *([_medians(rows)] if by_medians else []))
-    rows = shown(rows, look)  # what the table has and says is not for a filter to change
-    doubts = () if found.comparable.ok else found.comparable.reasons
-    return Answer(
-        rows.select(known),
-        told,
+        order = (decided, weight().abs(), "name")
+        rows = rows.sort(*order, descending=[True, True, False], nulls_last=True, maintain_order=True)
+    ranked = (*MIDDLE_FIRST, *(c for c in COLUMNS if c not in MIDDLE_FIRST)) if by_medians else COLUMNS
+    columns = [c for c in ranked if rows[c].null_count() < rows.height or c in COLUMNS[:6]]
+    said = (*notes(runs[0], runs[1], compared, look), *([_medians(rows)] if by_medians else []))
+    rows = shown(rows, look)  # a filter changes neither the columns nor the notes
+    whole = Answer(
+        rows.select(columns),
+        said,
         ("name", "name_b", "phase"),
         {"rows": rows},
-        columns=(*first[:7], "bar", *order[7:]) if by_medians else (),
-        dress=Dress(tones, "median_delta_ns", MIDDLE_SIDES) if by_medians else None,
-        doubts=doubts,
+        doubts=() if compared.comparable.ok else compared.comparable.reasons,
+    )
+    if not by_medians:
+        return whole
+    dress = Dress(tones, "median_delta_ns", MIDDLE_SIDES)
+    return replace(whole, columns=(*ranked[:7], "bar", *ranked[7:]), dress=dress)
+
+
+def _with_changes(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows with their changes in per cent, their share of both runs, and times in whole ns."""
+    total_a, total_b = pl.col("total_a_ns"), pl.col("total_b_ns")
+    whole = total_a.sum() + total_b.sum()
+    median = pl.col("median_a_ns")
+    return rows.with_columns(
+        change_pct=pl.when(total_a > 0).then(100 * pl.col("delta_ns") / total_a),
+        median_change_pct=pl.when(median > 0).then(100 * pl.col("median_delta_ns") / median),
+        share=pl.when(whole > 0).then((total_a + total_b) / whole),
+        **{c: pl.col(c).round().cast(pl.Int64) for c in _TIMES},
     )
 
 
 def _by_medians(rows: pl.DataFrame, look: Look) -> bool:
-    """Medians stand first where verdicts are about them, where they are asked for, or totals mislead."""
+    """Tell whether medians stand first: verdicts are about them, they are asked for, or totals mislead."""
     both = rows.filter(pl.col("median_delta_ns").is_not_null())
     return bool(both["p"].is_not_null().any()) or (
         not both.is_empty() and (look.per != "total" or _uneven(both))
@@ -95,13 +95,13 @@ def _by_medians(rows: pl.DataFrame, look: Look) -> bool:
 
 
 def _uneven(rows: pl.DataFrame) -> bool:
-    """Whether one run has more launches to add up."""
+    """Tell whether one run has more launches to add up."""
     a, b = int(rows["count_a"].sum()), int(rows["count_b"].sum())
     return abs(a - b) > UNEVEN * max(a, b)
 
 
 def _medians(rows: pl.DataFrame) -> str:
-    """What the medians are of, and where the totals went."""
+    """Return a note on what the medians are of, and where the totals stand."""
     known = (
         rows.filter(pl.col("per").is_not_null())
         .group_by("phase", maintain_order=True)
@@ -116,7 +116,7 @@ def _medians(rows: pl.DataFrame) -> str:
 
 
 def shown(rows: pl.DataFrame, look: Look) -> pl.DataFrame:
-    """The rows that fit the filter by either name, and those alone that changed where that is asked for."""
+    """Return the rows that fit the filter by either name; only changed ones where these are asked for."""
     if look.filter:
         fits = [fitting(rows[c], look.filter).fill_null(False) for c in ("name", "name_b")]
         rows = rows.filter(fits[0] | fits[1])
@@ -124,7 +124,7 @@ def shown(rows: pl.DataFrame, look: Look) -> pl.DataFrame:
 
 
 def notes(a: Run, b: Run, found: "Diff", look: Look) -> tuple[str, ...]:
-    """Who is compared, whether that may be done, and how it was done."""
+    """Return who is compared, whether that may be done, and how it was done."""
     from tracetui.analysis.compare.headline import headline
 
     told = [headline(found, look.group), parties(a, b, look)]
@@ -137,6 +137,7 @@ def notes(a: Run, b: Run, found: "Diff", look: Look) -> tuple[str, ...]:
 
 
 def parties(a: Run, b: Run, look: Look) -> str:
+    """Return which run is a and which is b, in words."""
     sides = zip("ab", titles(a, b), (look.terms.more_a, look.terms.more_b), strict=True)
     told = (f"{side} is {title}{_repeats(len(more))}" for side, title, more in sides)
     return f"{', '.join(told)}; Δ is b − a"
@@ -147,7 +148,7 @@ def _repeats(count: int) -> str:
 
 
 def titles(*runs: Run) -> tuple[str, ...]:
-    """What to call runs: their names, and where these are the same, their files too."""
+    """Return the names of runs, with their files where names are the same."""
     often = Counter(run.name for run in runs)
     return tuple(
         f"{run.name} ({PurePath(run.log.source).name})" if often[run.name] > 1 else run.name for run in runs
@@ -155,19 +156,20 @@ def titles(*runs: Run) -> tuple[str, ...]:
 
 
 def labels(*runs: Run) -> tuple[str, ...]:
-    """The shortest that tells runs apart: their files alone where all have one name."""
+    """Return the shortest names that tell runs apart: their files alone where all have one name."""
     files = tuple(PurePath(run.log.source).name for run in runs)
     one_name = len(runs) > 1 and len({run.name for run in runs}) == 1
     return files if one_name and len(set(files)) == len(files) else titles(*runs)
 
 
 def tones(rows: pl.DataFrame) -> Mapping[str, Sequence[str]]:
-    """Slower and faster in their colours; dim what the samples do not decide."""
+    """Return colours for slower and faster, and dim for what the samples do not decide."""
     delta = pl.col("delta_ns")
     middle = pl.col("median_delta_ns") if "median_delta_ns" in rows.columns else delta
     judged = (pl.col("n_a") > 0) & pl.col("verdict").is_in(["same", "~"]) if "n_a" in rows.columns else False
 
     def by_sign(value: pl.Expr) -> pl.Expr:
+        """Return the expression of a style by the sign of a value."""
         told = pl.when(value > 0).then(pl.lit("bad")).when(value < 0).then(pl.lit("good"))
         return pl.when(judged).then(pl.lit("dim")).otherwise(told.otherwise(pl.lit("")))
 
@@ -185,7 +187,7 @@ def tones(rows: pl.DataFrame) -> Mapping[str, Sequence[str]]:
 
 
 def enter(answer: Answer, look: Look) -> Focus:
-    """The row's names on both sides, and what they are names of."""
+    """Return the row's names on both sides, and what they are names of."""
     row = look.cursor[0]
     if not 0 <= row < answer.rows.height:
         return ()

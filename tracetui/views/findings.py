@@ -1,4 +1,4 @@
-"""Findings: what a comparison comes to, in sentences."""
+"""Findings: a comparison in sentences."""
 
 import textwrap
 from collections.abc import Sequence
@@ -21,6 +21,7 @@ _STYLES = {
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
+    """Return one sentence a row, the most important first."""
     from tracetui.analysis.compare.diff import diff  # numpy and scipy load with the first question
     from tracetui.analysis.compare.findings import findings
 
@@ -29,6 +30,7 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
 
 
 def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
+    """Draw each sentence, wrapped, beside its kind."""
     lines: list[Line] = []
     for kind, sentence, _ in answer.rows.iter_rows():
         first, *rest = textwrap.wrap(sentence, max(20, size.width - 17)) or [""]

@@ -29,12 +29,13 @@ _AXES: Final = {
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
+    """Return one row an op with its law, and notes on the steps that were slow."""
     run = runs[0]
     group = look.group or ("op" if run.has("op") else "name")
     found = growth(run, look, group)
     parts = {"series": found.series, "steps": found.steps, "slow": found.slow}
     if found.rows.is_empty():
-        return Answer(found.rows, (select.NOTHING, *windows.scope(run, look)), (group,), parts)
+        return Answer(found.rows, (select.why_no_kernels(run), *windows.scope(run, look)), (group,), parts)
     printed = stated(run, look.phase or "decode")
     notes = (
         _scope(found),
@@ -56,7 +57,7 @@ def _scope(found: Growth) -> str:
 
 
 def _slow_steps(found: Growth) -> list[str]:
-    """One note for each stretch of steps whose total leaves its line, with what was slow in them."""
+    """Return one note for each stretch of steps whose total leaves its line, with what was slow in it."""
     off = found.steps.filter("outlier").with_columns(
         stretch=(pl.col("step").diff() != 1).fill_null(True).cum_sum()
     )
@@ -97,7 +98,7 @@ def _range(low: float, high: float) -> str:
 
 
 def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
-    """The table above, the chosen rows as a chart below."""
+    """Draw the table above, the chosen rows as a chart below."""
     if answer.rows.is_empty():
         return []
     below = size.height // 2 if size.height >= 16 else 0
@@ -110,7 +111,7 @@ def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
 
 
 def _series(answer: Answer, look: Look) -> dict[str, list[ink.Point]]:
-    """The chosen rows; without a choice the cursor's, beside the two largest."""
+    """Return the points of the chosen rows; without a choice the cursor's, beside the two largest."""
     keys = answer.rows[answer.key[0]].to_list()
     here = keys[look.cursor[0] : look.cursor[0] + 1]
     names = list(look.chosen) or [*here, *(k for k in keys if k not in here)][:3]

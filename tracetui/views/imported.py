@@ -15,7 +15,7 @@ _SCHEMA = {
 
 
 def imported(runs: Sequence[Run], look: Look) -> Answer:
-    """The account of the import: four numbers, then each notice with the first places it was met."""
+    """Return four counts, then each notice with the first places where it was met."""
     log = runs[0].log
     sums = (("read", log.read), ("kept", log.kept), ("repaired", log.repaired), ("dropped", log.dropped))
     rows = [{"what": what, "count": count} for what, count in sums]

@@ -20,6 +20,7 @@ _ABSENT: Final = (*windows.COLUMNS, *roofline.COLUMNS)  # where nobody could kno
 
 
 def kernels(runs: Sequence[Run], look: Look) -> Answer:
+    """Return one row a group, with the same columns whatever the source knows."""
     run, group = runs[0], look.group or "name"
     table = kernel_table(run, look)
     order = [c for c in _ORDER if c in table.columns or c not in _ABSENT]
@@ -34,7 +35,7 @@ def kernels(runs: Sequence[Run], look: Look) -> Answer:
 def _notes(run: Run, look: Look, group: str, table: pl.DataFrame) -> list[str]:
     notes = windows.scope(run, look, scaled=True)
     if table.is_empty():
-        return [select.NOTHING, *notes]
+        return [select.why_no_kernels(run), *notes]
     if not run.has(group):
         notes.append(f"this source does not tell {group}; all rows stand in one group")
     if look.filter:

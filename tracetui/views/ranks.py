@@ -1,4 +1,4 @@
-"""Ranks: what each works and waits in a step, the skew between them, and the stragglers with the evidence."""
+"""Ranks: what each works and waits in a step, the skew between them, and the stragglers with evidence."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
@@ -18,7 +18,7 @@ NOTHING: Final = "no step that all ranks have matches this filter, phase and win
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
-    """One row a rank, or grouped by step one row a step."""
+    """Return one row a rank, or grouped by step one row a step."""
     from tracetui.analysis.ranks import (  # numpy loads with the first question
         compared,
         phase_of,
@@ -55,7 +55,7 @@ def _float(value: object) -> float:
 
 
 def _stragglers(found: "Ranks", table: pl.DataFrame) -> list[str]:
-    """Every rank whose work is longer than the others', with what carries it."""
+    """Return a note for every rank whose work is longer than the others', with its evidence."""
     late = table.filter(pl.col("verdict") == "slower").sort("behind_ns", descending=True)
     if late.is_empty():
         if table["p"].null_count() == table.height:
@@ -89,7 +89,7 @@ def _scope(found: "Ranks", table: pl.DataFrame) -> list[str]:
 
 
 def enter(answer: Answer, look: Look) -> Focus:
-    """A step, or the track of a rank that has but one."""
+    """Return a step, or the track of a rank that has but one."""
     row = look.cursor[0]
     if not answer.key or not 0 <= row < answer.rows.height:
         return ()

@@ -21,6 +21,7 @@ _SCHEMA: Final = {
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
+    """Return one row a line of the report, with the report as text among the parts."""
     run = runs[0]
     found = _sections(run, look)
     if not found:
@@ -34,7 +35,7 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
 
 
 def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
-    """The report as the analyzer prints it."""
+    """Draw the report as the analyzer prints it."""
     return [line((text, "title" if text[:1].strip() else "")) for text in answer.parts["text"]["line"]]
 
 
@@ -54,7 +55,7 @@ def _matching(rows: pl.DataFrame, pattern: str) -> pl.DataFrame:
 
 
 def _rows(section: Section) -> pl.DataFrame:
-    """A section in the columns of the answer: whole nanoseconds."""
+    """Return a section in the columns of the answer, in whole nanoseconds."""
     rows = section.rows
     have = [c for c in _STATISTICS if c in rows.columns]
     rows = rows.select(
@@ -85,7 +86,7 @@ def _lines(section: Section) -> Iterator[str]:
 
 
 def _figures(row: dict[str, Any]) -> str:
-    """A row's statistics as the analyzer writes them: milliseconds, the total with two decimals."""
+    """Write a row's statistics as the analyzer does: milliseconds, the total with two decimals."""
     if row.get("count") is None:
         return "no samples"
     if row.get("total") is None:

@@ -13,17 +13,18 @@ from tracetui.views import Answer, View
 
 
 def steps(runs: Sequence[Run], look: Look) -> Answer:
+    """Return one row a step, with totals by phase among the notes."""
     run = runs[0]
     table = step_table(run, look)
     if table.is_empty():
-        return Answer(table, (select.NOTHING, *windows.scope(run, look)), key=("step",))
+        return Answer(table, (select.why_no_kernels(run), *windows.scope(run, look)), key=("step",))
     said = (stated(run, phase) for phase in table["phase"].unique(maintain_order=True))
     notes = (*_totals(table), *(s for s in said if s), *windows.scope(run, look), *_notes(table))
     return Answer(table, notes, key=("step",))
 
 
 def _totals(table: pl.DataFrame) -> list[str]:
-    """One sentence a phase: steps, tokens, time measured, and its part of the wall time."""
+    """Return one sentence a phase: steps, tokens, time measured, and its part of the wall time."""
     return [_total(phase, part) for (phase,), part in table.group_by("phase", maintain_order=True)]
 
 

@@ -10,7 +10,7 @@ from tracetui.views import Answer, View
 
 
 def tables(runs: Sequence[Run], look: Look) -> Answer:
-    """The table in focus; without one the list of all, or the only one."""
+    """Return the table in focus; without one the only one, or the list of all."""
     known = runs[0].tables
     name = look.focused.get("table")
     if name is None and len(known) == 1:

@@ -33,6 +33,7 @@ _SAID: Final = ("backward_other_thread", "backward_owners", "backward_strangers"
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
+    """Return one row a figure of each part of the report."""
     run = runs[0]
     if not marked(run) and (select.phases(run) or not select.has_kind(run, "kernel") or not run.has("dur")):
         return Answer(pl.DataFrame(), missing=missing(VIEW, runs))
@@ -44,7 +45,7 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
 
 
 def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
-    """Part by part, each with the columns that it has; more lines than the pane are scrolled."""
+    """Draw part by part, each with the columns that it has; more lines than the pane are scrolled."""
     lines: list[Line] = []
     for part in PARTS if answer.rows.height else ():
         rows = answer.rows.filter(part=part)
@@ -54,7 +55,7 @@ def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
 
 
 def _part(rows: pl.DataFrame, size: Size) -> list[Line]:
-    """Its figures as a table, and in words what it has no figures for."""
+    """Return figures as a table, and in words what has no figures."""
     figures = rows.filter(pl.any_horizontal(pl.col(*_FIGURES).is_not_null()))
     shown = figures.drop("part", "text")
     table = ink.table(shown, Size(size.width, shown.height + 1, size.ascii), _COLUMNS)

@@ -12,6 +12,7 @@ from tracetui.views import Answer, View
 
 
 def tree(runs: Sequence[Run], look: Look) -> Answer:
+    """Return one row a scope, parents first."""
     run = runs[0]
     by_path = stated(run)
     if not by_path and not select.on_timeline(run, ("span", "kernel")):

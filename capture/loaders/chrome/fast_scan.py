@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from capture.classify.enrich import standing
+from capture.classify.fill import positions_of
 from capture.loaders.chrome.any_json import parse_blocks, trace_of
 from capture.loaders.chrome.tables import LINKED, PLACE, Complete, Trace, json_text, label_frame, ns, raw_text
 from capture.source import Source
@@ -245,11 +245,11 @@ def _labelled(rows: pl.DataFrame, source: Source) -> Complete:
     """Return rows in the common form; each distinct label is read once."""
     words = rows["label"].unique().drop_nulls()
     parsed = [_read_label(word) for word in words.cast(pl.String)]
-    frame = rows.select(standing(words, rows["label"]).alias("label"), "t", "dur", "correlation")
-    labels = label_frame(found or (None, "", "") for found in parsed)
+    frame = rows.select(positions_of(rows["label"], words).alias("label"), "t", "dur", "correlation")
+    labels = label_frame(label or (None, "", "") for label in parsed)
     if all(parsed):
         return Complete(frame, labels)
-    broken = [i for i, found in enumerate(parsed) if not found]
+    broken = [i for i, label in enumerate(parsed) if not label]
     kept = frame.filter(~pl.col("label").is_in(broken))
     source.log.read += frame.height - kept.height
     source.log.drop("bad_event", "events whose JSON is broken", count=frame.height - kept.height)

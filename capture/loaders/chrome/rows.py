@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from capture.classify.enrich import role_of
+from capture.classify.names import role_of
 from capture.importlog import Log
 from capture.loaders.chrome.incomplete import Names, names_in, other_rows, paired
 from capture.loaders.chrome.scopes import is_scope, step_numbers, steps_at, with_launches, with_paths

@@ -6,7 +6,7 @@ from typing import Final
 
 import polars as pl
 
-from capture.classify.enrich import layer_of, phase_of, role_of
+from capture.classify.names import layer_of, phase_of, role_of
 from capture.native.schema import PATH_SEPARATOR
 
 _STEPS: Final = (

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from capture.classify.enrich import layer_of, role_of
+from capture.classify.names import layer_of, role_of
 from capture.native.schema import PATH_SEPARATOR
 
 LOOP: Final = "generation_loop"

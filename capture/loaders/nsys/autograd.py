@@ -8,7 +8,7 @@ from typing import Final
 
 import polars as pl
 
-from capture.classify.enrich import phase_of
+from capture.classify.names import phase_of
 from capture.importlog import Log
 from capture.native.schema import PATH_SEPARATOR
 

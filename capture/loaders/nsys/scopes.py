@@ -10,7 +10,7 @@ from typing import Final
 
 import polars as pl
 
-from capture.classify.enrich import layer_of, phase_of
+from capture.classify.names import layer_of, phase_of
 from capture.importlog import Log
 from capture.loaders.nsys.autograd import led_through_modules
 from capture.native.schema import PATH_SEPARATOR

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from capture.classify.enrich import phase_of
+from capture.classify.names import phase_of
 from capture.loaders._nsight_text import number_cut_names
 from capture.loaders.nsys.reports import Section
 from capture.native.schema import PATH_SEPARATOR

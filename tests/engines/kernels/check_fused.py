@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from engines import fused
+from engines import kernels
 from engines.decoder import Decoder
-from engines.fused import Carried, FusedStep, context_class, refusal
+from engines.fused.step import Carried, FusedStep, context_class, refusal
 from engines.models.spec import Spec
 from engines.sample import GREEDY, Taste
 from engines.weights import packed_matrices
@@ -110,13 +110,13 @@ def test_what_the_kernels_cannot_draw_is_refused() -> None:
 
 
 def test_what_triton_lacks_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(fused, "_interpreted", lambda: False)
+    monkeypatch.setattr(kernels, "_interpreted", lambda: False)
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     spec, gpu = tiny.SPECS["gemma3"], torch.device("cuda")
     assert refusal(spec, GREEDY, gpu) == "Triton has no C compiler to build what launches its kernels"
     monkeypatch.setenv("CC", "gcc")
-    monkeypatch.setattr(fused.sysconfig, "get_path", lambda name, scheme: str(tmp_path))
+    monkeypatch.setattr(kernels.sysconfig, "get_path", lambda name, scheme: str(tmp_path))
     assert "Python.h" in refusal(spec, GREEDY, gpu)
     (tmp_path / "Python.h").touch()
     assert refusal(spec, GREEDY, gpu) == ""

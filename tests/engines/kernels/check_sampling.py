@@ -13,7 +13,7 @@ def drawn(logits: torch.Tensor, count: int, **taste: float) -> tuple[torch.Tenso
     between, found = sampling.scratch(rows, vocab, logits.device), []
     for _ in range(count):
         token = torch.full((rows,), -1, dtype=torch.int64)
-        sampling.sample(logits, token, between, **taste)
+        sampling.launch(logits, token, between, **taste)
         found.append(token)
     return torch.stack(found), between
 

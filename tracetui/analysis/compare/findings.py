@@ -1,4 +1,4 @@
-"""What a comparison comes to, in sentences: each with its numbers and the row it speaks of."""
+"""Put a comparison into sentences, each with its numbers and the row that it is about."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -23,7 +23,7 @@ _SCHEMA: Final = {"kind": pl.String, "finding": pl.String, "row": pl.String}
 
 
 def findings(a: Run, b: Run, found: Diff, look: Look) -> pl.DataFrame:
-    """Sentences, the most telling first; what cannot be concluded is said as well."""
+    """Return kind, finding and row: the most important first, and at the end what cannot be concluded."""
     told = [
         *_doubts(found),
         *_total(found),
@@ -54,7 +54,7 @@ def _total(found: Diff) -> Iterator[Finding]:
 
 
 def _together(found: Diff) -> Iterator[Finding]:
-    """Most rows that matter moved the same way: a machine, a clock or a setting rather than one kernel."""
+    """Yield a sentence where most rows that matter moved the same way: machine, clock or setting."""
     rows = found.rows.filter((pl.col("n_a") > 0) & (pl.col("median_a_ns") > 0) & (pl.col("median_b_ns") > 0))
     rows = rows.filter(pl.col("total_a_ns") + pl.col("total_b_ns") >= 0.01 * _whole(found))
     for word in ("slower", "faster"):
@@ -74,7 +74,7 @@ def _whole(found: Diff) -> int:
 
 
 def _changes(found: Diff) -> Iterator[Finding]:
-    """The largest changes that the evidence supports."""
+    """Yield the largest changes that the evidence supports."""
     for row in decided(found).head(5).iter_rows(named=True):
         low, high = (units.duration(row[c]) for c in ("low_ns", "high_ns"))
         change = 100 * row["median_delta_ns"] / row["median_a_ns"] if row["median_a_ns"] else float("inf")
@@ -91,7 +91,7 @@ def _changes(found: Diff) -> Iterator[Finding]:
 
 
 def _same_work(a: Run, b: Run, found: Diff, look: Look) -> Iterator[Finding]:
-    """Roles that evidently changed their time and not their bytes: the rate at which they moved them."""
+    """Yield roles that changed their time and not their bytes, with the rates before and after."""
     rows = decided(found).filter(pl.col("op").is_not_null(), pl.col("phase") == "decode").head(2)
     known = {t.op: t for t in roles(a, b, look)} if rows.height else {}
     for name, op in rows.select("name", "op").iter_rows():
@@ -113,7 +113,7 @@ def _rates(t: Traffic) -> str:
 
 
 def _averages(a: Run, b: Run, found: Diff) -> Iterator[Finding]:
-    """Where a source prints sums alone, or lost records, the mean of a launch is what can be compared."""
+    """Yield means per launch where a source prints sums alone, or lost records."""
     lost = [(run.name, phase, low, high) for run in (a, b) for phase, low, high in _lost(run)]
     if lost:
         told = "; ".join(f"{phase} of {name}: {low} to {high}" for name, phase, low, high in lost)
@@ -164,7 +164,7 @@ def _appeared(found: Diff) -> Iterator[Finding]:
 
 
 def _laws(a: Run, b: Run, look: Look) -> Iterator[Finding]:
-    """Rows whose time grows by another law, or at another slope, than before."""
+    """Yield rows whose time grows by another law, or at another slope, than before."""
     if not all(run.has("step") and run.has("op") for run in (a, b)):
         return
     left, right = (growth(run, look, "op").rows for run in (a, b))
@@ -191,7 +191,7 @@ def _law(row: dict[str, Any], side: str) -> str:
 
 
 def _limits(found: Diff, look: Look) -> Iterator[Finding]:
-    """What cannot be concluded, why, and what would change that."""
+    """Yield what cannot be concluded, why, and what would change that."""
     undecided = found.rows.filter(pl.col("verdict") == "~")
     if undecided.height:
         share = int(undecided["total_b_ns"].sum()) / max(1, int(found.rows["total_b_ns"].sum()))

@@ -1,4 +1,4 @@
-"""What a comparison comes to in one line: the change that weighs most, the counts of verdicts, the total."""
+"""Put a comparison into one line: the change that weighs most, the total, the counts of verdicts."""
 
 from typing import Final
 
@@ -13,14 +13,14 @@ WORDS: Final = ("slower", "faster", "new", "gone", "same")
 
 
 def headline(found: Diff, group: str | None = None) -> str:
-    """The row to look at first, what became of the whole, and how many rows changed."""
+    """Return the line: the row to look at first, the whole, and how many rows changed."""
     doubt = "" if found.comparable.ok else "NOT comparable"
     parts = (doubt, first(found, group), _whole(found), ", ".join(counts(found)) or "no rows")
     return "; ".join(part for part in parts if part)
 
 
 def counts(found: Diff) -> list[str]:
-    """How many rows got each verdict."""
+    """Return how many rows got each verdict, in words."""
     words = found.rows["verdict"].to_list()
     told = [f"{words.count(w)} {w}" for w in WORDS if w in words]
     undecided = sum(w not in WORDS for w in words)
@@ -28,13 +28,13 @@ def counts(found: Diff) -> list[str]:
 
 
 def decided(found: Diff) -> pl.DataFrame:
-    """The rows that evidently changed, from the one that weighs most."""
+    """Return the rows that evidently changed, from the one that weighs most."""
     rows = found.rows.filter(pl.col("verdict").is_in(["slower", "faster"]))
     return rows.sort(weight().abs(), "name", descending=[True, False])
 
 
 def first(found: Diff, group: str | None = None) -> str:
-    """The decided row that weighs most, or that there is none where rows could be judged."""
+    """Return the decided row that weighs most, in words; that there is none where rows could be judged."""
     rows = decided(found)
     if not rows.height:
         return f"no row evidently changed{_nearest(found)}" if found.rows["p"].is_not_null().any() else ""
@@ -47,13 +47,13 @@ def first(found: Diff, group: str | None = None) -> str:
 
 
 def _brief(name: str) -> str:
-    """Both ends of a long name: the line has more to say."""
+    """Return both ends of a long name."""
     half = LONGEST // 2
     return name if len(name) <= LONGEST else f"{name[:half]}…{name[-half:]}"
 
 
 def _nearest(found: Diff) -> str:
-    """The undecided row with the most evidence, where that is nearly enough."""
+    """Return the undecided row with the most evidence, in words; empty where that is little."""
     near = found.rows.filter(
         (pl.col("verdict") == "~") & (pl.col("p_adjusted") < NEARLY) & (pl.col("median_a_ns") > 0)
     )

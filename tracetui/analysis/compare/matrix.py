@@ -1,4 +1,4 @@
-"""N runs in one matrix: a row a kernel, op or phase, a column a run, and how rows scale along an axis."""
+"""Compare many runs in a matrix: a row a kernel, op or phase, a column a run, and how rows scale."""
 
 import re
 from collections import Counter
@@ -40,7 +40,7 @@ class Axis:
 
 
 def matrix(runs: Sequence[Run], look: Look, names: Sequence[str] = ()) -> Matrix:
-    """Totals per row and run; a row that a run lacks is null there."""
+    """Return the totals of each row in each run; null where a run lacks the row."""
     tables = [_totals(run, look) for run in runs]
     sources = [table["row"].to_list() for table in tables] if look.group in (None, "name") else []
     completed = truncated_names.completions(sources)
@@ -50,7 +50,7 @@ def matrix(runs: Sequence[Run], look: Look, names: Sequence[str] = ()) -> Matrix
 
 
 def joined(tables: Sequence[pl.DataFrame], names: Sequence[str], unit: str) -> Matrix:
-    """Tables of row and value side by side; the unit ends the names of their columns."""
+    """Return tables of row and value side by side; the unit ends the names of their columns."""
     columns = tuple(f"{name}{unit}" for name in _distinct(names))
     whole: pl.DataFrame | None = None
     for table, column in zip(tables, columns, strict=True):
@@ -70,7 +70,7 @@ def _totals(run: Run, look: Look) -> pl.DataFrame:
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
-    """Names that repeat get their number behind them."""
+    """Return the names, with a number behind those that repeat."""
     often, seen = Counter(names), Counter[str]()
     out = []
     for name in names:
@@ -80,7 +80,7 @@ def _distinct(names: Sequence[str]) -> list[str]:
 
 
 def normalised(found: Matrix, baseline: int, unit: str = "_ns") -> Matrix:
-    """Every cell as a multiple of the same row in the baseline run."""
+    """Return every cell as a multiple of the same row in the baseline run."""
     base = pl.col(found.columns[baseline])
     columns = tuple(f"{c.removesuffix(unit)}_times" for c in found.columns)
     multiples = ((pl.col(c) / base).alias(n) for c, n in zip(found.columns, columns, strict=True))
@@ -88,12 +88,12 @@ def normalised(found: Matrix, baseline: int, unit: str = "_ns") -> Matrix:
 
 
 def axis(runs: Sequence[Run]) -> Axis | None:
-    """The number in which the runs differ, alone or within families: stated, else in their names."""
+    """Return the number in which the runs differ: stated, else in their names; None where there is none."""
     return next((found for found in (*_stated(runs), *_named(runs)) if _fits(found)), None)
 
 
 def _stated(runs: Sequence[Run]) -> list[Axis]:
-    """Numbers of the metadata; a family is what the name says beside it."""
+    """Return the numbers of the metadata; a family is the rest of a run's name."""
     found = []
     for key in _AXES:
         values = [r.meta.get(key) for r in runs]
@@ -105,7 +105,7 @@ def _stated(runs: Sequence[Run]) -> list[Axis]:
 
 
 def _named(runs: Sequence[Run]) -> list[Axis]:
-    """Numbers that stand at the same place of all names, the last one first."""
+    """Return the numbers that stand at the same place of all names, the last one first."""
     matches = [list(_NUMBERS.finditer(r.name)) for r in runs]
     count = min((len(m) for m in matches), default=0)
     found = []
@@ -124,14 +124,14 @@ def _without(name: str, number: str) -> str:
 
 
 def _fits(found: Axis) -> bool:
-    """No value twice in a family, and some family has values enough."""
+    """Tell whether no value stands twice in a family, and some family has values enough."""
     pairs = list(zip(found.families, found.values, strict=True))
     sizes = Counter(found.families)
     return len(set(pairs)) == len(pairs) and max(sizes.values(), default=0) >= FEWEST
 
 
 def scaling(found: Matrix, along: Axis) -> pl.DataFrame:
-    """Exponent and R² of value ∝ x^exponent for each row, one slope through all families."""
+    """Return exponent and R² of value ∝ x^exponent for each row, one slope through all families."""
     rows = [_law(along, row) for row in found.rows.select(found.columns).iter_rows()]
     return pl.DataFrame(rows, schema={"exponent": pl.Float64, "r2": pl.Float64}, orient="row")
 

@@ -45,7 +45,8 @@ class Judged:
 
 
 def judge(times: Floats, groups: NDArray[np.int64]) -> Judged:
-    """Rows × runs × steps of time; of each run whether it is of a (0), of b (1), or of neither (2).
+    """Return the evidence from rows × runs × steps of time; `groups` says of each run: a (0), b (1), neither
+    (2).
 
     A busy machine slows all rows of a run at once. Rows are therefore read against the others of their step
     where that is clearly the steadier reading; but not where all rows evidently changed, for then one that
@@ -68,7 +69,7 @@ def judge(times: Floats, groups: NDArray[np.int64]) -> Judged:
 
 
 def levels(times: Floats, groups: NDArray[np.int64]) -> Levels:
-    """What each run says of each row, on the steps that all runs have."""
+    """Return one number for each row and run, on the steps that all runs have."""
     log = np.log(np.where(times > 0, times, np.nan))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a row that a run lacks has no mean: it stays NaN
@@ -84,7 +85,7 @@ def levels(times: Floats, groups: NDArray[np.int64]) -> Levels:
 
 
 def _shared(off: Floats, big: NDArray[np.bool_]) -> Floats:
-    """How slow each step of each run is in all rows: the median of the big rows but the row itself."""
+    """Return how slow each step of each run is: the median of the big rows other than the row itself."""
     chosen = np.flatnonzero(big)
     if len(chosen) < ENOUGH:
         return np.full_like(off, np.nan)
@@ -98,14 +99,16 @@ def _shared(off: Floats, big: NDArray[np.bool_]) -> Floats:
 
 
 def _steady(own: Floats, groups: NDArray[np.int64], big: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Rows that no more than the others lie elsewhere on one side: one that changed would move the median."""
+    """Tell which big rows did not change more than the others: one that did would move the median."""
     shift = own[:, groups == 1].mean(axis=1) - own[:, groups == 0].mean(axis=1)
     off = np.abs(shift - np.median(shift[big])) if big.any() else np.abs(shift)
     return np.asarray(off <= FAR * np.median(off[big])) if big.any() else big
 
 
 def between(values: Floats, groups: NDArray[np.int64]) -> tuple[Evidence, Floats]:
-    """Student's t with the spread among runs of the same thing; ratios are told in ns around their middle."""
+    """Return Student's t-test with the spread within groups, ratios as ns around their middle, and the
+    spread.
+    """
     from scipy.special import stdtr, stdtrit
 
     a, b = (np.where(groups == g, values, np.nan) for g in (0, 1))
@@ -129,7 +132,7 @@ def between(values: Floats, groups: NDArray[np.int64]) -> tuple[Evidence, Floats
 
 
 def _pooled(values: Floats, groups: NDArray[np.int64]) -> tuple[Floats, Floats]:
-    """Of each row the standard deviation within groups, and its degrees of freedom."""
+    """Return for each row the standard deviation within groups, and its degrees of freedom."""
     squares, freedom = np.zeros(len(values)), np.zeros(len(values))
     for group in np.unique(groups):
         members = values[:, groups == group]
@@ -141,13 +144,13 @@ def _pooled(values: Floats, groups: NDArray[np.int64]) -> tuple[Floats, Floats]:
 
 
 def _typical(spread: Floats, weight: Floats) -> float:
-    """The spread of a row, rows counting by their time; NaN where none is known."""
+    """Return the mean spread of the rows, weighted by their time; NaN where none is known."""
     known = ~np.isnan(spread) & ~np.isnan(weight)
     return float(np.average(spread[known], weights=weight[known])) if known.any() else np.nan
 
 
 def needed(effect: float, spread: float, alpha: float, most: int = 50) -> int | None:
-    """Runs a side that would show an effect in four of five attempts; none: more than `most` of them."""
+    """Return how many runs a side show an effect in four of five attempts; None: more than `most`."""
     from scipy.special import ndtri, stdtrit
 
     for n in range(2, most + 1):
@@ -158,5 +161,5 @@ def needed(effect: float, spread: float, alpha: float, most: int = 50) -> int | 
 
 
 def middle(totals: Sequence[int]) -> int:
-    """The place of the middle run, which stands for its side where one run must."""
+    """Return the place of the run in the middle, which represents its side where one run must."""
     return sorted(range(len(totals)), key=lambda i: (totals[i], i))[(len(totals) - 1) // 2]

@@ -6,7 +6,7 @@ from typing import Final
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis.vitals import Vitals
-from tracetui.ui.run_info import Facts
+from tracetui.ui.run_info import RunInfo
 from tracetui.ui.terminal.paint import fit, width_of
 from tracetui.views.diff import labels
 from tracetui.views.ink import Line, Span
@@ -18,23 +18,23 @@ NAME_LEAST: Final = 6  # cells that no badge may take from the name
 
 def header(
     run: Run | None,
-    facts: Facts,
+    info: RunInfo,
     lens: str | None,
     width: int,
     place: str = "",
     writer: str = "",
-    asked: Sequence[tuple[Run, Facts]] = (),
+    asked: Sequence[tuple[Run, RunInfo]] = (),
 ) -> Line:
     """The run and its badges; on a narrow screen the least important parts go first."""
     if run is None:
         return (Span(" tracetui", "bar_on"),)
-    told = [badge for each, _ in asked or ((run, facts),) for badge in _badges(each)]
+    told = [badge for each, _ in asked or ((run, info),) for badge in _badges(each)]
     badges = [Span(f" {text} ", "bar_warn") for text in dict.fromkeys((writer, *told)) if text]
     if len(asked) > 1:
         name, speed, parts = _several(asked)
     else:
-        name, *parts = _parts(run, facts, lens, place, live=bool(writer))
-        speed = f"{_figure(facts.tokens_per_s)} tok/s" if facts.tokens_per_s else ""
+        name, *parts = _parts(run, info, lens, place, live=bool(writer))
+        speed = f"{_figure(info.tokens_per_s)} tok/s" if info.tokens_per_s else ""
     speed = f" · {speed}" if speed else ""
     badges = _fitting(badges, width - width_of(speed) - NAME_LEAST)
     room = width - sum(width_of(b.text) for b in badges) - 1 - width_of(speed)
@@ -60,19 +60,19 @@ def _fitting(badges: Sequence[Span], room: int) -> list[Span]:
     return kept
 
 
-def _parts(run: Run, facts: Facts, lens: str | None, place: str, *, live: bool) -> list[str]:
+def _parts(run: Run, info: RunInfo, lens: str | None, place: str, *, live: bool) -> list[str]:
     """The run's name, then what is known beside its speed, by falling importance."""
-    shown = lens or (facts.lenses[0] if facts.lenses else None)
-    steps = f"{facts.step_count:,} steps" if facts.steps else ""
+    shown = lens or (info.lenses[0] if info.lenses else None)
+    steps = f"{info.step_count:,} steps" if info.steps else ""
     model, *others = (str(run.meta[k]) if run.meta.get(k) else "" for k in KNOWN)
     times = f"{shown} times" if shown else ""
-    known = [place, _weights(run), model, *_vitals(facts.vitals, live), times, steps, *others]
+    known = [place, _weights(run), model, *_vitals(info.vitals, live), times, steps, *others]
     return [run.name, *(p for p in dict.fromkeys(known) if p and p != run.name)]
 
 
-def _several(asked: Sequence[tuple[Run, Facts]]) -> tuple[str, str, list[str]]:
+def _several(asked: Sequence[tuple[Run, RunInfo]]) -> tuple[str, str, list[str]]:
     """Two runs, from the one to the other, or how many; their speeds; what holds of all of them."""
-    runs, speeds = [run for run, _ in asked], [facts.tokens_per_s for _, facts in asked]
+    runs, speeds = [run for run, _ in asked], [info.tokens_per_s for _, info in asked]
     known = [
         {text: None for run in runs for text in [told(run)] if text}
         for told in (_weights, *map(_known, KNOWN))

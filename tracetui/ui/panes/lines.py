@@ -7,7 +7,7 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from tracetui.ui.messages import Sized
+from tracetui.ui.messages import PaneResized
 from tracetui.ui.terminal.paint import Painter
 from tracetui.views.ink import Line
 
@@ -43,7 +43,7 @@ class Lines(Widget):
         self.show(self._lines, self._top + by)
 
     def on_resize(self) -> None:
-        self.post_message(Sized())
+        self.post_message(PaneResized())
 
     def _bounded(self, top: int) -> int:
         return max(0, min(top, len(self._lines) - self.size.height))

@@ -14,15 +14,14 @@ from textual.widget import Widget
 from capture.errors import CaptureError
 from tracetui.analysis.select import fitting
 from tracetui.look import Look
-from tracetui.ui.messages import Entered, Moved, SortAsked
-from tracetui.ui.sheet import GAP, Column, Sheet
+from tracetui.ui.messages import CursorMoved, HeadingClicked, RowClicked
+from tracetui.ui.sheet import EMPTY, GAP, Column, Sheet
 from tracetui.ui.terminal.paint import Painter, fit
 from tracetui.views.ink import Line, Span
 
 BLOCK: Final = 64
 BLOCKS_KEPT: Final = 16
 GUTTER: Final = 1
-EMPTY: Final = Sheet(pl.DataFrame(), (), (), ())
 
 
 class Table(Widget):
@@ -35,7 +34,9 @@ class Table(Widget):
         self._painter = painter
         self._sheet, self._look = EMPTY, Look()
         self._notes: tuple[str, ...] = ()
-        self._cursor = self._top = self._first = 0
+        self._cursor = self._top = 0
+        self._wanted_top = 0  # where a person has scrolled to; an answer with fewer rows does not change it
+        self._shifted: tuple[int, tuple[str, ...]] = (0, ())  # by how many columns, and of which
         self._columns: tuple[Column, ...] = ()
         self._blocks: dict[int, list[list[Span]]] = {}
         self._painted: dict[int, tuple[Line, str]] = {}  # what stands on each line of the screen
@@ -64,9 +65,7 @@ class Table(Widget):
         if cursor is None:
             alike = sheet.key == self._sheet.key  # else the rows in sight are those of something else
             cursor = sheet.find(self._sheet.identity(self._cursor), self._cursor) if alike else look.cursor[0]
-            self._top += cursor - self._cursor
-        if sheet.rows.columns != self._sheet.rows.columns:
-            self._first = 0
+            self._wanted_top = self._top + cursor - self._cursor
         self._sheet, self._look, self._cursor = sheet, look, cursor
         self._arrange()
 
@@ -75,7 +74,7 @@ class Table(Widget):
         self._blocks.clear()
         self._columns = self._sheet.arranged(self.size.width - GUTTER, self._look, self._first)
         self._cursor = max(0, min(self._cursor, self._sheet.rows.height - 1))
-        self._top = self._clamped(self._top)
+        self._top = self._clamped(self._wanted_top)
         if not self._top <= self._cursor < self._top + self.page:
             self._top = self._clamped(self._cursor - self.page // 2)
         changed = [y for y in range(self.size.height) if self._painted.get(y) != self._content(y)]
@@ -97,23 +96,24 @@ class Table(Widget):
         old, self._cursor = self._cursor, row
         if row == old:
             return
+        self._wanted_top = self._top
         if self._top <= row < self._top + self.page:
             self.refresh(self._line_of(old), self._line_of(row))
         else:
             near = abs(row - old) == 1
             margin = self.page // 2 if near or row > old else self.page - 1 - self.page // 2
-            self._top = self._clamped(row - margin)
+            self._scroll(row - margin)
             self.refresh()
-        self.post_message(Moved())
+        self.post_message(CursorMoved())
 
     def turn(self, pages: float) -> None:
         """A page, or a part of one, up or down."""
         by = round(pages * self.page) or (1 if pages > 0 else -1)
-        self._top = self._clamped(self._top + by)
+        self._scroll(self._top + by)
         old, self._cursor = self._cursor, max(0, min(self._cursor + by, self._sheet.rows.height - 1))
         if old != self._cursor:
             self.refresh()
-            self.post_message(Moved())
+            self.post_message(CursorMoved())
 
     def shift(self, columns: int) -> None:
         """Other columns come into sight."""
@@ -121,7 +121,7 @@ class Table(Widget):
         first = max(0, min(self._first + columns, last))
         hidden = len(self._columns) < len(self._sheet.columns)
         if first != self._first and (hidden or first < self._first):
-            self._first = first
+            self._shifted = first, tuple(self._sheet.rows.columns)
             self._arrange()
 
     def match(self, pattern: str, direction: int) -> bool:
@@ -145,6 +145,11 @@ class Table(Widget):
     def row(self) -> dict[str, Any]:
         rows = self._sheet.rows
         return rows.row(self._cursor, named=True) if self._cursor < rows.height else {}
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        """The values that name the row under the cursor."""
+        return self._sheet.identity(self._cursor)
 
     # painting
 
@@ -200,6 +205,15 @@ class Table(Widget):
     def _line_of(self, row: int) -> Region:
         return Region(0, row - self._top + 1, self.size.width, 1)
 
+    def _scroll(self, top: int) -> None:
+        self._top = self._wanted_top = self._clamped(top)
+
+    @property
+    def _first(self) -> int:
+        """By how many columns the table is shifted; those of another answer are not."""
+        first, columns = self._shifted
+        return first if columns == tuple(self._sheet.rows.columns) else 0
+
     def _clamped(self, top: int) -> int:
         return max(0, min(top, self._sheet.rows.height - self.page))
 
@@ -209,11 +223,11 @@ class Table(Widget):
         if event.y == 0:
             column = self._column_at(event.x)
             if column is not None and column.name in self._sheet.sortable:
-                self.post_message(SortAsked(column.name))
+                self.post_message(HeadingClicked(column.name))
             return
         row = self._top + event.y - 1
         if row == self._cursor:
-            self.post_message(Entered())
+            self.post_message(RowClicked())
         elif row < self._sheet.rows.height:
             self.go(row)
 

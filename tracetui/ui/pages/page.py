@@ -1,0 +1,18 @@
+"""What can fill the screen between the head and the foot."""
+
+from dataclasses import dataclass
+
+from tracetui.ui.pages.columns import ColumnList
+from tracetui.ui.pages.help import HelpPage
+from tracetui.ui.pages.runs import RunList
+from tracetui.ui.pages.texts import LoadingPage, OptionsPage, RefusedPage
+
+
+@dataclass(frozen=True)
+class ViewPage:
+    """The answer of the view that the session is on."""
+
+
+TextPage = HelpPage | LoadingPage | OptionsPage | RefusedPage  # each has lines for a size
+ListPage = RunList | ColumnList  # each has a table whose rows are chosen from
+Page = ViewPage | TextPage | ListPage
