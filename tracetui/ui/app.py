@@ -22,7 +22,7 @@ from tracetui.ui.controllers.filter import Filter
 from tracetui.ui.controllers.input import InputLine
 from tracetui.ui.controllers.navigation import Navigation
 from tracetui.ui.controllers.runs import Columns, FilePrompt, Links, Runs
-from tracetui.ui.key_commands import Controllers, key_commands
+from tracetui.ui.key_commands import Controllers, has_to_wait, key_commands
 from tracetui.ui.keyboard import Keyboard
 from tracetui.ui.main_screen import MainScreen
 from tracetui.ui.options import Options
@@ -67,7 +67,8 @@ class Explorer(App[None]):
         self.controllers = self._controllers()
         own = {"suspend": self.action_suspend_process, "palette": self.action_command_palette}
         commands = key_commands(self.workspace, self.controllers, own)
-        self.keyboard = Keyboard(commands, self.input_line, self._unanswered, self._pasted)
+        waits = partial(has_to_wait, self.workspace, self.questions)
+        self.keyboard = Keyboard(commands, self.input_line, waits, self._pasted)
 
     def _controllers(self) -> Controllers:
         workspace, renderer, questions, line = self.workspace, self.renderer, self.questions, self.input_line
@@ -127,9 +128,6 @@ class Explorer(App[None]):
         if self.screen is self.main:
             self.keyboard.paste(event.text)
 
-    def _unanswered(self) -> bool:
-        return self.workspace.shows_view and self.questions.unanswered
-
     def _pasted(self, text: str) -> None:
         """Where runs are listed, what is pasted is the path of another one."""
         if self.input_line.is_open:
@@ -184,7 +182,8 @@ class Explorer(App[None]):
         self.controllers.arrivals.catch_up()
 
     def on_cursor_moved(self, message: messages.CursorMoved) -> None:
-        self.questions.remember_cursor()
+        if not self.questions.unanswered:  # else it has moved in what stands there for the last time
+            self.questions.remember_cursor()
         self.renderer.show_status()
 
     def on_row_clicked(self, message: messages.RowClicked) -> None:
@@ -201,9 +200,11 @@ class Explorer(App[None]):
 
     def on_views_loaded(self, message: messages.ViewsLoaded) -> None:
         self.controllers.arrivals.take_views(message)
+        self.keyboard.drain()
 
     def on_load_failed(self, message: messages.LoadFailed) -> None:
         self.controllers.arrivals.refuse(message)
+        self.keyboard.drain()
 
     def on_progress_changed(self, message: messages.ProgressChanged) -> None:
         self.renderer.show_progress()

@@ -12,9 +12,11 @@ from tracetui.ui.controllers.export import Clipboard, Export
 from tracetui.ui.controllers.filter import Filter
 from tracetui.ui.controllers.navigation import Navigation
 from tracetui.ui.controllers.runs import Columns, FilePrompt, Links, Runs
-from tracetui.ui.keys import DIGITS
+from tracetui.ui.keys import DIGITS, NEEDING_ALL_VIEWS, NEEDING_AN_ANSWER, WHILE_LOADING
 from tracetui.ui.pages.columns import ColumnList
 from tracetui.ui.pages.runs import RunList
+from tracetui.ui.pages.texts import LoadingPage, RefusedPage
+from tracetui.ui.questions import Questions
 from tracetui.ui.workspace import Workspace
 
 
@@ -106,3 +108,16 @@ def _others(workspace: Workspace, parts: Controllers) -> dict[str, Callable[[], 
         "restart": engine.restart,
         "engine": engine.open_arguments,
     }
+
+
+def has_to_wait(workspace: Workspace, questions: Questions, name: str) -> bool:
+    """Return whether a command would meet something else now than what its key was pressed for.
+
+    That is so while nothing is read, while the tabs are not known, and, for what acts on the picture in
+    sight, until that answers what is asked.
+    """
+    if isinstance(workspace.page, LoadingPage):
+        return name not in WHILE_LOADING
+    if name in NEEDING_ALL_VIEWS and not workspace.knows_all_views:
+        return not isinstance(workspace.page, RefusedPage)
+    return workspace.shows_view and questions.unanswered and name in NEEDING_AN_ANSWER

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tracetui.ui.controllers.input import InputLine
-from tracetui.ui.keys import ELSEWHERE, NEEDING_AN_ANSWER, OPENING_THE_LINE, names_by_key
+from tracetui.ui.keys import ELSEWHERE, OPENING_THE_LINE, names_by_key
 
 PATIENCE: Final = 1.0  # seconds that keys wait for an answer before one that leads elsewhere passes them
 
@@ -28,20 +28,19 @@ class Press:
 class Keyboard:
     """Runs the command of each key.
 
-    A command that acts on what is in sight waits until that answers what is asked, and the keys behind it
-    wait with it: keys typed ahead do the same as keys typed one by one. Keys that ask something else do not
-    wait for an answer, they replace the question; after keys that wait, they do so once patience is over.
+    A command for which the time has not come waits, and the keys behind it wait with it: keys typed ahead do
+    the same as keys typed one by one. A key that leads elsewhere passes keys that have waited for long.
     """
 
     def __init__(
         self,
         commands: Mapping[str, Callable[[], object]],
         input_line: InputLine,
-        unanswered: Callable[[], bool],
+        has_to_wait: Callable[[str], bool],
         paste: Callable[[str], None],
     ) -> None:
         self.commands = commands
-        self._input, self._unanswered, self._paste = input_line, unanswered, paste
+        self._input, self._wait_for, self._paste = input_line, has_to_wait, paste
         self._names = names_by_key()
         self._waiting: deque[Press] = deque()
 
@@ -93,9 +92,8 @@ class Keyboard:
         return self._input.is_open or opens
 
     def _has_to_wait(self, press: Press) -> bool:
-        if self._input.is_open or not self._unanswered():
-            return False
-        return self._names.get(press.key) in NEEDING_AN_ANSWER
+        name = self._names.get(press.key)
+        return name is not None and not self._input.is_open and self._wait_for(name)
 
     def _run(self, press: Press) -> None:
         if press.pasted:

@@ -101,11 +101,17 @@ NEEDING_AN_ANSWER: Final = frozenset(
         "move_left", "page_down", "page_up", "half_down", "half_up", "first", "last",
     )
 )  # fmt: skip
+# Commands that do something while nothing is read yet; the others wait for the first view.
+WHILE_LOADING: Final = frozenset(
+    ("quit", "back", "palette", "suspend", "pause", "mode", "prompt", "restart", "engine")
+)
 OPENING_THE_LINE: Final = frozenset(("filter", "export", "prompt", "engine"))
 
 DIGITS: Final = 9
 TABS: Final = {str(number): f"tab_{number}" for number in range(1, DIGITS + 1)}  # key → command
-ELSEWHERE: Final = frozenset(("quit", "back", "next_view", "previous_view", "runs", "diff", *TABS.values()))
+NEEDING_ALL_VIEWS: Final = frozenset(("next_view", "previous_view", "help", *TABS.values()))
+# Commands that do not go on with what is in sight.
+ELSEWHERE: Final = NEEDING_ALL_VIEWS | WHILE_LOADING | {"runs", "diff"}
 
 
 def names_by_key() -> dict[str, str]:

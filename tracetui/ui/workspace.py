@@ -27,6 +27,7 @@ class Workspace:
         terms = replace(options.look.terms, links=(*options.look.terms.links, *self.links))
         self.session = Session(start=replace(options.look, full_names=False, terms=terms))
         self.views: list[View] = []
+        self.knows_all_views = False  # else only the first one is loaded, and the tabs are still to come
         self.page: Page = LoadingPage(feed)
         self.picture: Picture | None = None  # the newest answer, which stays in sight until the next one
         self.draft: Draft | None = None  # the input line, while it is open

@@ -64,7 +64,7 @@ def burst(draw: random.Random) -> list[str]:
 
 def samples() -> dict[str, list[Run]]:
     """Runs of several kinds, all of them in the repository."""
-    native = [p for p in sorted((FIXTURES / "native").iterdir()) if p.is_file()][:2]
+    native = sorted((FIXTURES / "native").glob("*.jsonl"))[:2]
     return {
         "decode": [made.decode(12)],
         "hand": [decode("one"), decode("two", steps=7), decode("three", steps=3)],

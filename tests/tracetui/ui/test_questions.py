@@ -1,5 +1,6 @@
 """A question and its answer: never mixed up, never in each other's way."""
 
+import asyncio
 import sys
 import threading
 import time
@@ -20,8 +21,10 @@ from tracetui import cancel
 from tracetui.cancel import Cancelled
 from tracetui.look import Look
 from tracetui.ui.app import Explorer
+from tracetui.ui.messages import RunsChanged, ViewsLoaded
 from tracetui.ui.options import Options
 from tracetui.ui.question import asked
+from tracetui.ui.run_info import describe_run
 from tracetui.ui.workers.pool import Pool
 from tracetui.views import Answer, View, missing, ordered, view, views
 
@@ -120,6 +123,26 @@ def test_keys_that_wait_for_a_slow_view_hold_nobody_there(monkeypatch: pytest.Mo
         assert app.workspace.session.view == "steps" and app.keyboard.idle
 
     play(script, [decode()])
+
+
+def test_keys_that_are_typed_while_nothing_is_read_yet_are_not_lost() -> None:
+    run = made_runs.decode(8)
+    app = Explorer(None, Options(view="layers"))
+
+    async def session() -> None:
+        async with app.run_test(size=(100, 30)) as pilot:
+            at_once(app, "2", "p", "j", "s", "e")
+            await pilot.pause(0.05)
+            app.post_message(RunsChanged([run], [describe_run(run)], [view("layers")]))
+            await holds(pilot, lambda: app.questions.answered and app.workspace.shows_view)
+            assert not app.keyboard.idle and app.workspace.session.view == "layers"
+            app.post_message(ViewsLoaded(views()))
+            await holds(pilot, lambda: app.settled)
+            look = app.workspace.session.look
+            assert app.workspace.session.view == "kernels" and look.full_names
+            assert look.phase == "prefill" and look.sort is not None
+
+    asyncio.run(session())
 
 
 def test_quit_waits_for_nothing_but_text_that_was_typed_ahead_is_text() -> None:

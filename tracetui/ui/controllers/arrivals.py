@@ -48,6 +48,7 @@ class Arrivals:
 
     def take_views(self, message: ViewsLoaded) -> None:
         self._workspace.views = list(message.views)
+        self._workspace.knows_all_views = True
         self._renderer.show_bands()
 
     def refuse(self, message: LoadFailed) -> None:
@@ -65,6 +66,7 @@ class Arrivals:
         session = workspace.session.with_snapshots(message.runs, message.infos)
         first = first_session(session, message.views, workspace.options)
         workspace.views = list(message.views)
+        workspace.knows_all_views = len(message.views) > 1
         self._questions.show(first.session)
         if first.told:
             self._renderer.tell(first.told)

@@ -43,6 +43,7 @@ class Lines(Widget):
         self.show(self._lines, self._top + by)
 
     def on_resize(self) -> None:
+        self.scroll_lines(0)  # it may have been scrolled too far before it had a size
         self.post_message(PaneResized())
 
     def _bounded(self, top: int) -> int:
