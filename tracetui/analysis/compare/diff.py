@@ -133,7 +133,7 @@ def _row(a: list[dict[str, Any]], b: list[dict[str, Any]], how: str) -> dict[str
     first = (a or b)[0]
     name_a, name_b = _title(a), _title(b)
     return {
-        "name": name_a or name_b,
+        "name": name_a if a else name_b,
         "name_a": name_a,
         "name_b": name_b,
         "match": how,
