@@ -69,17 +69,17 @@ def kept(out: Path, runs: list[Run]) -> bool:
 
 def _watch(running: Engine, out: Path, quiet: bool) -> list[Run]:
     """Follow the file until the engine ends, printing its progress; return its runs."""
-    follow, printed, hush = Follow(out), "", ""
+    follow, printed, reported = Follow(out), "", ""
     while running.running:
         time.sleep(EVERY)
         if follow.poll() and not quiet:
             printed = _progress(follow.runs(), printed)
-        hush = _hush(running.gap_warning or follow.silence, hush)
+        reported = _report_silence(running.gap_warning or follow.silence, reported)
     follow.poll()
     return follow.runs(final=True)
 
 
-def _hush(silence: str, printed: str) -> str:
+def _report_silence(silence: str, printed: str) -> str:
     """Print once that an engine hangs, and once that it goes on again; return what was printed last."""
     if bool(silence) != bool(printed):
         _shared.say(f"{silence}: Ctrl+C ends it" if silence else "the engine is heard again")
