@@ -70,6 +70,7 @@ class MainScreen(Screen[None]):
     def _swap(self, table: bool) -> None:
         """Display is set on the panes themselves: a class would have every widget styled and sent again."""
         if self.shows_table != table:
+            (self.table if table else self._drawing).take_place(self.pane)
             self.table.display, self._drawing.display = table, not table
 
     @property

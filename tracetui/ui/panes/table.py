@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import polars as pl
 from textual import events
-from textual.geometry import Region
+from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -33,6 +33,7 @@ class Table(Widget):
         super().__init__(**options)
         self._painter = painter
         self._sheet, self._look = EMPTY, Look()
+        self._before_layout = Size(0, 0)
         self._notes: tuple[str, ...] = ()
         self._cursor = self._top = 0
         self._wanted_top = 0  # where a person has scrolled to; an answer with fewer rows does not change it
@@ -52,7 +53,16 @@ class Table(Widget):
     @property
     def page(self) -> int:
         """Rows in sight."""
-        return max(1, self.size.height - 1)
+        return max(1, self.extent.height - 1)
+
+    @property
+    def extent(self) -> Size:
+        """The size; until a table that comes into sight is laid out, that of what it takes the place of."""
+        return self.size or self._before_layout
+
+    def take_place(self, size: Size) -> None:
+        """Come into sight where something of this size is."""
+        self._before_layout = size
 
     def paint_with(self, painter: Painter) -> None:
         self._painter = painter
@@ -72,7 +82,7 @@ class Table(Widget):
     def _arrange(self) -> None:
         """The columns for the size, and the cursor in sight; lines that look different are painted again."""
         self._blocks.clear()
-        self._columns = self._sheet.arranged(self.size.width - GUTTER, self._look, self._first)
+        self._columns = self._sheet.arranged(self.extent.width - GUTTER, self._look, self._first)
         self._cursor = max(0, min(self._cursor, self._sheet.rows.height - 1))
         self._top = self._clamped(self._wanted_top)
         if not self._top <= self._cursor < self._top + self.page:
