@@ -15,7 +15,7 @@ from capture.native.emit import Emitter
 from capture.record import torchrun
 from engines import arguments
 from engines.host.commands import Commands, StoppedError
-from engines.host.heartbeat import Pulse
+from engines.host.heartbeat import Heartbeat
 from engines.host.process import die_with_parent, tune
 from engines.ranks import launch
 from engines.training import options as training_options
@@ -36,17 +36,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         emitter = Emitter(out, rank=rank.number if rank else None)
     except OSError as e:
         return print_error(cannot_write(out, e))
-    id = args.run_id or (torchrun.run_id(os.environ, rank) if rank else secrets.token_hex(8))
+    id = run_id(args, rank)
     open_run(args, emitter, id)
     if args.ranks > 1 and rank is None:
         return run_ranks(args, list(sys.argv[1:] if argv is None else argv), emitter, id)
-    pulse = Pulse(emitter)
-    pulse.status("looking for weights" if args.tell == "weights" else "importing torch")
-    pulse.start()
+    return run_here(args, emitter, id, rank)
+
+
+def run_here(args: argparse.Namespace, emitter: Emitter, id: str, rank: torchrun.Rank | None) -> int:
+    """Run the engine in this process, with a heartbeat, and close the recording; return the exit code."""
+    heartbeat = Heartbeat(emitter)
+    heartbeat.status("looking for weights" if args.tell == "weights" else "importing torch")
+    heartbeat.start()
     try:
-        code = run_guarded(args, emitter, id, pulse, rank)
+        code = run_guarded(args, emitter, id, heartbeat, rank)
     finally:
-        pulse.stop()
+        heartbeat.stop()
         emitter.end()
     return code or (print_error(EngineError(emitter.unwritten)) if emitter.unwritten else 0)
 
@@ -58,6 +63,13 @@ def check(args: argparse.Namespace) -> int:
     except CaptureError as e:
         return print_error(e)
     return 0
+
+
+def run_id(args: argparse.Namespace, rank: torchrun.Rank | None) -> str:
+    """Return the id of the run: the one given, the one that all ranks share, or a new one."""
+    if args.run_id:
+        return str(args.run_id)
+    return torchrun.run_id(os.environ, rank) if rank else secrets.token_hex(8)
 
 
 def cannot_write(out: Path, error: OSError) -> UsageError:
@@ -88,17 +100,17 @@ def run_ranks(args: argparse.Namespace, argv: list[str], emitter: Emitter, id: s
 
 
 def run_guarded(
-    args: argparse.Namespace, emitter: Emitter, id: str, pulse: Pulse, rank: torchrun.Rank | None
+    args: argparse.Namespace, emitter: Emitter, id: str, heartbeat: Heartbeat, rank: torchrun.Rank | None
 ) -> int:
     """Run the engine; turn every way in which it may end into an exit code and a mark."""
     commands = Commands()
     commands.listen(lines=rank is None or rank.number == 0)
     try:
         if args.tell:
-            describe_machine(args, emitter, id, pulse)
+            describe_machine(args, emitter, id, heartbeat)
         else:
             arguments.validate(args)
-            run(args, emitter, id, pulse, commands, rank)
+            run(args, emitter, id, heartbeat, commands, rank)
     except (CaptureError, StoppedError) as e:
         return report_end(e, emitter)
     except Exception as e:  # the last word of a dying engine belongs into its recording
@@ -107,21 +119,25 @@ def run_guarded(
 
 
 def run(
-    args: argparse.Namespace, emitter: Emitter, id: str, pulse: Pulse, commands: Commands,
+    args: argparse.Namespace,
+    emitter: Emitter,
+    id: str,
+    heartbeat: Heartbeat,
+    commands: Commands,
     rank: torchrun.Rank | None,
-) -> None:  # fmt: skip
+) -> None:
     """Import torch, and run the engine of the mode."""
     if args.mode == "train":
         from engines.training.start import run as train
 
-        train(args, emitter, id, pulse, commands)
+        train(args, emitter, id, heartbeat, commands)
     else:
         from engines.build import run as decode
 
-        decode(args, emitter, id, pulse, commands, rank)
+        decode(args, emitter, id, heartbeat, commands, rank)
 
 
-def describe_machine(args: argparse.Namespace, emitter: Emitter, id: str, pulse: Pulse) -> None:
+def describe_machine(args: argparse.Namespace, emitter: Emitter, id: str, heartbeat: Heartbeat) -> None:
     """Write what is known of this machine's weights or roofs, as the meta of a run without steps."""
     if args.tell == "weights":
         from engines.weights import hub
@@ -131,7 +147,7 @@ def describe_machine(args: argparse.Namespace, emitter: Emitter, id: str, pulse:
         from engines.choices import find_device
         from engines.host import roofs
 
-        roofs.write_roofs(find_device(args.device), emitter, id, pulse)
+        roofs.write_roofs(find_device(args.device), emitter, id, heartbeat)
 
 
 def report_end(error: CaptureError | StoppedError, emitter: Emitter) -> int:

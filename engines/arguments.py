@@ -13,8 +13,17 @@ from engines.training import options as training_options
 MODEL: Final = "gemma-3-1b"
 PREFILL: Final = 512  # tokens of a prompt
 IN_TITLE: Final = (  # beside the model
-    "quant", "dtype", "path", "graph", "device", "context", "threads", "layers", "attention", "optimizer",
-)  # fmt: skip
+    "quant",
+    "dtype",
+    "path",
+    "graph",
+    "device",
+    "context",
+    "threads",
+    "layers",
+    "attention",
+    "optimizer",
+)
 QUANTS: Final = ("q0f16", "q4f16_1", "q4f32_1", "q8_0")
 PROMPT: Final = "Why does a decode step read every weight once?"
 
@@ -113,7 +122,7 @@ def set_defaults(args: argparse.Namespace) -> argparse.Namespace:
 def validate(args: argparse.Namespace) -> None:
     """Raise UsageError for what can be refused before torch is imported: models, ranks, options of a mode."""
     if args.mode == "train":
-        training_options.asked(args)
+        training_options.read_options(args)
         if args.ranks > 1:
             raise UsageError("training runs on one rank", todo="leave out --ranks")
         return

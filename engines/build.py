@@ -16,31 +16,35 @@ from engines.decoder import Decoder
 from engines.fused.replay import Replay
 from engines.host.commands import Commands
 from engines.host.device import runner
-from engines.host.heartbeat import Pulse
+from engines.host.heartbeat import Heartbeat
 from engines.host.roofs import device_name, roof_of
 from engines.host.text import Silent, Text, open_text
 from engines.loop import Engine, Limits
 from engines.models.spec import parameters
 from engines.planted import with_slow_ops
 from engines.ranks.launch import LostError
-from engines.ranks.tensor_parallel import Relayed, Share, Team, meet
+from engines.ranks.tensor_parallel import RelayedCommands, Share, Team, join_ranks
 from engines.weights.low_bit_storage import Quantised
-from engines.weights.sources import Counted, Source, Tally, open_source
+from engines.weights.sources import CountedSource, Source, Tally, open_source
 
 
 def run(
-    args: argparse.Namespace, emitter: Emitter, id: str, pulse: Pulse, commands: Commands,
+    args: argparse.Namespace,
+    emitter: Emitter,
+    id: str,
+    heartbeat: Heartbeat,
+    commands: Commands,
     rank: Rank | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Decode until the end, alone or as one rank of several; torch is imported by now."""
     commands.check()
     if rank is None:
-        decode(args, emitter, id, pulse, commands, None)
+        decode(args, emitter, id, heartbeat, commands, None)
         return
-    pulse.status("waiting for the other ranks")
+    heartbeat.status("waiting for the other ranks")
     try:
-        team = meet(rank, find_device(args.device))
-        decode(args, emitter, id, pulse, Relayed(team, commands), team)
+        team = join_ranks(rank, find_device(args.device))
+        decode(args, emitter, id, heartbeat, RelayedCommands(team, commands), team)
         team.leave()
     except LostError:
         commands.check()  # when this rank was asked to end, the others were, too: that is no failure
@@ -48,26 +52,31 @@ def run(
 
 
 def decode(
-    args: argparse.Namespace, emitter: Emitter, id: str, pulse: Pulse, commands: Commands, team: Team | None
+    args: argparse.Namespace,
+    emitter: Emitter,
+    id: str,
+    heartbeat: Heartbeat,
+    commands: Commands,
+    team: Team | None,
 ) -> None:
     """Decide, write down what was decided, build the decoder and run it."""
     if args.threads or team:
         sharing = team.rank.beside if team else 1
         torch.set_num_threads(args.threads or max(1, (os.cpu_count() or 1) // sharing))
-    pulse.status("choosing how to store the weights")
+    heartbeat.status("choosing how to store the weights")
     choices = decide(args, team)
     text = write_choices(args, choices, emitter, id)
     with torch.inference_mode():
-        decoder = build_decoder(args, choices, pulse, commands)
+        decoder = build_decoder(args, choices, heartbeat, commands)
         write_rounding(args, choices, emitter, id)
         ops = with_slow_ops(decoder.ops, decoder.rows(), args.slow)
         runs = runner(ops, decoder.rows(), choices.device, args.capture)
         replay = None
         if choices.replay:
-            replay = Replay(decoder, choices.taste, args.capture, graph=choices.replay == "graph")
+            replay = Replay(decoder, choices.sampling, args.capture, graph=choices.replay == "graph")
         limits = Limits(args.steps, args.tokens_per_report, args.interactive)
-        engine = Engine(decoder, text, emitter, pulse, commands, limits, runs, replay)
-        pulse.status("warming up")
+        engine = Engine(decoder, text, emitter, heartbeat, commands, limits, runs, replay)
+        heartbeat.status("warming up")
         try:
             run_engine(args, engine, choices.capacity)
         finally:
@@ -91,7 +100,7 @@ def write_choices(args: argparse.Namespace, choices: Choices, emitter: Emitter, 
     first = team is None or team.rank.number == 0
     roof = roof_of(choices.device) if first else None
     if team:
-        team.hear(b"")  # the others rest while the first measures
+        team.broadcast(b"")  # the others rest while the first measures
     text, note = open_text(choices.choice.folder, choices.spec)
     text, note = (text, note) if first else (Silent(text), "")
     emitter.run(args.model, about(args, choices, text, roof), id=id)
@@ -108,28 +117,36 @@ def write_rounding(args: argparse.Namespace, choices: Choices, emitter: Emitter,
         emitter.mark(f"{way.name}: {100 * way.error:.2g} % off the weights; {way.computed}", "note")
 
 
-def build_decoder(args: argparse.Namespace, choices: Choices, pulse: Pulse, commands: Commands) -> Decoder:
+def build_decoder(
+    args: argparse.Namespace, choices: Choices, heartbeat: Heartbeat, commands: Commands
+) -> Decoder:
     """Build the decoder, and report the progress of its weights."""
 
     def progress(share: float) -> None:
         commands.check()
-        pulse.progress("building weights", share)
+        heartbeat.progress("building weights", share)
 
     tally, way = Tally(choices.own, progress), choices.chosen.packing
     dtype = torch.bfloat16 if isinstance(way, Quantised) else way.dtype
     source: Source = open_source(choices.choice, args.seed, dtype)
     if isinstance(way, Quantised):
-        way.tell = tally.add
+        way.report = tally.add
     else:
-        source = Counted(source, tally)
+        source = CountedSource(source, tally)
     if choices.team:
         source = Share(source, choices.spec, choices.team)
     try:
         return Decoder(
-            choices.own, source, way, choices.device,
-            taste=choices.taste, fused=args.path == "fused", batch=args.batch, capacity=choices.capacity,
+            choices.own,
+            source,
+            way,
+            choices.device,
+            sampling=choices.sampling,
+            fused=args.path == "fused",
+            batch=args.batch,
+            capacity=choices.capacity,
             team=choices.team,
-        )  # fmt: skip
+        )
     except OverflowError as e:
         raise EngineError(str(e)) from None
 
@@ -148,10 +165,16 @@ def about(args: argparse.Namespace, choices: Choices, text: Text, roof: Roof | N
         "bytes_per_token": round(parameters(spec) * way.weight_bytes), "roof": roof and roof.as_meta(),
         "capacity": choices.capacity, "mode": args.mode,
         "prompt_tokens" if args.mode == "prefill" else "made_up_context": args.context or None,
-        "sampling": "greedy" if args.temperature == 0 else
-                    f"temperature={args.temperature} top_k={args.top_k} top_p={args.top_p} seed={args.seed}",
+        "sampling": sampling_text(args),
         "threads": torch.get_num_threads(), "capture": args.capture,
         "producer": "tracetui engines", "torch": torch.__version__, "python": platform.python_version(),
         "slow": [f"{name}:{factor}" for name, factor in args.slow] or None,
     }  # fmt: skip
     return {key: value for key, value in facts.items() if value is not None}
+
+
+def sampling_text(args: argparse.Namespace) -> str:
+    """Return how tokens are chosen, for a person."""
+    if args.temperature == 0:
+        return "greedy"
+    return f"temperature={args.temperature} top_k={args.top_k} top_p={args.top_p} seed={args.seed}"

@@ -12,7 +12,7 @@ from engines.fused.step import refusal
 from engines.models.spec import Spec
 from engines.ranks.launch import share
 from engines.ranks.tensor_parallel import Team
-from engines.sample import Taste
+from engines.sample import SamplingOptions
 from engines.weights import low_bit, storage
 from engines.weights.low_bit_storage import Quantised
 from engines.weights.sources import Choice, check_memory, choose, free_bytes
@@ -29,7 +29,7 @@ class Choices:
 
     choice: Choice
     device: torch.device
-    taste: Taste
+    sampling: SamplingOptions
     chosen: Measured
     measured: tuple[Measured, ...]
     capacity: int
@@ -66,8 +66,8 @@ class Choices:
 
 def decide(args: argparse.Namespace, team: Team | None = None) -> Choices:
     """Decide everything that can be refused. Raise UsageError or EngineError before memory is taken."""
-    taste = Taste(args.temperature, args.top_k, args.top_p, args.seed)
-    taste.check()
+    sampling = SamplingOptions(args.temperature, args.top_k, args.top_p, args.seed)
+    sampling.check()
     device = find_device(args.device)
     choice = choose(args.model, args.weights)
     spec = share(choice.spec, team.rank.size) if team else choice.spec
@@ -75,8 +75,8 @@ def decide(args: argparse.Namespace, team: Team | None = None) -> Choices:
     chosen, measured = choose_storage(args, spec, device, team)
     sharing = team.rank.beside if team and device.type == "cpu" else 1  # ranks that share the memory
     check_room(spec, chosen.packing, device, free_bytes(device) // sharing, args.batch, capacity)
-    replay, why_ops = choose_replay(args, spec, taste, device, alone=team is None)
-    return Choices(choice, device, taste, chosen, measured, capacity, replay, why_ops, team)
+    replay, why_ops = choose_replay(args, spec, sampling, device, alone=team is None)
+    return Choices(choice, device, sampling, chosen, measured, capacity, replay, why_ops, team)
 
 
 def find_device(name: str) -> torch.device:
@@ -119,17 +119,17 @@ def fastest_storage(
 ) -> tuple[Measured, tuple[Measured, ...]]:
     """Return the fastest storage: the first rank of a team measures, and the others take its choice."""
     if team and team.rank.number:
-        name = team.hear(b"").decode()
+        name = team.broadcast(b"").decode()
         ways = (way for way in storage.candidates(args.dtype, device.type) if way.name == name)
         return Measured(next(ways), 0.0), ()
     chosen, measured = storage.fastest(spec, args.dtype, device)
     if team:
-        team.hear(chosen.packing.name.encode())
+        team.broadcast(chosen.packing.name.encode())
     return chosen, measured
 
 
 def choose_replay(
-    args: argparse.Namespace, spec: Spec, taste: Taste, device: torch.device, *, alone: bool
+    args: argparse.Namespace, spec: Spec, sampling: SamplingOptions, device: torch.device, *, alone: bool
 ) -> tuple[Replaying, str]:
     """Return how fused kernels decode; empty where torch's ops do, and why they do."""
     if not alone:
@@ -141,7 +141,7 @@ def choose_replay(
             todo = "leave out --graph, or choose --path fused and --device cuda"
             raise UsageError("--graph captures the fused kernels of a GPU", todo=todo)
         return "", ""
-    if why := refusal(spec, taste, device):
+    if why := refusal(spec, sampling, device):
         return "", f"torch's own ops decode: {why}"
     if torch.version.hip:
         if args.graph:

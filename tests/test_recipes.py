@@ -1,4 +1,4 @@
-"""The recipes of CONTRIBUTING, followed in a copy of the tree: a format, a view and a model family.
+"""The recipes of CONTRIBUTING, followed in a copy of the tree: a format, a view, a key and a model family.
 
 Each test writes the new file, adds the one line, and changes no file that the recipe does not name.
 """
@@ -12,12 +12,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pexpect
 import pytest
 
 from tests.docs import ROOT
 
 ROOMS = ("capture", "engines", "tracetui")
-FAMILIES = (ROOT / "engines" / "models" / "__init__.py").read_text()
 
 LOADER = '''\
 """Collapsed stacks, as Brendan Gregg's flame graphs take them: `main;run;gemm 12`, a stack and its samples.
@@ -154,11 +154,14 @@ def tracetui(tree: Path, *arguments: str | Path) -> subprocess.CompletedProcess[
 
 
 def python(tree: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    asked = [sys.executable, *arguments]
+    return subprocess.run(asked, cwd=tree, env=environment(tree), capture_output=True, text=True, timeout=100)
+
+
+def environment(tree: Path) -> dict[str, str]:
+    """Return the environment in which the copy is imported, and keeps what it keeps beside itself."""
     homes = {name: str(tree.parent / "home") for name in ("HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME")}
-    return subprocess.run(
-        [sys.executable, *arguments], cwd=tree, env={**os.environ, "PYTHONPATH": str(tree), **homes},
-        capture_output=True, text=True, timeout=100,
-    )  # fmt: skip
+    return {**os.environ, "PYTHONPATH": str(tree), "TERM": "xterm-256color", **homes}
 
 
 def test_a_format_is_one_file_and_one_line(tree: Path) -> None:
@@ -191,7 +194,31 @@ def test_a_view_is_one_file_and_one_line(tree: Path) -> None:
     assert re.search(r"^tracks +Tracks$", tracetui(tree, "report", "list").stdout, re.MULTILINE)
 
 
-@pytest.mark.skipif("FAMILIES" not in FAMILIES, reason="the families have no registry yet")
+@pytest.mark.terminal
+def test_a_key_is_a_row_and_a_function(tree: Path) -> None:
+    named, before = recipe_files("A key", ""), fingerprints(tree)
+    keys, commands = tree / "tracetui/ui/keys.py", tree / "tracetui/ui/commands.py"
+    row = '    Key("i", "only_decode", "decode", "only decode steps", "rows"),\n'
+    keys.write_text(keys.read_text().replace("KEYS: Final = (\n", f"KEYS: Final = (\n{row}", 1))
+    text = commands.read_text()
+    function = (
+        'def only_decode(session: Session) -> Session:\n    return session.with_look(phase="decode")\n\n\n'
+    )
+    place = text.index("COMMANDS: Final")
+    text = text[:place] + function + text[place:].replace("group, lens,", "only_decode, group, lens,", 1)
+    commands.write_text(text)
+    assert {path for path, mark in fingerprints(tree).items() if before.get(path) != mark} == named
+    child = pexpect.spawn(
+        sys.executable, ["-m", "tracetui", "open", "--sample", "decode", "--view", "kernels"],
+        cwd=str(tree), env=environment(tree), dimensions=(30, 120), encoding="utf-8", timeout=60,
+    )  # fmt: skip
+    child.expect("ffn_gate_up")
+    child.send("i")
+    child.expect("decode only")
+    child.send("q")
+    child.expect(pexpect.EOF)
+
+
 def test_a_model_family_is_one_file_and_one_line(tree: Path) -> None:
     pytest.importorskip("torch")
     follow(tree, "A model family", "pebble", "engines/models/pebble.py", FAMILY)

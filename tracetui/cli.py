@@ -85,10 +85,10 @@ def _refuse_misspelt(word: str) -> None:
 
     from tracetui.views import VIEWS
 
-    meant = {**{v: f"report {v}" for v in VIEWS}, **{v: v for v in verbs.VERBS}}
-    for near in difflib.get_close_matches(word.lower(), meant, n=1):
+    commands = {**{v: f"report {v}" for v in VIEWS}, **{v: v for v in verbs.VERBS}}
+    for near in difflib.get_close_matches(word.lower(), commands, n=1):
         raise UsageError(
-            f"{word} is no command, and no file here", todo=f"did you mean tracetui {meant[near]}?"
+            f"{word} is no command, and no file here", todo=f"did you mean tracetui {commands[near]}?"
         )
 
 
@@ -138,6 +138,6 @@ def _crashed(error: Exception) -> int:
 
     report = "".join(traceback.format_exception(error))
     place = crash_file(report)
-    told = f"; the details are in {place}" if place else ""
-    _tell(f"a fault of its own: {type(error).__name__}: {clean(str(error), 300)}{told}")
+    details = f"; the details are in {place}" if place else ""
+    _tell(f"a fault of its own: {type(error).__name__}: {clean(str(error), 300)}{details}")
     return INTERNAL_ERROR

@@ -59,8 +59,8 @@ def change(percent: float) -> str:
     """Write a change with its sign, and an arrow that needs no colour to be seen."""
     if abs(percent) < 0.05:
         return "0.0%"
-    told = f"{percent:+,.{0 if abs(percent) >= 1000 else 1}f}%"
-    return f"▲ {told}" if percent > 0 else f"▼ {told}"
+    text = f"{percent:+,.{0 if abs(percent) >= 1000 else 1}f}%"
+    return f"▲ {text}" if percent > 0 else f"▼ {text}"
 
 
 def difference(ns: float) -> str:
@@ -99,9 +99,15 @@ def cell(column: str, value: Any) -> str:
 
 
 _SAID: Final = {
-    "delta": "Δ", "median delta": "median Δ", "change": "Δ%", "median change": "Δ%", "cliff": "effect",
-    "gb/s": "GB/s", "gflop/s": "GFLOP/s", "roof share": "roof",
-}  # fmt: skip
+    "delta": "Δ",
+    "median delta": "median Δ",
+    "change": "Δ%",
+    "median change": "Δ%",
+    "cliff": "effect",
+    "gb/s": "GB/s",
+    "gflop/s": "GFLOP/s",
+    "roof share": "roof",
+}
 
 
 def heading(column: str) -> str:

@@ -1,4 +1,8 @@
-"""The project's own format: JSON lines that a recorder appends while it runs."""
+"""The project's own format: JSON lines that a recorder appends while it runs.
+
+Read: run, plan, columns, table and end lines and flat events, of any number of runs and writers in one file.
+The schema of the lines is `capture.native.schema`.
+"""
 
 from pathlib import Path
 from typing import Final

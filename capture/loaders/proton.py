@@ -1,4 +1,9 @@
-"""Triton Proton: a JSON tree of scopes and kernels with their own times, and the devices they ran on."""
+"""Triton Proton: a JSON tree of scopes and kernels with their own times, and the devices they ran on.
+
+Read: `.hatchet` files with times; scopes become paths. Not read: counters of instruction samples, and
+literals of other writers of the hatchet format.
+Proton: https://github.com/triton-lang/triton/tree/main/third_party/proton
+"""
 
 import re
 from collections.abc import Iterator
@@ -51,7 +56,7 @@ def load(source: Source) -> list[Run]:
 
 
 def _rows(tree: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Each node that took time of its own, with the scopes above it; depth costs no stack."""
+    """Yield each node that took time of its own, with the scopes above it; depth costs no stack."""
     waiting: list[tuple[Any, tuple[str, ...]]] = [(tree, ())]
     while waiting:
         node, above = waiting.pop()
@@ -82,14 +87,14 @@ def _row(name: str, above: tuple[str, ...], metrics: dict[str, Any]) -> dict[str
 
 def _devices(part: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for kind, devices in part.items():
-        for id, told in devices.items() if isinstance(devices, dict) else ():
-            if isinstance(told, dict):
+        for id, properties in devices.items() if isinstance(devices, dict) else ():
+            if isinstance(properties, dict):
                 yield {
                     "type": kind,
                     "id": id,
-                    "arch": str(told.get("arch", "?")),
-                    "sms": told.get("num_sms"),
-                    "bus_width": told.get("bus_width"),
-                    "clock_khz": told.get("clock_rate"),
-                    "memory_clock_khz": told.get("memory_clock_rate"),
+                    "arch": str(properties.get("arch", "?")),
+                    "sms": properties.get("num_sms"),
+                    "bus_width": properties.get("bus_width"),
+                    "clock_khz": properties.get("clock_rate"),
+                    "memory_clock_khz": properties.get("memory_clock_rate"),
                 }

@@ -65,10 +65,16 @@ class Emitter:
         self._put(seal({"kind": "plan", "ops": [dict(op) for op in ops], **self._rank}), None)
 
     def columns(
-        self, ops: Sequence[int], starts: Sequence[int], durations: Sequence[int], *,
-        step: int | None = None, phase: str | None = None, context: int | None = None,
+        self,
+        ops: Sequence[int],
+        starts: Sequence[int],
+        durations: Sequence[int],
+        *,
+        step: int | None = None,
+        phase: str | None = None,
+        context: int | None = None,
         count: Sequence[int] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Write the events of one step, as columns in the order of their starts."""
         if not ops:
             return
@@ -85,10 +91,17 @@ class Emitter:
         self._put(sealed(line.encode()), len(ops), began)
 
     def step(
-        self, step: int, start: int, duration: int, *,
-        phase: str = "decode", name: str | None = None, tokens: int | None = None,
-        context: int | None = None, batch: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        step: int,
+        start: int,
+        duration: int,
+        *,
+        phase: str = "decode",
+        name: str | None = None,
+        tokens: int | None = None,
+        context: int | None = None,
+        batch: int | None = None,
+    ) -> None:
         """Write a step as a whole: its wall time and what it produced."""
         facts = {"tokens": tokens, "context": context, "batch": batch}
         self.event("step", name or phase, t=start, dur=duration, step=step, phase=phase, **facts)

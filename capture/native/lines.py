@@ -14,9 +14,18 @@ Small = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 Kind = Literal["step", "span", "kernel", "counter", "memory", "mark"]
 Lens = Literal["gpu", "wall", "wait", "host"]
 Category = Literal[
-    "matmul", "attention", "norm", "elementwise", "softmax", "reduce", "copy", "comm", "wait", "host",
+    "matmul",
+    "attention",
+    "norm",
+    "elementwise",
+    "softmax",
+    "reduce",
+    "copy",
+    "comm",
+    "wait",
+    "host",
     "other",
-]  # fmt: skip
+]
 Pair = tuple[float, float]
 Law = Pair | float  # flops or bytes of an op: a + b · min(context, window), or a alone
 

@@ -91,8 +91,15 @@ def _ops_frame(ops: list[dict[str, Any]]) -> pl.DataFrame:
 def columns_frame(lines: Sequence[ColumnsLine], plan: Plan, log: Log) -> pl.DataFrame:
     """Return the events of many steps; those of unknown ops are dropped and logged."""
     lines = [line for line in lines if line.op]
-    lengths = [len(line.op) for line in lines]
-    heads = pl.DataFrame(
+    lengths = pl.Series([len(line.op) for line in lines], dtype=pl.UInt32)
+    line_of_row = pl.select(pl.int_range(len(lines)).repeat_by(lengths).explode()).to_series()
+    frame = _line_heads(lines)[line_of_row].hstack(_line_columns(lines, plan))
+    return _with_ops(frame.with_columns(t=pl.col("shift") + pl.col("dt").cum_sum()), plan, log)
+
+
+def _line_heads(lines: Sequence[ColumnsLine]) -> pl.DataFrame:
+    """Return a row for each line: what holds for all of its events."""
+    return pl.DataFrame(
         {
             "shift": _shifts(lines),
             "step": [line.step for line in lines],
@@ -101,7 +108,10 @@ def columns_frame(lines: Sequence[ColumnsLine], plan: Plan, log: Log) -> pl.Data
         },
         schema={"shift": pl.Int64, "step": pl.Int64, "line_phase": pl.String, "line_context": pl.Int64},
     ).with_columns(pl.col("line_phase").cast(pl.Categorical()))
-    owner = pl.select(pl.int_range(len(lines)).repeat_by(pl.Series(lengths, dtype=pl.UInt32)).explode())
+
+
+def _line_columns(lines: Sequence[ColumnsLine], plan: Plan) -> list[pl.Series]:
+    """Return the columns of the lines, one behind the other."""
     columns = [
         _flat("slot", (plan.slots(line.rank, line.op) for line in lines)),
         _flat("dur", (line.dur for line in lines)),
@@ -109,8 +119,7 @@ def columns_frame(lines: Sequence[ColumnsLine], plan: Plan, log: Log) -> pl.Data
     ]
     if any(line.count for line in lines):
         columns.append(_flat("count", (line.count or [None] * len(line.op) for line in lines)))
-    frame = heads[owner.to_series()].hstack(columns)
-    return _with_ops(frame.with_columns(t=pl.col("shift") + pl.col("dt").cum_sum()), plan, log)
+    return columns
 
 
 def _flat(name: str, parts: Iterable[Iterable[int | None]]) -> pl.Series:

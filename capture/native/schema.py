@@ -10,9 +10,18 @@ SCHEMA: Final = 1
 KINDS: Final = ("step", "span", "kernel", "counter", "memory", "mark")
 LENSES: Final = ("gpu", "wall", "wait", "host")
 CATEGORIES: Final = (
-    "matmul", "attention", "norm", "elementwise", "softmax", "reduce", "copy", "comm", "wait", "host",
+    "matmul",
+    "attention",
+    "norm",
+    "elementwise",
+    "softmax",
+    "reduce",
+    "copy",
+    "comm",
+    "wait",
+    "host",
     "other",
-)  # fmt: skip
+)
 PHASES: Final = ("prefill", "decode", "forward", "backward", "optimizer", "load")
 
 

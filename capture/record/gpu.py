@@ -19,9 +19,15 @@ _IMPOSSIBLE: Final = frozenset((0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF))
 
 # bit → reason for which clocks are held back
 _THROTTLES: Final = {
-    0x2: "application clocks", 0x4: "power cap", 0x8: "hardware slow-down", 0x10: "sync boost",
-    0x20: "thermal (software)", 0x40: "thermal (hardware)", 0x80: "power brake", 0x100: "display clocks",
-}  # fmt: skip
+    0x2: "application clocks",
+    0x4: "power cap",
+    0x8: "hardware slow-down",
+    0x10: "sync boost",
+    0x20: "thermal (software)",
+    0x40: "thermal (hardware)",
+    0x80: "power brake",
+    0x100: "display clocks",
+}
 
 
 class Figure(NamedTuple):
@@ -43,14 +49,18 @@ FIGURES: Final = (
     Figure("gpu_temperature", "°C", lambda n, h: n.nvmlDeviceGetTemperature(h, n.NVML_TEMPERATURE_GPU)),
     Figure("gpu_mem_used", "B", lambda n, h: n.nvmlDeviceGetMemoryInfo(h).used),
     Figure(
-        "gpu_pcie_transmit", "B/s",
-        lambda n, h: 1024 * n.nvmlDeviceGetPcieThroughput(h, n.NVML_PCIE_UTIL_TX_BYTES), slow=True,
+        "gpu_pcie_transmit",
+        "B/s",
+        lambda n, h: 1024 * n.nvmlDeviceGetPcieThroughput(h, n.NVML_PCIE_UTIL_TX_BYTES),
+        slow=True,
     ),
     Figure(
-        "gpu_pcie_receive", "B/s",
-        lambda n, h: 1024 * n.nvmlDeviceGetPcieThroughput(h, n.NVML_PCIE_UTIL_RX_BYTES), slow=True,
+        "gpu_pcie_receive",
+        "B/s",
+        lambda n, h: 1024 * n.nvmlDeviceGetPcieThroughput(h, n.NVML_PCIE_UTIL_RX_BYTES),
+        slow=True,
     ),
-)  # fmt: skip
+)
 
 
 def gpu_handles(nvml: Any, emitter: Emitter) -> dict[str, Any]:

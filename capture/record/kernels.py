@@ -86,27 +86,31 @@ def _fold_gpu(
     places: Sequence[_Place],
     owners: dict[int, str | None],
 ) -> Window:
-    ops = {e.correlation: i for i, e in enumerate(on_cpu) if e.kind == "cpu_op"}
-    launches = {e.correlation: i for i, e in enumerate(on_cpu) if e.kind != "cpu_op"}
+    ops = {e.correlation: place for e, place in zip(on_cpu, places, strict=True) if e.kind == "cpu_op"}
+    launches = {e.correlation: (e, p) for e, p in zip(on_cpu, places, strict=True) if e.kind != "cpu_op"}
     rows, early, torn, orphans = [], 0, 0, 0
     for kernel in on_gpu:
-        launch = launches.get(kernel.correlation)
+        launch, launch_place = launches.get(kernel.correlation, (None, None))
         if kernel.start <= 0 or kernel.end < kernel.start:
             torn += 1
-        elif launch is not None and kernel.start < on_cpu[launch].start:
+        elif launch is not None and kernel.start < launch.start:
             early += 1
         else:
-            at = ops.get(kernel.linked, launch)
-            orphans += at is None
+            place = ops.get(kernel.linked, launch_place)
+            orphans += place is None
             track = f"gpu {kernel.device} stream {kernel.stream}"
-            rows.append(_row(kernel, None if at is None else places[at], owners, "gpu", track))
+            rows.append(_row(kernel, place, owners, "gpu", track))
     problems = {
         "kernels without a time": torn,
         "kernels that began before their launch": early,
         "kernels that nobody is known to have launched": orphans,
         "launches without a kernel": _launches_without_kernel(on_gpu, on_cpu),
     }
-    return Window(rows, {what: count for what, count in problems.items() if count})
+    return Window(rows, _above_zero(problems))
+
+
+def _above_zero(counts: dict[str, int]) -> dict[str, int]:
+    return {what: count for what, count in counts.items() if count}
 
 
 def _launches_without_kernel(on_gpu: Sequence[ProfilerEvent], on_cpu: Sequence[ProfilerEvent]) -> int:

@@ -69,9 +69,14 @@ class Recorder:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str] | None = None, *,
-        name: str | None = None, rank: int | None = None, lens: str = "wall", **meta: Any,
-    ) -> None:  # fmt: skip
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        name: str | None = None,
+        rank: int | None = None,
+        lens: str = "wall",
+        **meta: Any,
+    ) -> None:
         self.emitter = Emitter(path or os.environ.get(OUT) or os.devnull, rank=rank)
         self.emitter.run(
             name or str(meta.get("model", "run")), {"argv": sys.argv, "pid": os.getpid(), **meta}
@@ -94,9 +99,13 @@ class Recorder:
             return self._new_span(key, name, about)
 
     def step(
-        self, *, phase: str | None = "decode", context: int | None = None,
-        tokens: int | None = 1, batch: int | None = None,
-    ) -> Step:  # fmt: skip
+        self,
+        *,
+        phase: str | None = "decode",
+        context: int | None = None,
+        tokens: int | None = 1,
+        batch: int | None = None,
+    ) -> Step:
         """Return the next step, to be entered; a prefill is step 0, others count from 1."""
         if phase != "prefill":
             self._steps += 1

@@ -182,10 +182,15 @@ class Watcher:
         else:
             self._duty.add_plain_step(took)
         self._emitter.event(
-            "step", step.phase if step.phase in ("prefill", "decode") else "step",
-            t=step.start, dur=took, tokens=None if step.training else 1,
-            step=number, phase=phase, context=self._context or None,
-        )  # fmt: skip
+            "step",
+            step.phase if step.phase in ("prefill", "decode") else "step",
+            t=step.start,
+            dur=took,
+            tokens=None if step.training else 1,
+            step=number,
+            phase=phase,
+            context=self._context or None,
+        )
 
     def _count_step(self, step: _Step) -> int:
         """Return the step's number: 0 for a first prefill; the context grows by what each step takes."""

@@ -11,11 +11,11 @@ from capture.native.emit import Emitter, now
 from capture.record.kernels import Duty, Profiler, Window
 from engines.decoder import Decoder
 from engines.fused.launch_order import LaunchOrder, launch_order, with_owners
-from engines.fused.step import Carried, FusedStep, context_class
+from engines.fused.step import DeviceState, FusedStep, context_class
 from engines.host.device import NS_PER_MS, Numbers, Part, annotations, budget, by_layer, write_kernels
 from engines.host.trace import Ticks
 from engines.plan import Row
-from engines.sample import Taste
+from engines.sample import SamplingOptions
 
 Parts = Sequence[Part]
 AT_ONCE: Final = 2  # steps under way: one runs while the borders of the other are read
@@ -105,9 +105,9 @@ class Timed:
 class Replay:
     """Runs several steps in a row: the host queues them, and reads of one while the next is under way."""
 
-    def __init__(self, decoder: Decoder, taste: Taste, mode: str, *, graph: bool) -> None:
-        self._decoder, self._taste, self._graph = decoder, taste, graph
-        self._carried = Carried(decoder)
+    def __init__(self, decoder: Decoder, sampling: SamplingOptions, mode: str, *, graph: bool) -> None:
+        self._decoder, self._sampling, self._graph = decoder, sampling, graph
+        self._device_state = DeviceState(decoder)
         self._steps: dict[int, tuple[Launched | Captured, ...]] = {}
         self._planned: dict[str, Row] = {}
         self._spans: tuple[Row, ...] = ()
@@ -129,12 +129,12 @@ class Replay:
 
     def warm_up(self, at: int) -> None:
         """Compile what the first step needs, and learn which kernel belongs to which row."""
-        self._carried.place(torch.zeros_like(self._carried.token), at)
+        self._device_state.place(torch.zeros_like(self._device_state.token), at)
         self._ready(at)
 
     def place(self, token: torch.Tensor, at: int) -> None:
         """Let the next steps go on from this token of each sequence, at a position."""
-        self._carried.place(token, at)
+        self._device_state.place(token, at)
 
     def run(self, ticks: Ticks, at: int, count: int) -> list[int]:
         """Run so many steps from a position on; return the tokens of the first sequence."""
@@ -191,7 +191,7 @@ class Replay:
 
         Each token is on its way to the host before the next step overwrites it.
         """
-        token = self._carried.token
+        token = self._device_state.token
         tokens = torch.empty(len(steps), len(token), dtype=torch.long, pin_memory=token.is_cuda)
         running: list[tuple[Launched | Captured, int]] = []
         for step, place in zip(steps, tokens, strict=True):
@@ -211,12 +211,12 @@ class Replay:
         """Return the step for the class of contexts of a position, as often as steps run at once."""
         context = context_class(position)
         if context not in self._steps:
-            with self._carried.rehearsal() as restore:
+            with self._device_state.rehearsal() as restore:
                 self._steps[context] = self._prepared(context, restore)
         return self._steps[context]
 
     def _prepared(self, context: int, restore: Callable[[], None]) -> tuple[Launched | Captured, ...]:
-        fused = FusedStep(self._decoder, self._carried, self._taste, context)
+        fused = FusedStep(self._decoder, self._device_state, self._sampling, context)
         parts = by_layer(fused.ops, fused.rows)
         self._planned = {row.scope: row for row in fused.rows}
         self._spans = tuple(part for part, _ in parts)

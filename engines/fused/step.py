@@ -19,18 +19,18 @@ from engines.host.trace import Op
 from engines.kernels import kernel
 from engines.layer import LayerParts
 from engines.models.spec import Spec
-from engines.sample import Taste
+from engines.sample import SamplingOptions
 from engines.weights import storage
 from engines.weights.storage import Matrix
 
 CONTEXTS: Final = (512, 2048, 8192, 1 << 31)  # up to how many positions keys are split as finely
 
 
-def refusal(spec: Spec, taste: Taste, device: torch.device) -> str:
+def refusal(spec: Spec, options: SamplingOptions, device: torch.device) -> str:
     """Return why a step cannot be done in these kernels; empty when it can."""
     if why := kernels.refusal(device.type):
         return why
-    if not kernel("sampling").supported(taste.temperature, taste.top_k, spec.vocab):
+    if not kernel("sampling").supported(options.temperature, options.top_k, spec.vocab):
         return "the kernels draw from 64 tokens at most; choose a smaller --top-k"
     return ""
 
@@ -40,7 +40,7 @@ def context_class(position: int) -> int:
     return next(end for end in CONTEXTS if position < end)
 
 
-class Carried:
+class DeviceState:
     """Holds what one step leaves on the device for the next."""
 
     def __init__(self, decoder: Decoder) -> None:
@@ -76,92 +76,107 @@ class Carried:
 class FusedStep:
     """The step of one class of contexts; it owns its buffers and shares the decoder's weights."""
 
-    def __init__(self, decoder: Decoder, carried: Carried, taste: Taste, context: int) -> None:
-        self._spec, self._parts, self._carried, self._taste = decoder.spec, decoder.parts, carried, taste
+    def __init__(self, decoder: Decoder, state: DeviceState, options: SamplingOptions, context: int) -> None:
+        self._spec, self._parts, self._state, self._options = (
+            decoder.spec,
+            decoder.parts,
+            state,
+            options,
+        )
         self._context, self._dtype = context, decoder.stream
-        self._batch, self._device = len(carried.token), carried.token.device
+        self._batch, self._device = len(state.token), state.token.device
         names = ("embed", "add_rmsnorm", "qknorm_rope_append", "decode_attention", "sampling")
-        self._embed, self._norm, self._turn, self._attend, self._sampling = map(kernel, names)
+        self._embed, self._norm, self._rope, self._attend, self._sampling = map(kernel, names)
         self.rows = fused_rows(decoder.spec, decoder.rows(), self._batch * self._dtype.itemsize)
-        self.ops: tuple[Op, ...] = tuple(self._all())
+        self.ops: tuple[Op, ...] = tuple(self._build_ops())
 
-    def _all(self) -> Iterator[Op]:
+    def _build_ops(self) -> Iterator[Op]:
         """Yield one op for every row of `fused_rows`, in their order."""
         layers = self._parts.layers
-        yield self._start
-        h = self._room(self._spec.hidden)
-        yield self._normed(self._carried.stream, layers[0].weights.norms["attn_norm"], h)
+        yield self._embed_token
+        h = self._buffer(self._spec.hidden)
+        yield self._norm_op(self._state.stream, layers[0].weights.norms["attn_norm"], h)
         for layer, following in zip(layers, (*layers[1:], None), strict=True):
             norms = layer.weights.norms
-            qkv = self._room(self._spec.query_width + 2 * self._spec.kv_width)
-            yield self._multiplied(layer.weights.matrices["qkv"], h, qkv, layer.weights.bias)
-            q = self._room(self._spec.query_width)
-            yield self._turned(layer, qkv, q)
-            yield self._attended(layer, q, seen := self._room(self._spec.query_width))
-            product = self._product(layer.weights.matrices["o"])
-            yield self._multiplied(layer.weights.matrices["o"], seen, product)
-            yield self._normed(product, norms["ffn_norm"], h, norms.get("post_attn_norm"), add=True)
-            yield self._gated(layer.weights.matrices["gate_up"], h, wide := self._room(self._spec.ffn))
-            product = self._product(layer.weights.matrices["down"])
-            yield self._multiplied(layer.weights.matrices["down"], wide, product)
+            qkv = self._buffer(self._spec.query_width + 2 * self._spec.kv_width)
+            yield self._product_op(layer.weights.matrices["qkv"], h, qkv, layer.weights.bias)
+            q = self._buffer(self._spec.query_width)
+            yield self._rope_op(layer, qkv, q)
+            yield self._attention_op(layer, q, mixed := self._buffer(self._spec.query_width))
+            product = self._product_buffer(layer.weights.matrices["o"])
+            yield self._product_op(layer.weights.matrices["o"], mixed, product)
+            yield self._norm_op(product, norms["ffn_norm"], h, norms.get("post_attn_norm"), add=True)
+            yield self._gate_up_op(layer.weights.matrices["gate_up"], h, wide := self._buffer(self._spec.ffn))
+            product = self._product_buffer(layer.weights.matrices["down"])
+            yield self._product_op(layer.weights.matrices["down"], wide, product)
             then = following.weights.norms["attn_norm"] if following else self._parts.final
-            yield self._normed(product, then, h, norms.get("post_ffn_norm"), add=True)
-        yield self._multiplied(self._parts.head, h, self._carried.logits)
+            yield self._norm_op(product, then, h, norms.get("post_ffn_norm"), add=True)
+        yield self._product_op(self._parts.head, h, self._state.logits)
         yield self._sample
 
-    def _start(self) -> None:
-        c, table = self._carried, self._parts.table
+    def _embed_token(self) -> None:
+        c, table = self._state, self._parts.table
         if isinstance(table, storage.Embedding):
             self._embed.launch(table.weight, c.token, c.position, c.stream, self._parts.scale)
         else:
             torch.mul(table(c.token), self._parts.scale, out=c.stream)
             c.position += 1
 
-    def _normed(
-        self, x: torch.Tensor, norm: torch.Tensor, out: torch.Tensor,
-        post: torch.Tensor | None = None, *, add: bool = False,
-    ) -> Op:  # fmt: skip
-        stream = self._carried.stream if add else None
+    def _norm_op(
+        self,
+        x: torch.Tensor,
+        norm: torch.Tensor,
+        out: torch.Tensor,
+        post: torch.Tensor | None = None,
+        *,
+        add: bool = False,
+    ) -> Op:
+        stream = self._state.stream if add else None
         return lambda: self._norm.launch(x, norm, self._spec.eps, out, stream=stream, post=post)
 
-    def _multiplied(
+    def _product_op(
         self, matrix: Matrix, x: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None = None
     ) -> Op:
         stored = kernel_weight(matrix)
         return lambda: stored.into(x, out, bias)
 
-    def _gated(self, matrix: Matrix, x: torch.Tensor, out: torch.Tensor) -> Op:
+    def _gate_up_op(self, matrix: Matrix, x: torch.Tensor, out: torch.Tensor) -> Op:
         stored, gelu = kernel_weight(matrix), self._spec.activation == "gelu_tanh"
         return lambda: stored.gate_up(x, out, gelu=gelu)
 
-    def _turned(self, layer: LayerParts, qkv: torch.Tensor, q: torch.Tensor) -> Op:
+    def _rope_op(self, layer: LayerParts, qkv: torch.Tensor, q: torch.Tensor) -> Op:
         dim = self._spec.head_dim
-        tables = self._turn.Tables(*layer.rope.tables)
+        tables = self._rope.Tables(*layer.rope.tables)
         keys, values = layer.cache.all
         norm = layer.weights.norms.get("qk_norm")
         heads, out = qkv.view(self._batch, -1, dim), q.view(self._batch, -1, dim)
-        return lambda: self._turn.launch(
-            heads, out, keys, values, self._carried.position, tables, norm, self._spec.eps
+        return lambda: self._rope.launch(
+            heads, out, keys, values, self._state.position, tables, norm, self._spec.eps
         )
 
-    def _attended(self, layer: LayerParts, q: torch.Tensor, out: torch.Tensor) -> Op:
+    def _attention_op(self, layer: LayerParts, q: torch.Tensor, out: torch.Tensor) -> Op:
         keys, values = layer.cache.all
-        heads, seen = (t.view(self._batch, -1, self._spec.head_dim) for t in (q, out))
+        heads, mixed = (t.view(self._batch, -1, self._spec.head_dim) for t in (q, out))
         between = self._attend.scratch(heads, min(self._context, keys.shape[2]))
         scale = self._spec.attention_scale
-        return lambda: self._attend.launch(heads, keys, values, self._carried.position, seen, between, scale)
+        return lambda: self._attend.launch(heads, keys, values, self._state.position, mixed, between, scale)
 
     def _sample(self) -> None:
-        c, t = self._carried, self._taste
+        c, t = self._state, self._options
         self._sampling.launch(
-            c.logits, c.token, c.drawn,
-            temperature=t.temperature, top_k=t.top_k, top_p=t.top_p, seed=t.seed,
-        )  # fmt: skip
+            c.logits,
+            c.token,
+            c.drawn,
+            temperature=t.temperature,
+            top_k=t.top_k,
+            top_p=t.top_p,
+            seed=t.seed,
+        )
 
-    def _room(self, width: int) -> torch.Tensor:
+    def _buffer(self, width: int) -> torch.Tensor:
         return torch.empty(self._batch, width, dtype=self._dtype, device=self._device)
 
-    def _product(self, matrix: Matrix) -> torch.Tensor:
+    def _product_buffer(self, matrix: Matrix) -> torch.Tensor:
         """Return room for a product that the next kernel reads, in as many parts as it is computed in."""
         stored = kernel_weight(matrix)
         shape = (self._batch, stored.rows) if stored.split == 1 else (stored.split, self._batch, stored.rows)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from capture.native.emit import Emitter
-from engines.host.heartbeat import Pulse
+from engines.host.heartbeat import Heartbeat
 
 KINDS: Final = frozenset(("prompt", "mode", "pause", "resume", "quit"))
 LONGEST: Final = 1 << 20  # bytes of a line
@@ -85,10 +85,14 @@ class Control:
     """Carries out the commands that have come; `mode` and `prompt` do so for theirs, and return an answer."""
 
     def __init__(
-        self, commands: Commands, emitter: Emitter, pulse: Pulse,
-        mode: Callable[[str], str], prompt: Callable[[str], str],
-    ) -> None:  # fmt: skip
-        self._commands, self._emitter, self._pulse = commands, emitter, pulse
+        self,
+        commands: Commands,
+        emitter: Emitter,
+        heartbeat: Heartbeat,
+        mode: Callable[[str], str],
+        prompt: Callable[[str], str],
+    ) -> None:
+        self._commands, self._emitter, self._heartbeat = commands, emitter, heartbeat
         self._mode, self._prompt = mode, prompt
         self._paused = False
         self.ended = False
@@ -109,8 +113,8 @@ class Control:
 
     def idle(self, why: str) -> None:
         """Rest for a moment under this status, then carry out what was asked for meanwhile."""
-        if self._pulse.doing != why:
-            self._pulse.status(why)
+        if self._heartbeat.doing != why:
+            self._heartbeat.status(why)
         time.sleep(IDLE_S)
         self._commands.refresh()
         self._obey_all()

@@ -16,10 +16,14 @@ from engines.kernels.launch import Case, Work, metadata_of, power_of_two, size
 
 
 def reference(
-    x: torch.Tensor, weight: torch.Tensor, eps: float, *,
-    stream: torch.Tensor | None = None, post: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
-    """The normed row and the new stream, both in fp32."""
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    eps: float,
+    *,
+    stream: torch.Tensor | None = None,
+    post: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the normed row and the new stream, both in fp32."""
     wide = x.float()
     if post is not None:
         wide = functional.rms_norm(wide, post.shape, post.float(), eps)
@@ -59,10 +63,15 @@ def add_rmsnorm_kernel(
 
 
 def launch(
-    x: torch.Tensor, weight: torch.Tensor, eps: float, out: torch.Tensor, *,
-    stream: torch.Tensor | None = None, post: torch.Tensor | None = None,
-) -> None:  # fmt: skip
-    """The normed rows to `out`, the sum to `stream`; x is [rows, width] or partial sums of it, [parts, …]."""
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    eps: float,
+    out: torch.Tensor,
+    *,
+    stream: torch.Tensor | None = None,
+    post: torch.Tensor | None = None,
+) -> None:
+    """Put the normed rows into `out`, the sum into `stream`; x is [rows, width] or partial sums of it."""
     rows, width = out.shape
     add_rmsnorm_kernel[(rows,)](
         x, stream, post, weight, out, rows, eps,

@@ -19,7 +19,7 @@ MOST: Final = 1024  # columns of a program
 def reference(
     table: torch.Tensor, token: torch.Tensor, position: torch.Tensor, scale: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The stream [batch, width] in fp32, and the positions that the step is at."""
+    """Return the stream [batch, width] in fp32, and the positions that the step is at."""
     return table[token].float() * scale, position + 1
 
 
@@ -43,7 +43,7 @@ def embed_kernel(table, token, position, stream, scale, WIDTH: tl.constexpr, BLO
 def launch(
     table: torch.Tensor, token: torch.Tensor, position: torch.Tensor, stream: torch.Tensor, scale: float
 ) -> None:
-    """table [vocab, width], token and position [batch] → stream [batch, width]; the position moves on."""
+    """Put rows of table [vocab, width] for token [batch] into stream [batch, width]; advance the position."""
     batch, width = stream.shape
     block = min(MOST, power_of_two(width))
     embed_kernel[(batch, -(-width // block))](

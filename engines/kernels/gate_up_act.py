@@ -39,7 +39,7 @@ def work(a: Mapping[str, Any]) -> Work:
 
 @triton.jit
 def activated(gate, GELU: tl.constexpr):
-    """SiLU, or GELU with tanh(t) = 2·sigmoid(2t) - 1, which needs no device library."""
+    """Return SiLU, or GELU with tanh(t) = 2·sigmoid(2t) - 1, which needs no device library."""
     slope = 1.5957691216057308 * (gate + 0.044715 * gate * gate * gate) if GELU else gate
     return gate * tl.sigmoid(slope)
 
@@ -72,7 +72,7 @@ def gate_up_act_kernel(
 def launch(
     x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, *, gelu: bool, tile: Tile | None = None
 ) -> None:
-    """x [rows, k] through weight [2·n, k] into out [rows, n]."""
+    """Put x [rows, k] through weight [2·n, k] into out [rows, n]."""
     rows, n = out.shape
     tile = tile or TABLE.of(n)
     gate_up_act_kernel[(rows * parts(n, tile.rows),)](

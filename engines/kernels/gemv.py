@@ -58,10 +58,14 @@ def gemv_kernel(
 
 
 def launch(
-    x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, *,
-    bias: torch.Tensor | None = None, tile: Tile | None = None,
-) -> None:  # fmt: skip
-    """x [rows, k] times weight [n, k] into out [rows, n], or into partial sums [split, rows, n]."""
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    out: torch.Tensor,
+    *,
+    bias: torch.Tensor | None = None,
+    tile: Tile | None = None,
+) -> None:
+    """Put x [rows, k] times weight [n, k] into out [rows, n], or into partial sums [split, rows, n]."""
     (n, k), rows = weight.shape, x.shape[0]
     tile = tile or TABLE.of(n)
     grid = product_grid(x, n, out, tile)
@@ -88,7 +92,7 @@ def merge_kernel(partial, out, COUNT: tl.constexpr, SPLIT: tl.constexpr, BLOCK: 
 
 
 def merge(partial: torch.Tensor, out: torch.Tensor) -> None:
-    """The sum of partial sums [split, …]."""
+    """Put the sum of partial sums [split, …] into `out`."""
     merge_kernel[(parts(out.numel(), 1024),)](
         partial, out, COUNT=out.numel(), SPLIT=partial.shape[0], BLOCK=1024, num_warps=4
     )

@@ -48,8 +48,8 @@ def int8_gemv_kernel(
         mine = (n < N)[:, None] & (k < K)[None, :]
         code = tl.load(line + k[None, :], mask=mine, other=0, eviction_policy="evict_first")
         value = tl.load(x + row * K + k, mask=k < K, other=0.0, eviction_policy="evict_last")
-        known = (n < N)[:, None] & (g < K // 32)[None, :]
-        scale = tl.load(steps + g[None, :], mask=known, other=0.0)
+        inside = (n < N)[:, None] & (g < K // 32)[None, :]
+        scale = tl.load(steps + g[None, :], mask=inside, other=0.0)
         product = code.to(tl.float32) * value.to(tl.float32)[None, :]
         grouped = tl.reshape(product, [BLOCK_N, BLOCK_K // 32, 32])
         total += tl.sum(grouped, 2) * scale.to(tl.float32)
@@ -63,7 +63,7 @@ split_of: Final = TABLE.split_of
 def launch(
     x: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, out: torch.Tensor, tile: Tile | None = None
 ) -> None:
-    """x [rows, k] times codes [n, k] into out [rows, n], or into partial sums [split, rows, n]."""
+    """Put x [rows, k] times codes [n, k] into out [rows, n], or into partial sums [split, rows, n]."""
     (n, k), rows = codes.shape, x.shape[0]
     tile = tile or TABLE.of(n)
     grid = product_grid(x, n, out, tile)

@@ -23,10 +23,15 @@ class Tables(NamedTuple):
 
 
 def reference(
-    qkv: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, position: torch.Tensor, tables: Tables,
-    weight: torch.Tensor | None = None, eps: float = 1e-6,
-) -> torch.Tensor:  # fmt: skip
-    """The turned queries [batch, heads, head_dim]; the caches are written in place.
+    qkv: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    position: torch.Tensor,
+    tables: Tables,
+    weight: torch.Tensor | None = None,
+    eps: float = 1e-6,
+) -> torch.Tensor:
+    """Return the rotated queries [batch, heads, head_dim]; write the caches in place.
 
     qkv is [batch, heads + 2·kv_heads, head_dim], weight [heads + kv_heads, head_dim].
     """
@@ -84,10 +89,16 @@ def qknorm_rope_append_kernel(
 
 
 def launch(
-    qkv: torch.Tensor, out: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, position: torch.Tensor,
-    tables: Tables, weight: torch.Tensor | None = None, eps: float = 1e-6,
-) -> None:  # fmt: skip
-    """Turned queries to `out`, the new pair to caches [batch, kv_heads, room, head_dim] of like strides."""
+    qkv: torch.Tensor,
+    out: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    position: torch.Tensor,
+    tables: Tables,
+    weight: torch.Tensor | None = None,
+    eps: float = 1e-6,
+) -> None:
+    """Put rotated queries into `out`, the new pair into caches [batch, kv_heads, room, head_dim]."""
     batch, heads, dim = out.shape
     kv_heads, room = keys.shape[1:3]
     qknorm_rope_append_kernel[(batch, heads + 2 * kv_heads)](

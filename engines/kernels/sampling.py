@@ -1,4 +1,4 @@
-"""The next token without a word to the host: greedy, by temperature, or from the likeliest few, in phases.
+"""Draw the next token on the device: greedy, by temperature, or from the likeliest few, in phases.
 
 Greedy and plain temperature take two phases: the best of each block of logits (with Gumbel noise, whose
 best is a draw from the softmax), then the best of those. Top-k and top-p take three: the likeliest of
@@ -21,20 +21,20 @@ GROUPED: Final = BLOCK // KEPT
 
 
 def nucleus(logits: torch.Tensor, temperature: float, top_k: int, top_p: float) -> torch.Tensor:
-    """The reference of the cut: the chance of every token once all but the likeliest are struck out."""
+    """Return the chance of every token once all but the likeliest are cut: the reference of the cut."""
     scaled = logits.double() / temperature
     chances, order = scaled.sort(stable=True, descending=True)
     chances = chances.softmax(-1) if not top_k else chances[..., :top_k].softmax(-1)
     before = chances.cumsum(-1) - chances
     chances = chances.masked_fill(before >= top_p, 0.0)
-    found = torch.zeros_like(scaled).scatter(-1, order[..., : chances.shape[-1]], chances)
-    return found / found.sum(-1, keepdim=True)
+    candidates = torch.zeros_like(scaled).scatter(-1, order[..., : chances.shape[-1]], chances)
+    return candidates / candidates.sum(-1, keepdim=True)
 
 
 def reference(
     logits: torch.Tensor, generator: torch.Generator, temperature: float, top_k: int = 0, top_p: float = 1.0
 ) -> torch.Tensor:
-    """One token of each row; temperature 0 takes the likeliest."""
+    """Return one token of each row; temperature 0 takes the likeliest."""
     if temperature == 0:
         return logits.argmax(-1)
     chances = nucleus(logits, temperature, top_k, top_p)
@@ -47,7 +47,7 @@ def work(a: Mapping[str, Any]) -> Work:
 
 @triton.jit
 def gumbel(seed, step, row, at):
-    """Noise whose largest sum with log chances is a draw; another for every step, row and token."""
+    """Return noise whose largest sum with log chances is a draw; it differs by step, row and token."""
     u = tl.rand(seed + step * 65537 + row, at)
     return -tl.log(-tl.log(tl.maximum(u, 1e-10)))
 
@@ -85,7 +85,7 @@ def best_of_all_kernel(best, index, token, step, BLOCKS: tl.constexpr, PADDED: t
 
 @triton.jit
 def sort_key(value, at):
-    """A whole number that sorts as (value, earlier position) does, and holds both."""
+    """Return a whole number that sorts as (value, earlier position) does, and holds both."""
     bits = value.to(tl.int32, bitcast=True)
     ordered = tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits).to(tl.int64)
     return (ordered << 32) | (0x7FFFFFFF - at).to(tl.int64)
@@ -121,8 +121,8 @@ def likeliest_of_group_kernel(
     group = tl.program_id(0)
     row = tl.program_id(1)
     at = group * BLOCK + tl.arange(0, BLOCK)
-    found = tl.load(keys + row * COUNT + at, mask=at < COUNT, other=-(2**63))
-    tl.store(fewer + (row * GROUPS + group) * KEPT + tl.arange(0, KEPT), tl.topk(found, KEPT))
+    candidates = tl.load(keys + row * COUNT + at, mask=at < COUNT, other=-(2**63))
+    tl.store(fewer + (row * GROUPS + group) * KEPT + tl.arange(0, KEPT), tl.topk(candidates, KEPT))
 
 
 @triton.jit(launch_metadata=metadata_of(32, small_work))
@@ -133,8 +133,8 @@ def draw_kernel(
 ):  # fmt: skip
     row = tl.program_id(0)
     at = tl.arange(0, BLOCK)
-    found = tl.load(fewer + row * COUNT + at, mask=at < COUNT, other=-(2**63))
-    key = tl.topk(found, KEPT)
+    candidates = tl.load(fewer + row * COUNT + at, mask=at < COUNT, other=-(2**63))
+    key = tl.topk(candidates, KEPT)
     rank = tl.arange(0, KEPT)
     value = value_of(key)
     top = tl.max(value, 0)
@@ -190,15 +190,21 @@ def scratch(rows: int, vocab: int, device: torch.device) -> Scratch:
 
 
 def supported(temperature: float, top_k: int, vocab: int) -> bool:
-    """Whether these kernels can do it: any nucleus, but no more than 64 by count, of a million logits."""
+    """Return whether the kernels can sample so: any nucleus, at most 64 by count, of a million logits."""
     return temperature == 0 or (top_k <= KEPT and parts(vocab, BLOCK * GROUPED) <= GROUPED)
 
 
 def launch(
-    logits: torch.Tensor, token: torch.Tensor, between: Scratch, *,
-    temperature: float = 0.0, top_k: int = 0, top_p: float = 1.0, seed: int = 0,
-) -> None:  # fmt: skip
-    """A token for each row of logits [rows, vocab]; what changes from step to step is on the device."""
+    logits: torch.Tensor,
+    token: torch.Tensor,
+    between: Scratch,
+    *,
+    temperature: float = 0.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    seed: int = 0,
+) -> None:
+    """Put a token for each row of logits [rows, vocab] into `token`; what changes stays on the device."""
     inverse = 1.0 / temperature if temperature else 1.0
     if temperature and (top_k or top_p < 1):
         return _from_few(logits, token, between, inverse, top_k, top_p, seed)

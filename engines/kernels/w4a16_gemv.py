@@ -30,7 +30,7 @@ GATE_UP_TABLE: Final = Tiles(((4096, Tile(4, 32, 2)), (1 << 31, Tile(8, 32, 4)))
 
 
 def unpacked(words: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
-    """The weights that the words stand for, in fp32."""
+    """Return the weights that the words stand for, in fp32."""
     shifts = torch.arange(0, 32, 4, dtype=torch.int32, device=words.device)
     codes = (words[..., None] >> shifts) & 0xF
     grouped = codes.view(words.shape[0], -1, GROUP).float() - 7.0
@@ -56,7 +56,7 @@ def work(a: Mapping[str, Any]) -> Work:
 
 @triton.jit
 def row_of_groups(x, g, K: tl.constexpr, BLOCK_G: tl.constexpr):
-    """A piece of the row as [groups, words, codes], each value divided by 2^place of its code."""
+    """Return a piece of the row as [groups, words, codes], each value divided by 2^place of its code."""
     code = tl.arange(0, 8)
     at = (g[:, None, None] * 4 + tl.arange(0, 4)[None, :, None]) * 8 + code[None, None, :]
     value = tl.load(x + at, mask=(g < K // 32)[:, None, None], other=0.0, eviction_policy="evict_last")
@@ -66,7 +66,7 @@ def row_of_groups(x, g, K: tl.constexpr, BLOCK_G: tl.constexpr):
 
 @triton.jit
 def group_products(words, scales, n, g, row, N: tl.constexpr, K: tl.constexpr):
-    """The products of [rows, groups]: the sum over a group's 32 codes, times its scale."""
+    """Return the products of [rows, groups]: the sum over a group's 32 codes, times its scale."""
     mine = (n < N)[:, None] & (g < K // 32)[None, :]
     place = n[:, None].to(tl.int64) * (K // 32) + g[None, :]
     at = place[:, :, None] * 4 + tl.arange(0, 4)[None, None, :]
@@ -123,7 +123,7 @@ split_of: Final = TABLE.split_of
 def launch(
     x: torch.Tensor, words: torch.Tensor, scales: torch.Tensor, out: torch.Tensor, tile: Tile | None = None
 ) -> None:
-    """x [rows, k] times the packed [n, k/8] into out [rows, n], or into partial sums [split, rows, n]."""
+    """Put x [rows, k] times the packed [n, k/8] into out [rows, n], or into partial sums [split, rows, n]."""
     rows, k, n = x.shape[0], x.shape[1], words.shape[0]
     tile = tile or TABLE.of(n)
     grid = product_grid(x, n, out, tile)
@@ -134,10 +134,15 @@ def launch(
 
 
 def gate_up(
-    x: torch.Tensor, words: torch.Tensor, scales: torch.Tensor, out: torch.Tensor, *,
-    gelu: bool, tile: Tile | None = None,
-) -> None:  # fmt: skip
-    """x [rows, k] through the packed [2·n, k/8], gate above up, into out [rows, n]."""
+    x: torch.Tensor,
+    words: torch.Tensor,
+    scales: torch.Tensor,
+    out: torch.Tensor,
+    *,
+    gelu: bool,
+    tile: Tile | None = None,
+) -> None:
+    """Put x [rows, k] through the packed [2·n, k/8], gate above up, into out [rows, n]."""
     (rows, k), n = x.shape, out.shape[1]
     tile = tile or GATE_UP_TABLE.of(n)
     w4a16_gate_up_kernel[(rows * parts(n, tile.rows),)](

@@ -122,9 +122,15 @@ class Family:
 
 
 def read_decoder(
-    config: Config, name: str, rope: Config, *,
-    activation: str = "silu", theta: float = 1e4, head_dim: int = 0, tied: bool = False,
-) -> Spec:  # fmt: skip
+    config: Config,
+    name: str,
+    rope: Config,
+    *,
+    activation: str = "silu",
+    theta: float = 1e4,
+    head_dim: int = 0,
+    tied: bool = False,
+) -> Spec:
     """Return what all families have in common, with the rotary settings of `rope`.
 
     `activation` is the only one that the family is decoded with, in the config's words; the others are what

@@ -1,4 +1,4 @@
-"""Packed matrices that multiply, each kind of device in the way that is fastest there.
+"""Packed matrices that multiply, on each kind of device in the way that is fastest there.
 
 What is multiplied may be rounded more than the format rounds: `computed` says what was done.
 """
@@ -131,7 +131,7 @@ class Kernel:
 
 
 def matrix(packed: Packed) -> Product:
-    """The packed matrix as the device it lies on multiplies it fastest."""
+    """Return the packed matrix in the way that its device multiplies fastest."""
     if packed.codes.device.type == "cpu":
         return _on_processor(packed)
     return Kernel(packed) if packed.codes.is_cuda and available() else Unpacking(packed)

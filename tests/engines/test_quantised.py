@@ -43,9 +43,9 @@ def test_equals_the_plain_decoder_over_what_is_stored(family: str, form: Form, f
     spec, table = SPECS[family], tiny.weights(SPECS[family])
     ids = torch.randint(0, spec.vocab, (2, 20), generator=torch.Generator().manual_seed(1))
     model = tiny.decoder(spec, table, packing=Quantised(form, CPU), batch=2, fused=fused)
-    found = tiny.logits(model, ids, prefill=12)
+    actual = tiny.logits(model, ids, prefill=12)
     wanted = torch.stack([plain.forward(spec, meant(table, form), row.tolist())[11:] for row in ids])
-    assert relative(found, wanted) < TOLERANCE[form.name]
+    assert relative(actual, wanted) < TOLERANCE[form.name]
 
 
 @pytest.mark.parametrize(("name", "bits"), [("q4f16_1", 4.5), ("q4f32_1", 5.0), ("q8_0", 8.5)])
@@ -74,7 +74,7 @@ def test_what_is_packed_is_told_as_it_goes() -> None:
     """The share of all weights after each matrix, the table first; norms are not packed."""
     spec, shares = SPECS["llama"], []
     way = Quantised(FORMS["q4f16_1"], CPU)
-    way.tell = Tally(spec, shares.append).add
+    way.report = Tally(spec, shares.append).add
     tiny.decoder(spec, tiny.weights(spec), packing=way)
     assert shares[0] == pytest.approx(304 * 64 / parameters(spec))
     assert shares == sorted(shares)

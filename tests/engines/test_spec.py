@@ -193,5 +193,5 @@ def test_presets_equal_configs_of_the_same_model() -> None:
         '"sliding_window_pattern":6,"query_pre_attn_scalar":256,"max_position_embeddings":32768,'
         '"hidden_activation":"gelu_pytorch_tanh","eos_token_id":[1,106],"bos_token_id":2}'
     )
-    found = from_config(published, "gemma-3-1b")
-    assert found == Spec(**{**vars(preset("gemma-3-1b")), "hub": ()})
+    actual = from_config(published, "gemma-3-1b")
+    assert actual == Spec(**{**vars(preset("gemma-3-1b")), "hub": ()})

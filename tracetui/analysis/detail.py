@@ -18,10 +18,10 @@ TOLD: Final = ("name", "step", "layer", "phase", "op", "count", "track", "path",
 
 def launches(run: Run, look: Look) -> pl.DataFrame:
     """Return the rows themselves, without folded ones, in the order of time where it is known."""
-    told = [c for c in TOLD if run.has(c)]
+    columns = [c for c in TOLD if run.has(c)]
     rows = select.timed(run, look).filter(select.whole(run))
     start = [(pl.col("t") - select.start(run)).alias("at_ns")] if run.has("t") else []
-    rows = rows.select(*start, pl.col("dur").alias("dur_ns"), *told)
+    rows = rows.select(*start, pl.col("dur").alias("dur_ns"), *columns)
     return (rows.sort("at_ns", maintain_order=True, nulls_last=True) if start else rows).collect()
 
 
@@ -38,11 +38,11 @@ def histogram(durations: pl.Series, bins: int = BINS) -> pl.DataFrame:
         return pl.DataFrame(schema=schema)
     low, high = pl.DataFrame({"v": values}).select(a=pl.col("v").min(), b=pl.col("v").max()).row(0)
     edges = _edges(low, high, bins)
-    found = dict(_binned(values, edges).iter_rows())
+    counts = dict(_binned(values, edges).iter_rows())
     rows = {
         "low_ns": edges[:-1],
         "high_ns": edges[1:],
-        "count": [found.get(i, 0) for i in range(len(edges) - 1)],
+        "count": [counts.get(i, 0) for i in range(len(edges) - 1)],
     }
     return pl.DataFrame(rows, schema=schema)
 
@@ -72,10 +72,10 @@ def by_step(run: Run, look: Look) -> pl.DataFrame:
         )
     rows = select.timed(run, look).filter(pl.col("step").is_not_null())
     sums = rows.group_by("step").agg(pl.col("dur").sum().alias("total_ns")).collect()
-    known = steps.marks(run).select("step", "phase", "tokens")
+    marks = steps.marks(run).select("step", "phase", "tokens")
     per = pl.when(pl.col("tokens") > 0).then(pl.col("total_ns") / pl.col("tokens"))
     return (
-        sums.join(known, on="step", how="left")
+        sums.join(marks, on="step", how="left")
         .select("step", "phase", "total_ns", per_token_ns=per)
         .sort("step")
     )

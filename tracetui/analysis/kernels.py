@@ -89,9 +89,9 @@ def _cells(run: Run, numbers: pl.Series, width: int) -> pl.DataFrame:
 
     A prefill in front of a decode would flatten everything after it: it is left out.
     """
-    known = steps.marks(run).filter(pl.col("step").is_in(numbers.implode()))
-    decode = known.filter(pl.col("phase") == "decode")
-    chosen = decode if decode.height else known
+    marks = steps.marks(run).filter(pl.col("step").is_in(numbers.implode()))
+    decode = marks.filter(pl.col("phase") == "decode")
+    chosen = decode if decode.height else marks
     tokens = pl.col("tokens").fill_null(0).clip(lower_bound=0)
     counted = chosen.filter(tokens > 0)
     weight = tokens if counted.height == chosen.height else pl.col("steps")
@@ -144,9 +144,10 @@ def _quantiles(run: Run, rows: pl.LazyFrame, group: str) -> pl.DataFrame:
     launches = rows.filter(select.whole(run)) if select.folded(run) else rows
     own = [each.quantile(q, "linear").alias(f"{name}_ns") for name, q in QUANTILES]
     table = launches.group_by(group).agg(*own, _gaps=each.null_count()).collect()
-    known = pl.when(pl.col("_gaps") == 0)
+    complete = pl.when(pl.col("_gaps") == 0)
     table = table.select(
-        group, *(known.then(pl.col(f"{n}_ns").round().cast(pl.Int64)).alias(f"{n}_ns") for n, _ in QUANTILES)
+        group,
+        *(complete.then(pl.col(f"{n}_ns").round().cast(pl.Int64)).alias(f"{n}_ns") for n, _ in QUANTILES),
     )
     stated = [name for name, _ in QUANTILES if run.has(name)]
     if not stated:

@@ -35,16 +35,16 @@ def _tokens(run: Run, rows: pl.LazyFrame, column: str) -> pl.DataFrame | None:
     """Return column → the tokens of the steps in which its rows stand; None where a step tells none."""
     if not run.has("step") or not run.has("tokens"):
         return None
-    known = steps.marks(run).select(pl.col("step").alias("_n"), "tokens").lazy()
-    pairs = rows.select(pl.col(column), pl.col("step").alias("_n")).unique().join(known, on="_n", how="left")
-    found = (
+    marks = steps.marks(run).select(pl.col("step").alias("_n"), "tokens").lazy()
+    pairs = rows.select(pl.col(column), pl.col("step").alias("_n")).unique().join(marks, on="_n", how="left")
+    sums = (
         pairs.group_by(column)
         .agg(pl.col("tokens").sum(), pl.col("tokens").null_count().alias("unknown"))
         .collect()
     )
-    if found.is_empty() or found["unknown"].sum() or not found["tokens"].min():
+    if sums.is_empty() or sums["unknown"].sum() or not sums["tokens"].min():
         return None
-    return found.drop("unknown")
+    return sums.drop("unknown")
 
 
 def _oddness(column: str) -> list[pl.Expr]:

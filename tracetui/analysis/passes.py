@@ -17,9 +17,13 @@ STEP: Final = "step"
 RUN: Final = "run"  # all that was done, where the source marks no phases
 
 _LABELS: Final = {
-    "phase": pl.String(), "name": pl.String(), "category": pl.String(), "op": pl.String(),
-    "path": pl.String(), "layer": pl.Int32(),
-}  # fmt: skip
+    "phase": pl.String(),
+    "name": pl.String(),
+    "category": pl.String(),
+    "op": pl.String(),
+    "path": pl.String(),
+    "layer": pl.Int32(),
+}
 _APART: Final = ", timed in Python"  # ends the name of a pass that was timed in a run without the profiler
 _TORCH: Final = re.compile(r"autograd::|(?:\w+::)*\w+Backward\d*$|Optimizer\.zero_grad#")  # parts of a pass
 
@@ -56,19 +60,21 @@ def marked(run: Run) -> bool:
 
 def passes(run: Run, look: Look) -> Passes:
     """Return the passes of the whole steps that the look speaks of."""
-    known = _whole_steps(run, look)
+    whole_steps = _whole_steps(run, look)
     marks = steps.marks(run)
-    marks = marks.clear() if known is None else marks.filter(pl.col("step").is_in(known.implode()))
-    walls = _walls(run, look, known) | _step_wall(marks)
-    count = None if known is None else int(marks["steps"].sum())
-    return Passes(run, look, count, _work(run, look, known), walls, _stated(run))
+    marks = (
+        marks.clear() if whole_steps is None else marks.filter(pl.col("step").is_in(whole_steps.implode()))
+    )
+    walls = _walls(run, look, whole_steps) | _step_wall(marks)
+    count = None if whole_steps is None else int(marks["steps"].sum())
+    return Passes(run, look, count, _work(run, look, whole_steps), walls, _stated(run))
 
 
 def apart(run: Run, phase: str) -> int | None:
     """Return how long one pass took in a run without the profiler; None where none was timed."""
-    told = run.meta.get("unprofiled_ns")
-    if isinstance(told, Mapping):
-        parts = [told.get(p) for p in (PHASES if phase == STEP else (phase,))]
+    times = run.meta.get("unprofiled_ns")
+    if isinstance(times, Mapping):
+        parts = [times.get(p) for p in (PHASES if phase == STEP else (phase,))]
         numbers = [n for n in parts if isinstance(n, int)]
         return sum(numbers) if len(numbers) == len(parts) else None
     own = run.events.filter(kind="span", phase=phase) if run.has("phase") else run.events.clear()
@@ -81,20 +87,20 @@ def _whole_steps(run: Run, look: Look) -> pl.Series | None:
     if not (run.has("step") and marked(run)):
         return None
     rows = select.timed(run, look).filter(pl.col("phase").cast(pl.String).is_in(PHASES))
-    told = rows.filter(pl.col("step").is_not_null()).select("step", "phase").unique().collect()
-    if told.is_empty():
+    phased = rows.filter(pl.col("step").is_not_null()).select("step", "phase").unique().collect()
+    if phased.is_empty():
         return None
-    counts = told.group_by("step").agg(pl.len())
-    return counts.filter(pl.col("len") == told["phase"].n_unique())["step"]
+    counts = phased.group_by("step").agg(pl.len())
+    return counts.filter(pl.col("len") == phased["phase"].n_unique())["step"]
 
 
-def _work(run: Run, look: Look, known: pl.Series | None) -> pl.DataFrame:
+def _work(run: Run, look: Look, whole_steps: pl.Series | None) -> pl.DataFrame:
     """Return the rows of whole steps; of the phases, where no steps are told; all, without phases."""
     lacking = {c: kind for c, kind in {**_LABELS, "flops": pl.Float64()}.items() if not run.has(c)}
     rows = select.timed(run, look).with_columns(pl.lit(None, kind).alias(c) for c, kind in lacking.items())
     whole = pl.col("phase").cast(pl.String).is_in(PHASES) if marked(run) else pl.lit(value=True)
-    if known is not None:
-        whole = pl.col("step").is_in(known.implode())
+    if whole_steps is not None:
+        whole = pl.col("step").is_in(whole_steps.implode())
     flops = pl.when(pl.col("flops").count() > 0).then(pl.col("flops").sum())
     sums = (
         rows.filter(whole)
@@ -110,26 +116,26 @@ def _work(run: Run, look: Look, known: pl.Series | None) -> pl.DataFrame:
     return plain.sort("total_ns", *_LABELS, descending=order, nulls_last=True).collect()
 
 
-def _walls(run: Run, look: Look, known: pl.Series | None) -> dict[str, tuple[int, int]]:
+def _walls(run: Run, look: Look, whole_steps: pl.Series | None) -> dict[str, tuple[int, int]]:
     """Return phase → how many spans are called by it, and what they took."""
     if not marked(run):
         return {}
     spans = select.timed(run, look, "span", "wall" if run.has("lens") else None)
     spans = spans.filter(pl.col("phase").cast(pl.String).is_in(PHASES))
-    if known is not None:
-        spans = spans.filter(pl.col("step").is_null() | pl.col("step").is_in(known.implode()))
+    if whole_steps is not None:
+        spans = spans.filter(pl.col("step").is_null() | pl.col("step").is_in(whole_steps.implode()))
     path = pl.col("path") if run.has("path") else pl.lit(None)
     sums = (
         spans.group_by(pl.col("phase", "name").cast(pl.String), path.cast(pl.String).alias("path"))
         .agg(select.standing_for(run).sum().cast(pl.Int64).alias("count"), pl.col("dur").sum())
         .collect()
     )
-    found: dict[str, tuple[int, int]] = {}
+    walls: dict[str, tuple[int, int]] = {}
     for phase, name, where, count, dur in sums.iter_rows():
         if _is_pass(phase, name, where):
-            times, total = found.get(phase, (0, 0))
-            found[phase] = (times + count, total + dur)
-    return found
+            times, total = walls.get(phase, (0, 0))
+            walls[phase] = (times + count, total + dur)
+    return walls
 
 
 def _is_pass(phase: str, name: str, path: str | None) -> bool:

@@ -112,26 +112,34 @@ def _walls(run: Run) -> pl.DataFrame:
 
 def _by_role(rows: pl.LazyFrame, run: Run) -> pl.DataFrame:
     """Return rank, op → time; rows without a role go by their name."""
-    known = [c for c in ("op", "name") if run.has(c)]
-    sums = rows.group_by("rank", *known).agg(pl.col("dur").sum())
-    role = pl.coalesce(pl.col(c).cast(pl.String) for c in known)
+    labels = [c for c in ("op", "name") if run.has(c)]
+    sums = rows.group_by("rank", *labels).agg(pl.col("dur").sum())
+    role = pl.coalesce(pl.col(c).cast(pl.String) for c in labels)
     return sums.group_by("rank", op=role).agg(total_ns=pl.col("dur").sum()).collect()
 
 
-def rank_table(found: Ranks, look: Look) -> pl.DataFrame:
+def rank_table(ranks: Ranks, look: Look) -> pl.DataFrame:
     """Return one row a rank: its means of a step, and how far its work is behind that of the others."""
-    work = found.work()
+    work = ranks.work()
     order = np.sort(work, axis=0)
     longest = (work == order[-1]) & (order[-1] > order[-2])
-    per_step = found.cells.group_by("rank").agg(
-        steps=pl.len(),
-        wall_ns=_mean("wall_ns"), work_ns=_mean("work_ns"), comm_ns=_mean("comm_ns"),
-        comm_share=pl.col("comm_ns").sum() / pl.col("busy_ns").sum(),
-        exposed_share=(pl.col("busy_ns") - pl.col("work_ns")).sum() / pl.col("busy_ns").sum(),
-    ).sort("rank")  # fmt: skip
-    return per_step.hstack([pl.Series("slowest", longest.sum(axis=1))]).hstack(_behind(work, look)).hstack(
-        [pl.Series("trend", _trends(work))]
-    )  # fmt: skip
+    per_step = (
+        ranks.cells.group_by("rank")
+        .agg(
+            steps=pl.len(),
+            wall_ns=_mean("wall_ns"),
+            work_ns=_mean("work_ns"),
+            comm_ns=_mean("comm_ns"),
+            comm_share=pl.col("comm_ns").sum() / pl.col("busy_ns").sum(),
+            exposed_share=(pl.col("busy_ns") - pl.col("work_ns")).sum() / pl.col("busy_ns").sum(),
+        )
+        .sort("rank")
+    )
+    return (
+        per_step.hstack([pl.Series("slowest", longest.sum(axis=1))])
+        .hstack(_behind(work, look))
+        .hstack([pl.Series("trend", _trends(work))])
+    )
 
 
 def _mean(column: str) -> pl.Expr:
@@ -165,32 +173,42 @@ def _trends(work: Floats) -> list[list[float]]:
     return [[float(x) for x in rank] for rank in means]
 
 
-def step_skews(found: Ranks) -> pl.DataFrame:
+def step_skews(ranks: Ranks) -> pl.DataFrame:
     """Return one row a step: which ranks worked least and most, and how far they are apart."""
     by_work = pl.col("rank").sort_by("work_ns", "rank")
     return (
-        found.cells.group_by("step")
+        ranks.cells.group_by("step")
         .agg(
-            fastest=by_work.first(), slowest=pl.col("rank").sort_by(-pl.col("work_ns"), "rank").first(),
-            fastest_ns=pl.col("work_ns").min(), slowest_ns=pl.col("work_ns").max(),
-            wall_ns=pl.col("wall_ns").max(), by_rank=pl.col("work_ns").sort_by("rank"),
+            fastest=by_work.first(),
+            slowest=pl.col("rank").sort_by(-pl.col("work_ns"), "rank").first(),
+            fastest_ns=pl.col("work_ns").min(),
+            slowest_ns=pl.col("work_ns").max(),
+            wall_ns=pl.col("wall_ns").max(),
+            by_rank=pl.col("work_ns").sort_by("rank"),
         )
         .with_columns(skew_ns=pl.col("slowest_ns") - pl.col("fastest_ns"))
         .with_columns(skew_share=(pl.col("skew_ns") / pl.col("slowest_ns")).fill_nan(None))
         .sort("step")
         .select(
-            "step", "fastest", "slowest", "fastest_ns", "slowest_ns", "skew_ns", "skew_share", "wall_ns",
+            "step",
+            "fastest",
+            "slowest",
+            "fastest_ns",
+            "slowest_ns",
+            "skew_ns",
+            "skew_share",
+            "wall_ns",
             "by_rank",
         )
-    )  # fmt: skip
+    )
 
 
-def excess(found: Ranks, rank: int) -> tuple[str, int] | None:
+def excess(ranks: Ranks, rank: int) -> tuple[str, int] | None:
     """Return the role in which a rank takes the most time a step beyond the median of the others, and this
     time; None where there is none.
     """
     own = pl.col("total_ns").filter(pl.col("rank") == rank).sum()
     others = pl.col("total_ns").filter(pl.col("rank") != rank).median().fill_null(0)
-    by_op = found.ops.group_by("op").agg(over=((own - others) / found.steps).round().cast(pl.Int64))
+    by_op = ranks.ops.group_by("op").agg(over=((own - others) / ranks.steps).round().cast(pl.Int64))
     most = by_op.drop_nulls("op").sort("over", "op", descending=[True, False]).head(1).rows()
     return (str(most[0][0]), int(most[0][1])) if most and most[0][1] > 0 else None

@@ -21,8 +21,8 @@ COLUMNS: Final = (*RATES, *AGAINST_ROOF)
 def roof_of(run: Run) -> Roof | None:
     """Return the roof that the run carries, else that of its device; None where neither is known."""
     device = run.meta.get("device")
-    told = roofs.from_meta(run.meta.get("roof"))
-    return told or (roofs.from_table(device) if isinstance(device, str) else None)
+    roof = roofs.from_meta(run.meta.get("roof"))
+    return roof or (roofs.from_table(device) if isinstance(device, str) else None)
 
 
 def dtype_of(run: Run) -> str | None:
@@ -40,27 +40,27 @@ def work(run: Run) -> list[pl.Expr]:
 
 def with_rates(table: pl.DataFrame, run: Run) -> pl.DataFrame:
     """Return a table of counts, totals and work with rates in place of the work; null where unknown."""
-    told = [c for c in WORK if c in table.columns]
+    present = [c for c in WORK if c in table.columns]
     rated = table.with_columns(
-        _rate(work, name) for work, name in zip(WORK, RATES, strict=True) if work in told
+        _rate(work, name) for work, name in zip(WORK, RATES, strict=True) if work in present
     )
     roof = roof_of(run)
-    if roof and told:
-        rated = rated.with_columns(*_against(roof, dtype_of(run), told))
+    if roof and present:
+        rated = rated.with_columns(*_against(roof, dtype_of(run), present))
     empty = [c for c in COLUMNS if c in rated.columns and rated[c].null_count() == rated.height]
-    return rated.drop(*told, *empty)
+    return rated.drop(*present, *empty)
 
 
 def _rate(work: str, name: str) -> pl.Expr:
     """Return thousands of millions a second; null where there is no work."""
-    known = (pl.col(work) > 0) & (pl.col("total_ns") > 0)
-    return pl.when(known).then(pl.col(work) / pl.col("total_ns")).alias(name)
+    measurable = (pl.col(work) > 0) & (pl.col("total_ns") > 0)
+    return pl.when(measurable).then(pl.col(work) / pl.col("total_ns")).alias(name)
 
 
-def _against(roof: Roof, dtype: str | None, known: Sequence[str]) -> tuple[pl.Expr, pl.Expr]:
+def _against(roof: Roof, dtype: str | None, present: Sequence[str]) -> tuple[pl.Expr, pl.Expr]:
     """Return the share of the nearer roof, and which of them binds: the one that takes longest at best."""
     limits = {"bytes": roof.memory, "flops": roof.compute(dtype)}
-    least = {c: pl.col(c) / limits[c] * 1e9 for c in known if limits[c]}
+    least = {c: pl.col(c) / limits[c] * 1e9 for c in present if limits[c]}
     if not least:
         return pl.lit(None, pl.Float64).alias("roof_share"), pl.lit(None, pl.String).alias("bound")
     memory = least.get("bytes", pl.lit(0.0)).fill_null(0.0)
@@ -68,11 +68,14 @@ def _against(roof: Roof, dtype: str | None, known: Sequence[str]) -> tuple[pl.Ex
     at_best, floor = pl.max_horizontal(memory, compute), pl.col("count") * roof.floor_ns
     sure = (at_best > 0) & (pl.col("total_ns") > 0)
     word = (
-        pl.when(memory > pl.col("total_ns")).then(pl.lit(roof.cache))
-        .when(floor > at_best).then(pl.lit("floor"))
-        .when(compute > memory).then(pl.lit("compute"))
+        pl.when(memory > pl.col("total_ns"))
+        .then(pl.lit(roof.cache))
+        .when(floor > at_best)
+        .then(pl.lit("floor"))
+        .when(compute > memory)
+        .then(pl.lit("compute"))
         .otherwise(pl.lit("memory"))
-    )  # fmt: skip
+    )
     return (
         pl.when(sure).then(at_best / pl.col("total_ns")).alias("roof_share"),
         pl.when(sure).then(word).alias("bound"),

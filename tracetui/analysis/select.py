@@ -55,19 +55,19 @@ def lenses(run: Run) -> list[str]:
     if not run.has("lens"):
         return []
     timed = run.events["lens"].filter(run.events["kind"] == "kernel")
-    found = set(timed.unique().cast(pl.String).drop_nulls())
-    return [lens for lens in LENSES if lens in found]
+    names = set(timed.unique().cast(pl.String).drop_nulls())
+    return [lens for lens in LENSES if lens in names]
 
 
 def lens_of(run: Run, look: Look) -> str | None:
     """Return the lens in use: the one asked for, else the run's own, else the preferred one; None without."""
-    known = lenses(run)
+    available = lenses(run)
     if look.lens is not None:
         if look.lens not in LENSES:
             raise UsageError(f"no lens is called {look.lens!r}", todo=f"choose one of: {', '.join(LENSES)}")
         return look.lens
     preferred = run.meta.get("lens")
-    return str(preferred) if preferred in known else known[0] if known else None
+    return str(preferred) if preferred in available else available[0] if available else None
 
 
 def total(run: Run) -> int | None:
@@ -242,8 +242,8 @@ def fitting(names: pl.Series, pattern: str) -> pl.Series:
     try:
         return names.str.contains(flags + pattern)
     except pl.exceptions.ComputeError as e:
-        known = (line.removeprefix("error: ") for line in str(e).splitlines() if line.startswith("error: "))
-        raise UsageError(f"{pattern!r} is no regular expression", why=next(known, "")) from None
+        reasons = (line.removeprefix("error: ") for line in str(e).splitlines() if line.startswith("error: "))
+        raise UsageError(f"{pattern!r} is no regular expression", why=next(reasons, "")) from None
 
 
 def have(run: Run, columns: Sequence[str]) -> list[str]:
@@ -268,16 +268,16 @@ def together(run: Run, look: Look) -> list[str]:
 
 def stopwatch(run: Run, look: Look) -> list[str]:
     """Return notes on the lens that the numbers are of, and on those that it leaves out."""
-    said = []
-    chosen, known = lens_of(run, look), lenses(run)
-    others = [x for x in known if x != chosen]
+    notes = []
+    chosen, available = lens_of(run, look), lenses(run)
+    others = [x for x in available if x != chosen]
     if others:
-        said.append(f"{chosen} times; those of {', '.join(others)} cover the same time and are not added")
-    if chosen is not None and chosen not in known:
-        said.append(
-            f"this source has no {chosen} times; it has {', '.join(known) or 'none that name a lens'}"
+        notes.append(f"{chosen} times; those of {', '.join(others)} cover the same time and are not added")
+    if chosen is not None and chosen not in available:
+        notes.append(
+            f"this source has no {chosen} times; it has {', '.join(available) or 'none that name a lens'}"
         )
-    return said
+    return notes
 
 
 def folding(run: Run) -> list[str]:

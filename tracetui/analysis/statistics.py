@@ -79,10 +79,10 @@ def _evidence(
 ) -> Evidence:
     few = (n_a < FEWEST) | (n_b < FEWEST)
     low, high, p = (np.where(few, np.nan, x) for x in (low, high, p))
-    return Evidence(
-        np.median(a, axis=1), np.median(b, axis=1), delta, low, high, p, benjamini_hochberg(p),
-        cliffs_delta(a, b), n_a.astype(np.int64), n_b.astype(np.int64),
-    )  # fmt: skip
+    median_a, median_b = np.median(a, axis=1), np.median(b, axis=1)
+    adjusted, cliff = benjamini_hochberg(p), cliffs_delta(a, b)
+    counts = n_a.astype(np.int64), n_b.astype(np.int64)
+    return Evidence(median_a, median_b, delta, low, high, p, adjusted, cliff, *counts)
 
 
 def autocorrelation_time(rows: Floats) -> Floats:
@@ -267,16 +267,16 @@ def cliffs_delta(a: Floats, b: Floats) -> Floats:
 def benjamini_hochberg(p: Floats, weight: Floats | None = None) -> Floats:
     """Return p-values corrected for being many; NaN stays NaN, more weight needs less evidence."""
     out = np.full_like(p, np.nan)
-    known = np.flatnonzero(~np.isnan(p))
-    if weight is not None and len(known):
-        p = p * weight[known].mean() / weight
-    order = known[np.argsort(p[known], kind="stable")]
+    valid = np.flatnonzero(~np.isnan(p))
+    if weight is not None and len(valid):
+        p = p * weight[valid].mean() / weight
+    order = valid[np.argsort(p[valid], kind="stable")]
     scaled = p[order] * len(order) / np.arange(1, len(order) + 1)
     out[order] = np.minimum(1.0, np.minimum.accumulate(scaled[::-1])[::-1])
     return out
 
 
-def verdicts(found: Evidence, floor: Floats, *, alpha: float = ALPHA) -> list[str]:
+def verdicts(evidence: Evidence, floor: Floats, *, alpha: float = ALPHA) -> list[str]:
     """Return slower, faster, same or ~ for each row.
 
     `floor` is the difference that matters, in ns: a row is slower or faster when its interval excludes zero,
@@ -285,7 +285,7 @@ def verdicts(found: Evidence, floor: Floats, *, alpha: float = ALPHA) -> list[st
     """
     return [
         _verdict(*row, alpha)
-        for row in zip(found.delta, found.low, found.high, found.p_adjusted, floor, strict=True)
+        for row in zip(evidence.delta, evidence.low, evidence.high, evidence.p_adjusted, floor, strict=True)
     ]
 
 

@@ -9,9 +9,15 @@ from tracetui.analysis import select
 from tracetui.look import Look
 
 _EMPTY: Final = {
-    "step": pl.Int64(), "phase": pl.String(), "tokens": pl.Int64(), "context": pl.Int64(),
-    "batch": pl.Int64(), "t": pl.Int64(), "wall_ns": pl.Int64(), "steps": pl.Int64(),
-}  # fmt: skip
+    "step": pl.Int64(),
+    "phase": pl.String(),
+    "tokens": pl.Int64(),
+    "context": pl.Int64(),
+    "batch": pl.Int64(),
+    "t": pl.Int64(),
+    "wall_ns": pl.Int64(),
+    "steps": pl.Int64(),
+}
 _STATED: Final = ("step", "phase", "tokens", "context", "batch", "t", "dur", "count")
 
 
@@ -24,10 +30,10 @@ def marks(run: Run) -> pl.DataFrame:
     if not run.has("step"):
         return pl.DataFrame(schema=_EMPTY)
     rows = select.of_kind(run, "step", _STATED).filter(pl.col("step").is_not_null())
-    found = _phases(run).join(rows.group_by("step").agg(_stated(run)), on="step", how="left")
-    if "phase_stated" in found.columns:
-        found = found.with_columns(phase=pl.coalesce("phase_stated", "phase"))
-    return found.with_columns(pl.col("steps").fill_null(1)).select(*_EMPTY).sort("step")
+    table = _phases(run).join(rows.group_by("step").agg(_stated(run)), on="step", how="left")
+    if "phase_stated" in table.columns:
+        table = table.with_columns(phase=pl.coalesce("phase_stated", "phase"))
+    return table.with_columns(pl.col("steps").fill_null(1)).select(*_EMPTY).sort("step")
 
 
 def _phases(run: Run) -> pl.DataFrame:
@@ -65,19 +71,29 @@ def step_table(run: Run, look: Look) -> pl.DataFrame:
     """Return one row a step: its kernels under each lens, per token, and beside the wall clock."""
     chosen = select.lens_of(run, look)
     others = [x for x in select.lenses(run) if x != chosen]
-    known = marks(run)
+    step_marks = marks(run)
     if look.phase is not None:
-        known = known.filter(pl.col("phase") == look.phase)
+        step_marks = step_marks.filter(pl.col("phase") == look.phase)
     if look.window is not None:
-        known = known.filter(pl.col("step").is_between(*look.window))
-    table = known.join(_totals(run, look, chosen, "total_ns"), on="step", how="left")
+        step_marks = step_marks.filter(pl.col("step").is_between(*look.window))
+    table = step_marks.join(_totals(run, look, chosen, "total_ns"), on="step", how="left")
     for lens in others:
         table = table.join(_totals(run, look, lens, f"{lens}_total_ns"), on="step", how="left")
     return table.with_columns(_derived()).select(
-        "step", *(["steps"] if (table["steps"] > 1).any() else []),
-        "phase", "tokens", "context", "batch", "total_ns", *(f"{x}_total_ns" for x in others),
-        "per_token_ns", "wall_ns", "gap_ns", "gap_share", "tokens_per_s",
-    )  # fmt: skip
+        "step",
+        *(["steps"] if (table["steps"] > 1).any() else []),
+        "phase",
+        "tokens",
+        "context",
+        "batch",
+        "total_ns",
+        *(f"{x}_total_ns" for x in others),
+        "per_token_ns",
+        "wall_ns",
+        "gap_ns",
+        "gap_share",
+        "tokens_per_s",
+    )
 
 
 def stated(run: Run, phase: object) -> str | None:

@@ -37,9 +37,9 @@ def lens_of_scopes(run: Run, look: Look, column: str) -> str | None:
     if look.lens is not None or not run.has("lens"):
         return select.lens_of(run, look)
     rows = run.events.lazy().filter(pl.col("kind").is_in(["kernel", "span"]) & pl.col(column).is_not_null())
-    found = set(rows.select(pl.col("lens").unique()).collect()["lens"].cast(pl.String))
+    names = set(rows.select(pl.col("lens").unique()).collect()["lens"].cast(pl.String))
     used = select.lens_of(run, look)
-    return used if used in found else next((x for x in LENSES if x in found), None)
+    return used if used in names else next((x for x in LENSES if x in names), None)
 
 
 def _timed(run: Run, look: Look, kind: str, lens: str | None) -> pl.LazyFrame:
@@ -73,7 +73,7 @@ def _by_time(run: Run, look: Look) -> pl.DataFrame:
     parts = [_timed(run, look, k, lens).filter(pl.col("t").is_not_null()) for k in ("span", "kernel")]
     rows = pl.concat([p.select(*keys, "t", "dur", pl.col("name").cast(pl.String), "kind") for p in parts])
     rows = rows.sort(*keys, "t", "dur", descending=[*(False for _ in keys), False, True]).head(MOST_NESTED)
-    found: dict[str, list[int]] = {}
+    nodes: dict[str, list[int]] = {}
     stack: list[tuple[int, str]] = []
     track: object = None
     for *key, t, dur, name, kind in rows.collect().iter_rows():
@@ -83,13 +83,13 @@ def _by_time(run: Run, look: Look) -> pl.DataFrame:
             stack.pop()
         path = stack[-1][1] + PATH_SEPARATOR + name if stack else name
         stack.append((t + dur, path))
-        sums = found.setdefault(path, [0, 0, 0])
+        sums = nodes.setdefault(path, [0, 0, 0])
         sums[0] += 1
         sums[1 if kind == "kernel" else 2] += dur
-    columns = list(zip(*found.values(), strict=True)) or [(), (), ()]
+    columns = list(zip(*nodes.values(), strict=True)) or [(), (), ()]
     names = ("count", "own_ns", "span_ns")
     return _summed(
-        pl.DataFrame({"path": list(found), **dict(zip(names, columns, strict=True))}, schema=_LEAVES)
+        pl.DataFrame({"path": list(nodes), **dict(zip(names, columns, strict=True))}, schema=_LEAVES)
     )
 
 
@@ -157,7 +157,12 @@ def _ordered(nodes: dict[str, dict[str, int]]) -> pl.DataFrame:
             "path": order,
         },
         schema={
-            "scope": pl.String, "inclusive_ns": pl.Int64, "self_ns": pl.Int64, "share": pl.Float64,
-            "count": pl.Int64, "depth": pl.Int64, "path": pl.String,
+            "scope": pl.String,
+            "inclusive_ns": pl.Int64,
+            "self_ns": pl.Int64,
+            "share": pl.Float64,
+            "count": pl.Int64,
+            "depth": pl.Int64,
+            "path": pl.String,
         },
-    )  # fmt: skip
+    )

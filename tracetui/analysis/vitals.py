@@ -54,19 +54,21 @@ def _newest(run: Run) -> dict[tuple[str, str], float]:
     """Return each counter's last second, of those in the unit meant here; of several devices the first."""
     if not run.has("value"):
         return {}
-    known = (
+    units_of = (
         {n: u for figures in GAUGES.values() for n, u in figures} | dict.fromkeys(_MEMORY, "B") | {_COST: "%"}
     )
     name, value = pl.col("name").cast(pl.String), pl.col("value")
     columns = ("name", "value", "track", "t", "unit")
-    rows = select.of_kind(run, "counter", columns).filter(name.is_in(sorted(known)), value.is_not_null())
+    rows = select.of_kind(run, "counter", columns).filter(name.is_in(sorted(units_of)), value.is_not_null())
     track, unit = (
         pl.col(c).cast(pl.String) if run.has(c) else pl.lit(None, pl.String) for c in ("track", "unit")
     )
     order = pl.col("t") if run.has("t") else pl.int_range(pl.len())
-    meant = name.replace_strict(known, return_dtype=pl.String)
+    own_unit = name.replace_strict(units_of, return_dtype=pl.String)
     samples = (
-        rows.select_seq(name, value, track.alias("track"), order.alias("at"), meant.alias("meant"), unit=unit)
+        rows.select_seq(
+            name, value, track.alias("track"), order.alias("at"), own_unit.alias("meant"), unit=unit
+        )
         .filter(pl.col("unit").fill_null(pl.col("meant")) == pl.col("meant"))
         .sort("at")
         .group_by("name", "meant", "track")
@@ -79,8 +81,8 @@ def _newest(run: Run) -> dict[tuple[str, str], float]:
 
 def _context(run: Run) -> int | None:
     """Return the context length at the end of the last step; None where unknown."""
-    known = steps.marks(run)["context"].drop_nulls()
-    return int(known[-1]) if known.len() else None
+    contexts = steps.marks(run)["context"].drop_nulls()
+    return int(contexts[-1]) if contexts.len() else None
 
 
 def _read_share(run: Run, roof: float) -> float | None:
@@ -88,10 +90,10 @@ def _read_share(run: Run, roof: float) -> float | None:
     unknown. Where the kernels do not tell all of the traffic, it is that of the weights alone.
     """
     walls = steps.marks(run).filter((pl.col("phase") == "decode") & (pl.col("wall_ns") > 0))
-    found = _moved(run, walls) or _weights(run, walls)
-    if found is None:
+    traffic = _moved(run, walls) or _weights(run, walls)
+    if traffic is None:
         return None
-    moved, wall = found
+    moved, wall = traffic
     return moved / (wall / 1e9) / roof if moved and wall else None
 
 
@@ -111,6 +113,6 @@ def _weights(run: Run, walls: pl.DataFrame) -> tuple[float, int] | None:
     each = run.meta.get("bytes_per_token")
     if isinstance(each, bool) or not isinstance(each, int | float) or each <= 0:
         return None
-    told = walls.filter(pl.col("tokens").is_not_null())
-    passes = told.select((pl.col("tokens") / pl.col("batch").fill_null(1).clip(1)).sum()).item()
-    return each * passes, int(told["wall_ns"].sum())
+    timed = walls.filter(pl.col("tokens").is_not_null())
+    passes = timed.select((pl.col("tokens") / pl.col("batch").fill_null(1).clip(1)).sum()).item()
+    return each * passes, int(timed["wall_ns"].sum())

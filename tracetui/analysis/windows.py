@@ -27,19 +27,19 @@ def watched(run: Run) -> dict[str, pl.DataFrame]:
     if not (run.has("op") and run.has("step") and run.has("lens")):
         return {}
     spans = select.of_kind(run, "span", ("op", "lens", "step", "count", "track"))
-    told = spans.filter(pl.col("op") == WINDOW)
-    return {str(lens): _watched(run, rows) for (lens,), rows in told.group_by("lens") if lens is not None}
+    windows = spans.filter(pl.col("op") == WINDOW)
+    return {str(lens): _watched(run, rows) for (lens,), rows in windows.group_by("lens") if lens is not None}
 
 
-def _watched(run: Run, told: pl.DataFrame) -> pl.DataFrame:
+def _watched(run: Run, windows: pl.DataFrame) -> pl.DataFrame:
     """Return the steps of one lens; of several ranks the one that watched most counts."""
-    counts = told.with_columns(_n=select.standing_for(run)).group_by("step", *select.have(run, ["track"]))
+    counts = windows.with_columns(_n=select.standing_for(run)).group_by("step", *select.have(run, ["track"]))
     most = counts.agg(pl.col("_n").sum()).group_by("step").agg(pl.col("_n").max().alias("watched"))
-    known = steps.marks(run).select("step", "phase", "steps", "t", "wall_ns")
-    table = known.join(most, on="step", how="left").with_columns(
+    marks = steps.marks(run).select("step", "phase", "steps", "t", "wall_ns")
+    table = marks.join(most, on="step", how="left").with_columns(
         pl.min_horizontal(pl.col("watched").fill_null(0), "steps").cast(pl.Int64)
     )
-    table = table.join(_spans(run, str(told["lens"][0])), on="step", how="left")
+    table = table.join(_spans(run, str(windows["lens"][0])), on="step", how="left")
     return table.with_columns(per=_per_step(table)).drop("wall_ns", "spans_ns")
 
 
@@ -86,8 +86,8 @@ def weighed(run: Run, look: Look, rows: pl.LazyFrame) -> pl.LazyFrame:
         return rows
     table = watched(run)[select.lens_of(run, look) or ""]
     often = pl.when(pl.col("watched") > 0).then(pl.col("steps") / pl.col("watched"))
-    known = phases.select("phase", "scale", often=often)
-    scales = table.join(known, on="phase", nulls_equal=True).select("step", "scale", "often")
+    factors = phases.select("phase", "scale", often=often)
+    scales = table.join(factors, on="phase", nulls_equal=True).select("step", "scale", "often")
     time, count = (pl.col(c).fill_null(1.0) for c in ("scale", "often"))
     return rows.join(scales.lazy(), on="step", how="left").with_columns(
         scaled_ns=pl.col("dur") * time, scaled_count=select.standing_for(run) * count
@@ -142,8 +142,8 @@ def seen(run: Run, look: Look, numbers: pl.Series) -> pl.Series:
     table = watched(run).get(select.lens_of(run, look) or "")
     if table is None:
         return pl.repeat(True, numbers.len(), eager=True)
-    known = table.filter(pl.col("watched") == pl.col("steps"))["step"]
-    return numbers.is_in(known.implode())
+    complete = table.filter(pl.col("watched") == pl.col("steps"))["step"]
+    return numbers.is_in(complete.implode())
 
 
 def share(run: Run, look: Look) -> float:
@@ -151,8 +151,8 @@ def share(run: Run, look: Look) -> float:
     phases = coverage(run, look)
     if phases is None:
         return 1.0
-    known = phases.filter(pl.col("watched") > 0)
-    return int(known["watched"].sum()) / max(1, int(known["steps"].sum()))
+    watched_phases = phases.filter(pl.col("watched") > 0)
+    return int(watched_phases["watched"].sum()) / max(1, int(watched_phases["steps"].sum()))
 
 
 def scope(run: Run, look: Look, *, scaled: bool = False) -> list[str]:
@@ -170,11 +170,14 @@ def notes(run: Run, look: Look, *, scaled: bool) -> list[str]:
     lens = select.lens_of(run, look)
     seen = phases.filter(pl.col("watched") > 0)
     words = ", ".join(f"{w:,} of {n:,} {p or ''}".strip() + " steps" for p, w, n in _counts(seen))
-    means = "totals, counts and shares are scaled to all of them, the rest is as it was seen" if scaled else (
-        "what stands here is what was seen, not scaled")  # fmt: skip
-    said = [f"{lens} rows were seen in {words or 'no step'}{_aside(run, look)}; {means}"]
+    means = (
+        "totals, counts and shares are scaled to all of them, the rest is as it was seen"
+        if scaled
+        else "what stands here is what was seen, not scaled"
+    )
+    lines = [f"{lens} rows were seen in {words or 'no step'}{_aside(run, look)}; {means}"]
     missed = [str(p or "other") for p, w, _ in _counts(phases) if not w]
-    return said + ([f"no window in {', '.join(missed)}: its {lens} rows are not known"] if missed else [])
+    return lines + ([f"no window in {', '.join(missed)}: its {lens} rows are not known"] if missed else [])
 
 
 def _counts(phases: pl.DataFrame) -> Sequence[tuple[str | None, int, int]]:
@@ -193,10 +196,10 @@ def _aside(run: Run, look: Look) -> str:
     table = watched(run)[select.lens_of(run, look) or ""]
     last = table.filter(pl.col("watched") > 0)["t"].max()
     end = table["t"].max()
-    told = []
+    parts = []
     if isinstance(last, int) and isinstance(end, int) and end > last:
-        told.append(f"the last {units.duration(end - last)} before the end")
+        parts.append(f"the last {units.duration(end - last)} before the end")
     if run.has("value"):
         cost = series.counter_table(run, Look(filter="^capture cost$"))["mean"].mean()
-        told += [f"capture cost {cost:.1f}%"] if isinstance(cost, float) else []
-    return f" ({', '.join(told)})" if told else ""
+        parts += [f"capture cost {cost:.1f}%"] if isinstance(cost, float) else []
+    return f" ({', '.join(parts)})" if parts else ""

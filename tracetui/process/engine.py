@@ -183,4 +183,4 @@ def _signal_name(number: int) -> str:
 def _suspicion(number: int) -> str:
     """Return what a signal makes likely, as the end of a sentence; empty where it says nothing."""
     reasons = {signal.SIGKILL: ", probably for want of memory", signal.SIGSEGV: ", a fault in native code"}
-    return next((words for known, words in reasons.items() if known == number), "")
+    return next((words for likely, words in reasons.items() if likely == number), "")

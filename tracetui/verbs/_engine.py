@@ -69,10 +69,31 @@ def started(args: Namespace, out: Path, *, interactive: bool = False) -> Engine:
 def arguments(args: Namespace) -> list[str]:
     """Return the engine's options, those that were given."""
     names = (
-        "mode", "model", "weights", "device", "dtype", "quant", "prompt", "steps", "context", "batch",
-        "tokens_per_report", "temperature", "top_k", "top_p", "seed", "threads", "ranks", "path", "capture",
-        "slow", "layers", "attention", "optimizer", "warm_up",
-    )  # fmt: skip
+        "mode",
+        "model",
+        "weights",
+        "device",
+        "dtype",
+        "quant",
+        "prompt",
+        "steps",
+        "context",
+        "batch",
+        "tokens_per_report",
+        "temperature",
+        "top_k",
+        "top_p",
+        "seed",
+        "threads",
+        "ranks",
+        "path",
+        "capture",
+        "slow",
+        "layers",
+        "attention",
+        "optimizer",
+        "warm_up",
+    )
     given = ((f"--{name.replace('_', '-')}", getattr(args, name)) for name in names)
     valued = [part for name, value in given if value is not None for part in (name, str(value))]
     return valued if args.graph is None else [*valued, "--graph" if args.graph else "--no-graph"]

@@ -21,7 +21,7 @@ MEASURE: Final = "tracetui doctor --measure"
 
 def measure(device: str) -> Roof:
     """Measures the roofs of a device, and keeps them for every run to come."""
-    roof = roofs.from_meta(_told("roofs", "--device", device).get("roof"))
+    roof = roofs.from_meta(_ask_engine("roofs", "--device", device).get("roof"))
     if roof is None:
         raise EngineError("the engine measured nothing")
     roofs.keep(roof)
@@ -59,8 +59,10 @@ def roof_entry(roof: Roof) -> Iterator[str]:
     if roof.source == roofs.TABLE:
         yield f"    table: as its maker states it ({MEASURE})"
     else:
-        told = [f"{roof.source} {roof.when}".rstrip(), *([f"torch {roof.torch}"] if roof.torch else [])]
-        yield "    " + ", ".join([*told, *([f"driver {roof.driver}"] if roof.driver else []), *_stale(roof)])
+        origin = [f"{roof.source} {roof.when}".rstrip(), *([f"torch {roof.torch}"] if roof.torch else [])]
+        yield "    " + ", ".join(
+            [*origin, *([f"driver {roof.driver}"] if roof.driver else []), *_stale(roof)]
+        )
 
 
 def _figures(roof: Roof) -> Iterator[str]:
@@ -94,17 +96,17 @@ def installed(package: str) -> str:
 def weight_lines() -> Iterator[str]:
     """Yield where weights are looked for, and what was found of each known model."""
     try:
-        told = _told("weights")["weights_found"]
+        answer = _ask_engine("weights")["weights_found"]
     except (CaptureError, KeyError) as e:
         yield f"weights: cannot be looked for: {e}"
         return
-    gone = "" if told["there"] else ", which is not there"
-    yield f"weights: {told['folder']} ({told['why']}){gone}"
-    for entry in told["found"]:
-        yield from _found(entry)
+    absent = "" if answer["there"] else ", which is not there"
+    yield f"weights: {answer['folder']} ({answer['why']}){absent}"
+    for entry in answer["found"]:
+        yield from _weight_entry(entry)
 
 
-def _found(entry: Mapping[str, Any]) -> Iterator[str]:
+def _weight_entry(entry: Mapping[str, Any]) -> Iterator[str]:
     model = f"  {entry['model']:14}"
     if "folder" not in entry:
         yield f"{model} random: none found under {', '.join(entry['names'])}"
@@ -116,7 +118,7 @@ def _found(entry: Mapping[str, Any]) -> Iterator[str]:
         yield f"{model} config, {shards}, {words}: {entry['folder']}"
 
 
-def _told(what: str, *more: str) -> Mapping[str, Any]:
+def _ask_engine(what: str, *more: str) -> Mapping[str, Any]:
     """What the engine tells of this machine in place of decoding."""
     from capture.open import load
 

@@ -110,11 +110,11 @@ def choose(runs: "Sequence[Run]", which: str | None) -> int:
     if which.isdecimal() and 1 <= int(which) <= len(runs):
         return int(which) - 1
     exact = [i for i, r in enumerate(runs) if r.name == which]
-    found = exact or [i for i, r in enumerate(runs) if which.lower() in r.name.lower()]
-    if len(found) == 1:
-        return found[0]
+    places = exact or [i for i, r in enumerate(runs) if which.lower() in r.name.lower()]
+    if len(places) == 1:
+        return places[0]
     names = ", ".join(f"{i}: {r.name}" for i, r in enumerate(runs, 1))
-    what = f"{len(found)} runs are called" if found else "no run is called"
+    what = f"{len(places)} runs are called" if places else "no run is called"
     raise UsageError(f"{what} {which!r}", todo=f"the runs are {names}")
 
 

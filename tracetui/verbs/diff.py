@@ -80,15 +80,15 @@ def run(args: Namespace) -> int:
         return _screen(args, look, a, b)
     from tracetui.analysis.compare.diff import diff
 
-    found = diff(*pair, look)
-    told = _told(args, pair, look)
+    compared = diff(*pair, look)
+    text = _report(args, pair, look)
     if (args.format or "table") == "json":
-        told = json.dumps(json.loads(told) | {"comparable": found.comparable.as_dict()})
-    sys.stdout.write(told.rstrip("\n") + "\n")
-    if not found.comparable.ok and not args.force:
-        _shared.say("not comparable: " + "; ".join(found.comparable.reasons) + " (--force overrules)")
+        text = json.dumps(json.loads(text) | {"comparable": compared.comparable.as_dict()})
+    sys.stdout.write(text.rstrip("\n") + "\n")
+    if not compared.comparable.ok and not args.force:
+        _shared.say("not comparable: " + "; ".join(compared.comparable.reasons) + " (--force overrules)")
         return NOT_COMPARABLE
-    return _gate(args, look, found.rows) if args.fail_over is not None else 0
+    return _gate(args, look, compared.rows) if args.fail_over is not None else 0
 
 
 def _screen(args: Namespace, look: Look, a: int, b: int) -> int:
@@ -137,7 +137,7 @@ def _view(args: Namespace) -> str:
     return args.view or ("cycles" if args.stats == "cycle" else "diff")
 
 
-def _told(args: Namespace, pair: tuple[Run, Run], look: Look) -> str:
+def _report(args: Namespace, pair: tuple[Run, Run], look: Look) -> str:
     from tracetui.report import report
     from tracetui.verbs.report import sorted_look
     from tracetui.views import ask, view
@@ -157,8 +157,8 @@ def _gate(args: Namespace, look: Look, rows: Any) -> int:
     from tracetui.analysis.select import fitting
 
     if args.rows:
-        known = pl.col("name", "op", "category").cast(pl.String)
-        words = pl.concat_str(known, separator=" ", ignore_nulls=True)
+        labels = pl.col("name", "op", "category").cast(pl.String)
+        words = pl.concat_str(labels, separator=" ", ignore_nulls=True)
         rows = rows.filter(fitting(rows.select(words).to_series(), args.rows.replace(",", "|")))
     slower = rows.filter(pl.col("verdict") == "slower")
     for row in slower.sort(weight().abs(), descending=True).iter_rows(named=True):

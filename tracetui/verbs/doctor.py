@@ -71,22 +71,22 @@ def _measured(device: str) -> Iterator[str]:
 
 
 def _file(args: Namespace) -> Iterator[str]:
-    known = views()
+    all_views = views()
     for r in _shared.load(args):
         yield f"{r.log.source}: {r.log.format}, run {r.name!r}"
         yield f"  {r.log.read:,} records read, {r.log.kept:,} kept, {r.log.dropped:,} dropped"
         yield from (f"  {n.severity}: {n.message}" for n in r.log.notices)
-        yield from _answers(r, [v for v in known if v.runs == 1])
+        yield from _answers(r, [v for v in all_views if v.runs == 1])
         yield from _roof(r)
 
 
 def _answers(run: Run, asked: list[View]) -> Iterator[str]:
-    gone = {v: missing(v, [run]) for v in asked}
-    yield "  can answer: " + ", ".join(v.name for v in asked if not gone[v])
+    lacking = {v: missing(v, [run]) for v in asked}
+    yield "  can answer: " + ", ".join(v.name for v in asked if not lacking[v])
     for v in asked:
-        if gone[v]:
-            yield f"  cannot answer {v.name}: it needs {' and '.join(gone[v])}"
-    columns = dict.fromkeys(c for lacks in gone.values() for c in lacks)
+        if lacking[v]:
+            yield f"  cannot answer {v.name}: it needs {' and '.join(lacking[v])}"
+    columns = dict.fromkeys(c for lacks in lacking.values() for c in lacks)
     yield from (f"  next time, for {_CAPTURE_WITH[c]}" for c in columns if c in _CAPTURE_WITH)
 
 

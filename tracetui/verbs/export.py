@@ -27,8 +27,10 @@ def run(args: Namespace) -> int:
     if out.suffix == ".svg":
         return _picture(args, out)
     if out.suffix not in SUFFIXES:
-        known = " ".join((*SUFFIXES, ".svg"))
-        raise UsageError(f"{out.name} has no suffix that says what to write", todo=f"choose one of {known}")
+        suffixes = " ".join((*SUFFIXES, ".svg"))
+        raise UsageError(
+            f"{out.name} has no suffix that says what to write", todo=f"choose one of {suffixes}"
+        )
     runs = _shared.load(args)
     chosen = [runs[_shared.choose(runs, args.which)]] if args.which else runs
     for note in export(chosen, out, overwrite=args.force):

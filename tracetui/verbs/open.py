@@ -61,9 +61,9 @@ def _recordings() -> int:
     """Print the recordings, newest first, where no file was named."""
     from capture.places import recordings
 
-    found = recordings()
-    for path in found:
+    paths = recordings()
+    for path in paths:
         sys.stdout.write(f"{path}\n")
-    if not found:
+    if not paths:
         _shared.say("no recording yet; name a file, or try tracetui open --sample decode")
     return 0

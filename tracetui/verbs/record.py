@@ -69,32 +69,32 @@ def kept(out: Path, runs: list[Run]) -> bool:
 
 def _watch(running: Engine, out: Path, quiet: bool) -> list[Run]:
     """Follow the file until the engine ends, printing its progress; return its runs."""
-    follow, told, hush = Follow(out), "", ""
+    follow, printed, hush = Follow(out), "", ""
     while running.running:
         time.sleep(EVERY)
         if follow.poll() and not quiet:
-            told = _progress(follow.runs(), told)
+            printed = _progress(follow.runs(), printed)
         hush = _hush(running.complaint or follow.silence, hush)
     follow.poll()
     return follow.runs(final=True)
 
 
-def _hush(silence: str, told: str) -> str:
+def _hush(silence: str, printed: str) -> str:
     """Print once that an engine hangs, and once that it goes on again; return what was printed last."""
-    if bool(silence) != bool(told):
+    if bool(silence) != bool(printed):
         _shared.say(f"{silence}: Ctrl+C ends it" if silence else "the engine is heard again")
     return silence
 
 
-def _progress(runs: list[Run], told: str) -> str:
+def _progress(runs: list[Run], printed: str) -> str:
     """Print the steps so far, else the engine's status, when it changed; return what was printed last."""
     if not runs:
-        return told
+        return printed
     events = runs[-1].events
     ended = events.filter(pl.col("kind") == "step")
     steps = ended["step"].n_unique() if "step" in ended.columns else ended.height  # ranks each tell theirs
     status = events.filter(pl.col("path") == "status") if runs[-1].has("path") else events.clear()
     word = f"{steps} steps" if steps else str(status["name"][-1]) if status.height else ""
-    if word and word != told:
+    if word and word != printed:
         _shared.say(word)
     return word

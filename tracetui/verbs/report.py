@@ -61,6 +61,6 @@ def sorted_look(look: Look, rows: pl.DataFrame, reverse: bool) -> Look:
     if column is None:
         if not rows.columns:
             return replace(look, sort=None)
-        known = ", ".join(rows.columns)
-        raise UsageError(f"no column is called {look.sort!r}", todo=f"the columns are {known}")
+        columns = ", ".join(rows.columns)
+        raise UsageError(f"no column is called {look.sort!r}", todo=f"the columns are {columns}")
     return replace(look, sort=column, descending=rows.schema[column].is_numeric() != reverse)

@@ -143,12 +143,12 @@ def _word(need: str) -> str:
 def ask(view: View, runs: Sequence[Run], look: Look) -> Answer:
     """Return the answer, or an empty one that says which column is missing."""
     cancel.check()
-    gone = missing(view, runs)
-    if not gone:
+    lacking = missing(view, runs)
+    if not lacking:
         return view.answer(runs, look)
-    part = view.answer(runs, look) if view.partly else Answer(pl.DataFrame(), missing=gone)
+    part = view.answer(runs, look) if view.partly else Answer(pl.DataFrame(), missing=lacking)
     then = "the {} view needs it" if part.missing else "what else the {} view asks is answered"
-    note = f"this source does not tell {' and '.join(gone)}; {then.format(view.title.lower())}"
+    note = f"this source does not tell {' and '.join(lacking)}; {then.format(view.title.lower())}"
     return replace(part, notes=(note, *part.notes))
 
 

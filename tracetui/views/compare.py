@@ -27,48 +27,50 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
 
     of = look.terms.of
     if of == "kernels" and look.terms.value in ("", "total_ns"):
-        found, unit, what = matrix(runs, look, labels(*runs)), "_ns", "total"
+        table, unit, what = matrix(runs, look, labels(*runs)), "_ns", "total"
     else:
-        found, unit, what = _matrix_of_view(view(of), runs, look)
-    notes = [f"{len(runs)} runs; {found.rows.height} rows of {of}: {what.replace('_', ' ')}"]
-    notes += _cut(found)
+        table, unit, what = _matrix_of_view(view(of), runs, look)
+    notes = [f"{len(runs)} runs; {table.rows.height} rows of {of}: {what.replace('_', ' ')}"]
+    notes += _cut(table)
     along = axis(runs)
-    law = scaling(found, along) if along is not None and found.columns else None
+    law = scaling(table, along) if along is not None and table.columns else None
     base = look.terms.baseline
-    if base is not None and found.columns:
+    if base is not None and table.columns:
         base = min(base, len(runs) - 1)
-        found = normalised(found, base, unit)
+        table = normalised(table, base, unit)
         notes.append(
             f"each cell is a multiple of the same row in {labels(*runs)[base]}; [ ] take another run, b none"
         )
-    elif found.columns:
+    elif table.columns:
         notes.append("colours compare the runs of one row; b divides by the run shown")
     if law is None or along is None:
-        return Answer(found.rows, tuple(notes), ("row",), {"names": _names(found)})
+        return Answer(table.rows, tuple(notes), ("row",), {"names": _names(table)})
     families = len(set(along.families))
     within = f", one slope through {families} families" if families > 1 else ""
     notes.append(
         f"exponent: {what.removesuffix('_ns')} ∝ {along.name}^exponent, fitted over {len(runs)} runs{within}"
     )
-    rows = pl.concat([found.rows.select("row"), law, found.rows.drop("row")], how="horizontal")
-    return Answer(rows, tuple(notes), ("row",), {"names": _names(found)})
+    rows = pl.concat([table.rows.select("row"), law, table.rows.drop("row")], how="horizontal")
+    return Answer(rows, tuple(notes), ("row",), {"names": _names(table)})
 
 
-def _cut(found: "Matrix") -> list[str]:
+def _cut(table: "Matrix") -> list[str]:
     """Return notes on truncated names: how many were completed, and how many may be several others."""
-    joined, rows = len(found.completed), len(set(found.completed.values()))
-    told = []
+    joined, rows = len(table.completed), len(set(table.completed.values()))
+    notes = []
     if joined:
-        told.append(f"names cut at different lengths, which one alone completes: {joined}, in {rows} rows")
-    if found.doubtful:
-        told.append(f"cut names that stand alone, since several complete them or none does: {found.doubtful}")
-    return told
+        notes.append(f"names cut at different lengths, which one alone completes: {joined}, in {rows} rows")
+    if table.doubtful:
+        notes.append(
+            f"cut names that stand alone, since several complete them or none does: {table.doubtful}"
+        )
+    return notes
 
 
-def _names(found: "Matrix") -> pl.DataFrame:
+def _names(table: "Matrix") -> pl.DataFrame:
     """Return row, names: what a row is called in the runs, where these differ."""
-    known = pl.DataFrame({"name": list(found.completed), "row": list(found.completed.values())}, _NAMES)
-    return known.group_by("row", maintain_order=True).agg(pl.col("name").alias("names"))
+    completed = pl.DataFrame({"name": list(table.completed), "row": list(table.completed.values())}, _NAMES)
+    return completed.group_by("row", maintain_order=True).agg(pl.col("name").alias("names"))
 
 
 _NAMES: Final = {"name": pl.String, "row": pl.String}

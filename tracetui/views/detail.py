@@ -67,9 +67,9 @@ def _statistics(answer: Answer) -> list[Line]:
     row = answer.parts["statistics"].row(0, named=True)
     lines = []
     for columns in (_TOLD[:3], _TOLD[3:]):
-        known = [c for c in columns if row[c] is not None]
-        spans = ((units.heading(c) + " ", "dim") for c in known)
-        values = (units.cell(c, row[c]) + "  " for c in known)
+        present = [c for c in columns if row[c] is not None]
+        spans = ((units.heading(c) + " ", "dim") for c in present)
+        values = (units.cell(c, row[c]) + "  " for c in present)
         lines.append(ink.line(*(part for pair in zip(spans, values, strict=True) for part in pair)))
     return [ln for ln in lines if ln]
 

@@ -18,11 +18,38 @@ if TYPE_CHECKING:
     from tracetui.analysis.compare.diff import Diff
 
 COLUMNS: Final = (
-    "name", "total_a_ns", "total_b_ns", "delta_ns", "change_pct", "verdict", "share", "p_adjusted", "cliff",
-    "count_a", "count_b", "median_a_ns", "median_b_ns", "median_delta_ns", "median_change_pct", "per",
-    "low_ns", "high_ns", "p", "n_a", "n_b", "calls_ns", "time_ns", "match", "fused", "op", "layer", "phase",
-    "category", "name_a", "name_b",
-)  # fmt: skip
+    "name",
+    "total_a_ns",
+    "total_b_ns",
+    "delta_ns",
+    "change_pct",
+    "verdict",
+    "share",
+    "p_adjusted",
+    "cliff",
+    "count_a",
+    "count_b",
+    "median_a_ns",
+    "median_b_ns",
+    "median_delta_ns",
+    "median_change_pct",
+    "per",
+    "low_ns",
+    "high_ns",
+    "p",
+    "n_a",
+    "n_b",
+    "calls_ns",
+    "time_ns",
+    "match",
+    "fused",
+    "op",
+    "layer",
+    "phase",
+    "category",
+    "name_a",
+    "name_b",
+)
 SIDES: Final = (
     ("name_a", "count_a", "median_a_ns", "total_a_ns"),
     ("bar", "delta_ns", "change_pct", "verdict", "phase", "p_adjusted", "cliff"),
@@ -37,9 +64,19 @@ MIDDLE_SIDES: Final = (
 UNEVEN: Final = 0.01  # of the launches, from which totals differ for having more of them
 IMPORTANCE: Final = (*COLUMNS[:6], "phase", "bar", *COLUMNS[6:])
 MIDDLE_FIRST: Final = (
-    "name", *MIDDLE, "verdict", "phase", "per", "p_adjusted", "cliff", "share", "total_a_ns", "total_b_ns",
-    "delta_ns", "change_pct",
-)  # fmt: skip
+    "name",
+    *MIDDLE,
+    "verdict",
+    "phase",
+    "per",
+    "p_adjusted",
+    "cliff",
+    "share",
+    "total_a_ns",
+    "total_b_ns",
+    "delta_ns",
+    "change_pct",
+)
 UNEQUAL: Final = "the totals are not of equally much work"
 VERDICTS: Final = {"slower": "bad", "faster": "good", "new": "warn", "gone": "warn"}
 _TIMES: Final = ("median_a_ns", "median_b_ns", "median_delta_ns", "low_ns", "high_ns")
@@ -58,11 +95,11 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
         rows = rows.sort(*order, descending=[True, True, False], nulls_last=True, maintain_order=True)
     ranked = (*MIDDLE_FIRST, *(c for c in COLUMNS if c not in MIDDLE_FIRST)) if by_medians else COLUMNS
     columns = [c for c in ranked if rows[c].null_count() < rows.height or c in COLUMNS[:6]]
-    said = (*notes(runs[0], runs[1], compared, look), *([_medians(rows)] if by_medians else []))
+    words = (*notes(runs[0], runs[1], compared, look), *([_medians(rows)] if by_medians else []))
     rows = shown(rows, look)  # a filter changes neither the columns nor the notes
     whole = Answer(
         rows.select(columns),
-        said,
+        words,
         ("name", "name_b", "phase"),
         {"rows": rows},
         doubts=() if compared.comparable.ok else compared.comparable.reasons,
@@ -102,12 +139,12 @@ def _uneven(rows: pl.DataFrame) -> bool:
 
 def _medians(rows: pl.DataFrame) -> str:
     """Return a note on what the medians are of, and where the totals stand."""
-    known = (
+    units_of = (
         rows.filter(pl.col("per").is_not_null())
         .group_by("phase", maintain_order=True)
         .agg(pl.col("per").first())
     )
-    each = ", ".join(f"{phase}: per {unit}" if phase else f"per {unit}" for phase, unit in known.rows())
+    each = ", ".join(f"{phase}: per {unit}" if phase else f"per {unit}" for phase, unit in units_of.rows())
     both = rows.filter(pl.col("median_delta_ns").is_not_null())
     totals = (
         UNEQUAL if _uneven(both) else "totals are further right (w shows one wide table, v chooses columns)"
@@ -123,24 +160,24 @@ def shown(rows: pl.DataFrame, look: Look) -> pl.DataFrame:
     return rows.filter(~pl.col("verdict").is_in(["same", "~"])) if look.terms.changed_only else rows
 
 
-def notes(a: Run, b: Run, found: "Diff", look: Look) -> tuple[str, ...]:
+def notes(a: Run, b: Run, compared: "Diff", look: Look) -> tuple[str, ...]:
     """Return who is compared, whether that may be done, and how it was done."""
     from tracetui.analysis.compare.headline import headline
 
-    told = [headline(found, look.group), parties(a, b, look)]
-    if found.comparable.reasons:
-        word = "comparable with care" if found.comparable.ok else "NOT comparable"
-        told.append(f"{word} ({found.comparable.score:.2f}): {'; '.join(found.comparable.reasons)}")
-    if found.gap_ns is not None:
-        told.append(f"time between the measured kernels changed by {units.difference(found.gap_ns)}")
-    return (*told, *found.how)
+    words = [headline(compared, look.group), parties(a, b, look)]
+    if compared.comparable.reasons:
+        word = "comparable with care" if compared.comparable.ok else "NOT comparable"
+        words.append(f"{word} ({compared.comparable.score:.2f}): {'; '.join(compared.comparable.reasons)}")
+    if compared.gap_ns is not None:
+        words.append(f"time between the measured kernels changed by {units.difference(compared.gap_ns)}")
+    return (*words, *compared.how)
 
 
 def parties(a: Run, b: Run, look: Look) -> str:
     """Return which run is a and which is b, in words."""
     sides = zip("ab", titles(a, b), (look.terms.more_a, look.terms.more_b), strict=True)
-    told = (f"{side} is {title}{_repeats(len(more))}" for side, title, more in sides)
-    return f"{', '.join(told)}; Δ is b − a"
+    sentences = (f"{side} is {title}{_repeats(len(more))}" for side, title, more in sides)
+    return f"{', '.join(sentences)}; Δ is b − a"
 
 
 def _repeats(count: int) -> str:
@@ -170,8 +207,8 @@ def tones(rows: pl.DataFrame) -> Mapping[str, Sequence[str]]:
 
     def by_sign(value: pl.Expr) -> pl.Expr:
         """Return the expression of a style by the sign of a value."""
-        told = pl.when(value > 0).then(pl.lit("bad")).when(value < 0).then(pl.lit("good"))
-        return pl.when(judged).then(pl.lit("dim")).otherwise(told.otherwise(pl.lit("")))
+        colour = pl.when(value > 0).then(pl.lit("bad")).when(value < 0).then(pl.lit("good"))
+        return pl.when(judged).then(pl.lit("dim")).otherwise(colour.otherwise(pl.lit("")))
 
     word = pl.col("verdict").replace_strict(VERDICTS, default="dim", return_dtype=pl.String)
     styles = rows.select(sign=by_sign(delta), middle=by_sign(middle), word=word)

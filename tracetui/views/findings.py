@@ -25,8 +25,10 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     from tracetui.analysis.compare.diff import diff  # numpy and scipy load with the first question
     from tracetui.analysis.compare.findings import findings
 
-    found = diff(runs[0], runs[1], look)
-    return Answer(findings(runs[0], runs[1], found, look), notes(runs[0], runs[1], found, look), ("row",))
+    compared = diff(runs[0], runs[1], look)
+    return Answer(
+        findings(runs[0], runs[1], compared, look), notes(runs[0], runs[1], compared, look), ("row",)
+    )
 
 
 def draw(answer: Answer, look: Look, size: Size) -> list[Line]:

@@ -9,9 +9,12 @@ from tracetui.look import Look
 from tracetui.views import Answer, View
 
 _SCHEMA = {
-    "what": pl.String(), "severity": pl.String(), "count": pl.Int64(), "message": pl.String(),
+    "what": pl.String(),
+    "severity": pl.String(),
+    "count": pl.Int64(),
+    "message": pl.String(),
     "offsets": pl.String(),
-}  # fmt: skip
+}
 
 
 def imported(runs: Sequence[Run], look: Look) -> Answer:

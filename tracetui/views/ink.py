@@ -15,10 +15,27 @@ from tracetui.glyphs import bar, sparkline
 
 # Style names are roles; the screen maps them to a theme, a report to plain text or SGR codes.
 STYLES: Final = (
-    "", "dim", "bold", "title", "name", "number", "good", "bad", "warn", "accent", "cursor",
-    *(f"heat{i}" for i in range(8)), *(f"series{i}" for i in range(6)),
-    "fall3", "fall2", "fall1", "level", "rise1", "rise2", "rise3",
-)  # fmt: skip
+    "",
+    "dim",
+    "bold",
+    "title",
+    "name",
+    "number",
+    "good",
+    "bad",
+    "warn",
+    "accent",
+    "cursor",
+    *(f"heat{i}" for i in range(8)),
+    *(f"series{i}" for i in range(6)),
+    "fall3",
+    "fall2",
+    "fall1",
+    "level",
+    "rise1",
+    "rise2",
+    "rise3",
+)
 
 
 Point = tuple[float, float]

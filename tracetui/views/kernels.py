@@ -12,10 +12,27 @@ from tracetui.look import Look
 from tracetui.views import Answer, View
 
 _ORDER: Final = (
-    "name", "op", "layer", "phase", "category", "lens", "count", "total_ns", *windows.COLUMNS, "share",
-    "cumulative_share", *roofline.COLUMNS, "mean_ns", "p50_ns", "p95_ns", "p99_ns", "min_ns", "max_ns",
-    "trend", "shape",
-)  # fmt: skip
+    "name",
+    "op",
+    "layer",
+    "phase",
+    "category",
+    "lens",
+    "count",
+    "total_ns",
+    *windows.COLUMNS,
+    "share",
+    "cumulative_share",
+    *roofline.COLUMNS,
+    "mean_ns",
+    "p50_ns",
+    "p95_ns",
+    "p99_ns",
+    "min_ns",
+    "max_ns",
+    "trend",
+    "shape",
+)
 _ABSENT: Final = (*windows.COLUMNS, *roofline.COLUMNS)  # where nobody could know them
 
 
@@ -43,8 +60,10 @@ def _notes(run: Run, look: Look, group: str, table: pl.DataFrame) -> list[str]:
     if look.per != "total":
         notes.append(_per(run, look))
     if select.step_sums(run):
-        notes.append("a row of the source is the sum of one step: count and mean are of steps, and there "
-                     "are no launches to take percentiles of")  # fmt: skip
+        notes.append(
+            "a row of the source is the sum of one step: count and mean are of steps, and there "
+            "are no launches to take percentiles of"
+        )
     elif select.aggregates(run):
         notes.append("rows are aggregates: percentiles stand only where the source printed them")
     return [*notes, *roofline.notes(run, table)]
@@ -64,8 +83,29 @@ VIEW = View(
     kernels,
     needs=frozenset({"dur"}),
     columns=(
-        "name", "total_ns", "scale", "share", "roof_share", "bound", "count", "mean_ns", "gb_per_s", "trend",
-        "p95_ns", "op", "layer", "phase", "gflop_per_s", "p50_ns", "max_ns", "min_ns", "cumulative_share",
-        "p99_ns", "category", "shape", "lens", "measured_ns",
+        "name",
+        "total_ns",
+        "scale",
+        "share",
+        "roof_share",
+        "bound",
+        "count",
+        "mean_ns",
+        "gb_per_s",
+        "trend",
+        "p95_ns",
+        "op",
+        "layer",
+        "phase",
+        "gflop_per_s",
+        "p50_ns",
+        "max_ns",
+        "min_ns",
+        "cumulative_share",
+        "p99_ns",
+        "category",
+        "shape",
+        "lens",
+        "measured_ns",
     ),
-)  # fmt: skip
+)

@@ -37,13 +37,13 @@ def _column(run: Run, look: Look) -> str:
 
 def _notes(table: pl.DataFrame, column: str) -> list[str]:
     per = "token" if table["per_token_ns"].null_count() == 0 else "whole run"
-    said = [f"each cell is per {per}; colours compare the layers of one {column}"]
+    notes = [f"each cell is per {per}; colours compare the layers of one {column}"]
     odd = table.filter("odd").group_by("layer").agg(column).sort("layer").rows()
     if odd:
-        said.append(
+        notes.append(
             "unlike the other layers: " + ", ".join(_odd(n, where, column) for n, where in odd[:NAMED])
         )
-    return said
+    return notes
 
 
 def _odd(layer: int, where: list[Any], column: str) -> str:
@@ -66,7 +66,7 @@ def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
         """Return the cell as a span."""
         return _cell(cell, bounds[a], wide, size, here)
 
-    return drawn(shown, size, paint, [_roofs(answer, across, wide), _told(shown.here, shown.column)])
+    return drawn(shown, size, paint, [_roofs(answer, across, wide), _cursor_line(shown.here, shown.column)])
 
 
 def _bounds(shown: Grid, across: Any) -> tuple[float, float]:
@@ -91,14 +91,14 @@ def _roofs(answer: Answer, shown: Sequence[Any], wide: int) -> Line:
     if "roof_share" not in answer.rows.columns or wide < ROOM_FOR_SHARE:
         return ink.line()
     at_best = (pl.col("roof_share") * pl.col("total_ns")).sum() / pl.col("total_ns").sum()
-    known = pl.col("roof_share").null_count() == 0
-    table = answer.rows.group_by(answer.key[1]).agg(pl.when(known).then(at_best).alias("share"))
+    complete = pl.col("roof_share").null_count() == 0
+    table = answer.rows.group_by(answer.key[1]).agg(pl.when(complete).then(at_best).alias("share"))
     shares = dict(table.iter_rows())
     cells = (units.ABSENT if shares[a] is None else f"{100 * shares[a]:.0f}%" for a in shown)
     return ink.line((" roof ", "dim"), *(ink.fit(cell, wide) for cell in cells))
 
 
-def _told(cell: Cell | None, column: str) -> Line:
+def _cursor_line(cell: Cell | None, column: str) -> Line:
     if cell is None:
         return ink.line(("nothing ran here", "dim"))
     per = cell["per_token_ns"]

@@ -27,14 +27,14 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     row = _row(runs, look, focus)
     names = row["members_a"] or [], row["members_b"] or []
     group = focus.get("by") or "name"
-    found = row_diff(runs[:2], names, group, replace(look, phase=row["phase"]))
+    compared = row_diff(runs[:2], names, group, replace(look, phase=row["phase"]))
     parts = {
-        "bins": found.bins,
-        "series": found.series,
-        "launches": found.launches,
-        "counters": found.counters,
+        "bins": compared.bins,
+        "series": compared.series,
+        "launches": compared.launches,
+        "counters": compared.counters,
     }
-    return Answer(found.rows, tuple(_notes(runs, row, names)), ("side",), parts)
+    return Answer(compared.rows, tuple(_notes(runs, row, names)), ("side",), parts)
 
 
 def _row(runs: Sequence[Run], look: Look, focus: dict[str, Any]) -> dict[str, Any]:
@@ -46,9 +46,9 @@ def _row(runs: Sequence[Run], look: Look, focus: dict[str, Any]) -> dict[str, An
     for column in ("name_b", "phase"):
         if column in focus:
             same &= rows[column].eq_missing(pl.Series([focus[column]], dtype=pl.String))
-    found = rows.filter(same)
-    if found.height:
-        return found.row(0, named=True)
+    entered = rows.filter(same)
+    if entered.height:
+        return entered.row(0, named=True)
     alone = [str(focus["name"])]
     return {
         "members_a": alone,
@@ -60,14 +60,14 @@ def _row(runs: Sequence[Run], look: Look, focus: dict[str, Any]) -> dict[str, An
 
 
 def _notes(runs: Sequence[Run], row: dict[str, Any], names: Sequence[Sequence[str]]) -> list[str]:
-    told = []
+    notes = []
     if row["verdict"] is not None:
-        told.append(f"{row['verdict']}{_middle(row)}, Δ {units.difference(row['delta_ns'])} in all")
+        notes.append(f"{row['verdict']}{_middle(row)}, Δ {units.difference(row['delta_ns'])} in all")
         if row["match"] != "exact":
-            told.append(f"matched: {row['match']}")
+            notes.append(f"matched: {row['match']}")
     for side, run, of in zip("ab", titles(runs[0], runs[1]), names, strict=True):
-        told.append(f"{side} is {', '.join(of) or 'nothing'} in {run}")
-    return told
+        notes.append(f"{side} is {', '.join(of) or 'nothing'} in {run}")
+    return notes
 
 
 def _middle(row: dict[str, Any]) -> str:

@@ -15,20 +15,23 @@ from tracetui.views.ink import Line, Size, line
 
 _STATISTICS: Final = ("total", "mean", "min", "max", "p95", "p99")
 _SCHEMA: Final = {
-    "section": pl.String, "label": pl.String, "under": pl.String, "count": pl.Int64,
+    "section": pl.String,
+    "label": pl.String,
+    "under": pl.String,
+    "count": pl.Int64,
     **{f"{c}_ns": pl.Int64 for c in _STATISTICS},
-}  # fmt: skip
+}
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
     """Return one row a line of the report, with the report as text among the parts."""
     run = runs[0]
-    found = _sections(run, look)
-    if not found:
+    sections = _sections(run, look)
+    if not sections:
         return Answer(pl.DataFrame(), ("nothing matches this filter",))
-    lines = [*_head(run), *(ln for section in found for ln in _lines(section))]
+    lines = [*_head(run), *(ln for section in sections for ln in _lines(section))]
     return Answer(
-        pl.concat([_rows(section) for section in found]),
+        pl.concat([_rows(section) for section in sections]),
         key=("section", "label"),
         parts={"text": pl.DataFrame({"line": lines})},
     )
@@ -41,12 +44,12 @@ def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
 
 def _sections(run: Run, look: Look) -> list[Section]:
     if "names" in run.tables and "event_types" in run.tables:
-        found = analysis.sections(run)
+        all_sections = analysis.sections(run)
     else:
-        found = analysis.printed(run.tables)
+        all_sections = analysis.printed(run.tables)
     if not look.filter:
-        return found
-    kept = [Section(s.title, _matching(s.rows, look.filter)) for s in found]
+        return all_sections
+    kept = [Section(s.title, _matching(s.rows, look.filter)) for s in all_sections]
     return [s for s in kept if s.rows.height]
 
 

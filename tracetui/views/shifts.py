@@ -20,11 +20,11 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     """Return one row a layer and op, or layer and step, that both runs have."""
     a, b = runs[0], runs[1]
     column = _column(runs, look)
-    found = layer_diff(runs[:2], look, column)
+    compared = layer_diff(runs[:2], look, column)
     key = ("layer", column)
-    if found.rows.is_empty():
-        return Answer(found.rows, (NOTHING, parties(a, b, look)), key)
-    return Answer(found.rows, (parties(a, b, look), _scope(found, column)), key)
+    if compared.rows.is_empty():
+        return Answer(compared.rows, (NOTHING, parties(a, b, look)), key)
+    return Answer(compared.rows, (parties(a, b, look), _scope(compared, column)), key)
 
 
 def _column(runs: Sequence[Run], look: Look) -> str:
@@ -34,10 +34,10 @@ def _column(runs: Sequence[Run], look: Look) -> str:
     return str(look.group)
 
 
-def _scope(found: LayerDiff, column: str) -> str:
-    phase = f"{found.phase} alone; " if found.phase else ""
+def _scope(compared: LayerDiff, column: str) -> str:
+    phase = f"{compared.phase} alone; " if compared.phase else ""
     other = "" if column == "step" else "; o sets layers against steps"
-    return f"{phase}each cell is the change in per cent {found.how}{other}"
+    return f"{phase}each cell is the change in per cent {compared.how}{other}"
 
 
 def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
@@ -51,7 +51,7 @@ def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
         """Return the cell as a span."""
         return _cell(cell, wide, size.ascii, here)
 
-    return drawn(shown, size, paint, [_scale(size.ascii), _told(shown.here, shown.column)])
+    return drawn(shown, size, paint, [_scale(size.ascii), _cursor_line(shown.here, shown.column)])
 
 
 def _cell(cell: Cell | None, wide: int, ascii: bool, here: bool) -> ink.Span:
@@ -81,7 +81,7 @@ def _scale(ascii: bool) -> Line:
     return ink.line(*spans)
 
 
-def _told(cell: Cell | None, column: str) -> Line:
+def _cursor_line(cell: Cell | None, column: str) -> Line:
     if cell is None:
         return ink.line(("not in both runs", "dim"))
     times = f"{units.duration(cell['a_ns'])} → {units.duration(cell['b_ns'])}  "

@@ -13,9 +13,12 @@ from tracetui.views import Answer, View, ink, missing, views
 from tracetui.views.ink import Line, Size
 
 _TITLES: Final = {
-    "phase": "time by phase", "category": "time by category", "op": "time by op", "name": "top kernels",
+    "phase": "time by phase",
+    "category": "time by category",
+    "op": "time by op",
+    "name": "top kernels",
     "unknown": "what this source cannot tell",
-}  # fmt: skip
+}
 _BY_WEIGHT: Final = ("category", "name", "phase", "unknown", "op")  # what a small screen keeps longest
 MOST_BARS: Final = 10
 
@@ -30,10 +33,10 @@ def summary(runs: Sequence[Run], look: Look) -> Answer:
 def _unknown(run: Run) -> pl.DataFrame:
     """Return the views that the source cannot feed, each with what is missing."""
     asked = [v for v in views() if v.runs == 1 and not _of_some_sources(v)]
-    lacking = {v.name: gone for v in asked if (gone := missing(v, [run]))}
+    lacking = {v.name: needs for v in asked if (needs := missing(v, [run]))}
     rows = [
-        {"part": "unknown", "name": name, "text": f"needs {' and '.join(gone)}"}
-        for name, gone in lacking.items()
+        {"part": "unknown", "name": name, "text": f"needs {' and '.join(needs)}"}
+        for name, needs in lacking.items()
     ]
     return pl.DataFrame(rows, schema=SCHEMA)
 

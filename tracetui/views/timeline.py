@@ -18,24 +18,24 @@ LABEL: Final = 18  # cells for the name of a lane
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
     """Return one row a lane, with its cells, names and window as parts."""
-    found = timeline(runs[0], look)
-    if found is None:
+    shown = timeline(runs[0], look)
+    if shown is None:
         timed = select.on_timeline(runs[0], ("step", "span", "kernel"))
         if timed:
             return Answer(pl.DataFrame(), (select.NOTHING,))
-        said = "this source tells t of no timed rows; the timeline view needs it"
-        return Answer(pl.DataFrame(), (said,), missing=("t",))
-    low, high = found.window
-    start, end = found.whole
+        note = "this source tells t of no timed rows; the timeline view needs it"
+        return Answer(pl.DataFrame(), (note,), missing=("t",))
+    low, high = shown.window
+    start, end = shown.whole
     where = (
         f"{units.duration(low - start)} to {units.duration(high - start)} of {units.duration(end - start)}"
     )
     parts = {
-        "cells": found.cells,
-        "names": found.names,
+        "cells": shown.cells,
+        "names": shown.names,
         "window": pl.DataFrame({"low": [low], "high": [high], "start": [start], "end": [end]}),
     }
-    return Answer(found.lanes, (where, *select.folding(runs[0])), ("lane",), parts)
+    return Answer(shown.lanes, (where, *select.folding(runs[0])), ("lane",), parts)
 
 
 def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
@@ -64,8 +64,8 @@ def _ruler(low: int, high: int, width: int) -> Line:
 
 def _busy(cells: pl.DataFrame, lane: str, kind: str, width: int, size: Size, here: bool) -> Line:
     own = cells.filter((pl.col("lane") == lane) & (pl.col("kind") == kind))
-    known = dict(own.select("cell", "busy").iter_rows())
-    values = [known.get(i, 0.0) for i in range(CELLS)]
+    busy_by_cell = dict(own.select("cell", "busy").iter_rows())
+    values = [busy_by_cell.get(i, 0.0) for i in range(CELLS)]
     busy = [v or 0.0 for v in glyphs.squeeze(values, width)] if width < CELLS else values
     marks = glyphs.ASCII_BLOCKS if size.ascii else glyphs.BLOCKS
     text = "".join(" " if v <= 0 else marks[min(7, int(v * 8))] for v in busy)

@@ -24,9 +24,18 @@ _TITLES: Final = {
     "memory": "memory that each phase takes at most",
 }
 _COLUMNS: Final = (
-    "name", "phase", "total_ns", "bytes", "share", "time_ratio", "flop_ratio", "flops", "mean_ns", "count",
+    "name",
+    "phase",
+    "total_ns",
+    "bytes",
+    "share",
+    "time_ratio",
+    "flop_ratio",
+    "flops",
+    "mean_ns",
+    "count",
     "category",
-)  # fmt: skip
+)
 _FIGURES: Final = ("total_ns", "share", "time_ratio", "bytes")
 # By an import, of what these rows are.
 _SAID: Final = ("backward_other_thread", "backward_owners", "backward_strangers", "nvtx_lent", "names_cut")
@@ -59,8 +68,8 @@ def _part(rows: pl.DataFrame, size: Size) -> list[Line]:
     figures = rows.filter(pl.any_horizontal(pl.col(*_FIGURES).is_not_null()))
     shown = figures.drop("part", "text")
     table = ink.table(shown, Size(size.width, shown.height + 1, size.ascii), _COLUMNS)
-    said = rows.filter(pl.col("text").is_not_null()).select("phase", "name", "text").rows()
-    words = [f"{', '.join(filter(None, (phase, name)))}: {text}" for phase, name, text in said]
+    texts = rows.filter(pl.col("text").is_not_null()).select("phase", "name", "text").rows()
+    words = [f"{', '.join(filter(None, (phase, name)))}: {text}" for phase, name, text in texts]
     wrapped = (ln for word in words for ln in wrap(word, max(10, size.width), subsequent_indent="  "))
     return [*(table if shown.height else ()), *(ink.line((ln, "dim")) for ln in wrapped)]
 

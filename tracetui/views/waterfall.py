@@ -23,12 +23,12 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     from tracetui.analysis.compare.waterfall import waterfall
 
     a, b = runs[0], runs[1]
-    found = diff(a, b, look)
+    compared = diff(a, b, look)
     by = look.group if look.group in GROUPS else "op" if a.has("op") and b.has("op") else "category"
-    bars = waterfall(found.rows, by, found.gap_ns)
+    bars = waterfall(compared.rows, by, compared.gap_ns)
     total = int(bars["delta_ns"].sum())
     exact = f"the bars add up to {total:,} ns: Δcalls at the old time per call, Δtime per call, new, gone"
-    return Answer(bars, (*notes(a, b, found, look), exact), (by,))
+    return Answer(bars, (*notes(a, b, compared, look), exact), (by,))
 
 
 def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
@@ -43,7 +43,9 @@ def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
     return [
         ink.line((f"{by} ".ljust(label + half), "dim"), ("faster ◂ ▸ slower", "dim")),
         *(_bar(row, by, label, half, largest, times, size) for row in rows.iter_rows(named=True)),
-        ink.line(("in all".ljust(label + 2 * half + 2), "title"), (_told(whole), glyphs.sign_tone(whole))),
+        ink.line(
+            ("in all".ljust(label + 2 * half + 2), "title"), (_change_text(whole), glyphs.sign_tone(whole))
+        ),
     ]
 
 
@@ -62,17 +64,19 @@ def _bar(
 ) -> Line:
     value = row["delta_ns"]
     tone = glyphs.sign_tone(value)
-    known = times and (row["total_a_ns"] or row["total_b_ns"])
-    told = f"  {units.duration(row['total_a_ns']):>9} → {units.duration(row['total_b_ns'])}" if known else ""
+    has_times = times and (row["total_a_ns"] or row["total_b_ns"])
+    times_text = (
+        f"  {units.duration(row['total_a_ns']):>9} → {units.duration(row['total_b_ns'])}" if has_times else ""
+    )
     return ink.line(
         (ink.fit(str(row[by]), label, ascii=size.ascii) + " ", "name"),
         (glyphs.signed_bar(value / largest, 2 * half + 1, size.ascii), tone),
-        (_told(value), tone),
-        (told, "dim"),
+        (_change_text(value), tone),
+        (times_text, "dim"),
     )
 
 
-def _told(value: int) -> str:
+def _change_text(value: int) -> str:
     return f" {_arrow(value)} {units.difference(value):>11}"
 
 

@@ -46,7 +46,7 @@ SCHEMA: Final = {
 
 
 def events(blocks: Sequence[Block], clock: Clock) -> tuple[list[dict[str, Any]], list[str]]:
-    """Rows of the event frame, and what in them is derived rather than printed."""
+    """Return rows of the event frame, and what in them is derived rather than printed."""
     numbers = _numbers(blocks)
     steps = _steps(blocks, numbers, clock)
     guesses = [CONTEXT] if any(s["context"] is not None for s in steps) else []
@@ -56,18 +56,18 @@ def events(blocks: Sequence[Block], clock: Clock) -> tuple[list[dict[str, Any]],
 
 
 def is_whole(blocks: Sequence[Block], clock: Clock) -> bool:
-    """Whether the decode blocks account for every decoded token, as far as the source tells."""
+    """Return whether the decode blocks account for every decoded token, as far as the source tells."""
     return clock.decoded is None or clock.decoded == sum(b.tokens or 0 for b in blocks if b.phase == "decode")
 
 
 def totals(blocks: Sequence[Block]) -> dict[str, int]:
-    """The printed totals by phase: rows are rounded, so their sum is a little off."""
+    """Return the printed totals by phase: rows are rounded, so their sum is a little off."""
     phases = {b.phase for b in blocks if b.phase and b.total is not None}
     return {f"{p}_gpu_ns": sum(b.total or 0 for b in blocks if b.phase == p) for p in sorted(phases)}
 
 
 def _numbers(blocks: Sequence[Block]) -> list[int | None]:
-    """Prefill is step 0, decode blocks count from 1, anything else belongs to no step."""
+    """Return a step for each block: prefill is 0, decode blocks count from 1, others have None."""
     numbers: list[int | None] = []
     decoded = 0
     for block in blocks:
@@ -106,7 +106,7 @@ def _steps(blocks: Sequence[Block], numbers: Sequence[int | None], clock: Clock)
 
 
 def _decode_begins(decode: Sequence[Block], clock: Clock) -> int | None:
-    """The stamp of the last report less the decode time that the run states."""
+    """Return the stamp of the last report less the decode time that the run states."""
     if not decode or decode[-1].t is None or clock.decode is None or clock.decoded is None:
         return None
     return decode[-1].t - clock.decode

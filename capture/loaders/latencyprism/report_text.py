@@ -60,7 +60,7 @@ class Table:
 
 
 def markdown_pairs(text: str, log: Log) -> tuple[list[Pair], list[Table]]:
-    """The compared pairs, and the tables that belong to none."""
+    """Return the compared pairs, and the tables that belong to none."""
     pairs, others = [Pair()], []
     for part in _parts(text, log):
         if isinstance(part, str):
@@ -86,7 +86,7 @@ def csv_pairs(text: str, log: Log) -> list[Pair]:
 
 
 def _parts(text: str, log: Log) -> Iterator[Table | str]:
-    """Tables whole, and the sentences of the findings."""
+    """Yield tables whole, and the sentences of the findings."""
     heading, table, at = "", None, 0
     for line in text.split("\n"):
         if line.startswith("|") and table is None:
@@ -158,7 +158,7 @@ def _compare(pair: Pair, cells: list[str], rows: list[tuple[int, list[str]]], lo
 
 
 def _columns(headings: list[str]) -> tuple[list[str], list[str]]:
-    """Our column for every heading, blank for one we do not know; and the names of the two runs."""
+    """Return our column for every heading, blank for one we do not know; and the names of the two runs."""
     columns: list[str] = []
     names: list[str] = []
     for heading in headings:
@@ -173,7 +173,7 @@ def _columns(headings: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _row(cells: dict[str, str], log: Log, at: int) -> dict[str, Any]:
-    """Figures as numbers; a printed nan stays open."""
+    """Return figures as numbers; a printed nan stays open."""
     row: dict[str, Any] = {k: cells.get(k, "") for k in KEYS}
     for column in FIGURES:
         text = cells.get(column, "").removesuffix("us").strip()

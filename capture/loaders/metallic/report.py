@@ -1,4 +1,9 @@
-"""The report that metallic's analyzer prints: sections of statistics, most cut to their first rows."""
+"""The report that metallic's analyzer prints: sections of statistics, most cut to their first rows.
+
+Read: every section, as a table; kernels, waits and GPU times as aggregates. Lists that were cut at their
+limit are named.
+metallic: https://github.com/cchance27/test-burn
+"""
 
 import re
 from collections.abc import Iterator
@@ -104,9 +109,9 @@ def statistics(text: str) -> Row | None:
     """`label: count=N | total=…ms | …` by its parts; the label itself may hold colons and bars."""
     if text.endswith(": no samples"):
         return {"label": text.removesuffix(": no samples")}
-    label, found, figures = text.rpartition(": count=")
+    label, separator, figures = text.rpartition(": count=")
     count, *values = re.split(r" \| |, ", figures)
-    if not found or not re.fullmatch(r"\d{1,15}", count):
+    if not separator or not re.fullmatch(r"\d{1,15}", count):
         return None
     row: Row = {"label": label, "count": int(count)}
     for value in values:
@@ -140,7 +145,9 @@ _EVENTS: Final = {
 
 
 def _events(sections: dict[str, list[Row]]) -> Iterator[Row]:
-    """Aggregate rows: kernels from the list by kernel type, the other stopwatches under their own lenses."""
+    """Yield aggregate rows: kernels from the list by kernel type, the other stopwatches under their own
+    lenses.
+    """
     for row in sections.get("GPU kernel aggregate (by kernel type)", ()):
         yield _event(op_meaning(row["label"])._replace(name=row["label"]), row)
     for title in ("GPU wait breakdown", "Command buffer GPU timing"):

@@ -1,4 +1,8 @@
-"""Any table with a name and a duration: CSV, TSV, semicolons, or one JSON object a line."""
+"""Any table with a name and a duration: CSV, TSV, semicolons, or one JSON object a line.
+
+Read: columns that are understood by their headings, with units; every guess is said. Not read: columns of
+other headings, tables without a header.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -35,7 +39,7 @@ class _Layout:
 
 
 def sniff(head: Head) -> bool:
-    """A name and a duration among the headings, in an input that no other loader claims."""
+    """Return whether a name and a duration stand among the headings, and no other loader claims the input."""
     return _layout(plain_rows.lines_of(head.text)) is not None and not _claimed(head)
 
 
@@ -80,9 +84,9 @@ def load(source: Source) -> list[Run]:
     events = _events(rows, layout, log)
     if events.is_empty():
         raise UnreadableError("has a header but no row that could be read", where=source.label)
-    told = guesses(layout.columns)
-    log.note("guessed_columns", "columns were guessed by their headings: " + "; ".join(told))
-    return [build("table", {"guess": told}, events, log)]
+    sentences = guesses(layout.columns)
+    log.note("guessed_columns", "columns were guessed by their headings: " + "; ".join(sentences))
+    return [build("table", {"guess": sentences}, events, log)]
 
 
 def _note_nul(lines: Iterable[str], log: Log) -> None:
@@ -92,7 +96,7 @@ def _note_nul(lines: Iterable[str], log: Log) -> None:
 
 
 def _events(rows: Iterable[plain_rows.Cells], layout: _Layout, log: Log) -> pl.DataFrame:
-    """The rows that have a name, column by column."""
+    """Return the rows that have a name, column by column."""
     width, comma = len(layout.headings), layout.separator not in (",", None)
     out: dict[str, list[Any]] = {c: [] for c in layout.columns if c not in TRACKS}
     tracks: list[str | None] = []
@@ -120,7 +124,10 @@ def _frame(out: dict[str, list[Any]], tracks: list[str | None]) -> pl.DataFrame:
 
 
 def _value(column: str, text: str | None, columns: dict[str, Found], comma: bool, log: Log) -> Any:
-    """A cell as the event column wants it; what is no number is none, and of a duration that is said."""
+    """Return a cell as the event column wants it.
+
+    What is no number is none, and of a duration that is said.
+    """
     if column in _TEXT:
         return text if text or column == "name" else None
     value = number(_dotted(text, comma)) if text and text.isascii() else None
@@ -136,7 +143,7 @@ def _value(column: str, text: str | None, columns: dict[str, Found], comma: bool
 
 
 def _dotted(text: str, comma: bool) -> str:
-    """A number with a decimal point, where tables without commas between cells may write a comma."""
+    """Return a number with a decimal point, where tables without commas between cells may write a comma."""
     if comma and text.count(",") == 1 and text.rfind(",") > text.rfind("."):
         return text.replace(".", "").replace(",", ".")
     return text

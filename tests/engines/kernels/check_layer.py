@@ -107,5 +107,5 @@ def test_attention_agrees_with_torch() -> None:
     """The reference itself, against torch's own attention."""
     q, keys, values = rand(2, 14, 64), rand(2, 2, 50, 64), rand(2, 2, 50, 64)
     wanted = torch.nn.functional.scaled_dot_product_attention(q[:, :, None], keys, values, enable_gqa=True)
-    found = decode_attention.reference(q, keys, values, torch.tensor([49, 49]), 64**-0.5)
-    close(found, wanted[:, :, 0])
+    actual = decode_attention.reference(q, keys, values, torch.tensor([49, 49]), 64**-0.5)
+    close(actual, wanted[:, :, 0])

@@ -79,6 +79,6 @@ def pairs(name: str) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
 @pytest.mark.parametrize("name", tiny.SPECS)
 def test_references_are_the_decoder(name: str) -> None:
     with torch.inference_mode():
-        for wanted, found in pairs(name):
-            assert (found - wanted).norm() / wanted.norm() < 2e-6
-            assert torch.equal(found.argmax(-1), wanted.argmax(-1))
+        for wanted, actual in pairs(name):
+            assert (actual - wanted).norm() / wanted.norm() < 2e-6
+            assert torch.equal(actual.argmax(-1), wanted.argmax(-1))

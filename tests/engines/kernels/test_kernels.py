@@ -90,32 +90,32 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", KERNELS)
 def test_machine_code_keeps_its_promises(name: str, cache: None) -> None:
     """The first case of each kernel on one target of each maker; `make kernels` does all of them on all."""
-    from engines.kernels.compile import TARGETS, cases, compiled
+    from engines.kernels.compile import TARGETS, cases, compile_case
 
     for _, case in cases([name], first=True):
         for target in TARGETS:
             if target.name in ("sm_90", "gfx942"):
-                made = compiled(case, target)
+                made = compile_case(case, target)
                 assert made.faults(case, target) == []
                 assert made.registers > 0 and made.loads > 0
 
 
 @needs_triton
 def test_broken_promises_are_found(cache: None) -> None:
-    from engines.kernels.compile import TARGETS, compiled
+    from engines.kernels.compile import TARGETS, compile_case
 
     sm_90 = TARGETS[1]
     case = next(kernel("gemv").cases())
     ragged = replace(case, constants={**case.constants, "K": 1151})
-    made = compiled(ragged, sm_90)
+    made = compile_case(ragged, sm_90)
     assert made.narrow > 0
     assert any("narrow" in fault for fault in made.faults(ragged, sm_90))
     greedy = replace(case, warps=1, constants={**case.constants, "BLOCK_N": 32, "BLOCK_K": 1024})
-    made = compiled(greedy, sm_90)
+    made = compile_case(greedy, sm_90)
     assert made.spilled > 0
     assert any("spills" in fault for fault in made.faults(greedy, sm_90))
     small = replace(sm_90, shared=16)
-    assert any("shared" in fault for fault in compiled(case, small).faults(case, small))
+    assert any("shared" in fault for fault in compile_case(case, small).faults(case, small))
 
 
 @needs_triton

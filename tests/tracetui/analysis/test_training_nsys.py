@@ -13,7 +13,7 @@ from capture.native.schema import PATH_SEPARATOR
 from capture.open import load
 from capture.record.kernels import MARK, ProfilerEvent, fold_window, read_kineto
 from capture.run import Run
-from engines.training.loop import _noted
+from engines.training.loop import annotated
 from engines.training.rows import GRADIENTS, step_rows
 from engines.training.sizes import Size
 from engines.training.trainer import Trainer
@@ -44,7 +44,7 @@ def step() -> list[ProfilerEvent]:
     ops = {"forward": trainer.forward, "backward": (trainer.backward,), "optimizer": trainer.optimizer}
     with profile(activities=[ProfilerActivity.CPU], acc_events=True) as window:
         for phase in PASSES:
-            for op in _noted(ops[phase], scopes[phase]):
+            for op in annotated(ops[phase], scopes[phase]):
                 op()
     seen = nsys.split(read_kineto(window.profiler.kineto_results.events(), 0))
     first, last = min(e.start for e in seen), max(e.end for e in seen)

@@ -30,8 +30,8 @@ class Alignment:
 
 def align(runs: Sequence[Run], phase: str | None, by: str = "context") -> Alignment:
     """Return the steps of a phase that belong together, without the leading warm-up steps of each run."""
-    found = [settled(steps(run, phase)) for run in runs]
-    tables, warm = [table for table, _ in found], tuple(n for _, n in found)
+    trimmed = [settled(steps(run, phase)) for run in runs]
+    tables, warm = [table for table, _ in trimmed], tuple(n for _, n in trimmed)
     fewest = min(table.height for table in tables)
     if by == "context" and all(map(_grows, tables)):
         shared = set.intersection(*(set(table["context"]) for table in tables))

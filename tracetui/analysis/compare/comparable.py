@@ -75,9 +75,18 @@ def _stated(a: Run, b: Run) -> Iterator[Finding]:
 
 # how much a different value lowers the score: little where it is what a comparison is about
 _WEIGHTS: Final = {
-    "model": 0.4, "batch": 0.6, "tokens_per_report": 0.9, "mode": 0.4, "anchor": 0.2,
-    "device": 0.9, "dtype": 0.9, "quant": 0.9, "prompt_tokens": 0.8, "weights": 0.95, "driver": 0.98,
-}  # fmt: skip
+    "model": 0.4,
+    "batch": 0.6,
+    "tokens_per_report": 0.9,
+    "mode": 0.4,
+    "anchor": 0.2,
+    "device": 0.9,
+    "dtype": 0.9,
+    "quant": 0.9,
+    "prompt_tokens": 0.8,
+    "weights": 0.95,
+    "driver": 0.98,
+}
 
 
 def _metadata(a: Run, b: Run) -> Iterator[Finding]:
@@ -89,8 +98,10 @@ def _metadata(a: Run, b: Run) -> Iterator[Finding]:
 
 def _overlap(matches: Sequence[Match], totals: tuple[Sequence[int], Sequence[int]]) -> Finding:
     """Return the share of both runs' time that stands in matched rows, as a factor."""
-    known = [m for m in matches if m.a and m.b]
-    matched = sum(totals[0][i] for m in known for i in m.a) + sum(totals[1][j] for m in known for j in m.b)
+    matched_rows = [m for m in matches if m.a and m.b]
+    matched = sum(totals[0][i] for m in matched_rows for i in m.a) + sum(
+        totals[1][j] for m in matched_rows for j in m.b
+    )
     whole = sum(totals[0]) + sum(totals[1])
     share = matched / whole if whole else 0.0
     if share >= 0.8:
@@ -104,9 +115,12 @@ def _repeats(a: Run, b: Run, terms: Terms) -> Iterator[Finding]:
         for run in repeats:
             if not _work(run):
                 yield 0.0, f"no kernel time in a repeat, {run.log.source or run.name}"
-            found = [list(_metadata(run, this)) for this in these]
-            if all(found):
-                yield min((f for f, _ in found[0]), default=1.0), f"no repeat of the same: {found[0][0][1]}"
+            differences = [list(_metadata(run, this)) for this in these]
+            if all(differences):
+                yield (
+                    min((f for f, _ in differences[0]), default=1.0),
+                    f"no repeat of the same: {differences[0][0][1]}",
+                )
 
 
 def _lens(a: Run, b: Run) -> Finding:

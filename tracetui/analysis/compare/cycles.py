@@ -23,8 +23,11 @@ _TICKS: Final = {"hz": 1e-9, "khz": 1e-6, "mhz": 1e-3, "ghz": 1.0}  # cycles in 
 CONSTANT: Final = 1e-9  # a spread below this is float noise of a constant series
 
 _NAMES: Final = {
-    "function_name": "function", "metric_name": "metric", "beta_pct": "beta", "mu_pct": "mu",
-}  # fmt: skip
+    "function_name": "function",
+    "metric_name": "metric",
+    "beta_pct": "beta",
+    "mu_pct": "mu",
+}
 
 
 def published(runs: Sequence[Run]) -> pl.DataFrame | None:
@@ -88,9 +91,12 @@ def stated_unit(metric: str) -> str:
 
 
 _STATED: Final = {
-    "gpu_frequency": "MHz", "gpu_sm_frequency": "MHz", "gpu_mem_frequency": "MHz", "cpu_temp": "°C",
+    "gpu_frequency": "MHz",
+    "gpu_sm_frequency": "MHz",
+    "gpu_mem_frequency": "MHz",
+    "cpu_temp": "°C",
     "cpu_power": "W",
-}  # fmt: skip
+}
 
 
 def sampled(run: Run, metrics: str = "") -> pl.DataFrame | None:
@@ -166,14 +172,18 @@ def _area(t: Floats, value: Floats, area: Floats, moments: pl.Series) -> Floats:
 
 
 def _grouped(rows: pl.DataFrame, side: str) -> pl.DataFrame:
-    return rows.with_columns(pl.col("mu").fill_null(0.0)).group_by(KEY).agg(
-        pl.col("cycle").n_unique().alias(f"n_{side}"),
-        pl.col("beta").alias(f"betas_{side}"),
-        pl.col("mu").alias(f"mus_{side}"),
-        pl.col("time").drop_nulls().alias(f"time_{side}"),
-        pl.col("cycles").drop_nulls().alias(f"cycles_{side}"),
-        pl.col("unit").first().alias(f"unit_{side}"),
-    )  # fmt: skip
+    return (
+        rows.with_columns(pl.col("mu").fill_null(0.0))
+        .group_by(KEY)
+        .agg(
+            pl.col("cycle").n_unique().alias(f"n_{side}"),
+            pl.col("beta").alias(f"betas_{side}"),
+            pl.col("mu").alias(f"mus_{side}"),
+            pl.col("time").drop_nulls().alias(f"time_{side}"),
+            pl.col("cycles").drop_nulls().alias(f"cycles_{side}"),
+            pl.col("unit").first().alias(f"unit_{side}"),
+        )
+    )
 
 
 def _statistics(row: dict[str, Any]) -> dict[str, Any]:
@@ -186,11 +196,20 @@ def _statistics(row: dict[str, Any]) -> dict[str, Any]:
     z_log_mu = _shift(log_mu)[1]
     figures = {
         "suspicion": abs(d_beta) * (abs(z_beta) + abs(z_log_mu)),
-        "beta_a": _mean(beta[0]), "beta_b": _mean(beta[1]), "d_beta": d_beta, "z_beta": z_beta,
-        "p_beta": welch(beta, n), "u_beta": u_test(*beta),
-        "mu_a": _mean(mu[0]), "mu_b": _mean(mu[1]), "d_mu": d_mu, "z_mu": z_mu, "z_log_mu": z_log_mu,
-        "p_mu": welch(mu, n), "u_mu": u_test(*mu),
-    }  # fmt: skip
+        "beta_a": _mean(beta[0]),
+        "beta_b": _mean(beta[1]),
+        "d_beta": d_beta,
+        "z_beta": z_beta,
+        "p_beta": welch(beta, n),
+        "u_beta": u_test(*beta),
+        "mu_a": _mean(mu[0]),
+        "mu_b": _mean(mu[1]),
+        "d_mu": d_mu,
+        "z_mu": z_mu,
+        "z_log_mu": z_log_mu,
+        "p_mu": welch(mu, n),
+        "u_mu": u_test(*mu),
+    }
     constant = _spread(mu[0]) < CONSTANT and _spread(mu[1]) < CONSTANT
     unit = {"unit": row["unit_a"] or row["unit_b"]}
     return (
@@ -206,13 +225,15 @@ def _work(row: dict[str, Any], n: tuple[int, int]) -> dict[str, float | None]:
     """Return time and clock cycles of a function on both sides, with their tests; None where one side lacks
     them.
     """
-    told: dict[str, float | None] = {}
+    figures: dict[str, float | None] = {}
     for name, unit in (("time", "_ns"), ("cycles", "")):
         sides = [np.asarray(row[f"{name}_{s}"] or [], float) for s in "ab"]
-        known = all(len(x) for x in sides)
-        told |= {f"{name}_{s}{unit}": _mean(x) if known else None for s, x in zip("ab", sides, strict=True)}
-        told |= {f"p_{name}": welch(sides, n) if known else None}
-    return told
+        complete = all(len(x) for x in sides)
+        figures |= {
+            f"{name}_{s}{unit}": _mean(x) if complete else None for s, x in zip("ab", sides, strict=True)
+        }
+        figures |= {f"p_{name}": welch(sides, n) if complete else None}
+    return figures
 
 
 def _mean(x: Floats) -> float:

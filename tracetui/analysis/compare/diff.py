@@ -48,9 +48,9 @@ def _diff(a: Run, b: Run, look: Look) -> Diff:
     members = {s: [pair[i] for pair in names] for i, s in enumerate(("members_a", "members_b"))}
     rows = rows.hstack(evidence).with_columns(pl.Series(s, m, pl.List(pl.String)) for s, m in members.items())
     rows = rows.sort(pl.col("delta_ns").abs(), "name", descending=[True, False], maintain_order=True)
-    scaled = (f"{run.name}: {said}" for run in (a, b) for said in windows.notes(run, look, scaled=True))
-    gap, told = _gap(a, b, look), (*look.terms.notes, *how, *scaled)
-    return Diff(rows, comparable(a, b, matches, totals, look.terms), tuple(matches), gap, told)
+    scaled = (f"{run.name}: {note}" for run in (a, b) for note in windows.notes(run, look, scaled=True))
+    gap, words = _gap(a, b, look), (*look.terms.notes, *how, *scaled)
+    return Diff(rows, comparable(a, b, matches, totals, look.terms), tuple(matches), gap, words)
 
 
 def weight() -> pl.Expr:
@@ -69,7 +69,7 @@ def _side(run: Run, look: Look) -> pl.DataFrame:
     counted = run.has("count") or windows.coverage(run, look) is not None
     count = pl.col("count").fill_null(1).sum().round() if counted else pl.len()
     agreed = (pl.when(pl.col(c).n_unique() == 1).then(pl.col(c).first()).alias(c) for c in labels)
-    found = (
+    sums = (
         windows.stretched(run, look, phased(run, look))
         .group_by("name", "phase", *labels)
         .agg(count.cast(pl.Int64).alias("count"), total_ns=pl.col("dur").sum())
@@ -77,7 +77,7 @@ def _side(run: Run, look: Look) -> pl.DataFrame:
         .agg(*agreed, pl.col("count", "total_ns").sum())
         .with_columns(pl.lit(None, t).alias(c) for c, t in _LABELS.items() if c not in labels)
     )
-    named = found.with_columns(pl.col("name").cast(pl.String).fill_null("–"))
+    named = sums.with_columns(pl.col("name").cast(pl.String).fill_null("–"))
     rows = named.select(pl.col(c).cast(t) for c, t in _NOTHING.schema.items()).collect()
     return rows.sort("total_ns", "name", "phase", descending=[True, False, False], nulls_last=True)
 
@@ -85,10 +85,15 @@ def _side(run: Run, look: Look) -> pl.DataFrame:
 _LABELS: Final = {"op": pl.String(), "layer": pl.Int32(), "category": pl.String()}
 _NOTHING: Final = pl.DataFrame(
     schema={
-        "name": pl.String, "op": pl.String, "layer": pl.Int32, "category": pl.String, "phase": pl.String,
-        "count": pl.Int64, "total_ns": pl.Int64,
+        "name": pl.String,
+        "op": pl.String,
+        "layer": pl.Int32,
+        "category": pl.String,
+        "phase": pl.String,
+        "count": pl.Int64,
+        "total_ns": pl.Int64,
     }
-)  # fmt: skip
+)
 
 
 def _names(left: pl.DataFrame, right: pl.DataFrame, matches: Sequence[Match]) -> list[Names]:
@@ -103,10 +108,20 @@ def _joined(left: pl.DataFrame, right: pl.DataFrame, matches: Sequence[Match]) -
 
 
 _JOINED: Final = {
-    "name": pl.String, "name_a": pl.String, "name_b": pl.String, "match": pl.String, "fused": pl.String,
-    "op": pl.String, "layer": pl.Int32, "category": pl.String, "phase": pl.String, "count_a": pl.Int64,
-    "count_b": pl.Int64, "total_a_ns": pl.Int64, "total_b_ns": pl.Int64,
-}  # fmt: skip
+    "name": pl.String,
+    "name_a": pl.String,
+    "name_b": pl.String,
+    "match": pl.String,
+    "fused": pl.String,
+    "op": pl.String,
+    "layer": pl.Int32,
+    "category": pl.String,
+    "phase": pl.String,
+    "count_a": pl.Int64,
+    "count_b": pl.Int64,
+    "total_a_ns": pl.Int64,
+    "total_b_ns": pl.Int64,
+}
 
 
 def _pick(side: pl.DataFrame, places: Sequence[int]) -> list[dict[str, Any]]:

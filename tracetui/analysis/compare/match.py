@@ -33,14 +33,14 @@ class Match:
 def match(a: Sequence[Row], b: Sequence[Row], links: Mapping[str, str] | None = None) -> list[Match]:
     """Return every row of both sides in exactly one match; phases are never mixed."""
     left, right = dict(enumerate(a)), dict(enumerate(b))
-    found: list[Match] = _linked(left, right, links or {})
+    matches: list[Match] = _linked(left, right, links or {})
     for how, key in (_WAYS[0], ("cut name", _completed(a, b)), *_WAYS[1:]):
-        found += _unique(left, right, how, key)
+        matches += _unique(left, right, how, key)
     for how, key in _GROUPS:
-        found += _grouped(left, right, how, key)
-    found += [Match((), (j,), "new") for j in right]
-    found += [Match((i,), (), "gone") for i in left]
-    return found
+        matches += _grouped(left, right, how, key)
+    matches += [Match((), (j,), "new") for j in right]
+    matches += [Match((i,), (), "gone") for i in left]
+    return matches
 
 
 def plain_name(name: str) -> str:
@@ -105,8 +105,8 @@ def _role(row: Row) -> Hashable | None:
 
 def _category(row: Row) -> Hashable | None:
     category = row.get("category")
-    known = category if category not in (None, "other") else None
-    return (known, row.get("layer"), row.get("phase")) if known else None
+    category_name = category if category not in (None, "other") else None
+    return (category_name, row.get("layer"), row.get("phase")) if category_name else None
 
 
 Key = Callable[[Row], Hashable | None]
@@ -122,38 +122,38 @@ _GROUPS: Final[tuple[tuple[str, Key], ...]] = (("role", _role), ("category", _ca
 def _linked(left: dict[int, Row], right: dict[int, Row], links: Mapping[str, str]) -> list[Match]:
     """Return the pairs that a person made by hand."""
     places = {_exact(row): j for j, row in right.items()}
-    found = []
+    pairs = []
     for i, row in list(left.items()):
         j = places.get((links.get(row["name"]), row.get("phase")))
         if j is not None and j in right:
-            found.append(Match((i,), (j,), BY_HAND))
+            pairs.append(Match((i,), (j,), BY_HAND))
             del left[i], right[j]
-    return found
+    return pairs
 
 
 def _unique(left: dict[int, Row], right: dict[int, Row], how: str, key: Key) -> list[Match]:
     """Return the pairs whose key stands once on either side."""
     there, here = _index(left, key), _index(right, key)
-    found = []
+    pairs = []
     for k, rows in there.items():
         partners = here.get(k, [])
         if len(rows) == 1 and len(partners) == 1:
-            found.append(Match((rows[0],), (partners[0],), how))
+            pairs.append(Match((rows[0],), (partners[0],), how))
             del left[rows[0]], right[partners[0]]
-    return found
+    return pairs
 
 
 def _grouped(left: dict[int, Row], right: dict[int, Row], how: str, key: Key) -> list[Match]:
     """Return matches of several rows of one role with several of the same role."""
     there, here = _index(left, key), _index(right, key)
-    found = []
+    matches = []
     for k in there.keys() & here.keys():
-        found.append(Match(tuple(there[k]), tuple(here[k]), how))
+        matches.append(Match(tuple(there[k]), tuple(here[k]), how))
         for i in there[k]:
             del left[i]
         for j in here[k]:
             del right[j]
-    return sorted(found, key=lambda m: m.a)
+    return sorted(matches, key=lambda m: m.a)
 
 
 def _index(rows: Mapping[int, Row], key: Key) -> dict[Hashable, list[int]]:

@@ -53,16 +53,16 @@ def judge(times: Floats, groups: NDArray[np.int64]) -> Judged:
     did not would seem to. That question is a test too: the rows have the rest of the level. A row's share of
     the time is its weight among the many tests.
     """
-    found = levels(times, groups)
-    evidence, spread = between(found.time, groups)
-    noise = time_noise = _typical(spread, found.weight)
-    everything = between(found.shared, groups)[0].p[0]
-    own_noise = _typical(np.expm1(_pooled(found.own, groups)[0]), found.weight)
+    rows = levels(times, groups)
+    evidence, spread = between(rows.time, groups)
+    noise = time_noise = _typical(spread, rows.weight)
+    everything = between(rows.shared, groups)[0].p[0]
+    own_noise = _typical(np.expm1(_pooled(rows.own, groups)[0]), rows.weight)
     freed = bool(everything >= ALL * ALPHA and own_noise < CLEARER * noise)
     if freed:
-        evidence, spread = between(found.own, groups)
-        noise = _typical(spread, found.weight)
-    adjusted = benjamini_hochberg(evidence.p, np.nan_to_num(found.weight).clip(LEAST))
+        evidence, spread = between(rows.own, groups)
+        noise = _typical(spread, rows.weight)
+    adjusted = benjamini_hochberg(evidence.p, np.nan_to_num(rows.weight).clip(LEAST))
     if not np.isnan(everything):
         adjusted = np.minimum(1.0, adjusted / (1 - ALL))
     return Judged(replace(evidence, p_adjusted=adjusted), spread, freed, noise, time_noise)
@@ -115,20 +115,20 @@ def between(values: Floats, groups: NDArray[np.int64]) -> tuple[Evidence, Floats
     n_a, n_b = int((groups == 0).sum()), int((groups == 1).sum())
     spread, freedom = _pooled(values, groups)
     mean_a, mean_b = np.nansum(a, axis=1) / n_a, np.nansum(b, axis=1) / n_b
-    known = ~np.isnan(values[:, groups < 2]).any(axis=1) & (freedom > 0)
-    shift = np.where(known, mean_b - mean_a, np.nan)
+    judged = ~np.isnan(values[:, groups < 2]).any(axis=1) & (freedom > 0)
+    shift = np.where(judged, mean_b - mean_a, np.nan)
     error = spread * np.sqrt(1 / n_a + 1 / n_b)
     t = np.divide(np.abs(shift), error, out=np.where(shift == 0, 0.0, np.inf), where=error > 0)
-    p = np.where(known, 2 * stdtr(np.maximum(freedom, 1), -t), np.nan)
+    p = np.where(judged, 2 * stdtr(np.maximum(freedom, 1), -t), np.nan)
     reach = error * stdtrit(np.maximum(freedom, 1), (1 + LEVEL) / 2)
     middle = 2 * np.exp((mean_a + mean_b) / 2)
     delta, low, high = (middle * np.sinh(x / 2) for x in (shift, shift - reach, shift + reach))
     counts = np.full(len(values), n_a), np.full(len(values), n_b)
-    evidence = Evidence(
-        np.where(known, np.exp(mean_a), np.nan), np.where(known, np.exp(mean_b), np.nan), delta, low, high, p,
-        benjamini_hochberg(p), cliffs_delta(values[:, groups == 0], values[:, groups == 1]), *counts,
-    )  # fmt: skip
-    return evidence, np.where(known, np.expm1(spread), np.nan)
+    median_a, median_b = (np.where(judged, np.exp(mean), np.nan) for mean in (mean_a, mean_b))
+    cliff = cliffs_delta(values[:, groups == 0], values[:, groups == 1])
+    adjusted = benjamini_hochberg(p)
+    evidence = Evidence(median_a, median_b, delta, low, high, p, adjusted, cliff, *counts)
+    return evidence, np.where(judged, np.expm1(spread), np.nan)
 
 
 def _pooled(values: Floats, groups: NDArray[np.int64]) -> tuple[Floats, Floats]:
@@ -145,8 +145,8 @@ def _pooled(values: Floats, groups: NDArray[np.int64]) -> tuple[Floats, Floats]:
 
 def _typical(spread: Floats, weight: Floats) -> float:
     """Return the mean spread of the rows, weighted by their time; NaN where none is known."""
-    known = ~np.isnan(spread) & ~np.isnan(weight)
-    return float(np.average(spread[known], weights=weight[known])) if known.any() else np.nan
+    usable = ~np.isnan(spread) & ~np.isnan(weight)
+    return float(np.average(spread[usable], weights=weight[usable])) if usable.any() else np.nan
 
 
 def needed(effect: float, spread: float, alpha: float, most: int = 50) -> int | None:

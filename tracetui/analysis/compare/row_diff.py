@@ -55,16 +55,26 @@ def only(run: Run, group: str, names: Sequence[str], phase: str | None) -> Run:
 
 
 _SCHEMA: Final = {
-    "side": pl.String, "count": pl.Int64, "total_ns": pl.Int64, "mean_ns": pl.Int64, "p50_ns": pl.Int64,
-    "min_ns": pl.Int64, "max_ns": pl.Int64,
-}  # fmt: skip
+    "side": pl.String,
+    "count": pl.Int64,
+    "total_ns": pl.Int64,
+    "mean_ns": pl.Int64,
+    "p50_ns": pl.Int64,
+    "min_ns": pl.Int64,
+    "max_ns": pl.Int64,
+}
 
 
 def _statistics(side: str, durations: pl.Series) -> dict[str, object]:
     frame = pl.DataFrame({"v": durations}).select(
-        side=pl.lit(side), count=pl.len(), total_ns=pl.col("v").sum(), mean_ns=pl.col("v").mean().round(),
-        p50_ns=pl.col("v").median().round(), min_ns=pl.col("v").min(), max_ns=pl.col("v").max(),
-    )  # fmt: skip
+        side=pl.lit(side),
+        count=pl.len(),
+        total_ns=pl.col("v").sum(),
+        mean_ns=pl.col("v").mean().round(),
+        p50_ns=pl.col("v").median().round(),
+        min_ns=pl.col("v").min(),
+        max_ns=pl.col("v").max(),
+    )
     return frame.cast({c: t for c, t in _SCHEMA.items() if c != "side"}).row(0, named=True)
 
 
@@ -101,8 +111,8 @@ def _series(side: str, run: Run, look: Look) -> pl.DataFrame:
 
 def _longest(side: str, launches: pl.DataFrame) -> pl.DataFrame:
     columns = [c for c in ("dur_ns", "step", "layer", "name") if c in launches.columns]
-    found = launches.sort("dur_ns", descending=True, maintain_order=True).head(SHOWN)
-    return found.select(pl.lit(side).alias("side"), *columns)
+    longest = launches.sort("dur_ns", descending=True, maintain_order=True).head(SHOWN)
+    return longest.select(pl.lit(side).alias("side"), *columns)
 
 
 def counters(sides: dict[str, Run], look: Look) -> pl.DataFrame:
@@ -130,14 +140,14 @@ def _while_running(run: Run, look: Look) -> pl.DataFrame:
     weights = _floats(work["dur_ns"].clip(1))
     unit = pl.col("unit").cast(pl.String) if run.has("unit") else pl.lit(None, pl.String)
     rows = samples.select("t", "value", counter=pl.col("name").cast(pl.String), unit=unit).sort("t")
-    found = [
+    means = [
         (
             *key,
             float(np.average(np.interp(middle, _floats(part["t"]), _floats(part["value"])), weights=weights)),
         )
         for key, part in rows.group_by("counter", "unit", maintain_order=True)
     ]
-    return pl.DataFrame(found, schema=schema, orient="row")
+    return pl.DataFrame(means, schema=schema, orient="row")
 
 
 def _floats(values: pl.Series) -> NDArray[np.float64]:

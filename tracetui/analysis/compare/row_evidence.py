@@ -20,12 +20,23 @@ Names = tuple[list[str], list[str]]  # of one match: its rows on either side
 
 _NOTHING: Final = pl.DataFrame(
     schema={
-        "row": pl.Int64, "median_a_ns": pl.Float64, "median_b_ns": pl.Float64, "median_delta_ns": pl.Float64,
-        "low_ns": pl.Float64, "high_ns": pl.Float64, "p": pl.Float64, "p_adjusted": pl.Float64,
-        "cliff": pl.Float64, "spread": pl.Float64, "freed": pl.Boolean, "n_a": pl.Int64, "n_b": pl.Int64,
-        "verdict": pl.String, "per": pl.String,
+        "row": pl.Int64,
+        "median_a_ns": pl.Float64,
+        "median_b_ns": pl.Float64,
+        "median_delta_ns": pl.Float64,
+        "low_ns": pl.Float64,
+        "high_ns": pl.Float64,
+        "p": pl.Float64,
+        "p_adjusted": pl.Float64,
+        "cliff": pl.Float64,
+        "spread": pl.Float64,
+        "freed": pl.Boolean,
+        "n_a": pl.Int64,
+        "n_b": pl.Int64,
+        "verdict": pl.String,
+        "per": pl.String,
     }
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,9 +70,9 @@ def row_evidence(
     judged, how = [], []
     for phase in rows["phase"].unique(maintain_order=True):
         members = [i for i, (x, y) in enumerate(names) if x and y and rows["phase"][i] == phase]
-        found = _judge_phase(sides, phase, [names[i] for i in members])
-        judged.append(_table(members, found, look.terms.threshold))
-        how.append(f"{phase or 'all rows'}: {found.how}")
+        evidence = _judge_phase(sides, phase, [names[i] for i in members])
+        judged.append(_table(members, evidence, look.terms.threshold))
+        how.append(f"{phase or 'all rows'}: {evidence.how}")
     table = _without_evidence(names)
     table = table.join(pl.concat([_NOTHING, *judged]), on="row", how="left", maintain_order="left")
     verdict = pl.coalesce("verdict", "alone")
@@ -75,19 +86,29 @@ def _without_evidence(names: Sequence[Names]) -> pl.DataFrame:
     return pl.DataFrame({"row": range(len(names)), "alone": pl.Series(verdicts, dtype=pl.String)})
 
 
-def _table(members: Sequence[int], found: PhaseEvidence, threshold: float) -> pl.DataFrame:
+def _table(members: Sequence[int], phase: PhaseEvidence, threshold: float) -> pl.DataFrame:
     """Return one row a member of a phase, NaN as null; none where the phase has no samples."""
-    e = found.evidence
+    e = phase.evidence
     if e is None:
         return _NOTHING
     matters = threshold * (np.abs(e.median_a) + np.abs(e.median_b)) / 2
     columns = {
-        "row": list(members), "median_a_ns": e.median_a, "median_b_ns": e.median_b,
-        "median_delta_ns": e.delta, "low_ns": e.low, "high_ns": e.high, "p": e.p,
-        "p_adjusted": e.p_adjusted, "cliff": e.cliff, "spread": found.spread,
-        "freed": [found.freed] * len(members), "n_a": e.n_a, "n_b": e.n_b,
-        "verdict": statistics.verdicts(e, matters), "per": [found.unit] * len(members),
-    }  # fmt: skip
+        "row": list(members),
+        "median_a_ns": e.median_a,
+        "median_b_ns": e.median_b,
+        "median_delta_ns": e.delta,
+        "low_ns": e.low,
+        "high_ns": e.high,
+        "p": e.p,
+        "p_adjusted": e.p_adjusted,
+        "cliff": e.cliff,
+        "spread": phase.spread,
+        "freed": [phase.freed] * len(members),
+        "n_a": e.n_a,
+        "n_b": e.n_b,
+        "verdict": statistics.verdicts(e, matters),
+        "per": [phase.unit] * len(members),
+    }
     floats = [c for c, kind in _NOTHING.schema.items() if kind == pl.Float64]
     return pl.DataFrame(columns, schema=_NOTHING.schema).with_columns(pl.col(floats).fill_nan(None))
 
@@ -122,8 +143,12 @@ def step_times(run: Run, look: Look) -> StepTimes:
 
 
 _SUMS: Final = {
-    "name": pl.String, "phase": pl.String, "step": pl.Int64, "dur": pl.Int64, "count": pl.Int64,
-}  # fmt: skip
+    "name": pl.String,
+    "phase": pl.String,
+    "step": pl.Int64,
+    "dur": pl.Int64,
+    "count": pl.Int64,
+}
 
 
 def _judge_phase(
@@ -240,8 +265,8 @@ def _placed(times: StepTimes, phase: str | None, names: Sequence[Sequence[str]])
 def instances(times: StepTimes, phase: str | None, names: Sequence[Sequence[str]]) -> list[Floats]:
     """Return for each row the durations of its launches, evenly thinned where they are very many."""
     rows = phased(times.run, times.look).filter(pl.col("phase").eq_missing(pl.lit(phase, pl.String)))
-    found = rows.select(pl.col("name").cast(pl.String).fill_null("–"), "dur").collect()
-    placed = found.with_columns(row=_places(found["name"], names)).drop_nulls("row")
+    launches = rows.select(pl.col("name").cast(pl.String).fill_null("–"), "dur").collect()
+    placed = launches.with_columns(row=_places(launches["name"], names)).drop_nulls("row")
     grouped = {k[0]: g["dur"].to_numpy().astype(float) for k, g in placed.group_by("row")}
     return [_thinned(np.sort(grouped.get(i, np.empty(0)))) for i in range(len(names))]
 

@@ -66,9 +66,12 @@ def _alike(stems: Mapping[str, str], cut: Collection[str]) -> dict[str, set[str]
 
 
 def _is_one(
-    name: str, others: Collection[str], stems: Mapping[str, str], cut: Collection[str],
+    name: str,
+    others: Collection[str],
+    stems: Mapping[str, str],
+    cut: Collection[str],
     homes: Mapping[str, Collection[int]],
-) -> bool:  # fmt: skip
+) -> bool:
     """Tell whether all these can be one name, and no source has two of them as different rows."""
     family = sorted((name, *others), key=lambda n: len(stems[n]))
     places = [place for each in family for place in homes[each]]
