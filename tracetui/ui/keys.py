@@ -82,6 +82,8 @@ FOOTERS: Final[Mapping[str, Mapping[str, str]]] = {
              "export": "export"},
     "list": {"enter": "choose", "filter": "path of a file", "pin": "baseline"},
     "columns": {"enter": "show or hide"},
+    "guides": {"enter": "open"},
+    "help": {"enter": "guides"},
     "page": {},
 }  # fmt: skip
 ENGINES: Final[Mapping[str, Mapping[str, str]]] = {

@@ -9,10 +9,9 @@ from textual.geometry import Size as Cells
 from tracetui.ui.keys import Moment
 from tracetui.ui.main_screen import MainScreen
 from tracetui.ui.pages import footer, header, prompt
-from tracetui.ui.pages.columns import ColumnList
+from tracetui.ui.pages.guides import GuidePage
 from tracetui.ui.pages.help import HelpPage
-from tracetui.ui.pages.page import ViewPage
-from tracetui.ui.pages.runs import RunList
+from tracetui.ui.pages.page import ListPage, ViewPage
 from tracetui.ui.pages.texts import LoadingPage, RefusedPage, doubt_lines, note_lines
 from tracetui.ui.panes.table import Table
 from tracetui.ui.sheet import measure
@@ -65,10 +64,10 @@ class Renderer:
 
     # the page
 
-    def show_page(self, row: int = 0) -> None:
-        """Draw what stands in place of a view; of a list the cursor goes to a row."""
+    def show_page(self, row: int = 0, *, keep_top: bool = False) -> None:
+        """Draw what stands in place of a view; of a list with the cursor on a row."""
         page, session = self._workspace.page, self._workspace.session
-        if isinstance(page, RunList | ColumnList):
+        if isinstance(page, ListPage):
             answer = page.answer(session)
             look = replace(session.look, sort=None, chosen=(), columns=(), one_table=True, full_names=False)
             self.main.show_table(
@@ -77,7 +76,7 @@ class Renderer:
         elif not isinstance(page, ViewPage):
             width, height = self._size()
             size = Size(width, height, self._workspace.options.ascii)
-            self.main.show_drawing(page.lines(size), keep_top=isinstance(page, HelpPage))
+            self.main.show_drawing(page.lines(size), keep_top=keep_top)
         self.show_bands()
 
     def show_progress(self) -> None:
@@ -104,8 +103,8 @@ class Renderer:
     def show_resized(self) -> None:
         """Fit the bands, and what does not depend on a view, to the size of the terminal."""
         self.main.fit_to(self._size())
-        if isinstance(self._workspace.page, HelpPage):
-            self.show_page()
+        if isinstance(self._workspace.page, HelpPage | GuidePage):
+            self.show_page(keep_top=True)
         self.show_bands()
 
     # the bands
@@ -138,7 +137,7 @@ class Renderer:
         away = not isinstance(workspace.page, ViewPage | LoadingPage | RefusedPage)
         leaves = away or bool(workspace.session.trail or workspace.session.look.filter)
         rows = self.main.shows_table and not self.table.sheet.rows.is_empty()
-        enters = rows or self.main.has_cursor
+        enters = rows or self.main.has_cursor or isinstance(workspace.page, HelpPage)
         return Moment(self._place(), workspace.engine_state, enters, leaves)
 
     def _place(self) -> str:
