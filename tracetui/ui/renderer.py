@@ -18,7 +18,7 @@ from tracetui.ui.sheet import measure
 from tracetui.ui.workspace import Workspace
 from tracetui.views.ink import Size
 
-TOLD_FOR: Final = 6.0  # seconds that a sentence stays in the status line
+MESSAGE_SECONDS: Final = 6.0  # seconds that a sentence stays in the status line
 
 
 class Timer(Protocol):
@@ -35,7 +35,7 @@ class Renderer:
     ) -> None:
         self.main = main
         self._workspace, self._size, self._later = workspace, size, later
-        self._told = ""
+        self._message = ""
 
     @property
     def table(self) -> Table:
@@ -48,19 +48,19 @@ class Renderer:
 
     def tell(self, text: str) -> None:
         """Show a sentence in the status line for a while."""
-        self._told = text
+        self._message = text
         self.show_bands()
-        self._later(TOLD_FOR, lambda: self.forget(text))
+        self._later(MESSAGE_SECONDS, lambda: self.forget(text))
 
     def forget(self, text: str) -> None:
         """Take a sentence out of the status line, where it still is the last one told."""
-        if self._told == text:
-            self._told = ""
+        if self._message == text:
+            self._message = ""
             self.show_bands()
 
     @property
-    def told(self) -> str:
-        return self._told
+    def message(self) -> str:
+        return self._message
 
     # the page
 
@@ -161,7 +161,7 @@ class Renderer:
         self.main.show_whole(name if isinstance(name, str) else "")
         look = workspace.session.look if shows_view else replace(workspace.session.start, filter="")
         alarm = workspace.live.alarm if workspace.live is not None else ""
-        line = footer.status(look, self._row(), self._told or alarm, self._notes(width), width)
+        line = footer.status(look, self._row(), self._message or alarm, self._notes(width), width)
         self.main.show_status(line)
 
     def _row(self) -> str:

@@ -33,7 +33,7 @@ class Lines(Widget):
         self.refresh()
 
     def show(self, lines: Sequence[Line], top: int = 0) -> None:
-        """Other lines; only rows that look different are painted again."""
+        """Show other lines; only rows that look different are painted again."""
         old, old_top = self._lines, self._top
         self._lines, self._top = lines, self._bounded(top)
         changed = [y for y in range(self.size.height) if _at(old, old_top + y) != _at(lines, self._top + y)]
