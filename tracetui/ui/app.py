@@ -129,7 +129,7 @@ class Explorer(App[None]):
             self.keyboard.paste(event.text)
 
     def _pasted(self, text: str) -> None:
-        """Where runs are listed, what is pasted is the path of another one."""
+        """Put the text into the input line; where runs are listed, take it for the path of another one."""
         if self.input_line.is_open:
             self.input_line.paste(text)
         elif isinstance(self.workspace.page, RunList):
@@ -212,7 +212,7 @@ class Explorer(App[None]):
     def on_close_requested(self, message: messages.CloseRequested) -> None:
         self._close(message.code)
 
-    def on_told(self, message: messages.Told) -> None:
+    def on_notice(self, message: messages.Notice) -> None:
         self.renderer.tell(message.text)
 
     # the end

@@ -16,17 +16,17 @@ class Start:
     """A session to begin with, and what a person has to be told about it."""
 
     session: Session
-    told: str = ""
+    message: str = ""
 
 
 def first_session(session: Session, views: Sequence[View], options: Options) -> Start:
     """Return the session on the run and the view that were asked for; else on the nearest, and why."""
-    current, told = _find_run(session, options.run)
+    current, message = _find_run(session, options.run)
     baseline = _find_run(session, options.baseline)[0] if options.baseline else None
     if options.beside:
         current, baseline = len(session.runs) - 1, 0
     session = replace(session, current=current, baseline=baseline)
-    return Start(replace(session, view=_find_view(session, views, options.view)), told)
+    return Start(replace(session, view=_find_view(session, views, options.view)), message)
 
 
 def _find_run(session: Session, asked: str | None) -> tuple[int, str]:

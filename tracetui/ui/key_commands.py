@@ -14,6 +14,8 @@ from tracetui.ui.controllers.navigation import Navigation
 from tracetui.ui.controllers.runs import Columns, FilePrompt, Links, Runs
 from tracetui.ui.keys import DIGITS, NEEDING_ALL_VIEWS, NEEDING_AN_ANSWER, WHILE_LOADING
 from tracetui.ui.pages.columns import ColumnList
+from tracetui.ui.pages.guides import GuideList
+from tracetui.ui.pages.help import HelpPage
 from tracetui.ui.pages.runs import RunList
 from tracetui.ui.pages.texts import LoadingPage, RefusedPage
 from tracetui.ui.questions import Questions
@@ -79,6 +81,10 @@ def _others(workspace: Workspace, parts: Controllers) -> dict[str, Callable[[], 
             runs.choose(page)
         elif isinstance(page, ColumnList):
             parts.columns.choose(page)
+        elif isinstance(page, HelpPage):
+            navigation.show_page(GuideList())
+        elif isinstance(page, GuideList):
+            navigation.open_guide(page)
         else:
             navigation.enter()
 

@@ -82,6 +82,8 @@ FOOTERS: Final[Mapping[str, Mapping[str, str]]] = {
              "export": "export"},
     "list": {"enter": "choose", "filter": "path of a file", "pin": "baseline"},
     "columns": {"enter": "show or hide"},
+    "guides": {"enter": "open"},
+    "help": {"enter": "guides"},
     "page": {},
 }  # fmt: skip
 ENGINES: Final[Mapping[str, Mapping[str, str]]] = {
@@ -133,15 +135,15 @@ class Moment(NamedTuple):
 
 
 def footer(now: Moment) -> list[tuple[str, str]]:
-    """Keys and their words: the ways out, what an engine can be told, what the place is for, the rest."""
+    """Return keys and their words: the ways out, then those for the engine, for the place, and the rest."""
     here = {**ENGINES[now.engine], **FOOTERS[now.place]}
     rest = MORE if now.place in ("table", "drawing", "diff", "pair", "many", "time") else ()
-    known = {key.do: key for key in KEYS}
+    by_command = {key.do: key for key in KEYS}
     words = {"quit": "quit", "help": "help"} | ({"back": "out"} if now.leaves else {}) | here
-    words |= {do: known[do].short for do in rest if do not in words}
+    words |= {do: by_command[do].short for do in rest if do not in words}
     if not now.enters:
         words.pop("enter", None)
-    return [(written(known[do]).split(" ")[0], word) for do, word in words.items()]
+    return [(written(by_command[do]).split(" ")[0], word) for do, word in words.items()]
 
 
 def possible(keys: Sequence[Key], *, rows: bool, live: bool) -> list[Key]:

@@ -62,14 +62,15 @@ class MainScreen(Screen[None]):
         self.table.show(sheet, look, row, notes)
 
     def show_drawing(self, lines: Sequence[Line], keep_top: bool = False) -> None:
-        """Lines, with the one that has the cursor in sight."""
+        """Show lines, scrolled so that the one with the cursor is in sight."""
         self._swap(False)
         self._cursor = cursor_line(lines)
         self._drawing.show(lines, self._top(keep_top))
 
     def _swap(self, table: bool) -> None:
-        """Display is set on the panes themselves: a class would have every widget styled and sent again."""
+        """Show the table or the drawing by its own display: a class would style every widget again."""
         if self.shows_table != table:
+            (self.table if table else self._drawing).take_place(self.pane)
             self.table.display, self._drawing.display = table, not table
 
     @property
@@ -92,7 +93,7 @@ class MainScreen(Screen[None]):
         self._foot.show([keys])
 
     def show_whole(self, name: str) -> None:
-        """A name that no row can hold, in lines of its own below the table; empty: none is asked for."""
+        """Show a name that no row can hold in lines of its own below the table; an empty one hides them."""
         room = max(1, self.size.width - 2)
         most = max(1, self.size.height * 2 // 5)
         lines = [(Span(f" {part}", "name"),) for part in wrapped(name, room)] if len(name) > room else []
@@ -105,7 +106,7 @@ class MainScreen(Screen[None]):
         self._status.show([line])
 
     def fit_to(self, size: Size) -> None:
-        """Fewer bands on a low screen; on one too small for anything, a word."""
+        """Hide the tabs on a low screen; on one too small for anything show a word alone."""
         tiny = size.width < LEAST[0] or size.height < LEAST[1]
         if tiny != self.has_class("tiny"):
             self.set_class(tiny, "tiny")
@@ -116,7 +117,7 @@ class MainScreen(Screen[None]):
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """Text cut into lines of so many cells."""
+    """Return a text cut into lines of so many cells."""
     lines = [""]
     for char in text:
         if wide(lines[-1]) + wide(char) > width:
@@ -126,5 +127,5 @@ def wrapped(text: str, width: int) -> list[str]:
 
 
 def cursor_line(lines: Sequence[Line]) -> int | None:
-    """The first line with a cursor in it."""
+    """Return the place of the first line with a cursor in it; None where there is none."""
     return next((i for i, line in enumerate(lines) if any(s.style == "cursor" for s in line)), None)

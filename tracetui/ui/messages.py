@@ -93,7 +93,7 @@ class Refused(Message):
 
 
 @dataclass(eq=False)
-class Told(Message):
+class Notice(Message):
     """A sentence for the status line."""
 
     text: str

@@ -62,25 +62,25 @@ class Questions:
         if not workspace.views:
             return
         question, look, size = workspace.question, workspace.session.look, self._renderer.pane_size()
-        known = workspace.picture
-        if known is not None and known.question.is_same(question):
-            if known.fits(look, size):
+        shown = workspace.picture
+        if shown is not None and shown.question.is_same(question):
+            if shown.fits(look, size):
                 self._stop()
-                self._show(replace(known, look=look), grown=grown)
+                self._show(replace(shown, look=look), grown=grown)
             else:
-                self._make(Job(self._next(), question, look, size, known), grown=grown)
+                self._make(Job(self._next(), question, look, size, shown), grown=grown)
         elif self._pending is not None and self._pending.job.question.is_same(question):
             self._look_again(look, size)
         else:
             self._make(Job(self._next(), question, look, size), grown=grown)
 
     def _look_again(self, look: Look, size: Size) -> None:
-        """The question is being answered already; its answer will be drawn for this look when it comes."""
-        pending, known = self._pending, self._workspace.in_sight
-        if pending is None or not pending.grown or known is None:
+        """Draw what is in sight for another look while its question is being answered anew."""
+        pending, shown = self._pending, self._workspace.in_sight
+        if pending is None or not pending.grown or shown is None:
             return
-        if known.fits(look, size):
-            self._show(replace(known, look=look), grown=True)
+        if shown.fits(look, size):
+            self._show(replace(shown, look=look), grown=True)
         else:
             self._pending = replace(pending, grown=False)
 
@@ -108,9 +108,9 @@ class Questions:
         pending = self._arrived(message.number)
         if pending is None:
             return
-        picture, known = message.picture, self._workspace.picture
-        if known is not None and _looks_the_same(known, picture):
-            self._put_cursor_back(picture, known.look.cursor)
+        picture, shown = message.picture, self._workspace.picture
+        if shown is not None and _looks_the_same(shown, picture):
+            self._put_cursor_back(picture, shown.look.cursor)
         elif picture.fits(self._workspace.session.look, self._renderer.pane_size()):
             self._show(picture, grown=pending.grown)
         else:
@@ -138,7 +138,7 @@ class Questions:
     def tell_slow(self) -> None:
         """Say that an answer is still to come, where it has been for long."""
         slow = self._pending is not None and time.monotonic() > self._pending.since + SLOW
-        if slow and self._renderer.told != STILL:
+        if slow and self._renderer.message != STILL:
             self._renderer.tell(STILL)
 
     def _arrived(self, number: int) -> Pending | None:
@@ -166,7 +166,7 @@ class Questions:
             workspace.session = workspace.session.with_look(cursor=(main.table.cursor, 0))
 
     def _put_cursor_back(self, picture: Picture, cursor: tuple[int, int]) -> None:
-        """The drawing came out the same: its cursor had left its cells."""
+        """Put the cursor back where it was: the drawing came out the same, so it had left its cells."""
         workspace = self._workspace
         workspace.session = workspace.session.with_look(cursor=cursor)
         workspace.picture = replace(picture, look=replace(picture.look, cursor=cursor))

@@ -9,17 +9,16 @@ from textual.geometry import Size as Cells
 from tracetui.ui.keys import Moment
 from tracetui.ui.main_screen import MainScreen
 from tracetui.ui.pages import footer, header, prompt
-from tracetui.ui.pages.columns import ColumnList
+from tracetui.ui.pages.guides import GuidePage
 from tracetui.ui.pages.help import HelpPage
-from tracetui.ui.pages.page import ViewPage
-from tracetui.ui.pages.runs import RunList
+from tracetui.ui.pages.page import ListPage, ViewPage
 from tracetui.ui.pages.texts import LoadingPage, RefusedPage, doubt_lines, note_lines
 from tracetui.ui.panes.table import Table
 from tracetui.ui.sheet import measure
 from tracetui.ui.workspace import Workspace
 from tracetui.views.ink import Size
 
-TOLD_FOR: Final = 6.0  # seconds that a sentence stays in the status line
+MESSAGE_SECONDS: Final = 6.0  # seconds that a sentence stays in the status line
 
 
 class Timer(Protocol):
@@ -36,7 +35,7 @@ class Renderer:
     ) -> None:
         self.main = main
         self._workspace, self._size, self._later = workspace, size, later
-        self._told = ""
+        self._message = ""
 
     @property
     def table(self) -> Table:
@@ -49,26 +48,26 @@ class Renderer:
 
     def tell(self, text: str) -> None:
         """Show a sentence in the status line for a while."""
-        self._told = text
+        self._message = text
         self.show_bands()
-        self._later(TOLD_FOR, lambda: self.forget(text))
+        self._later(MESSAGE_SECONDS, lambda: self.forget(text))
 
     def forget(self, text: str) -> None:
         """Take a sentence out of the status line, where it still is the last one told."""
-        if self._told == text:
-            self._told = ""
+        if self._message == text:
+            self._message = ""
             self.show_bands()
 
     @property
-    def told(self) -> str:
-        return self._told
+    def message(self) -> str:
+        return self._message
 
     # the page
 
-    def show_page(self, row: int = 0) -> None:
-        """Draw what stands in place of a view; of a list the cursor goes to a row."""
+    def show_page(self, row: int = 0, *, keep_top: bool = False) -> None:
+        """Draw what stands in place of a view; of a list with the cursor on a row."""
         page, session = self._workspace.page, self._workspace.session
-        if isinstance(page, RunList | ColumnList):
+        if isinstance(page, ListPage):
             answer = page.answer(session)
             look = replace(session.look, sort=None, chosen=(), columns=(), one_table=True, full_names=False)
             self.main.show_table(
@@ -77,7 +76,7 @@ class Renderer:
         elif not isinstance(page, ViewPage):
             width, height = self._size()
             size = Size(width, height, self._workspace.options.ascii)
-            self.main.show_drawing(page.lines(size), keep_top=isinstance(page, HelpPage))
+            self.main.show_drawing(page.lines(size), keep_top=keep_top)
         self.show_bands()
 
     def show_progress(self) -> None:
@@ -104,8 +103,8 @@ class Renderer:
     def show_resized(self) -> None:
         """Fit the bands, and what does not depend on a view, to the size of the terminal."""
         self.main.fit_to(self._size())
-        if isinstance(self._workspace.page, HelpPage):
-            self.show_page()
+        if isinstance(self._workspace.page, HelpPage | GuidePage):
+            self.show_page(keep_top=True)
         self.show_bands()
 
     # the bands
@@ -138,7 +137,7 @@ class Renderer:
         away = not isinstance(workspace.page, ViewPage | LoadingPage | RefusedPage)
         leaves = away or bool(workspace.session.trail or workspace.session.look.filter)
         rows = self.main.shows_table and not self.table.sheet.rows.is_empty()
-        enters = rows or self.main.has_cursor
+        enters = rows or self.main.has_cursor or isinstance(workspace.page, HelpPage)
         return Moment(self._place(), workspace.engine_state, enters, leaves)
 
     def _place(self) -> str:
@@ -162,7 +161,7 @@ class Renderer:
         self.main.show_whole(name if isinstance(name, str) else "")
         look = workspace.session.look if shows_view else replace(workspace.session.start, filter="")
         alarm = workspace.live.alarm if workspace.live is not None else ""
-        line = footer.status(look, self._row(), self._told or alarm, self._notes(width), width)
+        line = footer.status(look, self._row(), self._message or alarm, self._notes(width), width)
         self.main.show_status(line)
 
     def _row(self) -> str:

@@ -9,12 +9,12 @@ from tracetui.views.ink import Line
 
 
 def plain(row: Mapping[str, Any]) -> str:
-    """Headings and values, a pair a line."""
+    """Return headings and values, a pair a line."""
     return "\n".join(f"{units.heading(c)}\t{_cell(c, v)}" for c, v in row.items())
 
 
 def markdown(row: Mapping[str, Any]) -> str:
-    """A table of one row."""
+    """Return a Markdown table of one row."""
     cells = [_cell(c, v).replace("|", "\\|") for c, v in row.items()]
     heads = [units.heading(c) for c in row]
     return "\n".join(f"| {' | '.join(line)} |" for line in (heads, ["---"] * len(heads), cells))

@@ -146,7 +146,7 @@ def explain(bursts: Sequence[Sequence[str]], one: Sequence[str], other: Sequence
 
 def unhurried(patch: Any) -> None:
     """Nothing that happens after a while happens here, and nothing is kept outside the screen."""
-    patch(renderer, "TOLD_FOR", 3600.0)
+    patch(renderer, "MESSAGE_SECONDS", 3600.0)
     patch(questions, "SLOW", 3600.0)
     patch(keyboard, "PATIENCE", 3600.0)
     patch(filter, "TYPING", 0.01)

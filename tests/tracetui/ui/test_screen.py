@@ -13,15 +13,18 @@ from textual.pilot import Pilot
 
 from tests.tracetui.runs import made, scopes
 from tests.tracetui.ui.hand import decode, play, press, screen, settle, typed, until
+from tracetui.guides import TOPICS, glossary, guide
 from tracetui.look import Look
 from tracetui.ui.app import Explorer
 from tracetui.ui.messages import Answered, HeadingClicked, RunsChanged
 from tracetui.ui.options import Options
+from tracetui.ui.pages.help import HelpPage
 from tracetui.ui.panes.table import Table
 from tracetui.ui.questions import STILL
 from tracetui.ui.run_info import describe_run
 from tracetui.ui.sheet import EMPTY
 from tracetui.views import views
+from tracetui.views.ink import Size
 
 Pilots = Pilot[Any]
 
@@ -172,6 +175,28 @@ def test_help_is_the_key_table_and_escape_leaves_it() -> None:
         assert first_words(app)[0] == "sampler"
 
     play(script, [decode()], size=(100, 50))
+
+
+def test_the_help_opens_guides_and_explains_the_words() -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        await press(pilot, "question_mark")
+        lines = "\n".join("".join(span.text for span in line) for line in HelpPage(()).lines(Size(100, 30)))
+        assert all(topic in lines for topic in TOPICS)
+        assert all(term in lines for term, _ in glossary())
+        await press(pilot, "enter")
+        assert "Enter opens a guide" in "\n".join(screen(app))
+        await press(pilot, *["j"] * TOPICS.index("growth"), "enter")
+        assert guide("growth").splitlines()[0] in screen(app)[2]
+        await press(pilot, "j")
+        assert guide("growth").splitlines()[0] not in screen(app)[2]
+        await press(pilot, "escape")
+        assert "Enter opens a guide" in "\n".join(screen(app))
+        await press(pilot, "escape")
+        assert "Keys" in screen(app)[2]
+        await press(pilot, "escape")
+        assert first_words(app)[0] == "sampler"
+
+    play(script, [decode()])
 
 
 def test_the_palette_finds_a_command_by_the_word_of_the_footer(

@@ -68,5 +68,5 @@ class Arrivals:
         workspace.views = list(message.views)
         workspace.knows_all_views = len(message.views) > 1
         self._questions.show(first.session)
-        if first.told:
-            self._renderer.tell(first.told)
+        if first.message:
+            self._renderer.tell(first.message)

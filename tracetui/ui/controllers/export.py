@@ -10,7 +10,7 @@ from capture.text import clean
 from tracetui.look import Look
 from tracetui.ui import export_file, row_text
 from tracetui.ui.controllers.input import Entry, InputLine
-from tracetui.ui.messages import Told
+from tracetui.ui.messages import Notice
 from tracetui.ui.pages.prompt import Draft
 from tracetui.ui.renderer import Renderer
 from tracetui.ui.terminal import tty
@@ -53,7 +53,7 @@ class Export:
         runs = workspace.session.runs_for(view)
         picture = self._screenshot() if name.lower().endswith(".svg") else None
         threading.Thread(
-            target=lambda: self._post(Told(export_view(name, picture, view, runs, look))),
+            target=lambda: self._post(Notice(export_view(name, picture, view, runs, look))),
             name="export",
             daemon=True,
         ).start()

@@ -37,7 +37,7 @@ class Filter:
     def open(self) -> None:
         """Ask for the pattern."""
         self._edits = 0
-        self._renderer.forget(self._renderer.told)
+        self._renderer.forget(self._renderer.message)
         draft = Draft.of("filter", HINT, self._workspace.session.look.filter)
         self._input.open(draft, Entry(self._keep, self._clear, self._edited))
 

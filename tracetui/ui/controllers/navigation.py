@@ -6,6 +6,7 @@ from typing import Final
 
 from tracetui.ui.commands import Command, sort_by
 from tracetui.ui.pages.columns import ColumnList
+from tracetui.ui.pages.guides import GuideList, GuidePage
 from tracetui.ui.pages.help import HelpPage
 from tracetui.ui.pages.page import Page, ViewPage
 from tracetui.ui.pages.runs import RunList
@@ -41,10 +42,17 @@ class Navigation:
         self._close(CANCELLED if loading else self._workspace.exit_code)
 
     def toggle_help(self) -> None:
-        if isinstance(self._workspace.page, HelpPage):
-            self.leave_page()
+        if isinstance(self._workspace.page, HelpPage | GuideList | GuidePage):
+            self.show_page(ViewPage())
         elif self._workspace.views:
-            self.show_page(HelpPage(tuple(self._workspace.views)))
+            self._open_help()
+
+    def _open_help(self) -> None:
+        self.show_page(HelpPage(tuple(self._workspace.views)))
+
+    def open_guide(self, page: GuideList) -> None:
+        """Show the guide under the cursor of the list."""
+        self.show_page(GuidePage(page.topic(self._renderer.table.cursor)))
 
     def show_page(self, page: Page) -> None:
         """Fill the screen with a page."""
@@ -55,9 +63,13 @@ class Navigation:
             self._renderer.show_page()
 
     def leave_page(self) -> bool:
-        """Go back from the help or a list to the view; return false where the page is none of these."""
+        """Go back from the help or a list, one level; return false where the page is none of these."""
         page = self._workspace.page
-        if isinstance(page, HelpPage | RunList | ColumnList) and self._workspace.views:
+        if isinstance(page, GuidePage):
+            self.show_page(GuideList())
+        elif isinstance(page, GuideList):
+            self._open_help()
+        elif isinstance(page, HelpPage | RunList | ColumnList) and self._workspace.views:
             self.show_page(ViewPage())  # whose runs may have grown meanwhile
         elif isinstance(page, LoadingPage | RefusedPage):
             self.quit()

@@ -11,7 +11,7 @@ from tracetui.ui.terminal.paint import fit, width_of
 from tracetui.views.diff import labels
 from tracetui.views.ink import Line, Span
 
-KNOWN: Final = ("model", "dtype", "quant", "device")
+SHOWN_METADATA: Final = ("model", "dtype", "quant", "device")
 RUN_LEAST: Final = 12
 NAME_LEAST: Final = 6  # cells that no badge may take from the name
 
@@ -25,11 +25,11 @@ def header(
     writer: str = "",
     asked: Sequence[tuple[Run, RunInfo]] = (),
 ) -> Line:
-    """The run and its badges; on a narrow screen the least important parts go first."""
+    """Return the line with the run and its badges; on a narrow screen the least important parts go first."""
     if run is None:
         return (Span(" tracetui", "bar_on"),)
-    told = [badge for each, _ in asked or ((run, info),) for badge in _badges(each)]
-    badges = [Span(f" {text} ", "bar_warn") for text in dict.fromkeys((writer, *told)) if text]
+    texts = [badge for each, _ in asked or ((run, info),) for badge in _badges(each)]
+    badges = [Span(f" {text} ", "bar_warn") for text in dict.fromkeys((writer, *texts)) if text]
     if len(asked) > 1:
         name, speed, parts = _several(asked)
     else:
@@ -51,7 +51,7 @@ def header(
 
 
 def _fitting(badges: Sequence[Span], room: int) -> list[Span]:
-    """The badges that leave room for a name and its speed, the first ones first."""
+    """Return the first badges that leave room for a name and its speed."""
     kept: list[Span] = []
     for badge in badges:
         room -= width_of(badge.text)
@@ -61,23 +61,23 @@ def _fitting(badges: Sequence[Span], room: int) -> list[Span]:
 
 
 def _parts(run: Run, info: RunInfo, lens: str | None, place: str, *, live: bool) -> list[str]:
-    """The run's name, then what is known beside its speed, by falling importance."""
+    """Return the run's name, then what is known beside its speed, by falling importance."""
     shown = lens or (info.lenses[0] if info.lenses else None)
     steps = f"{info.step_count:,} steps" if info.steps else ""
-    model, *others = (str(run.meta[k]) if run.meta.get(k) else "" for k in KNOWN)
+    model, *others = (str(run.meta[k]) if run.meta.get(k) else "" for k in SHOWN_METADATA)
     times = f"{shown} times" if shown else ""
-    known = [place, _weights(run), model, *_vitals(info.vitals, live), times, steps, *others]
-    return [run.name, *(p for p in dict.fromkeys(known) if p and p != run.name)]
+    details = [place, _weights(run), model, *_vitals(info.vitals, live), times, steps, *others]
+    return [run.name, *(p for p in dict.fromkeys(details) if p and p != run.name)]
 
 
 def _several(asked: Sequence[tuple[Run, RunInfo]]) -> tuple[str, str, list[str]]:
-    """Two runs, from the one to the other, or how many; their speeds; what holds of all of them."""
+    """Return a name for several runs, their speeds, and what holds of all of them."""
     runs, speeds = [run for run, _ in asked], [info.tokens_per_s for _, info in asked]
-    known = [
-        {text: None for run in runs for text in [told(run)] if text}
-        for told in (_weights, *map(_known, KNOWN))
+    values = [
+        {text: None for run in runs for text in [describe(run)] if text}
+        for describe in (_weights, *map(_metadata, SHOWN_METADATA))
     ]
-    parts = [" → ".join(texts) for texts in known if len(texts) == 1 or (len(texts) == 2 == len(runs))]
+    parts = [" → ".join(texts) for texts in values if len(texts) == 1 or (len(texts) == 2 == len(runs))]
     if len(asked) > 2:
         return f"{len(asked)} runs", "", parts
     before, after = speeds
@@ -85,18 +85,18 @@ def _several(asked: Sequence[tuple[Run, RunInfo]]) -> tuple[str, str, list[str]]
     return " → ".join(labels(*runs)), speed, parts
 
 
-def _known(key: str) -> Callable[[Run], str]:
+def _metadata(key: str) -> Callable[[Run], str]:
     return lambda run: str(run.meta.get(key) or "")
 
 
 def _weights(run: Run) -> str:
-    """Random weights are no small thing to overlook; of real ones the folder does not matter here."""
-    told = str(run.meta.get("weights") or "")
-    return "weights=random" if told.startswith("random") else "weights=real" if "/" in told else told
+    """Return whether weights are random or real; empty where the run does not say."""
+    weights = str(run.meta.get("weights") or "")
+    return "weights=random" if weights.startswith("random") else "weights=real" if "/" in weights else weights
 
 
 def _vitals(now: Vitals, live: bool) -> Iterator[str]:
-    """The moment's figures; one that a live run should have and has not is said to be missing."""
+    """Yield the newest figures; one that a live run should have and has not is said to be missing."""
     if now.context is not None:
         yield f"ctx {now.context:,}"
     if now.read_share is not None and now.read_roof is not None:
@@ -121,7 +121,7 @@ def _figure(tokens_per_s: float) -> str:
 
 
 def _badges(run: Run) -> list[str]:
-    """What a reader of the numbers must not overlook."""
+    """Return the badges of a run: what a reader of the numbers must not overlook."""
     guesses = run.meta.get("guess") or ()
     return [
         *([f"{units.number(run.log.dropped)} dropped"] if run.log.dropped else []),
@@ -132,7 +132,7 @@ def _badges(run: Run) -> list[str]:
 
 
 def tabs(titles: Sequence[tuple[str, bool]], current: int, width: int) -> Line:
-    """The views by number, those that the run cannot feed dim."""
+    """Return the line of tabs by number, those that the run cannot feed dim."""
     texts = [f" {i} {title} " if i <= 9 else f" {title} " for i, (title, _) in enumerate(titles, 1)]
     first = _first_tab([len(t) for t in texts], current, width)
     spans: list[Span] = [Span("‹" if first else " ", "")]
@@ -149,7 +149,7 @@ def tabs(titles: Sequence[tuple[str, bool]], current: int, width: int) -> Line:
 
 
 def _first_tab(widths: Sequence[int], current: int, width: int) -> int:
-    """The first tab to show so that the current one is in sight."""
+    """Return the first tab to show so that the current one is in sight."""
     first = 0
     while first < current and 1 + sum(widths[first : current + 1]) > width - 1:
         first += 1

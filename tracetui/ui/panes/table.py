@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import polars as pl
 from textual import events
-from textual.geometry import Region
+from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -33,6 +33,7 @@ class Table(Widget):
         super().__init__(**options)
         self._painter = painter
         self._sheet, self._look = EMPTY, Look()
+        self._before_layout = Size(0, 0)
         self._notes: tuple[str, ...] = ()
         self._cursor = self._top = 0
         self._wanted_top = 0  # where a person has scrolled to; an answer with fewer rows does not change it
@@ -52,7 +53,16 @@ class Table(Widget):
     @property
     def page(self) -> int:
         """Rows in sight."""
-        return max(1, self.size.height - 1)
+        return max(1, self.extent.height - 1)
+
+    @property
+    def extent(self) -> Size:
+        """The size; until a table that comes into sight is laid out, that of what it takes the place of."""
+        return self.size or self._before_layout
+
+    def take_place(self, size: Size) -> None:
+        """Come into sight where something of this size is."""
+        self._before_layout = size
 
     def paint_with(self, painter: Painter) -> None:
         self._painter = painter
@@ -60,7 +70,7 @@ class Table(Widget):
         self.refresh()
 
     def show(self, sheet: Sheet, look: Look, cursor: int | None = None, notes: Sequence[str] = ()) -> None:
-        """Another answer: the cursor goes to a row, or stays on the row that it is on."""
+        """Show another sheet with the cursor on a row; None: on the row that it is on."""
         self._notes = tuple(notes)
         if cursor is None:
             alike = sheet.key == self._sheet.key  # else the rows in sight are those of something else
@@ -70,9 +80,9 @@ class Table(Widget):
         self._arrange()
 
     def _arrange(self) -> None:
-        """The columns for the size, and the cursor in sight; lines that look different are painted again."""
+        """Fit columns and rows to the size, and paint the lines that look different."""
         self._blocks.clear()
-        self._columns = self._sheet.arranged(self.size.width - GUTTER, self._look, self._first)
+        self._columns = self._sheet.arranged(self.extent.width - GUTTER, self._look, self._first)
         self._cursor = max(0, min(self._cursor, self._sheet.rows.height - 1))
         self._top = self._clamped(self._wanted_top)
         if not self._top <= self._cursor < self._top + self.page:
@@ -91,7 +101,7 @@ class Table(Widget):
         self.go(self._cursor + by)
 
     def go(self, row: int) -> None:
-        """The cursor to a row; past an edge the page turns by half, which spares the line most repaints."""
+        """Put the cursor on a row; past an edge turn by half a page, which spares the line most repaints."""
         row = max(0, min(row, self._sheet.rows.height - 1))
         old, self._cursor = self._cursor, row
         if row == old:
@@ -107,7 +117,7 @@ class Table(Widget):
         self.post_message(CursorMoved())
 
     def turn(self, pages: float) -> None:
-        """A page, or a part of one, up or down."""
+        """Move by a page, or a part of one, up or down."""
         by = round(pages * self.page) or (1 if pages > 0 else -1)
         self._scroll(self._top + by)
         old, self._cursor = self._cursor, max(0, min(self._cursor + by, self._sheet.rows.height - 1))
@@ -116,7 +126,7 @@ class Table(Widget):
             self.post_message(CursorMoved())
 
     def shift(self, columns: int) -> None:
-        """Other columns come into sight."""
+        """Bring other columns into sight."""
         last = max(0, len(self._sheet.columns) - 2)
         first = max(0, min(self._first + columns, last))
         hidden = len(self._columns) < len(self._sheet.columns)
@@ -125,18 +135,18 @@ class Table(Widget):
             self._arrange()
 
     def match(self, pattern: str, direction: int) -> bool:
-        """To the next row whose name fits, round and round."""
+        """Go to the next row whose name fits, round and round; return whether there is one."""
         if not pattern or not self._sheet.columns:
             return False
         names = self._sheet.rows[self._sheet.columns[0].name].cast(pl.String)
         try:
-            found = fitting(names, pattern).fill_null(False).arg_true().to_list()
+            matches = fitting(names, pattern).fill_null(False).arg_true().to_list()
         except CaptureError:
             return False
-        if not found:
+        if not matches:
             return False
-        ahead = [r for r in found if (r - self._cursor) * direction > 0]
-        self.go((ahead or found)[0 if direction > 0 else -1])
+        ahead = [r for r in matches if (r - self._cursor) * direction > 0]
+        self.go((ahead or matches)[0 if direction > 0 else -1])
         return True
 
     # what the cursor stands on
@@ -158,7 +168,7 @@ class Table(Widget):
         return self._painter.strip(line, self.size.width, base)
 
     def _content(self, y: int) -> tuple[Line, str]:
-        """What belongs on a line of the screen, and the style under it."""
+        """Return what belongs on a line of the screen, and the style under it."""
         if y == 0:
             return self._heading(), "head"
         row = self._top + y - 1
@@ -183,7 +193,7 @@ class Table(Widget):
         return tuple(spans)
 
     def _note(self, place: int) -> Line:
-        """Below the last row, where there is room: what the numbers do not say by themselves."""
+        """Return a line of the notes, which stand below the last row where there is room."""
         lines = _wrapped(self._notes, max(1, self.size.width - 4))
         return (Span(f" {lines[place]}", "dim"),) if 0 <= place < len(lines) else ()
 
@@ -248,5 +258,5 @@ class Table(Widget):
 
 @lru_cache(maxsize=8)
 def _wrapped(notes: Sequence[str], width: int) -> list[str]:
-    """Each note with a dot in front, in lines of a width."""
+    """Return each note with a dot in front, in lines of a width."""
     return [f"{' ' if i else '·'} {part}" for note in notes for i, part in enumerate(wrap(note, width))]

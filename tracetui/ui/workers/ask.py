@@ -24,13 +24,13 @@ class Job:
     question: Question
     look: Look
     size: Size
-    known: Picture | None = None
+    previous: Picture | None = None
 
 
 def reply(job: Job) -> Answered | Refused:
     """Return the picture, or a sentence why there is none. Nothing is raised but Cancelled."""
     try:
-        return Answered(job.number, make_picture(job.question, job.look, job.size, job.known))
+        return Answered(job.number, make_picture(job.question, job.look, job.size, job.previous))
     except CaptureError as e:
         return Refused(job.number, str(e))
     except Exception as e:
@@ -38,16 +38,16 @@ def reply(job: Job) -> Answered | Refused:
         return Refused(job.number, why, fault=True)
 
 
-def make_picture(question: Question, look: Look, size: Size, known: Picture | None = None) -> Picture:
+def make_picture(question: Question, look: Look, size: Size, previous: Picture | None = None) -> Picture:
     """Return the answer in order and drawn; what can be taken from a known picture is not made again."""
     view = question.view
-    if known is None:
+    if previous is None:
         given = ask(view, question.runs, question.look)
         cancel.check()
     else:
-        given = known.given
-    if known is not None and order(known.look) == order(look):
-        answer, sheet = known.answer, known.sheet
+        given = previous.given
+    if previous is not None and order(previous.look) == order(look):
+        answer, sheet = previous.answer, previous.sheet
     else:
         answer = ordered(given, look)
         columns, dress = answer.columns or view.columns, answer.dress or view.dress

@@ -11,7 +11,7 @@ import polars as pl
 from capture.errors import CaptureError
 from capture.run import Run
 from tracetui.process import Engine
-from tracetui.ui.messages import LoadFailed, ProgressChanged, RunsChanged, Told, ViewsLoaded
+from tracetui.ui.messages import LoadFailed, Notice, ProgressChanged, RunsChanged, ViewsLoaded
 from tracetui.ui.run_info import describe_run
 from tracetui.ui.workers.feed import Post, Progress
 from tracetui.views import view, views
@@ -43,7 +43,7 @@ class FileFollower:
         beside: Sequence[Run] = (),
         follow: "Follow | None" = None,
     ) -> None:
-        """Runs in `beside` are posted in front of those of the file; `follow` reads the file, where given."""
+        """Post runs in `beside` before those of the file; `follow` reads the file, where given."""
         self._engine = engine
         self._view = view
         self._beside = [(run, describe_run(run)) for run in beside]
@@ -106,8 +106,8 @@ class FileFollower:
 
     def next_mode(self) -> str | None:
         """Ask the engine to capture in the next way; what it answers comes as a note."""
-        known = MODES.index(self._mode) if self._mode in MODES else 0
-        mode = MODES[(known + 1) % len(MODES)]
+        place = MODES.index(self._mode) if self._mode in MODES else 0
+        mode = MODES[(place + 1) % len(MODES)]
         if not self.order({"do": "mode", "mode": mode}):
             return None
         self._mode = mode
@@ -133,7 +133,7 @@ class FileFollower:
                 rest = due - EVERY - time.monotonic()  # one look ahead, to see what comes just then
                 self._over.wait(EVERY if self._follow.behind else max(EVERY, rest))
         except CaptureError as e:
-            post(LoadFailed(e) if not self._shown else Told(str(e)))
+            post(LoadFailed(e) if not self._shown else Notice(str(e)))
 
     def _post_runs(self, runs: list[Run], post: Post) -> None:
         """Post the runs that have something to see; before the first of them, what the engine is doing."""
@@ -158,7 +158,7 @@ class FileFollower:
         """Post the newest note of an engine, which is its answer to an order, once."""
         self._mode = self._mode or str(run.meta.get("capture", ""))
         if self._shown and len(notes) > self._notes_told:
-            post(Told(notes[-1]))
+            post(Notice(notes[-1]))
         self._notes_told = len(notes)
 
     def _post_state(self, dead: bool, post: Post) -> None:
@@ -167,20 +167,20 @@ class FileFollower:
         if self._badge == old:
             return
         if dead and self._engine is not None and (died := self._engine.failure_reason()):
-            post(Told(died) if self._shown else LoadFailed(self._engine.failure()))
+            post(Notice(died) if self._shown else LoadFailed(self._engine.failure()))
         elif self._follow.notice:
-            post(Told(self._follow.notice))
+            post(Notice(self._follow.notice))
         else:
-            post(Told(self._follow.says or self._badge))
+            post(Notice(self._follow.says or self._badge))
 
     def _watch_pulse(self, dead: bool, post: Post) -> None:
         """Name an engine that hangs or has died until it is heard again or started anew."""
         why, old = self._trouble(dead), self._alarm
         self._alarm = f"{why}: {HELP}" if why else ""
         if old and not why:
-            post(Told("the engine is heard again"))
+            post(Notice("the engine is heard again"))
         elif self._alarm != old:
-            post(Told(""))
+            post(Notice(""))
 
     def _trouble(self, dead: bool) -> str:
         """Return why the engine writes no more; empty where it does."""
@@ -195,7 +195,7 @@ class FileFollower:
         """Post what an engine says of itself while it goes on, such as that its disk is full, once."""
         old, self._complaint = self._complaint, self._engine.gap_warning if self._engine is not None else ""
         if self._complaint and self._complaint != old:
-            post(Told(self._complaint))
+            post(Notice(self._complaint))
 
     def _badge_now(self, dead: bool) -> str:
         if dead:

@@ -11,7 +11,7 @@ from typing import Final
 from capture.errors import CaptureError, UnreadableError
 from capture.run import Run
 from capture.text import clean
-from tracetui.ui.messages import LoadFailed, RunsChanged, Told, ViewsLoaded
+from tracetui.ui.messages import LoadFailed, Notice, RunsChanged, ViewsLoaded
 from tracetui.ui.run_info import describe_run
 from tracetui.ui.workers.ask import describe_fault
 from tracetui.ui.workers.feed import Post, Progress
@@ -58,7 +58,7 @@ class FileReader:
         except Exception as e:
             post(LoadFailed(_as_capture_error(e, self._paths[0])))
         if errors:
-            post(Told(f"{errors[0]}" + (f" (+{len(errors) - 1})" if len(errors) > 1 else "")))
+            post(Notice(f"{errors[0]}" + (f" (+{len(errors) - 1})" if len(errors) > 1 else "")))
 
 
 def _as_capture_error(error: Exception, path: str) -> CaptureError:
