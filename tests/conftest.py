@@ -1,6 +1,7 @@
 """What the tests share: where the fixtures and the larger samples lie."""
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,20 @@ import pytest
 FIXTURES = Path(__file__).parent / "fixtures"
 GOLDEN = Path(__file__).parent / "tracetui" / "golden"
 SHARED = Path(__file__).parent.parent.parent / "shared"
+
+
+NEEDS_TORCH = (
+    "engines",
+    "capture/record/test_attach.py",
+    "tracetui/test_doctor.py",
+    "tracetui/analysis/test_training_nsys.py",
+)
+collect_ignore = [] if find_spec("torch") else [str(Path(__file__).parent / place) for place in NEEDS_TORCH]
+
+
+def pytest_report_header() -> str:
+    """Say what is left out where torch is not installed."""
+    return f"torch is not installed: without {', '.join(NEEDS_TORCH)}" if collect_ignore else "with torch"
 
 
 def shared(relative: str) -> Path:

@@ -158,7 +158,7 @@ def depths_and_numbers() -> Iterator[Hostile]:
     """Yield JSON that is too deep, and numbers that JSON or a clock cannot hold."""
     yield Hostile("deep_array.json", "[" * 100_000 + "]" * 100_000, "refuse", "nested 100,000 times")
     yield Hostile("deep_array_20k.json", "[" * 20_000 + "]" * 20_000, "refuse", "nested 20,000 times")
-    deep = DURATION + ', "args": ' + '{"a":' * 5000 + "1" + "}" * 5000
+    deep = DURATION + ', "args": ' + '{"a":' * 50_000 + "1" + "}" * 50_000
     yield Hostile("deep_args.json", GOOD.replace(DURATION, deep, 1), "partial", "one deep event", 199)
     yield Hostile("int5000.json", GOOD.replace("1000.0", "9" * 5000, 1), "partial", "5,000 digits", 199)
     wide = GOOD.replace('"tid": 7', '"tid": 18446744073709551616', 1)

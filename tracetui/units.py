@@ -98,7 +98,7 @@ def cell(column: str, value: Any) -> str:
     return ABSENT if value is None else writer(column)(value)
 
 
-_SAID: Final = {
+_HEADINGS: Final = {
     "delta": "Δ",
     "median delta": "median Δ",
     "change": "Δ%",
@@ -113,7 +113,7 @@ _SAID: Final = {
 def heading(column: str) -> str:
     """Return a column's name as a person reads it: total_ns → total."""
     name = spoken(column)
-    return _SAID.get(name, name)
+    return _HEADINGS.get(name, name)
 
 
 def spoken(column: str) -> str:

@@ -21,7 +21,7 @@ _LOOKED_AT: Final = 50
 
 
 def sniff(head: Head) -> bool:
-    """Return whether one of the first lines is one of ours."""
+    """Return whether one of the first lines is a line of this format."""
     return head.start.startswith("{") and any(map(is_native, head.raw.split(b"\n")[:_LOOKED_AT]))
 
 

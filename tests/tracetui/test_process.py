@@ -39,11 +39,11 @@ def gone(pid: int) -> bool:
 def test_orders_reach_the_engine() -> None:
     engine = program(LISTENS)
     assert engine.send({"do": "prompt", "text": "hé"})
-    until(lambda: engine.last_words() and engine.last_words()[0].endswith("}"))
-    assert json.loads(engine.last_words()[0].removeprefix("got ")) == {"do": "prompt", "text": "hé"}
+    until(lambda: engine.last_lines() and engine.last_lines()[0].endswith("}"))
+    assert json.loads(engine.last_lines()[0].removeprefix("got ")) == {"do": "prompt", "text": "hé"}
     engine.stop()
     assert gone(engine.pid)
-    assert engine.obituary() == ""
+    assert engine.failure_reason() == ""
 
 
 @pytest.mark.parametrize(
@@ -58,21 +58,21 @@ def test_orders_reach_the_engine() -> None:
 def test_each_death_has_its_sentence(code: str, says: str) -> None:
     engine = program(code)
     until(lambda: not engine.running)
-    until(lambda: says in engine.obituary())
+    until(lambda: says in engine.failure_reason())
     engine.stop()
 
 
 def test_a_good_end_has_none() -> None:
     engine = program("print('done')")
     until(lambda: not engine.running)
-    assert engine.obituary() == ""
+    assert engine.failure_reason() == ""
 
 
 def test_what_it_prints_is_kept_within_bounds() -> None:
     engine = program("import sys\nfor i in range(200000): print('x' * 20, i)")
     until(lambda: not engine.running, 30)
-    until(lambda: engine.last_words(1) == ["x" * 20 + " 199999"])
-    assert sum(map(len, engine.last_words(10**6))) <= 70_000
+    until(lambda: engine.last_lines(1) == ["x" * 20 + " 199999"])
+    assert sum(map(len, engine.last_lines(10**6))) <= 70_000
     engine.stop()
 
 
@@ -146,7 +146,7 @@ def test_a_watchdog_leaves_with_its_program() -> None:
     held = engine._watchdog.pid
     until(lambda: engine.returncode == 3 and gone(held))
     engine.stop()
-    assert engine.obituary() == "the engine ended with exit code 3"
+    assert engine.failure_reason() == "the engine ended with exit code 3"
 
 
 def test_a_program_with_a_watchdog_has_its_own_streams_and_signals() -> None:
@@ -154,7 +154,7 @@ def test_a_program_with_a_watchdog_has_its_own_streams_and_signals() -> None:
     engine = Engine([sys.executable, "-c", said], with_watchdog=True)
     assert engine.send({"do": "hear"})
     until(lambda: engine.returncode == -signal.SIGSEGV)
-    until(lambda: engine.last_words() == ['{"do": "hear"}'])
+    until(lambda: engine.last_lines() == ['{"do": "hear"}'])
     engine.stop()
 
 

@@ -13,12 +13,12 @@ from tracetui.look import Look
 
 BINS: Final = 10
 WIDE_RANGE: Final = 50  # largest over smallest, beyond which bins grow by a factor instead of a distance
-TOLD: Final = ("name", "step", "layer", "phase", "op", "count", "track", "path", "shape")
+COLUMNS: Final = ("name", "step", "layer", "phase", "op", "count", "track", "path", "shape")
 
 
 def launches(run: Run, look: Look) -> pl.DataFrame:
     """Return the rows themselves, without folded ones, in the order of time where it is known."""
-    columns = [c for c in TOLD if run.has(c)]
+    columns = [c for c in COLUMNS if run.has(c)]
     rows = select.timed(run, look).filter(select.whole(run))
     start = [(pl.col("t") - select.start(run)).alias("at_ns")] if run.has("t") else []
     rows = rows.select(*start, pl.col("dur").alias("dur_ns"), *columns)

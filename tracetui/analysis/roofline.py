@@ -94,10 +94,10 @@ def notes(run: Run, table: pl.DataFrame) -> list[str]:
         "floor": f"floor: less work than fits the {least} that a launch takes at least",
     }
     words = set(table["bound"].drop_nulls())
-    return [f"roof: {told(roof, dtype_of(run))}", *(m for w, m in meanings.items() if w in words)]
+    return [f"roof: {describe(roof, dtype_of(run))}", *(m for w, m in meanings.items() if w in words)]
 
 
-def told(roof: Roof, dtype: str | None = None) -> str:
+def describe(roof: Roof, dtype: str | None = None) -> str:
     """Write a roof in a few words: its figures, and how they are known."""
     compute = roof.compute(dtype)
     figures = [

@@ -27,18 +27,18 @@ class Bundled(Engine):
         self.arguments = tuple(arguments)
         super().__init__(self._command(), rooms.environment())
 
-    def take(self, arguments: Sequence[str]) -> None:
+    def set_arguments(self, arguments: Sequence[str]) -> None:
         """Set other arguments, from the next start on."""
         self.arguments = tuple(arguments)
         self.command = self._command()
 
-    def obituary(self) -> str:
+    def failure_reason(self) -> str:
         """Return why it died, in its own words where it refused its arguments."""
-        return _reason(self.last_words(1)) if self.refused else super().obituary()
+        return _reason(self.last_lines(1)) if self.refused else super().failure_reason()
 
     def failure(self, todo: str = "") -> CaptureError:
         """Return the error to raise of it: of usage where it refused its arguments."""
-        return UsageError(self.obituary(), todo=todo) if self.refused else super().failure(todo)
+        return UsageError(self.failure_reason(), todo=todo) if self.refused else super().failure(todo)
 
     @property
     def refused(self) -> bool:
@@ -50,7 +50,7 @@ class Bundled(Engine):
         return own_command("engines", *self.arguments, *own)
 
 
-def refusal(arguments: Sequence[str]) -> str:
+def refusal_reason(arguments: Sequence[str]) -> str:
     """Return why the bundled engine refuses these arguments, in its own words; empty where it takes them."""
     for option in NOT_ASKED:
         if option in arguments:
@@ -59,7 +59,7 @@ def refusal(arguments: Sequence[str]) -> str:
     return _reason(output.strip().splitlines() or [f"exit code {code}"]) if code else ""
 
 
-def offered() -> list[str]:
+def list_options() -> list[str]:
     """Return the options of the bundled engine that a person may choose, each with its values."""
     usage = _ask("--help")[1].partition("\n\n")[0]
     options = (" ".join(option.split()) for option in re.findall(r"\[(--[^\]]+)\]", usage))

@@ -126,28 +126,28 @@ class Engine:
         if self._sampler is not None:
             self._sampler.stop()
 
-    def last_words(self, lines: int = 20) -> list[str]:
+    def last_lines(self, lines: int = 20) -> list[str]:
         """Return the last lines that the engine printed, cleaned."""
         return self._output.last_lines(lines)
 
-    def obituary(self) -> str:
+    def failure_reason(self) -> str:
         """Return why the engine died, in a sentence; empty while it runs or when it ended as it should."""
         code = self.returncode
         if code is None or code == 0 or self._asked_to_end:
             return ""
         if code < 0:
             return f"the engine was ended by {_signal_name(-code)}{_suspicion(-code)}"
-        last = [OWN.sub("", line) for line in self.last_words(1)]
+        last = [OWN.sub("", line) for line in self.last_lines(1)]
         return f"the engine ended with exit code {code}" + (f": {last[0]}" if last else "")
 
     def failure(self, todo: str = "") -> CaptureError:
         """Return the error to raise of an engine that has died."""
-        return EngineError(self.obituary(), todo=todo)
+        return EngineError(self.failure_reason(), todo=todo)
 
     @property
-    def complaint(self) -> str:
+    def gap_warning(self) -> str:
         """What a recorder of ours printed of gaps in its recording; empty where it has none."""
-        own = (line for line in reversed(self.last_words()) if GAPS.match(line))
+        own = (line for line in reversed(self.last_lines()) if GAPS.match(line))
         return OWN.sub("", next(own, ""))
 
     def _wait(self, seconds: float) -> bool:

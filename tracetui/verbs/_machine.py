@@ -130,6 +130,6 @@ def _ask_engine(what: str, *more: str) -> Mapping[str, Any]:
                 time.sleep(EVERY)
         finally:
             engine.stop()
-        if engine.obituary():
+        if engine.failure_reason():
             raise engine.failure()
         return load(out, cache=False)[0].meta

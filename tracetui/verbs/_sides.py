@@ -60,9 +60,9 @@ def sides_of(args: Namespace) -> Sides:
     on_a, on_b = ([named.runs[i] for i in side] for side in (a, b))
     for run in on_a:
         if len(on_a) + len(on_b) > 2 and recordings.among(run, on_b):
-            raise UsageError(f"{recordings.called(run)} is on both sides", todo="name it on one of them")
+            raise UsageError(f"{recordings.file_label(run)} is on both sides", todo="name it on one of them")
     twice = tuple(
-        f"{recordings.called(named.runs[i])} is named twice: counted once"
+        f"{recordings.file_label(named.runs[i])} is named twice: counted once"
         for i in (*named.a, *named.b)
         if i not in (*a, *b)
     )

@@ -94,7 +94,8 @@ def _roof(run: Run) -> Iterator[str]:
     """Yield what the work of a run is held against, where it tells its work."""
     if run.has("bytes") or run.has("flops"):
         roof = roofline.roof_of(run)
-        yield f"  roof: {roofline.told(roof, roofline.dtype_of(run)) if roof else 'none known of its device'}"
+        words = roofline.describe(roof, roofline.dtype_of(run)) if roof else "none known of its device"
+        yield f"  roof: {words}"
 
 
 def _here() -> Iterator[str]:

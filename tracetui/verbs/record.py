@@ -38,10 +38,10 @@ def run(args: Namespace) -> int:
         runs = _watch(running, out, args.quiet)
     finally:
         running.stop()
-    if running.obituary():
+    if running.failure_reason():
         raise running.failure(todo=_rest(out, runs))
-    if running.complaint:
-        raise EngineError(running.complaint, todo=_rest(out, runs))
+    if running.gap_warning:
+        raise EngineError(running.gap_warning, todo=_rest(out, runs))
     _shared.say(f"recorded {out}")
     if not args.quiet and runs:
         from capture.open import load
@@ -69,17 +69,17 @@ def kept(out: Path, runs: list[Run]) -> bool:
 
 def _watch(running: Engine, out: Path, quiet: bool) -> list[Run]:
     """Follow the file until the engine ends, printing its progress; return its runs."""
-    follow, printed, hush = Follow(out), "", ""
+    follow, printed, reported = Follow(out), "", ""
     while running.running:
         time.sleep(EVERY)
         if follow.poll() and not quiet:
             printed = _progress(follow.runs(), printed)
-        hush = _hush(running.complaint or follow.silence, hush)
+        reported = _report_silence(running.gap_warning or follow.silence, reported)
     follow.poll()
     return follow.runs(final=True)
 
 
-def _hush(silence: str, printed: str) -> str:
+def _report_silence(silence: str, printed: str) -> str:
     """Print once that an engine hangs, and once that it goes on again; return what was printed last."""
     if bool(silence) != bool(printed):
         _shared.say(f"{silence}: Ctrl+C ends it" if silence else "the engine is heard again")

@@ -13,7 +13,7 @@ from tracetui.look import Look
 from tracetui.views import Answer, View, ink
 from tracetui.views.ink import Line, Size
 
-_TOLD: Final = ("count", "total_ns", "mean_ns", "p50_ns", "p95_ns", "p99_ns", "min_ns", "max_ns")
+_FIGURES: Final = ("count", "total_ns", "mean_ns", "p50_ns", "p95_ns", "p99_ns", "min_ns", "max_ns")
 
 
 def detail(runs: Sequence[Run], look: Look) -> Answer:
@@ -66,7 +66,7 @@ def _statistics(answer: Answer) -> list[Line]:
     """Return two lines: how much, and how it is spread."""
     row = answer.parts["statistics"].row(0, named=True)
     lines = []
-    for columns in (_TOLD[:3], _TOLD[3:]):
+    for columns in (_FIGURES[:3], _FIGURES[3:]):
         present = [c for c in columns if row[c] is not None]
         spans = ((units.heading(c) + " ", "dim") for c in present)
         values = (units.cell(c, row[c]) + "  " for c in present)

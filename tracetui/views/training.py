@@ -38,7 +38,7 @@ _COLUMNS: Final = (
 )
 _FIGURES: Final = ("total_ns", "share", "time_ratio", "bytes")
 # By an import, of what these rows are.
-_SAID: Final = ("backward_other_thread", "backward_owners", "backward_strangers", "nvtx_lent", "names_cut")
+_NOTICES: Final = ("backward_other_thread", "backward_owners", "backward_strangers", "nvtx_lent", "names_cut")
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
@@ -49,7 +49,7 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     rows, notes = training_table(run, look)
     if rows["total_ns"].null_count() == rows.height:
         notes.append(select.NOTHING)
-    imported = [n.message for n in run.log.notices if n.id in _SAID]
+    imported = [n.message for n in run.log.notices if n.id in _NOTICES]
     return Answer(rows, (*select.notes(run, look), *notes, *imported), key=("name",))
 
 

@@ -246,10 +246,10 @@ def _labelled(rows: pl.DataFrame, source: Source) -> Complete:
     words = rows["label"].unique().drop_nulls()
     parsed = [_read_label(word) for word in words.cast(pl.String)]
     frame = rows.select(positions_of(rows["label"], words).alias("label"), "t", "dur", "correlation")
-    labels = label_frame(found or (None, "", "") for found in parsed)
+    labels = label_frame(label or (None, "", "") for label in parsed)
     if all(parsed):
         return Complete(frame, labels)
-    broken = [i for i, found in enumerate(parsed) if not found]
+    broken = [i for i, label in enumerate(parsed) if not label]
     kept = frame.filter(~pl.col("label").is_in(broken))
     source.log.read += frame.height - kept.height
     source.log.drop("bad_event", "events whose JSON is broken", count=frame.height - kept.height)

@@ -152,13 +152,20 @@ def _groups(cycles: pl.DataFrame) -> dict[tuple[str, str, str], np.ndarray]:
     }
 
 
+def _u_test(x: np.ndarray, y: np.ndarray) -> float:
+    """Mann-Whitney's p; samples that are all equal differ in nothing (later SciPy says NaN there)."""
+    if min(len(x), len(y)) <= 1 or np.ptp(np.concatenate((x, y))) == 0:
+        return 1.0
+    return float(stats.mannwhitneyu(x, y).pvalue)
+
+
 def _figures(a: np.ndarray, b: np.ndarray) -> dict[str, float | None]:
     """The formulas as they are published: z by the normal side's deviation, Welch, Mann-Whitney."""
     out: dict[str, float | None] = {}
     for name, x, y in (("beta", _column(a, 0), _column(b, 0)), ("mu", _column(a, 1), _column(b, 1))):
         d = y.mean() - x.mean()
         out |= {f"{name}_a": x.mean(), f"{name}_b": y.mean(), f"d_{name}": d, f"z_{name}": _z(d, x)}
-        out[f"u_{name}"] = stats.mannwhitneyu(x, y).pvalue if min(len(a), len(b)) > 1 else 1.0
+        out[f"u_{name}"] = _u_test(x, y)
         spread = min(len(a), len(b)) > 1 and max(x.std(), y.std()) > 1e-9
         out[f"p_{name}"] = stats.ttest_ind(x, y, equal_var=False).pvalue if spread else None
         if min(len(a), len(b)) <= 1:

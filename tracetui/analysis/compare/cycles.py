@@ -264,10 +264,10 @@ def welch(sides: Sequence[Floats], n: tuple[int, int]) -> float:
 
 
 def u_test(a: Floats, b: Floats) -> float:
-    """Return p of Mann–Whitney's U, two-sided; 1 without two samples a side."""
+    """Return p of Mann–Whitney's U, two-sided; 1 without two samples a side, or where all are equal."""
     from scipy.stats import mannwhitneyu
 
-    if len(a) <= 1 or len(b) <= 1:
+    if len(a) <= 1 or len(b) <= 1 or np.ptp(np.concatenate((a, b))) == 0:  # later SciPy has NaN for ties
         return 1.0
     return float(mannwhitneyu(a, b, alternative="two-sided").pvalue)
 

@@ -10,7 +10,7 @@ import polars as pl
 from capture.run import Run
 from tracetui.analysis import windows
 from tracetui.analysis.compare.comparable import Comparable, comparable
-from tracetui.analysis.compare.links import applying
+from tracetui.analysis.compare.links import names_linked
 from tracetui.analysis.compare.match import Match, fusions, match
 from tracetui.analysis.compare.row_evidence import Names, phased, row_evidence
 from tracetui.analysis.compare.waterfall import parts
@@ -40,7 +40,7 @@ def diff(a: Run, b: Run, look: Look) -> Diff:
 @lru_cache(maxsize=2)  # the views of a pair are looked at one after the other
 def _diff(a: Run, b: Run, look: Look) -> Diff:
     left, right = _side(a, look), _side(b, look)
-    matches = match(left.to_dicts(), right.to_dicts(), applying(look.terms.links, a, b))
+    matches = match(left.to_dicts(), right.to_dicts(), names_linked(look.terms.links, a, b))
     totals = left["total_ns"].to_list(), right["total_ns"].to_list()
     names = _names(left, right, matches)
     rows = parts(_joined(left, right, matches))
@@ -133,7 +133,7 @@ def _row(a: list[dict[str, Any]], b: list[dict[str, Any]], how: str) -> dict[str
     first = (a or b)[0]
     name_a, name_b = _title(a), _title(b)
     return {
-        "name": name_a or name_b,
+        "name": name_a if a else name_b,
         "name_a": name_a,
         "name_b": name_b,
         "match": how,

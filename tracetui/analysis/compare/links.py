@@ -15,7 +15,7 @@ from tracetui.look import Link
 BY_HAND: Final = "linked by you"
 
 
-def applying(links: Iterable[Link], a: Run, b: Run) -> dict[str, str]:
+def names_linked(links: Iterable[Link], a: Run, b: Run) -> dict[str, str]:
     """Return row of a → row of b for the links that fit both files, in either order."""
     here, there = _file(a), _file(b)
     rows: dict[str, str] = {}
@@ -27,17 +27,19 @@ def applying(links: Iterable[Link], a: Run, b: Run) -> dict[str, str]:
     return rows
 
 
-def linked(a: Run, b: Run, name_a: str, name_b: str) -> Link:
+def new_link(a: Run, b: Run, name_a: str, name_b: str) -> Link:
     """Return the link of a row of one file to a row of another, for these two files alone."""
     return Link(name_a, name_b, escape(_file(a)), escape(_file(b)))
 
 
 def without(links: Iterable[Link], a: Run, b: Run, name_a: str, name_b: str) -> tuple[Link, ...]:
     """Return the links but those that join these two rows."""
-    return tuple(k for k in links if applying([k], a, b) != {name_a: name_b})
+    return tuple(k for k in links if names_linked([k], a, b) != {name_a: name_b})
 
 
-def meant(rows: pl.DataFrame, named_by: Sequence[str], marked: Sequence[tuple[Any, ...]]) -> tuple[str, str]:
+def marked_names(
+    rows: pl.DataFrame, named_by: Sequence[str], marked: Sequence[tuple[Any, ...]]
+) -> tuple[str, str]:
     """Return the names that two marked rows of a diff have, one in a and one in b.
 
     Raise UsageError where they do not have just one each.

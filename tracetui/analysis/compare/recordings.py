@@ -33,7 +33,7 @@ def among(run: Run, runs: Iterable[Run]) -> bool:
     return any(same(run, each) for each in runs)
 
 
-def called(run: Run) -> str:
+def file_label(run: Run) -> str:
     """Return the name of a run's file, or its own where it has none."""
     return PurePath(run.log.source).name or run.name
 
@@ -89,6 +89,6 @@ def _note(compared: Sequence[Run], others: int, side: str) -> str:
 
 
 def _counted_once(compared: Sequence[Run]) -> str:
-    names = ", ".join(map(called, compared))
+    names = ", ".join(map(file_label, compared))
     are = "is compared and stands" if len(compared) == 1 else "are compared and stand"
     return f"{names} {are} behind --aa too: counted once"

@@ -81,7 +81,7 @@ class EngineControl:
 
     async def _show_options(self) -> None:
         """Show what may be asked in place of the view, while the line is open."""
-        offered = await asyncio.to_thread(process.offered)
+        offered = await asyncio.to_thread(process.list_options)
         draft, page = self._input.draft, self._workspace.page
         if draft is not None and draft.purpose == "engine" and offered:
             self._before = page if not isinstance(page, OptionsPage) else self._before
@@ -102,14 +102,14 @@ class EngineControl:
     async def _switch(self, live: LiveFeed, engine: Bundled, text: str) -> None:
         try:
             arguments = shlex.split(text)
-            refused = await asyncio.to_thread(process.refusal, arguments)
+            refused = await asyncio.to_thread(process.refusal_reason, arguments)
         except ValueError as e:
             refused = str(e).lower()
         if refused:
             self._edit(text)
             self._renderer.tell(refused)
         else:
-            engine.take(arguments)
+            engine.set_arguments(arguments)
             self._replace(live)
 
     def _replace(self, live: LiveFeed) -> None:

@@ -188,8 +188,8 @@ class Links:
             kept, sentence = links.without(workspace.links, a, b, *pair), "{} and {} are linked no longer"
             shown = links.without(session.look.terms.links, a, b, *pair)
         else:
-            pair = links.meant(picture.answer.parts["rows"], picture.sheet.key, marked)
-            new = links.linked(a, b, *pair)
+            pair = links.marked_names(picture.answer.parts["rows"], picture.sheet.key, marked)
+            new = links.new_link(a, b, *pair)
             kept = (*workspace.links, new)
             sentence = "{} and {} are the same from now on; M on their row undoes it"
             shown = (*session.look.terms.links, new)

@@ -166,7 +166,7 @@ class FileFollower:
         old, self._badge = self._badge, self._badge_now(dead)
         if self._badge == old:
             return
-        if dead and self._engine is not None and (died := self._engine.obituary()):
+        if dead and self._engine is not None and (died := self._engine.failure_reason()):
             post(Notice(died) if self._shown else LoadFailed(self._engine.failure()))
         elif self._follow.notice:
             post(Notice(self._follow.notice))
@@ -187,19 +187,19 @@ class FileFollower:
         if self._engine is None:
             return ""
         if dead:
-            return self._engine.obituary() if self._shown else ""
+            return self._engine.failure_reason() if self._shown else ""
         silence = self._follow.silence
         return silence and (self._complaint or silence)
 
     def _post_complaint(self, post: Post) -> None:
         """Post what an engine says of itself while it goes on, such as that its disk is full, once."""
-        old, self._complaint = self._complaint, self._engine.complaint if self._engine is not None else ""
+        old, self._complaint = self._complaint, self._engine.gap_warning if self._engine is not None else ""
         if self._complaint and self._complaint != old:
             post(Notice(self._complaint))
 
     def _badge_now(self, dead: bool) -> str:
         if dead:
-            died = self._engine is not None and self._engine.obituary()
+            died = self._engine is not None and self._engine.failure_reason()
             return "engine died" if died else "engine ended"
         if self._engine is not None and self._follow.silence:
             return "engine silent"

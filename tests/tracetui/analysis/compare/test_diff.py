@@ -82,3 +82,11 @@ def test_an_empty_capture_is_no_improvement() -> None:
     found = diff(full, empty, Look())
     assert found.comparable.score == 0
     assert set(found.rows["verdict"]) == {"gone"}
+
+
+def test_a_row_without_a_name_keeps_it() -> None:
+    a, b = (
+        build(run, {}, pl.DataFrame({"name": [name], "dur": [5], "lens": ["gpu"]}), Log())
+        for run, name in (("a", ""), ("b", "gemm"))
+    )
+    assert diff(a, b, Look()).rows.select("name", "verdict").rows() == [("", "gone"), ("gemm", "new")]
