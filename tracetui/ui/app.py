@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from textual import events
 from textual.app import App, SystemCommand
-from textual.geometry import Size
 from textual.screen import Screen
 
 from capture.errors import UsageError
@@ -22,11 +21,10 @@ from tracetui.ui.controllers.filter import Filter
 from tracetui.ui.controllers.input import InputLine
 from tracetui.ui.controllers.navigation import Navigation
 from tracetui.ui.controllers.runs import Columns, FilePrompt, Links, Runs
-from tracetui.ui.key_commands import Controllers, has_to_wait, key_commands
+from tracetui.ui.key_commands import Controllers, has_to_wait, key_commands, paste_text
 from tracetui.ui.keyboard import Keyboard
 from tracetui.ui.main_screen import MainScreen
 from tracetui.ui.options import Options
-from tracetui.ui.pages.runs import RunList
 from tracetui.ui.palette import palette_commands
 from tracetui.ui.questions import Questions
 from tracetui.ui.renderer import Renderer
@@ -59,20 +57,21 @@ class Explorer(App[None]):
             self.register_theme(each)
         self.theme = theme.chosen(options.theme, self.no_color)
         self.workspace = Workspace(feed, options)
-        self.main = MainScreen(self._painter())
-        self.renderer = Renderer(self.workspace, self.main, self._cells, self.set_timer)
+        self.main = MainScreen(_painter(self.theme, options))
+        self.renderer = Renderer(self.workspace, self.main, lambda: self.size, self.set_timer)
         self.pool = Pool("answers")
         self.questions = Questions(self.workspace, self.renderer, self.pool, self.post_message)
         self.input_line = InputLine(self.workspace, self.renderer)
         self.controllers = self._controllers()
         own = {"suspend": self.action_suspend_process, "palette": self.action_command_palette}
         commands = key_commands(self.workspace, self.controllers, own)
+        paste = partial(paste_text, self.workspace, self.input_line, self.controllers.files)
         waits = partial(has_to_wait, self.workspace, self.questions)
-        self.keyboard = Keyboard(commands, self.input_line, waits, self._pasted)
+        self.keyboard = Keyboard(commands, self.input_line, waits, paste)
 
     def _controllers(self) -> Controllers:
         workspace, renderer, questions, line = self.workspace, self.renderer, self.questions, self.input_line
-        navigation = Navigation(workspace, renderer, questions, self._close)
+        navigation = Navigation(workspace, renderer, questions, lambda code: self.exit(return_code=code))
         runs = Runs(workspace, renderer, questions, navigation, self.post_message)
         return Controllers(
             navigation=navigation,
@@ -92,12 +91,6 @@ class Explorer(App[None]):
 
     # what the parts need of Textual
 
-    def _cells(self) -> Size:
-        return self.size
-
-    def _close(self, code: int) -> None:
-        self.exit(return_code=code)
-
     def _write(self, sequence: str) -> None:
         if self._driver is not None:
             self._driver.write(sequence)
@@ -105,15 +98,12 @@ class Explorer(App[None]):
     def _run_async(self, coroutine: Coroutine[Any, Any, None], group: str) -> object:
         return self.run_worker(coroutine, group=group, exclusive=True)
 
-    def _painter(self) -> Painter:
-        return Painter(theme.palette(self.theme), self.workspace.options.ascii)
-
     def get_default_screen(self) -> MainScreen:
         return self.main
 
     def watch_theme(self, name: str) -> None:
         if self.is_running:
-            self.main.paint_with(self._painter())
+            self.main.paint_with(_painter(name, self.workspace.options))
 
     # keys
 
@@ -127,13 +117,6 @@ class Explorer(App[None]):
     def on_paste(self, event: events.Paste) -> None:
         if self.screen is self.main:
             self.keyboard.paste(event.text)
-
-    def _pasted(self, text: str) -> None:
-        """Put the text into the input line; where runs are listed, take it for the path of another one."""
-        if self.input_line.is_open:
-            self.input_line.paste(text)
-        elif isinstance(self.workspace.page, RunList):
-            self.controllers.files.open(text.strip())
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         themes = partial(setattr, self, "theme")
@@ -210,7 +193,7 @@ class Explorer(App[None]):
         self.renderer.show_progress()
 
     def on_close_requested(self, message: messages.CloseRequested) -> None:
-        self._close(message.code)
+        self.exit(return_code=message.code)
 
     def on_notice(self, message: messages.Notice) -> None:
         self.renderer.tell(message.text)
@@ -229,6 +212,10 @@ class Explorer(App[None]):
     @property
     def crash(self) -> Exception | None:
         return self._exception
+
+
+def _painter(name: str, options: Options) -> Painter:
+    return Painter(theme.palette(name), options.ascii)
 
 
 def open_feed(paths: list[str], options: Options) -> Feed:

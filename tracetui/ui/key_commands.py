@@ -10,6 +10,7 @@ from tracetui.ui.controllers.cursor import Cursor
 from tracetui.ui.controllers.engine import EngineControl
 from tracetui.ui.controllers.export import Clipboard, Export
 from tracetui.ui.controllers.filter import Filter
+from tracetui.ui.controllers.input import InputLine
 from tracetui.ui.controllers.navigation import Navigation
 from tracetui.ui.controllers.runs import Columns, FilePrompt, Links, Runs
 from tracetui.ui.keys import DIGITS, NEEDING_ALL_VIEWS, NEEDING_AN_ANSWER, WHILE_LOADING
@@ -127,3 +128,11 @@ def has_to_wait(workspace: Workspace, questions: Questions, name: str) -> bool:
     if name in NEEDING_ALL_VIEWS and not workspace.knows_all_views:
         return not isinstance(workspace.page, RefusedPage)
     return workspace.shows_view and questions.unanswered and name in NEEDING_AN_ANSWER
+
+
+def paste_text(workspace: Workspace, line: InputLine, files: FilePrompt, text: str) -> None:
+    """Put a text into the input line; where runs are listed, take it for the path of another one."""
+    if line.is_open:
+        line.paste(text)
+    elif isinstance(workspace.page, RunList):
+        files.open(text.strip())

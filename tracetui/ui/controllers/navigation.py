@@ -116,7 +116,8 @@ class Navigation:
         picture = self._workspace.picture
         if not self._workspace.shows_view or picture is None:
             return
-        row = self._renderer.table.identity if self._renderer.main.shows_table else ()
+        table = self._renderer.table
+        row = table.sheet.identity(table.cursor) if self._renderer.main.shows_table else ()
         row = row or tuple(v for _, v in self._focus(picture))
         if row:
             chosen = self._workspace.session.look.chosen

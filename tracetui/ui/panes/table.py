@@ -156,11 +156,6 @@ class Table(Widget):
         rows = self._sheet.rows
         return rows.row(self._cursor, named=True) if self._cursor < rows.height else {}
 
-    @property
-    def identity(self) -> tuple[Any, ...]:
-        """The values that name the row under the cursor."""
-        return self._sheet.identity(self._cursor)
-
     # painting
 
     def render_line(self, y: int) -> Strip:
@@ -231,7 +226,7 @@ class Table(Widget):
 
     def on_click(self, event: events.Click) -> None:
         if event.y == 0:
-            column = self._column_at(event.x)
+            column = _column_at(event.x, self._columns)
             if column is not None and column.name in self._sheet.sortable:
                 self.post_message(HeadingClicked(column.name))
             return
@@ -247,13 +242,15 @@ class Table(Widget):
     def on_mouse_scroll_up(self) -> None:
         self.move(-3)
 
-    def _column_at(self, x: int) -> Column | None:
-        right = GUTTER
-        for column in self._columns:
-            right += column.width + GAP
-            if x < right:
-                return column
-        return None
+
+def _column_at(x: int, columns: Sequence[Column]) -> Column | None:
+    """Return the column at a place of the heading; None to the right of all."""
+    right = GUTTER
+    for column in columns:
+        right += column.width + GAP
+        if x < right:
+            return column
+    return None
 
 
 @lru_cache(maxsize=8)
