@@ -139,9 +139,11 @@ def _value(column: str, text: str | None, columns: dict[str, Found], comma: bool
 
     What is no number is None, and of a duration that is noted.
     """
+    if column == "name":
+        return text
     if column in _TEXT:
-        return text if text or column == "name" else None
-    value = number(_dotted(text, comma)) if text and text.isascii() else None
+        return text or None
+    value = number(_dotted(text, comma)) if text is not None and text.isascii() else None
     if column in _REAL:
         return None if value is None else float(value)
     whole = exact(value, _scale(column, columns))
