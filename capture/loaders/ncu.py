@@ -87,16 +87,22 @@ def _read(lines: Iterable[str], log: Log) -> Page:
     units: dict[str, str] = {}
     quoted = True
     for at, line in enumerate(lines):
-        cells = csv_cells(line, ",") if line.startswith('"') or "Kernel Name" in line or not quoted else []
+        telling = line.startswith('"') or "Kernel Name" in line or not quoted
+        cells = csv_cells(line, ",") if telling and line.strip() else []
         if _is_header(cells):
             header, units, quoted = cells or [], {}, line.startswith('"')
-        elif cells == [] or not header or not line.strip():
+        elif cells == [] or not header:
             continue
-        elif cells and len(cells) == len(header) and not any(cells[:5]):
-            units = dict(zip(header, cells, strict=True))
+        elif _is_units(cells, header):
+            units = dict(zip(header, cells or (), strict=True))
         else:
             _take(page, header, units, cells, at, log)
     return page
+
+
+def _is_units(cells: list[str] | None, header: list[str]) -> bool:
+    """Return whether a row is that of the units, which names no launch."""
+    return bool(cells) and len(cells or ()) == len(header) and not any((cells or ())[:5])
 
 
 def _take(

@@ -41,9 +41,7 @@ def load(source: Source) -> list[Run]:
     parts = document(source)
     if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
         raise UnreadableError("is no list of Proton trees", where=source.label)
-    trees = [part for part in parts if "children" in part or "metrics" in part]
-    devices = [device for part in parts if part not in trees for device in _devices(part)]
-    rows = [row for tree in trees for row in _rows(tree)]
+    rows, devices = _rows_and_devices(parts)
     source.log.read = len(rows)
     events = pl.DataFrame(rows, schema=_ROW).with_columns(
         kind=pl.lit("kernel"), lens=pl.lit("gpu"), t=pl.lit(None, pl.Int64)
@@ -53,6 +51,18 @@ def load(source: Source) -> list[Run]:
         meta["device"] = ", ".join(f"{d['type']} arch {d['arch']}" for d in devices)
     tables = {"devices": pl.DataFrame(devices, strict=False)} if devices else {}
     return [build(Path(source.label).name, meta, events, source.log, tables)]
+
+
+def _rows_and_devices(parts: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the rows of all trees, and what the other parts of the document say of devices."""
+    rows: list[dict[str, Any]] = []
+    devices: list[dict[str, Any]] = []
+    for part in parts:
+        if "children" in part or "metrics" in part:
+            rows += _rows(part)
+        else:
+            devices += _devices(part)
+    return rows, devices
 
 
 def _rows(tree: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -86,23 +86,38 @@ def _timed(block: Block, step: int | None) -> list[dict[str, Any]]:
 
 
 def _steps(blocks: Sequence[Block], numbers: Sequence[int | None], clock: Clock) -> list[dict[str, Any]]:
+    """Return a step row for the prefill and for each decode block, in their order."""
     whole = is_whole(blocks, clock)
-    decode = [b for b in blocks if b.phase == "decode"]
-    begin = _decode_begins(decode, clock) if whole else None
-    rows, done, last = [], 0, begin
+    begin = _decode_begins([b for b in blocks if b.phase == "decode"], clock) if whole else None
+    decoding = _Decoding(clock, whole, begin)
+    rows = []
     for block, number in zip(blocks, numbers, strict=True):
         if block.phase == "prefill" and not block.part_of_last:
             rows.append(_prefill(clock, begin))
         elif block.phase == "decode":
-            done = block.position if block.position is not None else done + (block.tokens or 0)
-            counted = whole or block.position is not None
-            context = clock.prompt_tokens + done if clock.prompt_tokens is not None and counted else None
-            wall = _between(last, block.t) if whole else None
-            rows.append(
-                _step(number, "decode", last if wall is not None else None, wall, block.tokens, context)
-            )
-            last = block.t
+            rows.append(decoding.step(block, number))
     return rows
+
+
+class _Decoding:
+    """What is carried from one decode block to the next: the tokens so far and the stamp of the last."""
+
+    def __init__(self, clock: Clock, whole: bool, begin: int | None) -> None:
+        self._clock, self._whole, self._last, self._done = clock, whole, begin, 0
+
+    def step(self, block: Block, number: int | None) -> dict[str, Any]:
+        """Return the step row of the next block; its wall time needs a profile that is whole."""
+        self._done = block.position if block.position is not None else self._done + (block.tokens or 0)
+        context = _context(self._clock, self._done) if self._whole or block.position is not None else None
+        wall = _between(self._last, block.t) if self._whole else None
+        start = self._last if wall is not None else None
+        self._last = block.t
+        return _step(number, "decode", start, wall, block.tokens, context)
+
+
+def _context(clock: Clock, decoded: int) -> int | None:
+    """Return how many tokens stand behind a step, None where the length of the prompt is not told."""
+    return None if clock.prompt_tokens is None else clock.prompt_tokens + decoded
 
 
 def _decode_begins(decode: Sequence[Block], clock: Clock) -> int | None:

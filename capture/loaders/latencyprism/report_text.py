@@ -92,12 +92,7 @@ def _parts(text: str, log: Log) -> Iterator[Table | str]:
         if line.startswith("|") and table is None:
             table = Table(heading, _cells(line), [])
         elif line.startswith("|") and table is not None:
-            torn = at + len(line) == len(text) and not line.rstrip().endswith("|")
-            if torn:
-                log.read += 1
-                log.drop("torn_row", "a last row that is cut", at=at)
-            elif not _RULE.match(line):
-                table.rows.append((at, _cells(line)))
+            _add_row(table, line, at, log, last=at + len(line) == len(text))
         elif table is not None:
             yield table
             table = None
@@ -108,6 +103,15 @@ def _parts(text: str, log: Log) -> Iterator[Table | str]:
         at += len(line) + 1
     if table is not None:
         yield table
+
+
+def _add_row(table: Table, line: str, at: int, log: Log, *, last: bool) -> None:
+    """Add a line to a table; the rule below its head is none, and the text's last line may be cut."""
+    if last and not line.rstrip().endswith("|"):
+        log.read += 1
+        log.drop("torn_row", "a last row that is cut", at=at)
+    elif not _RULE.match(line):
+        table.rows.append((at, _cells(line)))
 
 
 def _cells(line: str) -> list[str]:

@@ -76,15 +76,21 @@ def load(source: Source) -> list[Run]:
 
 
 def _reports(lines: list[str], log: Log) -> Iterator[_Report]:
-    report, rows, under = None, None, None
-    for text in (line.rstrip() for line in lines):
-        if title := _TITLE.match(text):
-            if report:
-                yield report
-            report, rows = _Report(title["path"]), None
-        elif report is None or not text:
-            continue
-        elif total := _TOTAL.match(text):
+    """Yield each report: what stands from its title to the next one."""
+    texts = [line.rstrip() for line in lines]
+    titles = [(at, title["path"]) for at, text in enumerate(texts) if (title := _TITLE.match(text))]
+    ends = [*(at for at, _ in titles[1:]), len(texts)]
+    for (at, path), end in zip(titles, ends, strict=True):
+        report = _Report(path)
+        _read_sections(report, [text for text in texts[at + 1 : end] if text], log)
+        yield report
+
+
+def _read_sections(report: _Report, texts: list[str], log: Log) -> None:
+    """Fill a report from its lines: headings end in a colon and stand at the margin, groups further in."""
+    rows, under = None, None
+    for text in texts:
+        if total := _TOTAL.match(text):
             report.events = int(total["events"])
         elif not text.startswith(" "):
             rows = report.sections.setdefault(text.removesuffix(":"), []) if text.endswith(":") else None
@@ -92,8 +98,6 @@ def _reports(lines: list[str], log: Log) -> Iterator[_Report]:
             under = text.strip().removesuffix(":")
         elif rows is not None:
             _add(rows, text, under if text.startswith("    ") else None, log)
-    if report:
-        yield report
 
 
 def _add(rows: list[Row], text: str, under: str | None, log: Log) -> None:

@@ -26,6 +26,7 @@ _FOREIGN: Final = frozenset({"kind", "ph", "cat", "event"})  # keys of other for
 _REAL: Final = ("bytes", "flops")
 _TEXT: Final = ("name", "phase", "op", "shape")
 _LARGEST: Final = 1 << 62
+_LARGEST_LAYER: Final = 1 << 31
 
 
 @dataclass(frozen=True)
@@ -97,22 +98,32 @@ def _note_nul(lines: Iterable[str], log: Log) -> None:
 
 def _events(rows: Iterable[plain_rows.Cells], layout: _Layout, log: Log) -> pl.DataFrame:
     """Return the rows that have a name, column by column."""
-    width, comma = len(layout.headings), layout.separator not in (",", None)
+    comma = layout.separator not in (",", None)
     out: dict[str, list[Any]] = {c: [] for c in layout.columns if c not in TRACKS}
     tracks: list[str | None] = []
-    named = [c for c in TRACKS if c in layout.columns]
     for cells in rows:
-        if len(cells) != width:
-            log.note("ragged", "rows with more or fewer cells than the header", severity="data_loss")
-            cells = cells + [None] * (width - len(cells))
-        texts = {c: plain_rows.as_text(cells[f.at]) for c, f in layout.columns.items()}
+        texts = _texts(cells, layout, log)
         if not (texts["name"] or "").strip() and not (texts["dur"] or "").strip():
             log.drop("empty_row", "rows with neither a name nor a duration")
             continue
         for column in out:
             out[column].append(_value(column, texts[column], layout.columns, comma, log))
-        tracks.append(" ".join(f"{c} {texts[c]}" for c in named if texts[c]) or None)
+        tracks.append(_track(texts))
     return _frame(out, tracks)
+
+
+def _texts(cells: plain_rows.Cells, layout: _Layout, log: Log) -> dict[str, str | None]:
+    """Return the text of each column that is understood; cells that a row lacks are None."""
+    lacking = len(layout.headings) - len(cells)
+    if lacking:
+        log.note("ragged", "rows with more or fewer cells than the header", severity="data_loss")
+        cells = cells + [None] * lacking
+    return {column: plain_rows.as_text(cells[f.at]) for column, f in layout.columns.items()}
+
+
+def _track(texts: dict[str, str | None]) -> str | None:
+    """Return the track that a row's device, stream and thread name together, None where it has none."""
+    return " ".join(f"{column} {texts[column]}" for column in TRACKS if texts.get(column)) or None
 
 
 def _frame(out: dict[str, list[Any]], tracks: list[str | None]) -> pl.DataFrame:
@@ -126,20 +137,27 @@ def _frame(out: dict[str, list[Any]], tracks: list[str | None]) -> pl.DataFrame:
 def _value(column: str, text: str | None, columns: dict[str, Found], comma: bool, log: Log) -> Any:
     """Return a cell as the event column wants it.
 
-    What is no number is none, and of a duration that is said.
+    What is no number is None, and of a duration that is noted.
     """
+    if column == "name":
+        return text
     if column in _TEXT:
-        return text if text or column == "name" else None
-    value = number(_dotted(text, comma)) if text and text.isascii() else None
+        return text or None
+    value = number(_dotted(text, comma)) if text is not None and text.isascii() else None
     if column in _REAL:
         return None if value is None else float(value)
-    scale = columns[column].unit or columns["dur"].unit or MICROSECOND if column in TIMES else 1
-    whole = exact(value, scale)
+    whole = exact(value, _scale(column, columns))
     if column == "dur" and whole is None:
         log.note("bad_duration", "durations that are no number stand as unknown", severity="data_loss")
-    if column == "layer" and whole is not None and abs(whole) >= 1 << 31:
-        return None
-    return whole if whole is not None and abs(whole) < _LARGEST else None
+    most = _LARGEST_LAYER if column == "layer" else _LARGEST
+    return whole if whole is not None and abs(whole) < most else None
+
+
+def _scale(column: str, columns: dict[str, Found]) -> int:
+    """Return the ns of one unit of a column of times, by its own heading or that of the durations; else 1."""
+    if column not in TIMES:
+        return 1
+    return columns[column].unit or columns["dur"].unit or MICROSECOND
 
 
 def _dotted(text: str, comma: bool) -> str:
