@@ -12,6 +12,7 @@ from capture.loaders.chrome.tables import Event, ns, raw_text
 
 MEMORY: Final = "[memory]"
 _INSTANTS: Final = ("i", "I", "R", "n")
+_TOTALS: Final = {"Total Allocated": "allocated", "Total Reserved": "reserved"}
 _OPENING: Final = {"B": "E", "b": "e"}
 _ROW: Final = {
     "kind": pl.String, "name": pl.String, "t": pl.Int64, "lens": pl.String, "track": pl.String,
@@ -87,7 +88,7 @@ def other_rows(events: Sequence[Event], log: Log) -> pl.DataFrame:
         if event.ph == "C":
             rows += _counters(event)
         elif event.ph in _INSTANTS:
-            rows.append(_memory(event) if event.name == MEMORY else _instant(event))
+            rows += _memory(event) if event.name == MEMORY else [_instant(event)]
         elif event.ph not in "MBEbeX":
             unknown += 1
     if unknown:
@@ -117,16 +118,16 @@ def _counters(event: Event) -> Iterator[dict[str, Any]]:
         yield _base(event, "counter") | {"name": name, "value": float(value), "unit": None}
 
 
-def _memory(event: Event) -> dict[str, Any]:
-    """Return a change of the allocator's books: the bytes of the change, and what is allocated after it."""
+def _memory(event: Event) -> Iterator[dict[str, Any]]:
+    """Yield the totals of an allocator's books after a change: sizes. The change itself is none, and stands
+    only where no total is written.
+    """
     figures = {k: v for k, v in arguments(event).items() if type(v) in (int, float)}
     device = figures.get("Device Id", -1)
-    return _base(event, "memory") | {
-        "track": f"gpu{device}" if device >= 0 else "cpu",
-        "bytes": float(figures.get("Bytes", 0)),
-        "value": float(figures["Total Allocated"]) if "Total Allocated" in figures else None,
-        "unit": "bytes",
-    }
+    here = _base(event, "memory") | {"track": f"gpu{device}" if device >= 0 else "cpu"}
+    totals = {name: figures[key] for key, name in _TOTALS.items() if key in figures}
+    for name, size in totals.items() or [("allocation change", figures.get("Bytes", 0))]:
+        yield here | {"name": name, "bytes": float(size)}
 
 
 def _instant(event: Event) -> dict[str, Any]:

@@ -130,9 +130,15 @@ def test_layers_come_from_the_modules_around_the_launch() -> None:
     layers = kernels(run).group_by("layer").agg(pl.len()).drop_nulls()
     assert dict(layers.iter_rows()) == {0: 12, 1: 12, 2: 12, 3: 12}
     assert run.meta["device"] == "NVIDIA H100 80GB HBM3"
+
+
+def test_memory_is_what_is_allocated_and_reserved_after_each_change() -> None:
+    path = shared("samples/chrome_trace/bert-small-h100.json.gz")
+    run = opened(path)
     memory = run.events.filter(pl.col("kind") == "memory")
-    events = plain(shared("samples/chrome_trace/bert-small-h100.json.gz"))["traceEvents"]
-    assert memory["bytes"].to_list() == [e["args"]["Bytes"] for e in events if e["name"] == "[memory]"]
+    changes = [e["args"] for e in plain(path)["traceEvents"] if e["name"] == "[memory]"]
+    for name, key in (("allocated", "Total Allocated"), ("reserved", "Total Reserved")):
+        assert memory.filter(pl.col("name") == name)["bytes"].to_list() == [c[key] for c in changes]
 
 
 def test_layers_and_ranks_of_the_older_layout() -> None:
@@ -145,8 +151,21 @@ def test_layers_and_ranks_of_the_older_layout() -> None:
 
 def test_memory_and_copies_of_the_new_layout() -> None:
     run = opened(document("chrome/torch_decode.json"))
-    assert run.events.filter(pl.col("kind") == "memory")["bytes"].to_list() == [512]
+    memory = run.events.filter(pl.col("kind") == "memory").cast({"name": pl.String, "track": pl.String})
+    assert memory.select("name", "track", "bytes").rows() == [
+        ("allocated", "gpu0", 4608), ("reserved", "gpu0", 2097152),
+    ]  # fmt: skip
     assert run.events.filter(pl.col("category") == "copy")["dur"].to_list() == [1_250]
+
+
+def test_a_change_without_a_total_is_no_size(tmp_path: Path) -> None:
+    event = {"ph": "i", "name": "[memory]", "pid": 1, "tid": 1, "ts": 1, "args": {"Bytes": -64}}
+    kernel = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1, "dur": 5}
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": [kernel, event]}))
+    run = opened(path)
+    memory = run.events.filter(pl.col("kind") == "memory")
+    assert memory["name"].cast(pl.String).to_list() == ["allocation change"]
 
 
 def test_backward_kernels_and_ranks() -> None:

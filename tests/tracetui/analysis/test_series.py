@@ -1,5 +1,7 @@
 """Counters and memory: range and order."""
 
+from capture.open import load
+from tests.conftest import shared
 from tests.tracetui.runs import made
 from tracetui.analysis.series import counter_table, memory_table
 from tracetui.look import Look
@@ -23,3 +25,12 @@ def test_counters_and_memory_keep_their_range_and_order() -> None:
         100,
         75,
     )
+
+
+def test_the_memory_of_a_trace_is_what_its_allocator_totals() -> None:
+    """The largest `Total Allocated` of the file is 96.6 MiB; the changes between have a mean of nothing."""
+    (run,) = load(shared("samples/chrome_trace/bert-small-h100.json.gz"), cache=False)
+    rows = {(r["name"], r["track"]): r for r in memory_table(run, Look()).to_dicts()}
+    assert round(rows["allocated", "gpu0"]["max_bytes"] / 2**20, 1) == 96.6
+    assert rows["allocated", "gpu0"]["min_bytes"] > 0
+    assert rows["reserved", "gpu0"]["min_bytes"] >= rows["allocated", "gpu0"]["max_bytes"]
