@@ -10,7 +10,7 @@ from typing import Any, Final
 import polars as pl
 
 from capture.run import Run
-from tracetui import units
+from tracetui import glyphs, units
 from tracetui.analysis.select import total
 from tracetui.look import Look
 from tracetui.views import Answer, View, ask, ink, ordered
@@ -173,7 +173,7 @@ def _cells(rows: pl.DataFrame, escape: bool = False) -> list[list[str]]:
     out = []
     for row in rows.iter_rows():
         cells = [
-            ink.sparkline(v, 20) if isinstance(v, list) else units.cell(c, v)
+            glyphs.sparkline(v, 20) if isinstance(v, list) else units.cell(c, v)
             for c, v in zip(rows.columns, row, strict=True)
         ]
         out.append([c.replace("|", "\\|") for c in cells] if escape else cells)

@@ -1,4 +1,8 @@
-"""vLLM's layerwise profile: a tree of modules and kernels for the prefill and for each decode step."""
+"""vLLM's layerwise profile: a tree of modules and kernels for the prefill and for each decode step.
+
+Read: the tree as kernels with paths, the summary as a table. Not read: CPU times.
+vLLM: https://github.com/vllm-project/vllm
+"""
 
 import re
 from collections.abc import Iterator
@@ -35,8 +39,8 @@ def sniff(head: Head) -> bool:
 
 
 def load(source: Source) -> list[Run]:
-    found = document(source)
-    phases = {k: v for k, v in found.items() if _PHASE.fullmatch(k)} if isinstance(found, dict) else {}
+    parsed = document(source)
+    phases = {k: v for k, v in parsed.items() if _PHASE.fullmatch(k)} if isinstance(parsed, dict) else {}
     if not phases:
         raise UnreadableError("holds neither a prefill nor a decode step", where=source.label)
     rows = [row for name, phase in phases.items() for row in _phase_rows(name, phase)]
@@ -44,7 +48,7 @@ def load(source: Source) -> list[Run]:
     events = pl.DataFrame(rows, schema=_ROW)
     summary = [row for name, phase in phases.items() for row in _summary(name, phase)]
     tables = {"summary": pl.DataFrame(summary, schema=_SUMMARY, strict=False)}
-    return [build(Path(source.label).name, _meta(dict_in(found, "context")), events, source.log, tables)]
+    return [build(Path(source.label).name, _meta(dict_in(parsed, "context")), events, source.log, tables)]
 
 
 def _phase_rows(key: str, phase: Any) -> Iterator[dict[str, Any]]:
@@ -61,14 +65,14 @@ def _phase_rows(key: str, phase: Any) -> Iterator[dict[str, Any]]:
 
 
 def _named(key: str) -> tuple[str, int]:
-    """Prefill is step 0; decode steps count from 1."""
-    found = _PHASE.fullmatch(key)
-    name, number_ = (found[1], found[2]) if found else (key, None)
+    """Return phase and step of a key: prefill is step 0, decode steps count from 1."""
+    match = _PHASE.fullmatch(key)
+    name, number_ = (match[1], match[2]) if match else (key, None)
     return name, int(number_ or 1) if name == "decode" else 0
 
 
 def _kernels(tree: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Each node's own time: what is left of it when its children have theirs; depth costs no stack."""
+    """Yield each node's own time: what is left of it when its children have theirs; depth costs no stack."""
     waiting: list[tuple[dict[str, Any], tuple[str, ...]]] = [(tree, ())]
     while waiting:
         node, above = waiting.pop()
@@ -87,7 +91,7 @@ def _time(node: dict[str, Any]) -> float:
 
 
 def _summary(key: str, phase: Any) -> Iterator[dict[str, Any]]:
-    """The summary as it is printed: every kernel with its invocations."""
+    """Yield the summary as it is printed: every kernel with its invocations."""
     waiting = dicts_in(phase, "summary_stats")[::-1]
     while waiting:
         node = waiting.pop()
@@ -119,5 +123,5 @@ def _meta(context: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in meta.items() if v not in (None, "")}
 
 
-def _device(told: Any) -> str:
-    return str(told.get("name", told)) if isinstance(told, dict) else str(told)
+def _device(device: Any) -> str:
+    return str(device.get("name", device)) if isinstance(device, dict) else str(device)

@@ -18,7 +18,7 @@ import select
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import Any, Final
@@ -167,22 +167,24 @@ def differences(old: Child, new: Child, job: Sequence[Path], limit: float) -> It
     before, after = old.receive(limit), new.receive(limit)
     if before is None or after is None:
         raise TimeoutError
+    places = {str(child.checkout): "CHECKOUT" for child in (old, new)}
+    places |= {child.home.name: "HOME" for child in (old, new)}
     for name in dict.fromkeys((*before, *after)):
         if before.get(name) == after.get(name):
             continue
-        texts = (neutral(child.text(name, limit), old, new) for child in (old, new))
+        texts = (neutral_text(child.text(name, limit), places) for child in (old, new))
         changed = first_change(*texts)
         if changed:
             yield f"{name}: {changed}"
 
 
-def neutral(text: str, old: Child, new: Child) -> str:
-    """A text without the places of the checkouts and their private folders, JSON with a line a value."""
+def neutral_text(text: str, places: Mapping[str, str]) -> str:
+    """Return a text with a word for each place that differs by nature, JSON with a line a value."""
     if text.startswith("{"):
         with contextlib.suppress(ValueError):
             text = json.dumps(json.loads(text), indent=1, ensure_ascii=False)
-    for child in (old, new):
-        text = text.replace(str(child.checkout), "CHECKOUT").replace(child.home.name, "HOME")
+    for place, word in places.items():
+        text = text.replace(place, word)
     return re.sub(r"crash-[\w.-]+", "crash", text)
 
 

@@ -135,7 +135,7 @@ def test_every_view_answers_or_says_what_is_missing(path: Path) -> None:
 def test_the_cache_gives_the_same(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv(parsed_cache.OFF, raising=False)
-    monkeypatch.setattr(parsed_cache, "WORTH_IT", 1)
+    monkeypatch.setattr(parsed_cache, "SMALLEST", 1)
     check_same(load(path), runs_of(path))
     source = Source.of(path)
     place = parsed_cache.entry(source)

@@ -12,7 +12,7 @@ MOST: Final = 100  # exports of one view that are numbered
 
 
 def format_of(name: str) -> str:
-    """What a file name asks for by its suffix."""
+    """Return the format that a file name asks for by its suffix. Raises UsageError for any other suffix."""
     suffix = Path(name).suffix.lower()
     if suffix not in FORMATS:
         raise UsageError("a file name says by its end what to write", todo=f"end it in {', '.join(FORMATS)}")
@@ -20,23 +20,23 @@ def format_of(name: str) -> str:
 
 
 def proposed(view: View) -> str:
-    """A name that is free here: what was compared is told as Markdown, what was measured goes on as CSV."""
+    """Return a name that no file here has: `.md` for a view of two runs, `.csv` for the others."""
     stem, suffix = view.name, ".md" if view.runs == 2 else ".csv"
     names = (f"{stem}{number}{suffix}" for number in ("", *(f"-{n}" for n in range(2, MOST))))
     return next((name for name in names if not Path(name).exists()), f"{stem}{suffix}")
 
 
 def other_ending(name: str) -> str:
-    """The same name with the next of the endings."""
-    path, known = Path(name), list(FORMATS)
+    """Return the name with the next of the endings in place of its own."""
+    path, endings = Path(name), list(FORMATS)
     suffix = path.suffix.lower()
-    place = known.index(suffix) + 1 if suffix in known else 0
-    stem = name.removesuffix(path.suffix) if suffix in known else name
-    return stem + known[place % len(known)]
+    place = endings.index(suffix) + 1 if suffix in endings else 0
+    stem = name.removesuffix(path.suffix) if suffix in endings else name
+    return stem + endings[place % len(endings)]
 
 
 def save(name: str, text: str) -> Path:
-    """Whole or not at all, and never over another file."""
+    """Write the file whole or not at all. Raises UsageError where it exists."""
     try:
         path = Path(name).expanduser()
     except RuntimeError:

@@ -1,15 +1,13 @@
 """The one screen: a head, a pane, a foot."""
 
 from collections.abc import Sequence
-from typing import ClassVar, Final
+from typing import Final
 
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.geometry import Size
 from textual.screen import Screen
 
 from tracetui.look import Look
-from tracetui.ui.keys import bindings
 from tracetui.ui.panes.lines import Lines
 from tracetui.ui.panes.table import Table
 from tracetui.ui.sheet import Sheet
@@ -20,10 +18,9 @@ LEAST: Final = (20, 5)
 LOW: Final = 9  # below this height the tabs make room for rows
 
 
-class Main(Screen[None]):
+class MainScreen(Screen[None]):
     """Composition only; what happens is decided in the app."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings()]
     AUTO_FOCUS = ""
 
     def __init__(self, painter: Painter) -> None:
@@ -65,15 +62,21 @@ class Main(Screen[None]):
         self.table.show(sheet, look, row, notes)
 
     def show_drawing(self, lines: Sequence[Line], keep_top: bool = False) -> None:
-        """Lines, with the one that has the cursor in sight."""
+        """Show lines, scrolled so that the one with the cursor is in sight."""
         self._swap(False)
         self._cursor = cursor_line(lines)
         self._drawing.show(lines, self._top(keep_top))
 
     def _swap(self, table: bool) -> None:
-        """Display is set on the panes themselves: a class would have every widget styled and sent again."""
+        """Show the table or the drawing by its own display: a class would style every widget again."""
         if self.shows_table != table:
+            (self.table if table else self._drawing).take_place(self.pane)
             self.table.display, self._drawing.display = table, not table
+
+    @property
+    def top(self) -> int:
+        """The first line of the drawing that is in sight."""
+        return self._drawing.top
 
     def scroll_drawing(self, by: int) -> None:
         self._drawing.scroll_lines(by)
@@ -90,7 +93,7 @@ class Main(Screen[None]):
         self._foot.show([keys])
 
     def show_whole(self, name: str) -> None:
-        """A name that no row can hold, in lines of its own below the table; empty: none is asked for."""
+        """Show a name that no row can hold in lines of its own below the table; an empty one hides them."""
         room = max(1, self.size.width - 2)
         most = max(1, self.size.height * 2 // 5)
         lines = [(Span(f" {part}", "name"),) for part in wrapped(name, room)] if len(name) > room else []
@@ -103,7 +106,7 @@ class Main(Screen[None]):
         self._status.show([line])
 
     def fit_to(self, size: Size) -> None:
-        """Fewer bands on a low screen; on one too small for anything, a word."""
+        """Hide the tabs on a low screen; on one too small for anything show a word alone."""
         tiny = size.width < LEAST[0] or size.height < LEAST[1]
         if tiny != self.has_class("tiny"):
             self.set_class(tiny, "tiny")
@@ -114,7 +117,7 @@ class Main(Screen[None]):
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """Text cut into lines of so many cells."""
+    """Return a text cut into lines of so many cells."""
     lines = [""]
     for char in text:
         if wide(lines[-1]) + wide(char) > width:
@@ -124,5 +127,5 @@ def wrapped(text: str, width: int) -> list[str]:
 
 
 def cursor_line(lines: Sequence[Line]) -> int | None:
-    """The first line with a cursor in it."""
+    """Return the place of the first line with a cursor in it; None where there is none."""
     return next((i for i, line in enumerate(lines) if any(s.style == "cursor" for s in line)), None)

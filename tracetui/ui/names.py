@@ -10,7 +10,7 @@ LEAST = 8  # below this width there is no room to tell anything apart
 
 
 def shortened(names: Sequence[str], width: int) -> dict[str, str]:
-    """Each name → what stands for it; different names look different wherever the width allows."""
+    """Return what each name is shortened to; different names look different wherever the width allows."""
     distinct = dict.fromkeys(names)
     cut = {name: fit(name, width).rstrip() for name in distinct}
     if width < LEAST:
@@ -21,7 +21,7 @@ def shortened(names: Sequence[str], width: int) -> dict[str, str]:
 
 
 def apart(names: Sequence[str], width: int) -> dict[str, str]:
-    """Names that look alike when cut in the middle: cut so that their first difference shows, or numbered."""
+    """Return names that look alike cut so that their first difference shows, or numbered."""
     start = _common(names)
     head = max(1, width // 3)
     cut = {name: _around(name, start, head, width) for name in names}
@@ -33,12 +33,12 @@ def apart(names: Sequence[str], width: int) -> dict[str, str]:
 
 
 def _common(names: Sequence[str]) -> int:
-    """How many characters all names begin with."""
+    """Return how many characters all names begin with."""
     return sum(1 for _ in takewhile(lambda chars: len(set(chars)) == 1, zip(*names, strict=False)))
 
 
 def _around(name: str, start: int, head: int, width: int) -> str:
-    """The head of a name, a gap, and what follows from just before a position."""
+    """Return the head of a name, a gap, and what follows from just before a position."""
     if start <= head:
         return fit(name, width).rstrip()
     tail = width - head - 1

@@ -7,7 +7,7 @@ from capture.text import clean
 
 
 def completed(text: str) -> tuple[str, list[str]]:
-    """The text as far as all names agree that it can become, and these names; a folder ends in a slash."""
+    """Return the text completed as far as all names agree, and these names; a folder ends in a slash."""
     cut = text.rfind("/") + 1
     folder, start = text[:cut], text[cut:]
     names = sorted(_names(folder, start))
@@ -15,7 +15,7 @@ def completed(text: str) -> tuple[str, list[str]]:
 
 
 def _common(names: list[str]) -> str:
-    """What sorted names begin with: where the first and the last agree, all do."""
+    """Return what sorted names begin with: where the first and the last agree, all do."""
     agreeing = takewhile(lambda pair: pair[0] == pair[1], zip(names[0], names[-1], strict=False))
     return "".join(letter for letter, _ in agreeing)
 
@@ -31,7 +31,7 @@ def _names(folder: str, start: str) -> list[str]:
 
 
 def meant(text: str) -> Path:
-    """The file, as a shell would have it: quoted by a terminal it was dropped on, ~ for home."""
+    """Return the path as a shell would have it: without quotes, with `~` for home."""
     bare = text.strip()
     if len(bare) > 1 and bare[0] == bare[-1] and bare[0] in "'\"":
         bare = bare[1:-1]

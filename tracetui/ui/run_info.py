@@ -1,4 +1,4 @@
-"""What the screen wants to know of a run once: its lenses, phases, extent and speed."""
+"""What the screen shows of a run and steps through: its lenses, phases, steps, extent and speed."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -13,8 +13,8 @@ NO_VITALS: Final = Vitals()
 
 
 @dataclass(frozen=True)
-class Facts:
-    """Found in the background when a run arrives, so that no key has to look through the events."""
+class RunInfo:
+    """Properties of one run. They are found in the background, so that no key has to read the events."""
 
     lenses: tuple[str, ...] = ()
     phases: tuple[str, ...] = ()
@@ -26,24 +26,25 @@ class Facts:
     vitals: Vitals = NO_VITALS
 
 
-def facts(run: Run) -> Facts:
+def describe_run(run: Run) -> RunInfo:
+    """Return the properties of a run; what its source does not tell is empty or None."""
     marks = steps.marks(run)
-    return Facts(
+    return RunInfo(
         lenses=tuple(select.lenses(run)),
         phases=tuple(select.phases(run)),
         steps=tuple(marks["step"].to_list()),
         step_count=int(marks["steps"].sum()),
-        layers=_distinct(run, "layer"),
+        layers=_layers(run),
         extent=_extent(run),
         tokens_per_s=_tokens_per_s(marks),
         vitals=vitals(run),
     )
 
 
-def _distinct(run: Run, column: str) -> tuple[int, ...]:
-    if not run.has(column):
+def _layers(run: Run) -> tuple[int, ...]:
+    if not run.has("layer"):
         return ()
-    return tuple(run.events[column].drop_nulls().unique().sort().to_list())
+    return tuple(run.events["layer"].drop_nulls().unique().sort().to_list())
 
 
 def _extent(run: Run) -> tuple[int, int] | None:
@@ -55,7 +56,7 @@ def _extent(run: Run) -> tuple[int, int] | None:
 
 
 def _tokens_per_s(marks: pl.DataFrame) -> float | None:
-    """Decode tokens over decode wall time, where steps tell both."""
+    """Return decode tokens over decode wall time; None where no step states both."""
     decode = marks.filter(
         (pl.col("phase").fill_null("decode") == "decode")
         & pl.col("tokens").is_not_null()

@@ -1,18 +1,18 @@
 """An answer as a sheet: which columns fit, how wide they are, and the cells of the rows in sight."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
 
 import polars as pl
 
-from tracetui import units
+from tracetui import glyphs, units
 from tracetui.look import Look
 from tracetui.ui.names import shortened
 from tracetui.ui.terminal.paint import fit, width_of
-from tracetui.views import Dress, ink
+from tracetui.views import Dress
 
 SAMPLE: Final = 200
 TEXT_WIDEST: Final = 28
@@ -63,7 +63,7 @@ class Sheet:
         return tuple(c.name for c in self.columns if c.kind not in ("trend", "bar"))
 
     def arranged(self, width: int, look: Look, first: int = 0) -> tuple[Column, ...]:
-        """The columns as a person wants them: two tables side by side where there is room, else one."""
+        """Return the columns to show: two tables side by side where there is room, else one."""
         beside = width >= BESIDE and not (look.one_table or look.columns or look.full_names or first)
         if beside and self.dress and self.dress.sides:
             return self._beside(width, self.dress.sides)
@@ -72,7 +72,7 @@ class Sheet:
     def layout(
         self, width: int, first: int = 0, full_names: bool = False, chosen: Sequence[str] = ()
     ) -> tuple[Column, ...]:
-        """The columns for a width: the name, then the most important that fit; `first` skips some of them."""
+        """Return the columns for a width: the name, then the most important; `first` skips some."""
         if not self.columns:
             return ()
         name, *others = self.columns
@@ -88,32 +88,28 @@ class Sheet:
         return (_wide(name, max(1, min(name.width, room, width))), *shown)
 
     def _order(self, others: list[Column], room: int) -> list[Column]:
-        """What fits, in its own order, then the rest: reached by scrolling to the right."""
+        """Return what fits, in its own order, then the rest, which is reached by scrolling to the right."""
         ranked = sorted(others, key=lambda c: self.rank.index(c.name))
         best = {c.name for c in _fitting(ranked, room)}
         return [c for c in others if c.name in best] + [c for c in others if c.name not in best]
 
     def _beside(self, width: int, sides: Sequence[Sequence[str]]) -> tuple[Column, ...]:
-        """Two tables with the same columns, and what lies between them; the names share what is left."""
-        known = {c.name: c for c in self.columns}
-        names = [side[i] for side, i in ((sides[0], 0), (sides[-1], -1))]
+        """Return two tables of the same columns, and what lies between; the names share what is left."""
+        by_name = {c.name: c for c in self.columns}
+        names = (sides[0][0], sides[-1][-1])
         room = width - 2 * (SIDE_LEAST + GAP) - (RULE.width + GAP) * (len(sides) - 1)
-        wanted = [n for side in sides for n in side if n in known and n not in names]
-        shown: set[str] = set(names)
-        for alike in _alike(sorted(wanted, key=self.rank.index)):
-            need = sum(known[n].width + GAP for n in alike)
-            if need <= room:
-                shown |= set(alike)
-                room -= need
-        widths = dict.fromkeys(names, SIDE_LEAST + room // 2)
+        wanted = [n for side in sides for n in side if n in by_name and n not in names]
+        fitting, room = _fitting_pairs(_alike(sorted(wanted, key=self.rank.index)), by_name, room)
+        shown = (fitting | set(names)) & by_name.keys()
+        wide = {n: _wide(c, SIDE_LEAST + room // 2) if n in names else c for n, c in by_name.items()}
         out: list[Column] = []
         for side in sides:
             out += [RULE] if out else []
-            out += [_wide(known[n], widths.get(n, known[n].width)) for n in side if n in shown and n in known]
+            out += [wide[n] for n in side if n in shown]
         return tuple(out)
 
     def tones(self, start: int, count: int, columns: Sequence[Column]) -> list[list[str]]:
-        """The style of the cells of some rows."""
+        """Return the style of the cells of some rows."""
         rows = self.rows.slice(start, count)
         own = self.dress.tones(rows) if self.dress else {}
         plain = [[STYLE[c.kind]] * rows.height for c in columns]
@@ -123,7 +119,7 @@ class Sheet:
     def cells(
         self, start: int, count: int, columns: Sequence[Column], ascii: bool = False
     ) -> list[list[str]]:
-        """The text of some rows, each cell as wide as its column."""
+        """Return the text of some rows, each cell as wide as its column."""
         if not columns:
             return []
         block = self.rows.slice(start, count)
@@ -134,7 +130,7 @@ class Sheet:
         return [list(row) for row in zip(*written, strict=True)]
 
     def find(self, wanted: Sequence[Any], near: int) -> int:
-        """The row of a key, wherever it stands now; else the place where the cursor was."""
+        """Return the row of a key; where it is gone, the place where the cursor was."""
         last = max(0, self.rows.height - 1)
         if not self.key or not wanted or self.rows.is_empty():
             return min(near, last)
@@ -143,35 +139,41 @@ class Sheet:
         same = pl.all_horizontal(
             pl.col(k).eq_missing(pl.lit(v)) for k, v in zip(self.key, wanted, strict=True)
         )
-        found = self.rows.lazy().select(same.arg_true()).collect().to_series()
-        return int(found[0]) if found.len() else min(near, last)
+        matches = self.rows.lazy().select(same.arg_true()).collect().to_series()
+        return int(matches[0]) if matches.len() else min(near, last)
 
     def identity(self, row: int) -> tuple[Any, ...]:
-        """What names a row."""
+        """Return the values that name a row; empty for a row that is not there."""
         if not 0 <= row < self.rows.height:
             return ()
         return tuple(self.rows[row, k] for k in self.key)
+
+
+EMPTY: Final = Sheet(pl.DataFrame(), (), (), ())
 
 
 def measure(
     rows: pl.DataFrame, key: Sequence[str], importance: Sequence[str], dress: Dress | None = None,
     label: str = "",
 ) -> Sheet:  # fmt: skip
-    """The sheet of an answer: the naming column first, columns without any value last."""
+    """Return the sheet of rows: the naming column first, columns without any value last in importance."""
     names = rows.columns
     naming = next((c for c in (label, *key, *names) if c in names), None)
     order = [naming, *(c for c in names if c != naming)] if naming else []
     columns = tuple(part for c in order for part in _dressed(rows[c], c == naming, dress))
-    empty = {c for c in order if rows.height and rows[c].null_count() == rows.height}
-    rank = sorted(
-        (c.name for c in columns),
-        key=lambda c: (c in empty, importance.index(c) if c in importance else len(importance)),
-    )
-    return Sheet(rows, tuple(k for k in key if k in names), columns, tuple(rank), dress)
+    rank = _ranked(rows, [c.name for c in columns], importance)
+    return Sheet(rows, tuple(k for k in key if k in names), columns, rank, dress)
+
+
+def _ranked(rows: pl.DataFrame, columns: Sequence[str], importance: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns by falling importance; those without any value come last."""
+    empty = {c for c in rows.columns if rows.height and rows[c].null_count() == rows.height}
+    places = {c: place for place, c in reversed(list(enumerate(importance)))}
+    return tuple(sorted(columns, key=lambda c: (c in empty, places.get(c, len(importance)))))
 
 
 def _dressed(values: pl.Series, naming: bool, dress: Dress | None) -> list[Column]:
-    """A column, and the bar that is drawn of it."""
+    """Return a column, and the bar that is drawn of it."""
     column = _measured(values, naming)
     if dress is None or dress.bar != values.name:
         return [column]
@@ -180,11 +182,24 @@ def _dressed(values: pl.Series, naming: bool, dress: Dress | None) -> list[Colum
 
 
 def _alike(names: Sequence[str]) -> list[list[str]]:
-    """Columns that mean the same on either side, together: total a and total b."""
+    """Return the columns grouped by what they mean on either side: total a with total b."""
     groups: dict[str, list[str]] = {}
     for name in names:
         groups.setdefault(_SIDE.sub("", name), []).append(name)
     return list(groups.values())
+
+
+def _fitting_pairs(
+    groups: Sequence[Sequence[str]], columns: Mapping[str, Column], room: int
+) -> tuple[set[str], int]:
+    """Return the columns of the groups that fit whole, the first groups first, and the room that is left."""
+    shown: set[str] = set()
+    for group in groups:
+        need = sum(columns[name].width + GAP for name in group)
+        if need <= room:
+            shown |= set(group)
+            room -= need
+    return shown, room
 
 
 def _measured(values: pl.Series, naming: bool) -> Column:
@@ -201,7 +216,7 @@ def _kind(dtype: pl.DataType) -> str:
 
 
 def _number(values: pl.Series) -> int:
-    """No number is ever cut: the extremes and a sample say how wide they get."""
+    """Return how wide the numbers get, by their extremes and a sample: no number is ever cut."""
     seen = [values.min(), values.max(), *values.head(SAMPLE).to_list()]
     floor = FLOAT if values.dtype.is_float() and units.writer(values.name) is units.writer("x") else 0
     return max(floor, max(len(_figure(values.name, v)) for v in seen))
@@ -218,7 +233,7 @@ def _wide(column: Column, width: int) -> Column:
 
 
 def _fitting(columns: Sequence[Column], room: int) -> list[Column]:
-    """Columns from the first on, as long as they fit whole."""
+    """Return columns from the first on, as long as they fit whole."""
     out: list[Column] = []
     for column in columns:
         room -= column.width + GAP
@@ -229,21 +244,27 @@ def _fitting(columns: Sequence[Column], room: int) -> list[Column]:
 
 
 def _written(values: pl.Series, column: Column, ascii: bool) -> list[str]:
-    if column.kind == "trend":
-        return [fit(ink.sparkline(v, column.width, ascii) if v is not None else "", column.width)
-                for v in values.to_list()]  # fmt: skip
-    if column.kind == "bar":
-        return [ink.signed_bar((v or 0) / (column.top or 1), column.width, ascii) for v in values.to_list()]
-    if column.kind == "number":
-        return [fit(_figure(column.name, v), column.width, right=True) for v in values.to_list()]
-    texts = [units.cell(column.name, v) for v in values.to_list()]
+    """Return the cells of a column, each as wide as the column."""
     if column.kind == "name":
+        texts = [units.cell(column.name, v) for v in values.to_list()]
         cut = shortened(texts, column.width)
         return [fit(cut[t], column.width) for t in texts]
-    return [fit(t, column.width) for t in texts]
+    return [_cell(value, column, ascii) for value in values.to_list()]
+
+
+def _cell(value: Any, column: Column, ascii: bool) -> str:
+    """Return one cell of a column that is no column of names."""
+    if column.kind == "bar":
+        return glyphs.signed_bar((value or 0) / (column.top or 1), column.width, ascii)
+    if column.kind == "number":
+        return fit(_figure(column.name, value), column.width, right=True)
+    if column.kind == "trend":
+        trend = "" if value is None else glyphs.sparkline(value, column.width, ascii)
+        return fit(trend, column.width)
+    return fit(units.cell(column.name, value), column.width)
 
 
 @lru_cache(maxsize=1 << 13, typed=True)
 def _figure(column: str, value: float | None) -> str:
-    """A number as it is written: once when it is measured, and again when it comes into sight."""
+    """Return a number as it is written; it is asked for when it is measured and when it comes into sight."""
     return units.cell(column, value)

@@ -23,7 +23,7 @@ BESIDE: Final = ("record", "replay")  # what stands beside a program that works;
 
 
 class Verb(Protocol):
-    """What a command module offers."""
+    """The interface of a command module."""
 
     def options(self, parser: ArgumentParser) -> None: ...
 
@@ -31,4 +31,5 @@ class Verb(Protocol):
 
 
 def verb(name: str) -> Verb:
+    """Return the command of a name."""
     return cast(Verb, import_module(f"tracetui.verbs.{name}"))

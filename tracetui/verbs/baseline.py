@@ -11,6 +11,7 @@ from tracetui.verbs import _shared
 
 
 def options(parser: ArgumentParser) -> None:
+    """Declare the options of the command."""
     parser.add_argument("name", nargs="?", help="of the baseline; without one all are listed")
     parser.add_argument(
         "files", nargs="*", type=resolved, metavar="FILE", help="the profile to keep under this name"
@@ -22,6 +23,7 @@ def options(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
+    """List, show, keep or remove baselines."""
     if args.name is None:
         return _list()
     place = places.baseline(args.name)

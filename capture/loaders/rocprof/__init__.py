@@ -1,1 +1,1 @@
-"""AMD's rocprof: CSV tables of every version, and the JSON that rocprofv3 writes."""
+"""AMD's rocprof: `csv_tables` of every version, and `sdk_json`, the JSON of rocprofv3."""

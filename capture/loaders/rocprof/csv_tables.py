@@ -1,4 +1,10 @@
-"""rocprof CSVs: traces of kernels, copies and API calls, statistics, and counter files with times."""
+"""rocprof CSVs: traces of kernels, copies and API calls, statistics, and counter files with times.
+
+Read: the tables of rocprof, rocprofv3, rocpd2csv and rocprofiler-compute, whatever the case of their
+headings. Not read: agent information, and times that a spreadsheet has rounded (these kernels have no
+duration).
+rocprofv3: https://rocm.docs.amd.com/projects/rocprofiler-sdk/en/latest/how-to/using-rocprofv3.html
+"""
 
 import csv
 import re
@@ -56,7 +62,7 @@ def _header(line: str) -> list[str]:
 
 
 def _reader(header: list[str]) -> Callable[[Cells], dict[str, Any]] | None:
-    """How a row of a file with this header is read; none for headers of other programs."""
+    """Return the function that reads a row under this header; None for headers of other programs."""
     names = set(header)
     if names >= _STATISTICS:
         return _statistic
@@ -70,7 +76,7 @@ def _reader(header: list[str]) -> Callable[[Cells], dict[str, Any]] | None:
 
 
 def _records(lines: list[str], header: list[str], log: Log) -> Iterator[Cells]:
-    """Each line by its column names; a line that does not fit the header is dropped and counted."""
+    """Yield each line by its column names; a line that does not fit the header is dropped and counted."""
     for line in lines:
         if not line.strip():
             continue
@@ -90,7 +96,7 @@ def _cells(line: str) -> list[str]:
 
 
 def _once(records: list[Cells]) -> list[Cells]:
-    """Counter files repeat a dispatch for each counter; its time counts once."""
+    """Return each dispatch once: counter files repeat it for each counter."""
     if not records or "counter_name" not in records[0]:
         return records
     return list({(r.get("dispatch_id"), r.get("correlation_id")): r for r in reversed(records)}.values())[
@@ -130,7 +136,7 @@ def _call(cells: Cells) -> dict[str, Any]:
 
 
 def _statistic(cells: Cells) -> dict[str, Any]:
-    """A row over all calls of one name: an aggregate without a time."""
+    """Return a row over all calls of one name: an aggregate without a time."""
     host = re.match(r"(?:hip|hsa|roctx|rccl|nccl|__hip)[A-Z_]", cells["name"])
     return {
         "kind": "span" if host else "kernel",
@@ -150,7 +156,7 @@ def _rounded(text: str | None) -> int | None:
 
 
 def _timed(cells: Cells) -> dict[str, Any]:
-    """Start and duration; times that a spreadsheet rounded (8.1097E+14) are none."""
+    """Return start and duration; times that a spreadsheet rounded (8.1097E+14) are none."""
     begin, end = cells["start_timestamp"], cells["end_timestamp"]
     if _FLOATED.fullmatch(begin.strip()) or _FLOATED.fullmatch(end.strip()):
         return {"t": None, "dur": None, "count": 1}
@@ -160,7 +166,7 @@ def _timed(cells: Cells) -> dict[str, Any]:
 
 
 def _plausible(rows: pl.DataFrame, log: Log) -> pl.DataFrame:
-    """Rows without any number go; rows whose times were rounded stay, and are said to have none."""
+    """Drop rows without any number; keep rows whose times were rounded, and note that they have none."""
     lost = pl.col("dur").is_null() & pl.col("count").is_null()
     kept = rows.filter(~lost)
     log.drop("bad_time", "rows whose times are no numbers", count=rows.height - kept.height)

@@ -1,4 +1,9 @@
-"""rocprofv3 JSON: one element a process, with its dispatches, copies and API calls."""
+"""rocprofv3 JSON: one element a process, with its dispatches, copies and API calls.
+
+Read: kernel dispatches, memory copies, HIP, HSA, RCCL and marker calls; a run a process. Not read: counters,
+code objects, scratch memory.
+rocprofv3: https://rocm.docs.amd.com/projects/rocprofiler-sdk/en/latest/how-to/using-rocprofv3.html
+"""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -31,8 +36,8 @@ def sniff(head: Head) -> bool:
 
 
 def load(source: Source) -> list[Run]:
-    found = document(source)
-    processes = found.get(_KEY) if isinstance(found, dict) else None
+    parsed = document(source)
+    processes = parsed.get(_KEY) if isinstance(parsed, dict) else None
     processes = [p for p in processes if isinstance(p, dict)] if isinstance(processes, list) else []
     if not processes:
         raise UnreadableError("names no process that was profiled", where=source.label)
@@ -40,14 +45,14 @@ def load(source: Source) -> list[Run]:
 
 
 def _run(process: Mapping[str, Any], several: bool, source: Source) -> Run:
-    told = dict_in(process, "metadata")
+    about = dict_in(process, "metadata")
     agents = _agents(process)
     records = dict_in(process, "buffer_records")
     rows = [*_kernels(process, records, agents), *_copies(process, records, agents)]
     rows += [row for api in _APIS for row in _calls(process, records, api)]
-    name = Path(source.label).name + (f" pid {told.get('pid')}" if several else "")
+    name = Path(source.label).name + (f" pid {about.get('pid')}" if several else "")
     gpus = sorted({str(a["name"]) for a in agents.values() if a["gpu"]})
-    command = told.get("command")
+    command = about.get("command")
     meta = {
         "producer": "rocprofv3",
         "device": ", ".join(gpus),
@@ -66,7 +71,7 @@ def _timed(rows: pl.DataFrame, log: Log) -> pl.DataFrame:
 
 
 def _agents(process: Mapping[str, Any]) -> dict[Any, dict[str, Any]]:
-    """handle → name and place; GPUs are numbered from 0 in the order in which they are listed."""
+    """Return handle → name and place; GPUs are numbered from 0 in the order in which they are listed."""
     agents: dict[Any, dict[str, Any]] = {}
     gpus = 0
     for agent in dicts_in(process, "agents"):
@@ -129,8 +134,8 @@ def _operations(process: Mapping[str, Any]) -> dict[tuple[Any, Any], str]:
     kinds = dicts_in(dict_in(process, "strings"), "buffer_records")
     return {
         (kind, operation): str(name)
-        for kind, told in enumerate(kinds)
-        for operation, name in enumerate(told.get("operations") or ())
+        for kind, entry in enumerate(kinds)
+        for operation, name in enumerate(entry.get("operations") or ())
     }
 
 

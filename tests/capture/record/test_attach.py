@@ -127,10 +127,10 @@ def test_backward_work_that_belongs_to_no_module_is_told_so(recordings: dict[str
 
 
 def test_a_program_that_writes_by_itself_is_left_alone(tmp_path: Path) -> None:
-    from capture.record.attach import _open
+    from capture.record.attach import open_recording
 
     emitter = Emitter(tmp_path / "own.jsonl")
-    assert _open(None) is None
+    assert open_recording(None) is None
     emitter.close()
 
 
@@ -166,7 +166,7 @@ def test_ranks_of_one_launch_write_one_run(tmp_path: Path, monkeypatch: pytest.M
         for name, value in told.items():
             monkeypatch.setenv(name, str(value))
         monkeypatch.delenv(attach.RUN, raising=False)
-        emitter = attach._open(torch.nn.Linear(2, 2))
+        emitter = attach.open_recording(torch.nn.Linear(2, 2))
         assert emitter
         emitter.step(1, 10 * number, 5)
         emitter.end()

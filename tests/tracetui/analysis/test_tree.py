@@ -1,6 +1,6 @@
 """Scopes by their stated paths, and nested by time, against sums worked out in plain lines."""
 
-from tests.tracetui.runs import nested, scopes
+from tests.tracetui.runs import made, nested, scopes
 from tracetui.analysis.tree import tree_table
 from tracetui.look import Look
 
@@ -28,3 +28,16 @@ def test_a_tree_nested_by_time() -> None:
         ("run / step / gemm", 30, 30, 2),
         ("run / load", 30, 30, 1),
     ]
+
+
+def test_a_scope_may_have_an_empty_name() -> None:
+    run = made(
+        [
+            {"kind": "kernel", "name": name, "path": path, "dur": dur}
+            for name, path, dur in (("", None, 4), ("", "outer", 3), ("gemm", None, 5), ("add", "", 1))
+        ]
+    )
+    rows = tree_table(run, Look()).to_dicts()
+    assert {r["path"]: (r["inclusive_ns"], r["self_ns"]) for r in rows} == {
+        "": (5, 4), " / add": (1, 1), "gemm": (5, 5), "outer": (3, 0), "outer / ": (3, 3),
+    }  # fmt: skip

@@ -34,6 +34,7 @@ class Terminal:
         size: tuple[int, int] = (80, 24),
         env: dict[str, str] | None = None,
         argv0: tuple[str, ...] = ("-m", "tracetui"),
+        root: Path = ROOT,
     ) -> None:
         columns, rows = size
         base = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLORTERM", "TMUX")}
@@ -43,7 +44,7 @@ class Terminal:
         self.child = pexpect.spawn(
             sys.executable,
             [*argv0, *argv],
-            cwd=str(ROOT),
+            cwd=str(root),
             env={**base, "TERM": "xterm-256color", "COLORTERM": "truecolor", **(env or {})},
             dimensions=(rows, columns),
             timeout=START,

@@ -13,19 +13,19 @@ from tracetui.views.ink import Line, Span
 FOCUS_WIDEST: Final = 48
 
 
-def status(look: Look, row: str, told: str, notes: Sequence[str], width: int) -> Line:
-    """Where the cursor is and what is in force; then what was told last, else the first note."""
+def status(look: Look, row: str, message: str, notes: Sequence[str], width: int) -> Line:
+    """Return the status line: the cursor, what is in force, then what was told last or the first note."""
     state = [p for p in (row, *_in_force(look)) if p]
     spans = [Span(" " + " · ".join(state))]
     gap = "   " if state else ""
-    rest = told or _first(notes, width - width_of(spans[0].text) - len(gap))
+    rest = message or _first(notes, width - width_of(spans[0].text) - len(gap))
     if rest:
-        spans.append(Span(gap + rest, "bar_warn" if told else "dim"))
+        spans.append(Span(gap + rest, "bar_warn" if message else "dim"))
     return tuple(spans)
 
 
 def _first(notes: Sequence[str], room: int) -> str:
-    """The first note, as far as there is room beside the number of the others."""
+    """Return the first note, as far as there is room beside the number of the others."""
     if not notes:
         return ""
     more = f" (+{len(notes) - 1})" if len(notes) > 1 else ""
@@ -34,7 +34,7 @@ def _first(notes: Sequence[str], room: int) -> str:
 
 
 def _in_force(look: Look) -> list[str]:
-    """Every choice that changes what the numbers mean."""
+    """Return every choice that changes what the numbers mean, in words."""
     window = look.window
     span = (
         ""
@@ -55,7 +55,7 @@ def _in_force(look: Look) -> list[str]:
 
 
 def footer(width: int, now: Moment) -> Line:
-    """As many keys as fit."""
+    """Return the line of keys, as many as fit."""
     spans: list[Span] = [Span(" ")]
     room = width - 1
     for key, text in keys_of_the_moment(now):

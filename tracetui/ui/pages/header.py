@@ -6,52 +6,69 @@ from typing import Final
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis.vitals import Vitals
-from tracetui.ui.run_info import Facts
+from tracetui.ui.run_info import RunInfo
 from tracetui.ui.terminal.paint import fit, width_of
 from tracetui.views.diff import labels
 from tracetui.views.ink import Line, Span
 
-KNOWN: Final = ("model", "dtype", "quant", "device")
+SHOWN_METADATA: Final = ("model", "dtype", "quant", "device")
 RUN_LEAST: Final = 12
 NAME_LEAST: Final = 6  # cells that no badge may take from the name
 
 
 def header(
     run: Run | None,
-    facts: Facts,
+    info: RunInfo,
     lens: str | None,
     width: int,
     place: str = "",
     writer: str = "",
-    asked: Sequence[tuple[Run, Facts]] = (),
+    asked: Sequence[tuple[Run, RunInfo]] = (),
 ) -> Line:
-    """The run and its badges; on a narrow screen the least important parts go first."""
+    """Return the line with the run and its badges; on a narrow screen the least important parts go first."""
     if run is None:
         return (Span(" tracetui", "bar_on"),)
-    told = [badge for each, _ in asked or ((run, facts),) for badge in _badges(each)]
-    badges = [Span(f" {text} ", "bar_warn") for text in dict.fromkeys((writer, *told)) if text]
-    if len(asked) > 1:
+    several = len(asked) > 1
+    if several:
         name, speed, parts = _several(asked)
     else:
-        name, *parts = _parts(run, facts, lens, place, live=bool(writer))
-        speed = f"{_figure(facts.tokens_per_s)} tok/s" if facts.tokens_per_s else ""
+        name, *parts = _parts(run, info, lens, place, live=bool(writer))
+        speed = _tokens_per_s(info.tokens_per_s)
     speed = f" · {speed}" if speed else ""
-    badges = _fitting(badges, width - width_of(speed) - NAME_LEAST)
+    badges = _fitting(
+        _badge_spans([each for each, _ in asked] or [run], writer), width - width_of(speed) - NAME_LEAST
+    )
     room = width - sum(width_of(b.text) for b in badges) - 1 - width_of(speed)
-    most = room if len(asked) > 1 else min(max(RUN_LEAST, room // 2), room)
+    most = room if several else min(max(RUN_LEAST, room // 2), room)
     name = fit(name, max(1, min(width_of(name), most)))
-    room -= width_of(name)
-    spans = [Span(" "), Span(name, "title"), Span(speed)]
+    details = _details(parts, room - width_of(name))
+    left = room - width_of(name) - sum(width_of(s.text) for s in details)
+    return (Span(" "), Span(name, "title"), Span(speed), *details, Span(" " * max(0, left)), *badges)
+
+
+def _badge_spans(runs: Sequence[Run], writer: str) -> list[Span]:
+    """Return what must not be overlooked: who writes the file, then the badges of the runs, each once."""
+    texts = [writer, *(badge for run in runs for badge in _badges(run))]
+    return [Span(f" {text} ", "bar_warn") for text in dict.fromkeys(texts) if text]
+
+
+def _details(parts: Sequence[str], room: int) -> list[Span]:
+    """Return the parts that fit, the most important first; one that is too long leaves room for the next."""
+    spans = []
     for part in parts:
         text = f" · {part}"
         if width_of(text) <= room:
             spans.append(Span(text))
             room -= width_of(text)
-    return (*spans, Span(" " * max(0, room)), *badges)
+    return spans
+
+
+def _tokens_per_s(speed: float | None) -> str:
+    return f"{_figure(speed)} tok/s" if speed else ""
 
 
 def _fitting(badges: Sequence[Span], room: int) -> list[Span]:
-    """The badges that leave room for a name and its speed, the first ones first."""
+    """Return the first badges that leave room for a name and its speed."""
     kept: list[Span] = []
     for badge in badges:
         room -= width_of(badge.text)
@@ -60,43 +77,45 @@ def _fitting(badges: Sequence[Span], room: int) -> list[Span]:
     return kept
 
 
-def _parts(run: Run, facts: Facts, lens: str | None, place: str, *, live: bool) -> list[str]:
-    """The run's name, then what is known beside its speed, by falling importance."""
-    shown = lens or (facts.lenses[0] if facts.lenses else None)
-    steps = f"{facts.step_count:,} steps" if facts.steps else ""
-    model, *others = (str(run.meta[k]) if run.meta.get(k) else "" for k in KNOWN)
+def _parts(run: Run, info: RunInfo, lens: str | None, place: str, *, live: bool) -> list[str]:
+    """Return the run's name, then what is known beside its speed, by falling importance."""
+    shown = lens or (info.lenses[0] if info.lenses else None)
+    steps = f"{info.step_count:,} steps" if info.steps else ""
+    model, *others = (str(run.meta[k]) if run.meta.get(k) else "" for k in SHOWN_METADATA)
     times = f"{shown} times" if shown else ""
-    known = [place, _weights(run), model, *_vitals(facts.vitals, live), times, steps, *others]
-    return [run.name, *(p for p in dict.fromkeys(known) if p and p != run.name)]
+    details = [place, _weights(run), model, *_vitals(info.vitals, live), times, steps, *others]
+    return [run.name, *(p for p in dict.fromkeys(details) if p and p != run.name)]
 
 
-def _several(asked: Sequence[tuple[Run, Facts]]) -> tuple[str, str, list[str]]:
-    """Two runs, from the one to the other, or how many; their speeds; what holds of all of them."""
-    runs, speeds = [run for run, _ in asked], [facts.tokens_per_s for _, facts in asked]
-    known = [
-        {text: None for run in runs for text in [told(run)] if text}
-        for told in (_weights, *map(_known, KNOWN))
-    ]
-    parts = [" → ".join(texts) for texts in known if len(texts) == 1 or (len(texts) == 2 == len(runs))]
+def _several(asked: Sequence[tuple[Run, RunInfo]]) -> tuple[str, str, list[str]]:
+    """Return a name for several runs, their speeds, and what holds of all of them."""
+    runs = [run for run, _ in asked]
+    values = [_distinct(describe, runs) for describe in (_weights, *map(_metadata, SHOWN_METADATA))]
+    parts = [" → ".join(texts) for texts in values if len(texts) == 1 or (len(texts) == 2 == len(runs))]
     if len(asked) > 2:
         return f"{len(asked)} runs", "", parts
-    before, after = speeds
+    before, after = (info.tokens_per_s for _, info in asked)
     speed = f"{_figure(before)} → {_figure(after)} tok/s" if before and after else ""
     return " → ".join(labels(*runs)), speed, parts
 
 
-def _known(key: str) -> Callable[[Run], str]:
+def _distinct(describe: Callable[[Run], str], runs: Sequence[Run]) -> list[str]:
+    """Return what is said of the runs, each text once, without those of which nothing is said."""
+    return [text for text in dict.fromkeys(map(describe, runs)) if text]
+
+
+def _metadata(key: str) -> Callable[[Run], str]:
     return lambda run: str(run.meta.get(key) or "")
 
 
 def _weights(run: Run) -> str:
-    """Random weights are no small thing to overlook; of real ones the folder does not matter here."""
-    told = str(run.meta.get("weights") or "")
-    return "weights=random" if told.startswith("random") else "weights=real" if "/" in told else told
+    """Return whether weights are random or real; empty where the run does not say."""
+    weights = str(run.meta.get("weights") or "")
+    return "weights=random" if weights.startswith("random") else "weights=real" if "/" in weights else weights
 
 
 def _vitals(now: Vitals, live: bool) -> Iterator[str]:
-    """The moment's figures; one that a live run should have and has not is said to be missing."""
+    """Yield the newest figures; one that a live run should have and has not is said to be missing."""
     if now.context is not None:
         yield f"ctx {now.context:,}"
     if now.read_share is not None and now.read_roof is not None:
@@ -121,7 +140,7 @@ def _figure(tokens_per_s: float) -> str:
 
 
 def _badges(run: Run) -> list[str]:
-    """What a reader of the numbers must not overlook."""
+    """Return the badges of a run: what a reader of the numbers must not overlook."""
     guesses = run.meta.get("guess") or ()
     return [
         *([f"{units.number(run.log.dropped)} dropped"] if run.log.dropped else []),
@@ -132,7 +151,7 @@ def _badges(run: Run) -> list[str]:
 
 
 def tabs(titles: Sequence[tuple[str, bool]], current: int, width: int) -> Line:
-    """The views by number, those that the run cannot feed dim."""
+    """Return the line of tabs by number, those that the run cannot feed dim."""
     texts = [f" {i} {title} " if i <= 9 else f" {title} " for i, (title, _) in enumerate(titles, 1)]
     first = _first_tab([len(t) for t in texts], current, width)
     spans: list[Span] = [Span("‹" if first else " ", "")]
@@ -149,7 +168,7 @@ def tabs(titles: Sequence[tuple[str, bool]], current: int, width: int) -> Line:
 
 
 def _first_tab(widths: Sequence[int], current: int, width: int) -> int:
-    """The first tab to show so that the current one is in sight."""
+    """Return the first tab to show so that the current one is in sight."""
     first = 0
     while first < current and 1 + sum(widths[first : current + 1]) > width - 1:
         first += 1

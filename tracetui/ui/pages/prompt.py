@@ -23,12 +23,12 @@ class Draft:
         return cls(purpose, hint, text, len(text))
 
     def typed(self, text: str) -> "Draft":
-        """With text put in at the cursor; what no line can hold is cleaned away."""
+        """Return the draft with text put in at the cursor; what no line can hold is cleaned away."""
         text = clean(text)[: LONGEST - len(self.text)]
         return replace(self, text=self.text[: self.at] + text + self.text[self.at :], at=self.at + len(text))
 
     def holding(self, text: str) -> "Draft":
-        """With another text in place of all that was typed."""
+        """Return the draft with another text in place of all that was typed."""
         return Draft.of(self.purpose, self.hint, text)
 
     def without(self, start: int, end: int) -> "Draft":
@@ -39,7 +39,7 @@ class Draft:
 
 
 def edited(draft: Draft, key: str, character: str | None) -> Draft:
-    """The line after a key."""
+    """Return the draft after a key."""
     at, text = draft.at, draft.text
     match key:
         case "left" | "ctrl+b":
@@ -64,7 +64,7 @@ def edited(draft: Draft, key: str, character: str | None) -> Draft:
 
 
 def line(draft: Draft, width: int) -> Line:
-    """The line as it is shown, scrolled so that its cursor is in sight."""
+    """Return the line as it is shown, scrolled so that its cursor is in sight."""
     lead = f" {draft.purpose}: "
     room = max(1, width - len(lead) - 1)
     start = max(0, draft.at - room + 1)

@@ -1,9 +1,9 @@
-"""The runs that are open and those that lie ready, as a table to choose from."""
+"""The runs that are open and those that are saved, as a table to choose from."""
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import polars as pl
 
@@ -17,36 +17,53 @@ COLUMNS: Final = (
     "run", "number", "shown", "model", "device", "dtype", "events", "steps", "tokens_per_s", "dropped",
     "changed", "bytes",
 )  # fmt: skip
-NOTES: Final = {
-    "runs": "Enter shows a run, / takes a path of another, b pins a baseline; saved runs have no number",
-    "against": "Enter compares with the run shown, / takes a path of another; saved runs have no number",
-}
+SHOW_NOTE: Final = (
+    "Enter shows a run, / takes a path of another, b pins a baseline; saved runs have no number"
+)
+AGAINST_NOTE: Final = (
+    "Enter compares with the run shown, / takes a path of another; saved runs have no number"
+)
 
 
-def answer(session: Session, files: Sequence[Path] = (), page: str = "runs") -> Answer:
-    """One row a run, in the order of the files; then the saved ones."""
-    told = titles(*session.runs)
-    rows = [
-        {
-            "run": title,
-            "number": i + 1,
-            "shown": _sign(session, i),
-            **{k: _text(run.meta.get(k)) for k in ("model", "device", "dtype")},
-            "events": run.events.height,
-            "steps": fact.step_count,
-            "tokens_per_s": fact.tokens_per_s,
-            "dropped": run.log.dropped,
-            "source": run.log.source,
-            "format": run.log.format,
-        }
-        for i, (run, fact, title) in enumerate(zip(session.runs, session.facts, told, strict=True))
-    ]
-    frame = pl.DataFrame([*rows, *(_saved(f) for f in files)], infer_schema_length=None)
-    return Answer(frame, (NOTES[page],), ("number",))
+@dataclass(frozen=True)
+class RunList:
+    """The page on which a run is chosen: to be shown, or to be compared with the one that is."""
+
+    against: bool
+    saved: tuple[Path, ...] = ()
+
+    footer: ClassVar = "list"
+    columns: ClassVar = COLUMNS
+
+    def answer(self, session: Session) -> Answer:
+        """Return a row for each run, in the order of the files; then one for each saved file."""
+        names = titles(*session.runs)
+        rows = [
+            {
+                "run": name,
+                "number": i + 1,
+                "shown": _marks(session, i),
+                **{k: _text(run.meta.get(k)) for k in ("model", "device", "dtype")},
+                "events": run.events.height,
+                "steps": info.step_count,
+                "tokens_per_s": info.tokens_per_s,
+                "dropped": run.log.dropped,
+                "source": run.log.source,
+                "format": run.log.format,
+            }
+            for i, (run, info, name) in enumerate(zip(session.runs, session.infos, names, strict=True))
+        ]
+        frame = pl.DataFrame([*rows, *(_saved_row(f) for f in self.saved)], infer_schema_length=None)
+        return Answer(frame, (AGAINST_NOTE if self.against else SHOW_NOTE,), ("number",))
+
+    def first_row(self, session: Session) -> int:
+        """Return where the cursor begins: on the run shown, or on the one that it is compared with."""
+        others = [i for i in session.pair if i != session.current]
+        return others[0] if self.against and others else session.current
 
 
-def _saved(path: Path) -> dict[str, Any]:
-    """A file that is not open: what its name and its date say."""
+def _saved_row(path: Path) -> dict[str, Any]:
+    """Return what the name and the date of a file say, without opening it."""
     baseline = path.parent == baselines_folder()
     name = f"baseline:{path.stem}" if baseline else path.stem
     try:
@@ -57,9 +74,9 @@ def _saved(path: Path) -> dict[str, Any]:
     return {"run": clean(name), "changed": changed, "bytes": about.st_size, "source": clean(str(path))}
 
 
-def _sign(session: Session, place: int) -> str:
-    signs = (("shown", session.current == place), ("baseline", session.baseline == place))
-    return " ".join(word for word, holds in signs if holds)
+def _marks(session: Session, index: int) -> str:
+    words = (("shown", session.current == index), ("baseline", session.baseline == index))
+    return " ".join(word for word, holds in words if holds)
 
 
 def _text(value: object) -> str | None:

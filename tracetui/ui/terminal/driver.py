@@ -20,7 +20,7 @@ class Driver(LinuxDriver):
         super().write(thinned(data))
 
     def _get_terminal_size(self) -> tuple[int, int]:
-        """The size of the terminal itself: COLUMNS and LINES may be stale."""
+        """Return the size of the terminal itself: COLUMNS and LINES may be stale."""
         try:
             width, height = os.get_terminal_size(self.fileno)
         except OSError:
@@ -28,7 +28,7 @@ class Driver(LinuxDriver):
         return (width, height) if width and height else (80, 24)
 
     def _sigcont_application(self, *_: Any) -> None:
-        """Also after a stop that nobody announced: or two threads would wait for the same keys."""
+        """Begin anew, also after an unannounced stop: else two threads would wait for the same keys."""
         if not self._app.is_running:
             return
         if self._auto_restart and not self._must_signal_resume:

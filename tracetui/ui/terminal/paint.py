@@ -24,7 +24,7 @@ _LOOKALIKES: Final = str.maketrans(
 
 
 def as_ascii(text: str) -> str:
-    """Text of the same width in ASCII: lookalikes, and a question mark for the rest."""
+    """Return text of the same width in ASCII: lookalikes, and a question mark for the rest."""
     if text.isascii():
         return text
     text = text.translate(_LOOKALIKES)
@@ -36,7 +36,7 @@ def width_of(text: str) -> int:
 
 
 def fit(text: str, width: int, right: bool = False) -> str:
-    """Text in exactly so many cells, cut in its middle when it is too long."""
+    """Return text in exactly so many cells, cut in its middle when it is too long."""
     if len(text) > LONGEST:
         text = middle(text, LONGEST)
     if width_of(text) > width:
@@ -55,7 +55,7 @@ class Painter:
     ascii: bool = False
 
     def strip(self, line: Line, width: int, base: str = "") -> Strip:
-        """One line, cut or filled up to the width, in as few pieces as it has styles."""
+        """Return one line, cut or filled up to the width, in as few pieces as it has styles."""
         ground = self._on(self.styles[""], base)
         segments, left = [], width
         for text, style in merged(line):
@@ -77,7 +77,7 @@ class Painter:
 
 
 def merged(line: Iterable[Span]) -> list[Span]:
-    """Neighbours of one style as one piece: each piece costs forty bytes on the way to the terminal."""
+    """Return neighbours of one style as one piece: each piece costs forty bytes of output."""
     out: list[Span] = []
     for span in line:
         if out and out[-1].style == span.style:

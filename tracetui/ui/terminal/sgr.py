@@ -13,7 +13,7 @@ PLAIN: Final[Look] = ("", "", "")
 
 
 def thinned(data: str) -> str:
-    """Terminal output in which a style that goes on is not closed and opened again.
+    """Return terminal output in which a style that goes on is not closed and opened again.
 
     It begins and ends in the plain style, as every piece of Textual's output does.
     """
@@ -34,7 +34,7 @@ def thinned(data: str) -> str:
 
 
 def _after(style: Look, codes: str) -> Look:
-    """The style that a sequence leads to."""
+    """Return the style that a sequence leads to."""
     if codes in ("", "0"):
         return PLAIN
     attributes, front, back = style
@@ -50,12 +50,12 @@ def _after(style: Look, codes: str) -> Look:
 
 
 def _blank_alike(one: Look, other: Look) -> bool:
-    """Whether blanks look the same in both styles."""
+    """Return whether blanks look the same in both styles."""
     return one[2] == other[2] and not one[0] and not other[0]
 
 
 def _change(old: Look, new: Look) -> str:
-    """The shortest sequence from one style to another: an attribute or a default needs a fresh start."""
+    """Return the shortest sequence between two styles; an attribute or a default needs a fresh start."""
     if old == new:
         return ""
     if new == PLAIN:

@@ -65,11 +65,11 @@ THEMES: Final = (
 
 
 def chosen(asked: str | None, no_color: bool) -> str:
-    """The theme to begin with; without colour the terminal's own, where nothing has to be taken out."""
+    """Return the theme to begin with; without colour that of the terminal."""
     return "ansi-dark" if no_color else NAMES.get(asked or "dark", "tracetui-dark")
 
 
 def palette(theme: str) -> dict[str, Style]:
-    """Style name → what the terminal is told."""
+    """Return the terminal style of each style name."""
     words = PALETTES.get(theme, _DARK)
     return {name: Style.parse(words.get(name, "")) for name in (*STYLES, *words)}

@@ -25,7 +25,7 @@ RESTORE: Final = (
 
 
 def unusable() -> str | None:
-    """Why no screen can be shown here, or nothing when one can."""
+    """Return why no screen can be shown here; None where one can."""
     if not _is_tty(0):
         return "standard input is no terminal"
     if not (_is_tty(1) or _is_tty(2)):
@@ -36,12 +36,12 @@ def unusable() -> str | None:
 
 
 def screen_file() -> Any:
-    """The stream that reaches the terminal: standard error, unless that is redirected."""
+    """Return the stream that reaches the terminal: standard error, unless that is redirected."""
     return sys.__stderr__ if _is_tty(2) else sys.__stdout__
 
 
 def speaks_unicode() -> bool:
-    """Whether block characters and dashes survive the way to the terminal."""
+    """Return whether block characters and dashes survive the way to the terminal."""
     encoding = getattr(screen_file(), "encoding", None) or "ascii"
     return encoding.lower().replace("-", "") in ("utf8", "utf16", "utf32")
 
@@ -97,7 +97,7 @@ class Guard:
             os._exit(128 + number)
 
     def _next_fatal(self) -> int | None:
-        """The next signal that ends the program; a hang-up of the line counts as one."""
+        """Return the next signal that ends the program, or a hang-up; None once the guard is over."""
         poll = select.poll()
         poll.register(self._read, select.POLLIN)
         poll.register(0, 0)  # hang-ups are reported without being asked for
@@ -115,7 +115,7 @@ class Guard:
 
 
 def _noted(number: int, frame: FrameType | None) -> None:
-    """A handler must stand for the kernel to report the signal; the thread does the work."""
+    """Do nothing: a handler must stand for the kernel to report the signal, the thread does the work."""
 
 
 def force_restore(modes: list[Any]) -> None:
@@ -131,7 +131,7 @@ def force_restore(modes: list[Any]) -> None:
 
 
 def clipboard(text: str) -> str | None:
-    """The sequence that hands text to the terminal's clipboard, none when it is too long for one."""
+    """Return the sequence that hands text to the terminal's clipboard; None where it is too long."""
     raw = text.encode()
     if len(raw) > CLIPBOARD_LIMIT:
         return None

@@ -1,4 +1,4 @@
-"""A question to a view, answered away from the screen."""
+"""A question is answered, and its answer put in order and drawn, away from the screen."""
 
 import traceback
 from collections.abc import Sequence
@@ -6,52 +6,64 @@ from dataclasses import dataclass
 
 from capture.errors import CaptureError
 from capture.places import crash_file
-from capture.run import Run
 from capture.text import clean
+from tracetui import cancel
 from tracetui.look import Look
 from tracetui.ui.messages import Answered, Refused
-from tracetui.ui.sheet import Sheet, measure
-from tracetui.views import Answer, View, ask, ordered
-from tracetui.views.ink import Size
+from tracetui.ui.question import Picture, Question, order
+from tracetui.ui.sheet import measure
+from tracetui.views import Answer, ask, ordered
+from tracetui.views.ink import Line, Size
 
 
 @dataclass(frozen=True, eq=False)
-class Question:
-    """A snapshot of all that an answer depends on."""
+class Job:
+    """A picture to be made; with one of the same question at hand, that one's answer is used again."""
 
-    ticket: int
-    view: View
-    runs: Sequence[Run]
+    number: int
+    question: Question
     look: Look
     size: Size
-    known: tuple[Answer, Sheet] | None = None  # the answer in sight, when only its drawing is asked for
+    previous: Picture | None = None
 
 
-def reply(question: Question) -> Answered | Refused:
-    """The answer with its drawing, or a sentence; nothing else leaves here."""
+def reply(job: Job) -> Answered | Refused:
+    """Return the picture, or a sentence why there is none. Nothing is raised but Cancelled."""
     try:
-        return _reply(question)
+        return Answered(job.number, make_picture(job.question, job.look, job.size, job.previous))
     except CaptureError as e:
-        return Refused(question.ticket, str(e))
+        return Refused(job.number, str(e))
     except Exception as e:
-        return Refused(question.ticket, fault(f"the {question.view.name} view failed", e), fault=True)
+        why = describe_fault(f"the {job.question.view.name} view failed", e)
+        return Refused(job.number, why, fault=True)
 
 
-def _reply(question: Question) -> Answered:
-    view, look = question.view, question.look
-    if question.known is None:
-        answer = ordered(ask(view, question.runs, look), look)
+def make_picture(question: Question, look: Look, size: Size, previous: Picture | None = None) -> Picture:
+    """Return the answer in order and drawn; what can be taken from a known picture is not made again."""
+    view = question.view
+    if previous is None:
+        given = ask(view, question.runs, question.look)
+        cancel.check()
+    else:
+        given = previous.given
+    if previous is not None and order(previous.look) == order(look):
+        answer, sheet = previous.answer, previous.sheet
+    else:
+        answer = ordered(given, look)
         columns, dress = answer.columns or view.columns, answer.dress or view.dress
         sheet = measure(answer.rows, answer.key, columns, dress, view.label)
-    else:
-        answer, sheet = question.known
-    draws = view.draw is not None and not answer.missing
-    lines = view.draw(answer, look, question.size) if draws and view.draw else None
-    return Answered(question.ticket, answer, sheet, lines)
+    cancel.check()
+    return Picture(question, given, answer, sheet, _drawn(question, answer, look, size), look, size)
 
 
-def fault(what: str, error: Exception) -> str:
-    """A fault of our own in one sentence; the traceback goes to a file."""
+def _drawn(question: Question, answer: Answer, look: Look, size: Size) -> Sequence[Line] | None:
+    if question.view.draw is None or answer.missing:
+        return None
+    return question.view.draw(answer, look, size)
+
+
+def describe_fault(what: str, error: Exception) -> str:
+    """Return a fault of our own as one sentence that names the file with its traceback."""
     place = crash_file("".join(traceback.format_exception(error)))
-    told = f"; the details are in {place}" if place else ""
-    return f"{what}: {type(error).__name__}: {clean(str(error), 300)}{told}"
+    details = f"; the details are in {place}" if place else ""
+    return f"{what}: {type(error).__name__}: {clean(str(error), 300)}{details}"

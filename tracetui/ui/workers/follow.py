@@ -1,19 +1,19 @@
-"""A file that grows, followed in a thread; what becomes of it and of its engine is told."""
+"""A file that grows, followed in a thread; what becomes of it and of its engine is posted."""
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
-from textual.message import Message
 
 from capture.errors import CaptureError
 from capture.run import Run
 from tracetui.process import Engine
-from tracetui.ui.messages import LoadFailed, RunsChanged, Told, ViewsKnown, WordsChanged
-from tracetui.ui.run_info import facts
+from tracetui.ui.messages import LoadFailed, Notice, ProgressChanged, RunsChanged, ViewsLoaded
+from tracetui.ui.run_info import describe_run
+from tracetui.ui.workers.feed import Post, Progress
 from tracetui.views import view, views
 
 if TYPE_CHECKING:
@@ -32,8 +32,32 @@ HELP: Final = "R starts it anew, E with other options"
 MODES: Final = ("spans", "windows", "continuous")
 
 
-class Following:
-    """The growing side of the screen: start it with where its messages go, stop it when the screen closes."""
+class _Pace:
+    """When the next picture is due: rarely enough that pictures take but a part of a core."""
+
+    def __init__(self) -> None:
+        self._news = False  # that no picture shows yet
+        self._due, self._began, self._spent = 0.0, 0.0, time.process_time()
+
+    def is_due(self, fresh: bool) -> bool:
+        """Return whether to show what is there: at once when something has just come, else with patience."""
+        self._began, self._news = time.monotonic(), self._news or fresh
+        since = self._began - self._due
+        return (fresh and since >= 0) or (self._news and since >= PATIENCE)
+
+    def shown(self, *, leisurely: bool) -> None:
+        """Plan the next picture after one was shown, later where that one was costly."""
+        before, self._spent = self._spent, time.process_time()
+        cost = LEISURE * (self._spent - before) if leisurely else 0.0
+        self._news, self._due = False, self._began + min(SLOWEST, max(REFRESH, cost))
+
+    def rest(self) -> float:
+        """Return the seconds until the next look: one comes just before a picture is due."""
+        return max(EVERY, self._due - EVERY - time.monotonic())
+
+
+class FileFollower:
+    """Follows a file from `start` until `stop`, and knows how its engine is."""
 
     def __init__(
         self,
@@ -41,180 +65,188 @@ class Following:
         engine: Engine | None = None,
         view: str = "summary",
         beside: Sequence[Run] = (),
+        follow: "Follow | None" = None,
     ) -> None:
-        self.paths = [str(path)]
-        self.size = 0  # a file that grows has no size to be read up to
-        self.badge = ""  # what the header says about the writer
-        self.words = _beginning(engine)
-        self.text = ""  # the end of what the model wrote
-        self.alarm = ""  # what is wrong with an engine that is alive, for as long as it is
+        """Post runs in `beside` before those of the file; `follow` reads the file, where given."""
         self._engine = engine
         self._view = view
-        self._beside = [(run, facts(run)) for run in beside]
-        self._follow = _follow(path)
+        self._beside = [(run, describe_run(run)) for run in beside]
+        self._follow = follow or _open(path)
+        self._badge = ""
+        self._doing = _first_words(engine)
+        self._text = ""
+        self._alarm = ""
         self._began = time.monotonic()
         self._over = threading.Event()
-        self._shown = False
+        self._shown = False  # whether runs have been posted
         self._complaint = ""  # the last word of the engine on itself
         self._starting = False  # another engine is on its way to its first step
         self._mode = ""  # the way in which the engine captures, where it is known
-        self._noted = 0  # notes of the run that were told
+        self._notes_told = 0
 
-    def start(self, post: Callable[[Message], object]) -> None:
+    def start(self, post: Post) -> None:
         threading.Thread(target=self._watch, args=(post,), name="following", daemon=True).start()
 
     def stop(self) -> None:
         self._over.set()
 
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self._began
+    def progress(self) -> Progress:
+        return Progress(time.monotonic() - self._began, self._doing, alarm=self._alarm)
 
-    def read(self) -> int:
-        return 0
+    @property
+    def live(self) -> "FileFollower":
+        return self
+
+    @property
+    def badge(self) -> str:
+        return self._badge
+
+    @property
+    def text(self) -> str:
+        return self._text
+
+    @property
+    def alarm(self) -> str:
+        return self._alarm
 
     @property
     def engine(self) -> Engine | None:
         return self._engine
 
     @property
-    def ours(self) -> bool:
+    def listens(self) -> bool:
         return self._engine is not None and self._engine.running
 
     def start_anew(self) -> None:
-        """The engine once more, after its end."""
+        """Start the engine again after its end. Raises EngineError."""
         if self._engine is not None:
             self._follow.listen()
-            self.words, self.alarm, self._mode = _beginning(self._engine), "", ""
+            self._doing, self._alarm, self._mode = _first_words(self._engine), "", ""
             self._engine.start()
 
     def order(self, what: Mapping[str, Any]) -> bool:
-        """An order to the engine; false where none of ours listens."""
+        """Send an order to the engine; return false where none of ours listens."""
         return self._engine is not None and self._engine.send(what)
 
     def next_mode(self) -> str | None:
-        """The engine captures in another way from now on; what it answers is a note."""
-        known = MODES.index(self._mode) if self._mode in MODES else 0
-        place = (known + 1) % len(MODES)
-        if not self.order({"do": "mode", "mode": MODES[place]}):
+        """Ask the engine to capture in the next way; what it answers comes as a note."""
+        place = MODES.index(self._mode) if self._mode in MODES else 0
+        mode = MODES[(place + 1) % len(MODES)]
+        if not self.order({"do": "mode", "mode": mode}):
             return None
-        self._mode = MODES[place]
-        return self._mode
+        self._mode = mode
+        return mode
 
-    def _watch(self, post: Callable[[Message], object]) -> None:
-        """Until the screen closes; the last bytes of an engine that has died are shown too."""
-        news, due, spent = False, 0.0, time.process_time()  # news: that no picture shows yet
+    def _watch(self, post: Post) -> None:
+        """Post until `stop`; the last bytes of an engine that has died are shown too."""
+        pace = _Pace()
         try:
             while not self._over.is_set():
                 dead = self._engine is not None and not self._engine.running
-                last = dead and not self.badge.startswith("engine")
-                fresh = self._follow.poll()
-                news, began = news or fresh, time.monotonic()
-                if last or (fresh and began >= due) or (news and began >= due + PATIENCE):
-                    self._show(self._follow.runs(final=dead), post)
-                    before, spent = spent, time.process_time()
-                    cost = LEISURE * (spent - before) if self._shown else 0.0
-                    news, due = False, began + min(SLOWEST, max(REFRESH, cost))
-                self._tell(dead, post)
+                last = dead and not self._badge.startswith("engine")
+                if pace.is_due(self._follow.poll()) or last:
+                    self._post_runs(self._follow.runs(final=dead), post)
+                    pace.shown(leisurely=self._shown)
+                self._post_state(dead, post)
                 self._watch_pulse(dead, post)
-                self._listen(post)
-                rest = due - EVERY - time.monotonic()  # one look ahead, to see what comes just then
-                self._over.wait(EVERY if self._follow.behind else max(EVERY, rest))
+                self._post_complaint(post)
+                self._over.wait(EVERY if self._follow.behind else pace.rest())
         except CaptureError as e:
-            post(LoadFailed(e) if not self._shown else Told(str(e)))
+            post(LoadFailed(e) if not self._shown else Notice(str(e)))
 
-    def _show(self, runs: list[Run], post: Callable[[Message], object]) -> None:
-        """Runs come into sight once there is something to see; before that, what the engine is doing."""
+    def _post_runs(self, runs: list[Run], post: Post) -> None:
+        """Post the runs that have something to see; before the first of them, what the engine is doing."""
         if not runs:
             return
         marks = _marks(runs[-1])
-        before, self.words = self.words, "".join(_newest(marks, "status", 1)) or self.words
-        if self.words != before:
-            post(WordsChanged())
-        self.text = "".join(_newest(marks, "text", TEXT_MARKS))
-        self._tell_notes(runs[-1], _newest(marks, "note", NOTES), post)
+        before, self._doing = self._doing, "".join(_newest(marks, "status", 1)) or self._doing
+        if self._doing != before:
+            post(ProgressChanged())
+        self._text = "".join(_newest(marks, "text", TEXT_MARKS))
+        self._post_notes(runs[-1], _newest(marks, "note", NOTES), post)
         busy = [run for run in runs if _has_work(run)]
         self._starting = self._shown and busy[-1:] != runs[-1:]
         if busy:
             first, self._shown = not self._shown, True
-            known = [*self._beside, *((run, facts(run)) for run in busy)]
-            post(RunsChanged([r for r, _ in known], [f for _, f in known], [view(self._view)]))
+            described = [*self._beside, *((run, describe_run(run)) for run in busy)]
+            post(RunsChanged([r for r, _ in described], [i for _, i in described], [view(self._view)]))
             if first:
-                post(ViewsKnown(views()))
+                post(ViewsLoaded(views()))
 
-    def _tell_notes(self, run: Run, notes: Sequence[str], post: Callable[[Message], object]) -> None:
-        """What an engine answers to an order: its newest note, once."""
+    def _post_notes(self, run: Run, notes: Sequence[str], post: Post) -> None:
+        """Post the newest note of an engine, which is its answer to an order, once."""
         self._mode = self._mode or str(run.meta.get("capture", ""))
-        if self._shown and len(notes) > self._noted:
-            post(Told(notes[-1]))
-        self._noted = len(notes)
+        if self._shown and len(notes) > self._notes_told:
+            post(Notice(notes[-1]))
+        self._notes_told = len(notes)
 
-    def _tell(self, dead: bool, post: Callable[[Message], object]) -> None:
-        """A change of the writer's fortune, once."""
-        old, self.badge = self.badge, self._fortune(dead)
-        if self.badge == old:
+    def _post_state(self, dead: bool, post: Post) -> None:
+        """Post a change of how the writer is, once."""
+        old, self._badge = self._badge, self._badge_now(dead)
+        if self._badge == old:
             return
-        if dead and self._engine is not None and (died := self._engine.obituary()):
-            post(Told(died) if self._shown else LoadFailed(self._engine.failure()))
+        if dead and self._engine is not None and (died := self._engine.failure_reason()):
+            post(Notice(died) if self._shown else LoadFailed(self._engine.failure()))
         elif self._follow.notice:
-            post(Told(self._follow.notice))
+            post(Notice(self._follow.notice))
         else:
-            post(Told(self._follow.says or self.badge))
+            post(Notice(self._follow.says or self._badge))
 
-    def _watch_pulse(self, dead: bool, post: Callable[[Message], object]) -> None:
-        """An engine that hangs or has died is named until it is heard again or started anew."""
-        why, old = self._trouble(dead), self.alarm
-        self.alarm = f"{why}: {HELP}" if why else ""
+    def _watch_pulse(self, dead: bool, post: Post) -> None:
+        """Name an engine that hangs or has died until it is heard again or started anew."""
+        why, old = self._trouble(dead), self._alarm
+        self._alarm = f"{why}: {HELP}" if why else ""
         if old and not why:
-            post(Told("the engine is heard again"))
-        elif self.alarm != old:
-            post(Told(""))
+            post(Notice("the engine is heard again"))
+        elif self._alarm != old:
+            post(Notice(""))
 
     def _trouble(self, dead: bool) -> str:
+        """Return why the engine writes no more; empty where it does."""
         if self._engine is None:
             return ""
         if dead:
-            return self._engine.obituary() if self._shown else ""
+            return self._engine.failure_reason() if self._shown else ""
         silence = self._follow.silence
         return silence and (self._complaint or silence)
 
-    def _listen(self, post: Callable[[Message], object]) -> None:
-        """What an engine says of itself while it goes on: that its disk is full."""
-        old, self._complaint = self._complaint, self._engine.complaint if self._engine is not None else ""
+    def _post_complaint(self, post: Post) -> None:
+        """Post what an engine says of itself while it goes on, such as that its disk is full, once."""
+        old, self._complaint = self._complaint, self._engine.gap_warning if self._engine is not None else ""
         if self._complaint and self._complaint != old:
-            post(Told(self._complaint))
+            post(Notice(self._complaint))
 
-    def _fortune(self, dead: bool) -> str:
+    def _badge_now(self, dead: bool) -> str:
         if dead:
-            died = self._engine is not None and self._engine.obituary()
+            died = self._engine is not None and self._engine.failure_reason()
             return "engine died" if died else "engine ended"
         if self._engine is not None and self._follow.silence:
             return "engine silent"
         if self._starting:
-            return self.words
+            return self._doing
         return BADGES.get(self._follow.state, "live")
 
 
-def _follow(path: str | Path) -> "Follow":
+def _open(path: str | Path) -> "Follow":
     from capture.native.follow import Follow  # only a file that grows needs it
 
     return Follow(path)
 
 
-def _beginning(engine: Engine | None) -> str:
-    """What is going on while the file does not say it yet."""
+def _first_words(engine: Engine | None) -> str:
+    """Return what is going on while the file does not say it yet."""
     return "starting the engine" if engine is not None else "waiting for the first line"
 
 
 def _marks(run: Run) -> pl.DataFrame:
-    """The marks of a run, each with its class."""
+    """Return the name and the class of every mark of a run."""
     if not run.has("path"):
         return pl.DataFrame(schema={"name": pl.String, "path": pl.String})
     return run.events.select("name", "path").filter(run.events["kind"] == "mark").cast(pl.String)
 
 
 def _newest(marks: pl.DataFrame, path: str, count: int) -> list[str]:
-    """The newest lines of a class of marks, the last one last."""
+    """Return the newest names of a class of marks, the last one last."""
     return [str(name) for name in marks.filter(pl.col("path") == path)["name"].tail(count)]
 
 

@@ -1,4 +1,4 @@
-"""Runs that lie ready beside those that are open: baselines and recordings."""
+"""Runs that are on this machine but not open: baselines and recordings."""
 
 import os
 from collections.abc import Sequence
@@ -8,28 +8,28 @@ from typing import Final
 from capture import places
 from capture.errors import CaptureError
 from capture.run import Run
-from tracetui.ui.messages import RunsOpened, Told
-from tracetui.ui.run_info import facts
-from tracetui.ui.workers.ask import fault
+from tracetui.ui.messages import Notice, RunsOpened
+from tracetui.ui.run_info import describe_run
+from tracetui.ui.workers.ask import describe_fault
 
 MOST: Final = 100
 
 
-def files(open_runs: Sequence[Run], fetched: Sequence[Path]) -> list[Path]:
-    """Baselines by name, then recordings from the newest, without what is open."""
-    sources = (*(run.log.source for run in open_runs), *map(str, fetched))
-    known = {os.path.realpath(source) for source in sources}
-    found = [*places.baselines(), *places.recordings()]
-    return [path for path in found if os.path.realpath(path) not in known][:MOST]
+def list_files(open_runs: Sequence[Run], opened: Sequence[Path]) -> list[Path]:
+    """Return baselines by name, then recordings from the newest, without the files that are open."""
+    sources = (*(run.log.source for run in open_runs), *map(str, opened))
+    open_paths = {os.path.realpath(source) for source in sources}
+    saved = [*places.baselines(), *places.recordings()]
+    return [path for path in saved if os.path.realpath(path) not in open_paths][:MOST]
 
 
-def opened(path: Path, against: bool) -> RunsOpened | Told:
-    """The runs of a file or folder, or why there are none."""
+def open_file(path: Path, against: bool) -> RunsOpened | Notice:
+    """Return the runs of a file or folder, or a sentence why there are none."""
     from capture.open import load_all  # the loaders are there already when a screen is
 
     try:
-        return RunsOpened(path, [(run, facts(run)) for run in load_all([path])], against)
+        return RunsOpened(path, [(run, describe_run(run)) for run in load_all([path])], against)
     except CaptureError as e:
-        return Told(str(e))
+        return Notice(str(e))
     except Exception as e:
-        return Told(fault(f"{path.name} could not be read", e))
+        return Notice(describe_fault(f"{path.name} could not be read", e))

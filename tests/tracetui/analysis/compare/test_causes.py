@@ -10,7 +10,7 @@ import pytest
 from capture.importlog import Log
 from capture.open import load
 from capture.run import Run, build
-from tests.conftest import seed, shared
+from tests.conftest import document, shared
 from tests.tracetui.analysis.compare.test_repeats import FACTORS, noisy
 from tests.tracetui.runs import recording
 from tracetui.analysis.compare.cycles import cycle_statistics, sampled, swept
@@ -154,10 +154,11 @@ def test_kernels_that_appeared_are_named_with_their_time() -> None:
     assert "fused_x (5.000 µs), fused_y (3.000 µs)" in said["finding"][0] and said["row"][0] == "fused_x"
 
 
-def test_lost_records_are_called_out_and_averages_compared() -> None:
+@pytest.mark.parametrize("name", ["mlc/three_quants.md", "seed 0"])
+def test_lost_records_are_called_out_and_averages_compared(name: str) -> None:
     from capture.open import load
 
-    runs = {r.meta["quant"]: r for r in load(seed(0), cache=False)}
+    runs = {r.meta["quant"]: r for r in load(document(name), cache=False)}
     rows = told(runs["q0f16"], runs["q4f32_1"])
     lost = rows.filter(pl.col("kind") == "lost records")["finding"][0]
     assert "prefill of Llama 3.2 1B q0f16: 62 to 64" in lost and "averages are compared" in lost

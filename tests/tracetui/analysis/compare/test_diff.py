@@ -2,11 +2,12 @@
 
 import numpy as np
 import polars as pl
+import pytest
 
 from capture.importlog import Log
 from capture.open import load
 from capture.run import Run, build
-from tests.conftest import seed
+from tests.conftest import document
 from tests.tracetui.runs import recording
 from tracetui.analysis.compare.diff import diff
 from tracetui.analysis.compare.findings import findings
@@ -67,11 +68,12 @@ def test_steps_pair_by_context() -> None:
     assert verdicts(by_number.rows)["attn.core"] == "slower"
 
 
-def test_runs_cut_at_different_anchors_are_not_comparable() -> None:
-    runs = load(seed(3), cache=False)
+@pytest.mark.parametrize(("name", "cycles"), [("latencyprism/cross.md", "3 36"), ("seed 3", "14 238")])
+def test_runs_cut_at_different_anchors_are_not_comparable(name: str, cycles: str) -> None:
+    runs = load(document(name), cache=False)
     found = diff(runs[0], runs[1], Look())
     assert not found.comparable.ok
-    assert any("14" in r and "238" in r for r in found.comparable.reasons)
+    assert any(all(n in r for n in cycles.split()) for r in found.comparable.reasons)
 
 
 def test_an_empty_capture_is_no_improvement() -> None:
@@ -80,3 +82,11 @@ def test_an_empty_capture_is_no_improvement() -> None:
     found = diff(full, empty, Look())
     assert found.comparable.score == 0
     assert set(found.rows["verdict"]) == {"gone"}
+
+
+def test_a_row_without_a_name_keeps_it() -> None:
+    a, b = (
+        build(run, {}, pl.DataFrame({"name": [name], "dur": [5], "lens": ["gpu"]}), Log())
+        for run, name in (("a", ""), ("b", "gemm"))
+    )
+    assert diff(a, b, Look()).rows.select("name", "verdict").rows() == [("", "gone"), ("gemm", "new")]

@@ -7,7 +7,7 @@ import pytest
 
 from capture.importlog import Log
 from capture.run import Run, build
-from tracetui.analysis.compare.layer_diff import shifts
+from tracetui.analysis.compare.layer_diff import layer_diff
 from tracetui.look import Look
 from tracetui.views import view
 from tracetui.views.ink import Size, plain
@@ -35,7 +35,7 @@ def decode(name: str, factor: float, tokens: int = 1, spike: int | None = None, 
 
 
 def test_a_cell_is_the_median_per_token_so_that_no_spike_moves_it() -> None:
-    found = shifts([decode("a", 1), decode("b", 1.5, tokens=2, spike=10)], Look(), "op")
+    found = layer_diff([decode("a", 1), decode("b", 1.5, tokens=2, spike=10)], Look(), "op")
     assert found.phase == "decode"
     cells = {(r["layer"], r["op"]): r for r in found.rows.to_dicts()}
     assert set(cells) == {(0, "attn"), (0, "mlp"), (1, "attn"), (1, "mlp")}
@@ -47,7 +47,7 @@ def test_a_cell_is_the_median_per_token_so_that_no_spike_moves_it() -> None:
 
 
 def test_steps_stand_beside_each_other_by_context() -> None:
-    found = shifts([decode("a", 1), decode("b", 1, first=103)], Look(), "step")
+    found = layer_diff([decode("a", 1), decode("b", 1, first=103)], Look(), "step")
     same = found.rows.filter(pl.col("layer") == 0)
     assert same["step"].to_list() == list(range(4, 21))
     assert set(same["delta_ns"]) == {-3 * 2}  # two ops, each three steps younger at equal context

@@ -11,7 +11,7 @@ from capture.importlog import Log
 from capture.run import Run, build
 from tracetui import kept_links
 from tracetui.analysis.compare.diff import diff
-from tracetui.analysis.compare.links import applying, linked, meant, without
+from tracetui.analysis.compare.links import marked_names, names_linked, new_link, without
 from tracetui.look import Link, Look, Terms
 
 
@@ -26,16 +26,16 @@ B = run("/there/b[1].jsonl", gemm=100, right=30)
 
 
 def test_a_link_holds_for_its_files_wherever_they_lie_and_both_ways_round() -> None:
-    link = linked(A, B, "left", "right")
-    assert applying([link], A, B) == {"left": "right"}
-    assert applying([link], B, A) == {"right": "left"}
-    assert applying([link], run("/elsewhere/a.jsonl"), run("b[1].jsonl")) == {"left": "right"}
-    assert applying([link], A, run("/there/b1.jsonl")) == {}
-    assert applying([Link("left", "right", "a*", "*.jsonl")], A, B) == {"left": "right"}
+    link = new_link(A, B, "left", "right")
+    assert names_linked([link], A, B) == {"left": "right"}
+    assert names_linked([link], B, A) == {"right": "left"}
+    assert names_linked([link], run("/elsewhere/a.jsonl"), run("b[1].jsonl")) == {"left": "right"}
+    assert names_linked([link], A, run("/there/b1.jsonl")) == {}
+    assert names_linked([Link("left", "right", "a*", "*.jsonl")], A, B) == {"left": "right"}
 
 
 def test_a_linked_pair_is_one_row_that_says_so_and_unlinked_it_is_two() -> None:
-    link = linked(A, B, "left", "right")
+    link = new_link(A, B, "left", "right")
     rows = diff(A, B, Look(terms=Terms(links=(link,)))).rows
     told = {r["name"]: (r["name_b"], r["match"], r["delta_ns"]) for r in rows.to_dicts()}
     assert told == {"gemm": ("gemm", "exact", 0), "left": ("right", "linked by you", 20)}
@@ -63,22 +63,22 @@ def test_rows_of_equal_name_are_linked_in_their_own_phase() -> None:
 def test_two_marked_rows_mean_one_of_either_side_in_any_order() -> None:
     rows = diff(A, B, Look()).rows
     keys = {r["name"]: (r["name"], r["name_b"], r["phase"]) for r in rows.to_dicts()}
-    assert meant(rows, KEY, [keys["left"], keys["right"]]) == ("left", "right")
-    assert meant(rows, KEY, [keys["right"], keys["left"]]) == ("left", "right")
+    assert marked_names(rows, KEY, [keys["left"], keys["right"]]) == ("left", "right")
+    assert marked_names(rows, KEY, [keys["right"], keys["left"]]) == ("left", "right")
     with pytest.raises(UsageError, match="1 rows are marked"):
-        meant(rows, KEY, [keys["left"]])
+        marked_names(rows, KEY, [keys["left"]])
 
 
 def test_two_rows_of_one_side_cannot_be_one() -> None:
     rows = diff(run("a", x=1, y=2), run("b", z=3), Look()).rows
     keys = {r["name"]: (r["name"], r["name_b"], r["phase"]) for r in rows.to_dicts()}
     with pytest.raises(UsageError, match="neither marked row stands in b"):
-        meant(rows, KEY, [keys["x"], keys["y"]])
+        marked_names(rows, KEY, [keys["x"], keys["y"]])
 
 
 def test_the_file_is_private_text_that_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    links = (linked(A, B, "void gemm<int>(a, b)", "naïve"), Link("p", "q"))
+    links = (new_link(A, B, "void gemm<int>(a, b)", "naïve"), Link("p", "q"))
     assert kept_links.kept() == ()
     kept_links.keep(links)
     place = tmp_path / "tracetui" / "links.tsv"

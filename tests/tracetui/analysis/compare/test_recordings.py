@@ -39,13 +39,13 @@ def test_a_copy_is_the_same_recording_and_a_repeat_is_not() -> None:
 def test_the_compared_run_makes_its_twins_repeats_of_its_side() -> None:
     a, b, c, d = (run(ns) for ns in (1000, 1100, 1010, 990))
     of_a = recordings.identical([a], [b], [c, run(1000), d])
-    assert (of_a.of_a, of_a.of_b, of_a.noise) == ((c, d), (), ()) and "repeats a" in of_a.told[0]
+    assert (of_a.of_a, of_a.of_b, of_a.noise) == ((c, d), (), ()) and "repeats a" in of_a.notes[0]
     of_b = recordings.identical([a], [b], [run(1100), c])
     assert (of_b.of_a, of_b.of_b, of_b.noise) == ((), (c,), ())
     neither = recordings.identical([a], [b], [c, d, d])
-    assert (neither.of_a, neither.of_b, neither.noise, neither.told) == ((), (), (c, d), ())
+    assert (neither.of_a, neither.of_b, neither.noise, neither.notes) == ((), (), (c, d), ())
     both = recordings.identical([a], [b], [a, b, c, d])
-    assert (both.of_a, both.of_b, both.noise) == ((), (), (c, d)) and "tell the noise" in both.told[0]
+    assert (both.of_a, both.of_b, both.noise) == ((), (), (c, d)) and "tell the noise" in both.notes[0]
 
 
 @pytest.mark.parametrize("named", [(1000,), (990,), (1000, 1000), (1000, 1100), (1000, 1100, 990)])
@@ -59,9 +59,9 @@ def test_the_probability_is_that_of_each_run_once() -> None:
     times = 1000, 1040, 1400
     a, twin, b = (run(ns) for ns in times)
     found = recordings.identical([a], [b], [a, twin])
-    terms = Terms(more_a=found.of_a, same=found.noise, told=found.told)
+    terms = Terms(more_a=found.of_a, same=found.noise, notes=found.notes)
     rows = diff(a, b, Look(terms=terms)).rows
     logs = np.log(times)
     expected = stats.ttest_ind(logs[:2], logs[2:]).pvalue
     assert rows.filter(pl.col("name") == "gemm")["p"][0] == pytest.approx(expected, rel=1e-6)
-    assert found.told[0] in diff(a, b, Look(terms=terms)).how
+    assert found.notes[0] in diff(a, b, Look(terms=terms)).how

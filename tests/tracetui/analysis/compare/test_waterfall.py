@@ -10,7 +10,7 @@ import pytest
 from capture.errors import CaptureError
 from capture.open import load
 from capture.run import Run
-from tests.conftest import seed, shared
+from tests.conftest import FIXTURES, document, shared
 from tests.tracetui.runs import recording
 from tracetui.analysis import select
 from tracetui.analysis.compare.diff import diff
@@ -21,9 +21,22 @@ FOLDERS = ("chrome_trace", "latencyprism", "metallic", "nsys", "proton", "rocpro
 LARGEST = 1_000_000  # bytes of a sample: the larger ones add time and no kind of run
 
 
-@pytest.mark.parametrize("number", range(5))
-def test_on_every_pair_of_a_seed(number: int) -> None:
-    exact(list(combinations(load(seed(number), cache=False), 2)))
+SEEDS = (
+    "mlc/three_quants.md", "latencyprism/cross.md", "cs336/four_models.md",
+    *(f"seed {number}" for number in range(5)),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SEEDS)
+def test_on_every_pair_of_a_document(name: str) -> None:
+    exact(list(combinations(load(document(name), cache=False), 2)))
+
+
+def test_on_the_fixtures() -> None:
+    """Each run against the next, and the last against the first."""
+    files = sorted(p for p in FIXTURES.rglob("*") if p.is_file() and p.suffix not in (".svg", ".md"))
+    runs = [run for path in files for run in _runs(path)]
+    exact([*pairwise(runs), (runs[-1], runs[0])])
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
