@@ -28,6 +28,7 @@ VIEWS: Final = (
     "counters",
     "ranks",
     "training",
+    "fix",
     "log",
     "tables",
     "sections",
