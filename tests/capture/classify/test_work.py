@@ -1,0 +1,94 @@
+"""Work of operators: FLOPs and bytes by hand, and against the reference tables of two serving traces."""
+
+import ast
+import csv
+import sys
+
+import pytest
+
+from capture.classify.annotations import read_step
+from capture.classify.calls import Call
+from capture.classify.work import experts_touched, grouped_product, work_of
+from tests.conftest import shared
+
+BF16, F32 = "c10::BFloat16", "float"
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("name", "dims", "types", "gflop", "mib"),
+    [  # figures computed by hand
+        ("aten::mm", ((32, 4096), (4096, 24576)), (BF16, BF16), 6.442450944, 193.75),
+        ("aten::linear", ((2, 3, 8), (16, 8), (16,)), (F32, F32, F32), 1632e-9, 1152 / MIB),
+        ("aten::addmm", ((32,), (32, 2880), (2880, 32)), (BF16, BF16, BF16), 0.005899264, 370752 / MIB),
+        ("aten::bmm", ((4, 2, 8), (4, 8, 16)), (BF16, BF16), 2048e-9, 1408 / MIB),
+        ("aten::mul", ((64, 64), (64, 64)), (F32, F32), 4096e-9, 3 * 16384 / MIB),
+        ("aten::copy_", ((32, 32), (32, 32)), (F32, BF16), 0.0, (4096 + 2048) / MIB),
+        ("aten::scaled_dot_product_attention", ((1, 2, 4, 8), (1, 2, 4, 8), (1, 2, 4, 8)), (BF16,) * 3,
+         1024e-9, 512 / MIB),
+    ],
+)  # fmt: skip
+def test_by_hand(
+    name: str, dims: tuple[tuple[int, ...], ...], types: tuple[str, ...], gflop: float, mib: float
+) -> None:
+    work = work_of(Call(name, dims, types))
+    assert work is not None
+    assert work.flops / 1e9 == pytest.approx(gflop) and work.bytes / MIB == pytest.approx(mib)
+
+
+def test_prompt_attention_leaves_out_half_of_its_square() -> None:
+    step = read_step("execute_4_context_1(sq4sk4sqsq16sqsk16)_generation_0(sq0sk0sqsq0sqsk0)")
+    call = Call("vllm::unified_attention", ((4, 2, 8), (4, 1, 8), (4, 1, 8)), (BF16,) * 3, step=step)
+    work = work_of(call)
+    assert work is not None and work.flops == 2 * 2 * (8 + 8) * (16 - 8)
+    assert work.bytes == (2 * 4 * 2 * 8 + 2 * 4 * 8) * 2
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        Call("aten::mm", ((32, 4096), (4095, 8)), (BF16, BF16)),
+        Call("aten::mm", ((32, 4096),), (BF16,)),
+        Call("aten::mm", ((0, 4), (4, 4)), (BF16, BF16)),
+        Call("aten::mm", ((2, 4), (4, 4)), ("what", BF16)),
+        Call("vllm::unified_attention", ((4, 2, 8), (4, 1, 8), (4, 1, 8)), (BF16,) * 3),
+        Call("aten::nonzero", ((4, 2),), (BF16,)),
+        Call("aten::add", (), ()),
+    ],
+)
+def test_what_is_not_stated_is_not_guessed(call: Call) -> None:
+    assert work_of(call) is None
+
+
+def test_a_mixture_touches_the_experts_that_chance_touches() -> None:
+    assert experts_touched(8, 8, 1) == 8 and experts_touched(8, 1, 1) == pytest.approx(1)
+    up = grouped_product(32, 4, 32, 3072, 6144, (2, 0.5, 2), "fp4", scattered=False)
+    down = grouped_product(32, 4, 32, 3072, 3072, (2, 0.5, 2), "fp4", scattered=True)
+    assert up.flops / 1e9 == pytest.approx(4.831838208) and down.flops / 1e9 == pytest.approx(2.415919104)
+    assert down.bytes / MIB == pytest.approx(142.93016346657365, rel=1e-6)
+
+
+MODELLED = ("GEMM", "RMSNorm", "RoPE_fwd", "InferenceAttention")
+
+
+@pytest.mark.parametrize("sample", ["sglang_qwen3_8b_decode", "vllm_gptoss_decode"])
+def test_equal_to_the_reference_tables(sample: str) -> None:
+    """Within 1 % of `unified_perf_summary.csv`, for every row of products, norms, rope and attention."""
+    csv.field_size_limit(sys.maxsize)
+    keys = {"sglang_qwen3_8b_decode": 32785, "vllm_gptoss_decode": 55086}[sample]
+    step = read_step(f"execute_32_context_0(sq0sk0sqsq0sqsk0)_generation_32(sq32sk{keys}sqsq32sqsk{keys})")
+    compared = 0
+    with shared(f"samples/serving/{sample}/unified_perf_summary.csv").open() as f:
+        for row in csv.DictReader(f):
+            if row["op category"] not in MODELLED or not row["GFLOPS"]:
+                continue
+            call = Call(
+                row["name"], ast.literal_eval(row["Input Dims"]), ast.literal_eval(row["Input type"]),
+                ast.literal_eval(row["Concrete Inputs"]), step,
+            )  # fmt: skip
+            work = work_of(call)
+            assert work is not None, row["name"]
+            assert work.flops / 1e9 == pytest.approx(float(row["GFLOPS"]), rel=0.01), row["name"]
+            assert work.bytes / MIB == pytest.approx(float(row["Data Moved (MB)"]), rel=0.01), row["name"]
+            compared += 1
+    assert compared >= 8

@@ -1,0 +1,75 @@
+"""GPU time: unions against a count of instants, and the timelines that another tool printed of two traces."""
+
+import csv
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from capture.open import load
+from tests.conftest import shared
+from tracetui.analysis import gpu_time
+
+INTERVALS = st.lists(
+    st.tuples(st.integers(0, 60), st.integers(1, 20), st.sampled_from(gpu_time.CLASSES), st.integers(0, 2)),
+    min_size=1,
+    max_size=25,
+)
+
+
+def frame(intervals: list[tuple[int, int, str, int]]) -> pl.LazyFrame:
+    return pl.LazyFrame(intervals, schema=["t", "dur", "class", "step"], orient="row")
+
+
+@given(INTERVALS)
+@settings(max_examples=150, deadline=None)
+def test_every_instant_is_owned_once(intervals: list[tuple[int, int, str, int]]) -> None:
+    row = gpu_time.owned(frame(intervals)).row(0, named=True)
+    begin, end = min(t for t, *_ in intervals), max(t + d for t, d, *_ in intervals)
+    owners = {"compute": 0, "comm": 0, "transfer": 0, None: 0}
+    for instant in range(begin, end):
+        running = {c for t, d, c, _ in intervals if t <= instant < t + d}
+        owners[next((c for c in gpu_time.CLASSES if c in running), None)] += 1
+    assert (row["compute_ns"], row["comm_exposed_ns"], row["transfer_exposed_ns"], row["idle_ns"]) == tuple(
+        owners.values()
+    )
+    assert row["span_ns"] == end - begin == row["busy_ns"] + row["idle_ns"]
+
+
+@given(INTERVALS)
+@settings(max_examples=80, deadline=None)
+def test_groups_are_apart(intervals: list[tuple[int, int, str, int]]) -> None:
+    table = gpu_time.owned(frame(intervals), ["step"])
+    for step in table["step"]:
+        mine = [i for i in intervals if i[3] == step]
+        alone = gpu_time.owned(frame(mine)).row(0, named=True)
+        assert alone == {k: v for k, v in table.row(by_predicate=pl.col("step") == step, named=True).items()
+                         if k != "step"}  # fmt: skip
+
+
+@given(INTERVALS)
+@settings(max_examples=80, deadline=None)
+def test_gaps_are_what_nothing_covers(intervals: list[tuple[int, int, str, int]]) -> None:
+    idle = gpu_time.gaps(frame(intervals))
+    instants = {i for begin, end in idle.select("begin", "end").iter_rows() for i in range(begin, end)}
+    begin, end = min(t for t, *_ in intervals), max(t + d for t, d, *_ in intervals)
+    covered = {i for t, d, *_ in intervals for i in range(t, t + d)}
+    assert instants == set(range(begin, end)) - covered
+    assert idle["gap_ns"].sum() == len(instants)
+
+
+@pytest.mark.parametrize("sample", ["sglang_qwen3_8b_decode", "vllm_gptoss_decode"])
+def test_equal_to_the_reference_timeline(sample: str) -> None:
+    """The reference is `gpu_timeline.csv` of the same trace, printed by another tool in ms."""
+    with shared(f"samples/serving/{sample}/gpu_timeline.csv").open() as f:
+        stated = {row["type"]: float(row["time ms"]) for row in csv.DictReader(f)}
+    (run,) = load(shared(f"samples/serving/{sample}/execution.json.gz"), cache=False)
+    row = gpu_time.owned(gpu_time.device_rows(run)).row(0, named=True)
+    ours = {
+        "computation_time": "compute_ns", "exposed_memcpy_time": "transfer_exposed_ns",
+        "busy_time": "busy_ns", "idle_time": "idle_ns", "total_time": "span_ns",
+        "total_memcpy_time": "transfer_ns", "exposed_comm_time": "comm_exposed_ns",
+    }  # fmt: skip
+    for theirs, column in ours.items():
+        assert row[column] / 1e6 == pytest.approx(stated[theirs], rel=1e-3, abs=1e-6), theirs

@@ -1,0 +1,110 @@
+"""GPU time as a union of intervals: what a device did at each instant, each instant owned once.
+
+Streams run at once, so durations must not be added up. An instant belongs to computation if any kernel
+computes, else to communication, else to a copy between memories; what is left of a span is idle.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import polars as pl
+
+from capture.run import Run
+
+COMPUTE: Final = "compute"
+COMM: Final = "comm"
+TRANSFER: Final = "transfer"
+CLASSES: Final = (COMPUTE, COMM, TRANSFER)  # the order in which they own an instant
+
+_TRANSFERS: Final = r"^(?:Memcpy|Memset|\[CUDA mem|hipMemcpy|hipMemset|CopyHostTo|CopyDeviceTo|FillBuffer)"
+
+
+def device_rows(run: Run) -> pl.LazyFrame:
+    """Return the device's own work: `t`, `dur`, `class`, and `step` and `track` where the run has them.
+
+    Covers (annotations, synchronisation, launches) are no work and stay out. A run whose kernels have no
+    start, or whose GPU was not watched, gives no rows.
+    """
+    if not (run.has("t") and run.has("lens") and run.has("dur")):
+        return pl.LazyFrame(schema={"t": pl.Int64, "dur": pl.Int64, "class": pl.String})
+    kept = [c for c in ("step", "track") if run.has(c)]
+    rows = run.events.lazy().filter(
+        pl.col("kind") == "kernel", pl.col("lens") == "gpu", pl.col("t").is_not_null(), pl.col("dur") > 0
+    )
+    return rows.select("t", "dur", *kept, _class_of(run).alias("class"))
+
+
+def _class_of(run: Run) -> pl.Expr:
+    """Return the class of each row: by its category, copies told from copy kernels by their names."""
+    category = pl.col("category").cast(pl.String) if run.has("category") else pl.lit(None, pl.String)
+    transfer = pl.col("name").cast(pl.String).str.contains(_TRANSFERS)
+    return (
+        pl.when(category.is_in(["memory", "copy"]) & transfer).then(pl.lit(TRANSFER))
+        .when(category == "comm").then(pl.lit(COMM))
+        .otherwise(pl.lit(COMPUTE))
+    )  # fmt: skip
+
+
+def unions(rows: pl.LazyFrame, by: Sequence[str] = ()) -> pl.DataFrame:
+    """Return the first start, the last end and the covered time of each group: `begin`, `end`, `busy_ns`.
+
+    Without `by` there is one row for all; groups come sorted.
+    """
+    covered, end = _reach(rows, by), pl.col("reach").max()
+    begin = pl.col("t").min()
+    facts = [begin.alias("begin"), end.alias("end"), (end - begin - pl.col("gap").sum()).alias("busy_ns")]
+    return (covered.group_by(*by).agg(facts).sort(*by) if by else covered.select(facts)).collect()
+
+
+def gaps(rows: pl.LazyFrame, by: Sequence[str] = ()) -> pl.DataFrame:
+    """Return every interval in which nothing of a group ran, in order: `begin`, `end`, `gap_ns`.
+
+    The columns of the row that ends a gap stand beside it.
+    """
+    return (
+        _reach(rows, by)
+        .filter(pl.col("gap") > 0)
+        .with_columns(begin=pl.col("t") - pl.col("gap"), end=pl.col("t"), gap_ns=pl.col("gap"))
+        .drop("t", "gap", "reach")
+        .collect()
+    )
+
+
+def _reach(rows: pl.LazyFrame, by: Sequence[str]) -> pl.LazyFrame:
+    """Return the rows by start with `reach`, the latest end so far, and `gap`, the idle time before each."""
+    ordered = rows.sort(*by, "t")
+    end = (pl.col("t") + pl.col("dur")).cum_max()
+    ordered = ordered.with_columns(reach=end.over(by) if by else end)
+    before = pl.col("reach").shift(1)
+    before = before.over(by) if by else before
+    return ordered.with_columns(gap=(pl.col("t") - before).clip(0).fill_null(0))
+
+
+def owned(rows: pl.LazyFrame, by: Sequence[str] = ()) -> pl.DataFrame:
+    """Return what each group's span was spent on, every instant owned once.
+
+    `span_ns` is exactly `compute_ns + comm_exposed_ns + transfer_exposed_ns + idle_ns`. `comm_ns` and
+    `transfer_ns` are the whole unions of their classes, `overlap_ns` the part of both under computation.
+    """
+    first = unions(rows, by).rename({"busy_ns": "all"})
+    table = first
+    for name, classes in {"c": CLASSES[:1], "cm": CLASSES[:2], "m": (COMM,), "k": (TRANSFER,)}.items():
+        part = unions(rows.filter(pl.col("class").is_in(classes)), by).rename({"busy_ns": name})
+        part = part.drop("begin", "end")
+        table = table.join(part, on=list(by), how="left") if by else table.hstack(part)
+    zero = [pl.col(c).fill_null(0) for c in ("all", "c", "cm", "m", "k")]
+    table = table.with_columns(zero)
+    return table.select(
+        *by,
+        "begin",
+        "end",
+        span_ns=(pl.col("end") - pl.col("begin")).fill_null(0),
+        busy_ns=pl.col("all"),
+        compute_ns=pl.col("c"),
+        comm_exposed_ns=pl.col("cm") - pl.col("c"),
+        transfer_exposed_ns=pl.col("all") - pl.col("cm"),
+        idle_ns=(pl.col("end") - pl.col("begin")).fill_null(0) - pl.col("all"),
+        comm_ns=pl.col("m"),
+        transfer_ns=pl.col("k"),
+        overlap_ns=pl.col("m") + pl.col("k") - (pl.col("all") - pl.col("c")),
+    )
