@@ -1,0 +1,223 @@
+"""Layers and roles of kernels whose names tell neither, from the order in which they run.
+
+What is found is an inference: it is marked with its evidence and never overrides what a source states.
+"""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from capture.classify.block_passes import find_passes
+from capture.classify.block_signs import MIXERS, signs_of
+from capture.classify.block_template import Template, build_template
+
+Ints = npt.NDArray[np.int64]
+
+_LANE: Final = 0.25  # of the busiest stream's mixers make a stream one that layers run on
+_SIDE: Final = {"m": "comm", "K": "attn.kv", "R": "attn.rope", "C": "attn.core", "q": "quant"}
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What an inference rests on.
+
+    `period` is the number of kernels of a typical layer, `layers` that of a typical pass; `launches`
+    and `time` are the shares in layers; `confidence` goes from 0 to 1. `reason` says why nothing was
+    inferred, for all kernels or for those of `refused` passes; it is None when all passes have layers.
+    """
+
+    method: str
+    period: int
+    layers: int
+    passes: int
+    refused: int
+    kinds: tuple[str, ...]
+    launches: float
+    time: float
+    strays: int
+    confidence: float
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Columns over the kernels given: −1 where a kernel has no layer, no place, no role or no kind.
+
+    `role` and `kind` are places in `roles` and `kinds`; `number` counts the forward passes.
+    """
+
+    layer: Ints
+    position: Ints
+    role: Ints
+    kind: Ints
+    number: Ints
+    roles: tuple[str, ...]
+    kinds: tuple[str, ...]
+    evidence: Evidence
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """Kernels (or working CPU ops) in order of start.
+
+    `name` holds places in `names`; `categories`, one for each of `names`, is what a classifier by
+    name says. `step` is a stated step, `launch` a code of grid or input dims; both may be absent.
+    """
+
+    name: npt.NDArray[np.integer]
+    names: Sequence[str]
+    start: Ints
+    duration: Ints
+    categories: Sequence[str | None] | None = None
+    stream: npt.NDArray[np.integer] | None = None
+    step: npt.NDArray[np.integer] | None = None
+    launch: npt.NDArray[np.integer] | None = None
+
+
+def infer_blocks(kernels: Kernels) -> Blocks:
+    """Return layer, place, role and kind of each kernel, with the evidence; all −1 when there is none.
+
+    Each distinct sequence of a pass is looked at once. Kernels on streams without attention take the
+    layer that was running when they began.
+    """
+    letters = np.array([ord(sign) for sign in signs_of(kernels.names, kernels.categories)], dtype=np.uint8)
+    signs = letters[kernels.name] if len(kernels.name) else np.empty(0, dtype=np.uint8)
+    writer = _Writer(len(kernels.name))
+    lanes = _lanes(kernels, signs)
+    for lane in lanes:
+        _infer_lane(kernels, signs, lane, writer)
+    side = np.ones(len(signs), dtype=bool)
+    for lane in lanes:
+        side[lane] = False
+    if side.any() and lanes:
+        _attach(kernels, signs, lanes[0], np.flatnonzero(side), writer)
+    return writer.finish(kernels.duration)
+
+
+def _lanes(kernels: Kernels, signs: npt.NDArray[np.uint8]) -> list[Ints]:
+    """Return the places of the kernels of each stream that layers run on, the busiest first."""
+    if kernels.stream is None or not len(signs):
+        return [np.arange(len(signs))]
+    streams, codes = np.unique(kernels.stream, return_inverse=True)
+    mixes = np.isin(signs, [ord(sign) for sign in MIXERS + "s"])
+    counts = np.bincount(codes[mixes], minlength=len(streams))
+    if not counts.any():
+        counts = np.bincount(codes, minlength=len(streams))
+    order = np.argsort(-counts, kind="stable")
+    return [np.flatnonzero(codes == code) for code in order.tolist() if counts[code] > _LANE * counts.max()]
+
+
+def _infer_lane(kernels: Kernels, signs: npt.NDArray[np.uint8], lane: Ints, writer: "_Writer") -> None:
+    """Infer the passes of one stream, each distinct sequence once."""
+    ids = np.ascontiguousarray(kernels.name[lane], dtype=np.int64)
+    own = np.ascontiguousarray(signs[lane])
+    launch = None if kernels.launch is None else np.ascontiguousarray(kernels.launch[lane], dtype=np.int64)
+    steps = None if kernels.step is None else kernels.step[lane]
+    cuts = find_passes(ids, own, steps).tolist()
+    known: dict[bytes, Template] = {}
+    for start, end in itertools.pairwise(cuts):
+        part, with_launch = ids[start:end], None if launch is None else launch[start:end]
+        key = part.tobytes() + (b"" if with_launch is None else _mixer_launches(own[start:end], with_launch))
+        template = known.get(key)
+        if template is None:
+            text = own[start:end].tobytes().decode("ascii")
+            template = known[key] = build_template(part, text, with_launch)
+        writer.add(template, lane[start:end])
+
+
+def _mixer_launches(signs: npt.NDArray[np.uint8], launch: Ints) -> bytes:
+    """Return the launch codes of the mixers, the only ones that kinds depend on."""
+    return launch[np.isin(signs, [ord(sign) for sign in MIXERS])].tobytes()
+
+
+def _attach(
+    kernels: Kernels, signs: npt.NDArray[np.uint8], lane: Ints, side: Ints, writer: "_Writer"
+) -> None:
+    """Give kernels of side streams the layer and pass that ran on the main stream when they began."""
+    writer.settle()
+    before = np.searchsorted(kernels.start[lane], kernels.start[side], side="right") - 1
+    held = before >= 0
+    source = lane[np.maximum(before, 0)]
+    for column in (writer.layer, writer.number, writer.kind):
+        column[side] = np.where(held, column[source], -1)
+    if kernels.step is not None:
+        strange = kernels.step[side] != kernels.step[source]
+        for column in (writer.layer, writer.number, writer.kind):
+            column[side[strange]] = -1
+    for sign, role in _SIDE.items():
+        writer.role[side[signs[side] == ord(sign)]] = writer.code_of(role)
+
+
+class _Writer:
+    """Columns that templates are written into, and what the evidence counts."""
+
+    def __init__(self, size: int) -> None:
+        """Make columns of −1 for a number of kernels."""
+        self.layer, self.position, self.role, self.kind, self.number = (
+            np.full(size, -1, dtype=np.int64) for _ in range(5)
+        )
+        self._roles: dict[str, int] = {}
+        self._kinds: dict[str, int] = {}
+        self._uses: dict[int, tuple[Template, list[Ints]]] = {}
+        self._passes = 0
+
+    def code_of(self, role: str | None) -> int:
+        """Return the code of a role; −1 for None."""
+        return -1 if role is None else self._roles.setdefault(role, len(self._roles))
+
+    def add(self, template: Template, places: Ints) -> None:
+        """Note that the kernels at some places are one pass of a template."""
+        self._uses.setdefault(id(template), (template, []))[1].append(places)
+        if template.reason is None:
+            self.number[places] = self._passes
+            self._passes += 1
+
+    def settle(self) -> None:
+        """Write what was noted into the columns."""
+        for template, uses in self._uses.values():
+            if template.reason is not None:
+                continue
+            rows = np.stack(uses)
+            self.layer[rows] = template.layer
+            self.position[rows] = template.position
+            self.role[rows] = [self.code_of(role) for role in template.role]
+            self.kind[rows] = [
+                -1 if kind is None else self._kinds.setdefault(kind, len(self._kinds))
+                for kind in template.kind
+            ]
+
+    def finish(self, duration: Ints) -> Blocks:
+        """Return the columns with their evidence."""
+        self.settle()
+        evidence = self._evidence(duration)
+        return Blocks(
+            self.layer, self.position, self.role, self.kind, self.number,
+            tuple(self._roles), tuple(self._kinds), evidence,
+        )  # fmt: skip
+
+    def _evidence(self, duration: Ints) -> Evidence:
+        uses = [(template, len(places)) for template, places in self._uses.values()]
+        good = [(template, count) for template, count in uses if template.reason is None]
+        bad = sorted(((len(t.layer) * count, t.reason) for t, count in uses if t.reason), reverse=True)
+        reason = bad[0][1] if bad else None if uses else "there are no kernels"
+        inside = self.layer >= 0
+        if not good:
+            return Evidence("none", 0, 0, 0, len(bad), (), 0.0, 0.0, 0, 0.0, reason)
+        main = max(good, key=lambda use: use[0].layers * use[1])[0]
+        passes = sum(count for _, count in good)
+        sure = sum(_confidence(template) * count for template, count in good) / passes
+        return Evidence(
+            main.method, main.period, main.layers, passes, sum(count for t, count in uses if t.reason),
+            tuple(self._kinds), float(inside.mean()), float(duration[inside].sum() / max(1, duration.sum())),
+            sum(template.strays * count for template, count in good), sure, reason,
+        )  # fmt: skip
+
+
+def _confidence(template: Template) -> float:
+    """Return how sure a template is: alike layers, many of them, and recognised mixers."""
+    many = 1.0 - 0.5 ** (template.layers - 1)
+    return template.likeness * many * (1.0 if template.method == "mixer" else 0.5)
