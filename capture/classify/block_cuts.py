@@ -15,18 +15,23 @@ _UNHEADED: Final = 4.0  # between residual sum and norm, where nothing else tell
 _TORN: Final = 4.0
 
 
+Taught = tuple[tuple[str, int], ...]
+
+
 @dataclass(frozen=True)
 class Layout:
     """The layers of one forward pass as places in its units.
 
     `cuts` has one place more than there are layers: layer i is units cuts[i]…cuts[i + 1] − 1;
-    `mixers` has the (start, end) of each layer's attention or state-space part.
+    `mixers` has the (start, end) of each layer's attention or state-space part; `taught` says where
+    each gap between mixers was cut.
     """
 
     cuts: tuple[int, ...]
     mixers: tuple[tuple[int, int], ...]
     post_norm: bool
     agreement: float
+    taught: Taught
 
 
 def find_mixers(signs: str) -> list[tuple[int, int]]:
@@ -75,8 +80,12 @@ def _without_strangers(signs: str, groups: list[tuple[int, int]]) -> list[tuple[
 
 
 @lru_cache(maxsize=1 << 10)
-def lay_out(signs: str) -> Layout | None:
-    """Return the layers of one forward pass; None when there are fewer than two mixers."""
+def lay_out(signs: str, taught: Taught = ()) -> Layout | None:
+    """Return the layers of one forward pass; None when there are fewer than two mixers.
+
+    `taught` holds gaps that a complete pass of the same trace has, each with its cut: a pass that
+    is torn at its start or end is cut likewise.
+    """
     mixers = find_mixers(signs)
     if len(mixers) < 2:
         return None
@@ -84,13 +93,16 @@ def lay_out(signs: str) -> Layout | None:
     gaps = [signs[a[1] : b[0]] for a, b in itertools.pairwise(mixers)]
     post_norm = _is_post_norm(head, tail, gaps)
     chosen = _cuts(signs, mixers, gaps, post_norm)
+    learned = dict(taught)
+    chosen = [(learned.get(gap, at), share) for gap, (at, share) in zip(gaps, chosen, strict=True)]
     cuts = [mixer[1] + at for mixer, (at, _) in zip(mixers, chosen, strict=False)]
     pre = _first(gaps, chosen, signs, mixers)
     post = _last(gaps, chosen, signs, mixers, tail)
     start = mixers[0][0] - extend(pre[::-1], head[::-1])[1][-1]
     end = mixers[-1][1] + extend(post, tail)[1][-1]
     agreement = sum(share for _, share in chosen) / len(chosen)
-    return Layout((start, *cuts, end), tuple(mixers), post_norm, agreement)
+    offsets = tuple({gap: at for gap, (at, _) in zip(gaps, chosen, strict=True)}.items())
+    return Layout((start, *cuts, end), tuple(mixers), post_norm, agreement, offsets)
 
 
 def _first(
@@ -135,7 +147,7 @@ def _cuts(
 ) -> list[tuple[int, float]]:
     """Return where each gap is cut, with the share of the gap that head and tail explain.
 
-    The head tells what stands before a mixer of the first layer's sort only.
+    A whole head tells what stands before a mixer, of the first layer's sort only.
     """
     head, tail = signs[: mixers[0][0]], signs[mixers[-1][1] :]
     tail = tail[: tail.rfind("M", 0, tail.find("Z") if "Z" in tail else None)]

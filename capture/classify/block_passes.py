@@ -18,16 +18,26 @@ def find_passes(ids: npt.NDArray[np.integer], signs: Signs, steps: npt.NDArray[n
     A pass begins where a stated step begins, and between sampling and the next embedding. `ids` are
     the codes of the names, `signs` one letter for each kernel.
     """
-    size = len(ids)
-    cuts = [0, size, *_seams(ids, signs)]
-    if steps is not None and size:
-        cuts.extend((np.flatnonzero(np.diff(steps)) + 1).tolist())
-    return np.unique(np.array(cuts, dtype=np.int64))
-
-
-def _seams(ids: npt.NDArray[np.integer], signs: Signs) -> list[int]:
-    """Return the cuts between a group of sampling kernels and the embeddings that follow it."""
     anchors = np.cumsum(np.isin(signs, _ANCHORS), dtype=np.int64)
+    seams = np.array(_seams(ids, signs, anchors), dtype=np.int64)
+    stated = np.zeros(0, dtype=np.int64) if steps is None else np.flatnonzero(np.diff(steps)) + 1
+    stated = np.unique(np.concatenate([[0], stated, [len(ids)]]))
+    if len(seams) and len(stated) > 2:
+        seams = seams[_divides(seams, stated, anchors)]
+    return np.unique(np.concatenate([stated, seams]))
+
+
+def _divides(seams: Ints, stated: Ints, anchors: Ints) -> npt.NDArray[np.bool]:
+    """Tell which seams have mixers on both sides within their stated step; others only trim it."""
+    counts = np.concatenate([[0], anchors])
+    after = np.searchsorted(stated, seams, side="left").clip(1, len(stated) - 1)
+    left = counts[seams] - counts[stated[after - 1]]
+    right = counts[stated[after]] - counts[seams]
+    return np.asarray((left >= 2) & (right >= 2))
+
+
+def _seams(ids: npt.NDArray[np.integer], signs: Signs, anchors: Ints) -> list[int]:
+    """Return the cuts between a group of sampling kernels and the embeddings that follow it."""
     if not len(anchors) or anchors[-1] < 4:
         return []
     marks = np.flatnonzero(np.isin(signs, _MARKS))

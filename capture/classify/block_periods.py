@@ -12,6 +12,7 @@ Ints = npt.NDArray[np.int64]
 _LONGEST: Final = 1200  # kernels of a layer at most
 _LOOKED_AT: Final = 1 << 14  # kernels of a pass that the period is found in
 _ALIKE: Final = 0.8
+_NEARLY: Final = 0.8  # of the best agreement is enough for a shorter distance
 _ENOUGH: Final = 0.6  # of all kernels must stand in complete repetitions
 
 
@@ -23,7 +24,7 @@ def find_period(ids: Ints) -> int:
     chance = float(np.sum((np.unique(ids, return_counts=True)[1] / max(1, len(ids))) ** 2))
     if not len(shares) or shares.max() < max(_ENOUGH, 2 * chance):
         return 0
-    period = int(np.flatnonzero(shares >= shares.max() - 0.03)[0]) + 1
+    period = int(np.flatnonzero(shares >= _NEARLY * shares.max())[0]) + 1
     return period if period >= 3 else 0
 
 
@@ -36,8 +37,9 @@ def find_repeats(ids: Ints) -> list[list[Ints]]:
     if not period:
         return []
     same = np.concatenate([ids[period:] == ids[:-period], np.zeros(period, dtype=bool)])
-    dense = np.convolve(same, np.ones(period), "valid") >= 0.97 * period
-    starts = np.flatnonzero(dense)
+    agreeing = np.convolve(same, np.ones(period), "valid")
+    starts = np.flatnonzero((agreeing >= min(agreeing.max(), 0.97 * period)) & same[: len(agreeing)])
+    starts = starts[agreeing[starts] == agreeing[starts].max(initial=0)]
     if not len(starts):
         return []
     canon = ids[starts[0] : starts[0] + period].tolist()
@@ -50,13 +52,13 @@ def find_repeats(ids: Ints) -> list[list[Ints]]:
 
 def _walk(ids: list[int], canon: list[int], at: int) -> list[list[Ints]]:
     runs: list[list[Ints]] = []
-    end = -len(canon)
+    end = at
     while at < len(ids):
         places = _match(ids, canon, at)
         if places is None:
             at += 1
             continue
-        if at - end > max(3, len(canon) // 6):
+        if not runs or at - end > max(3, len(canon) // 6):
             runs.append([])
         runs[-1].append(np.array(places, dtype=np.int64))
         at = end = places[-1] + 1

@@ -21,6 +21,7 @@ _RULES: Final = tuple(
         ("c", r"^mem(cpy|set)\b|^hipmem|copybuffer|fillbuffer"),
         ("o", r"kv_indices|kv_indptr|page_table|block_table|resolve_future|schedule_metadata"),
         ("o", r"_bwd|bwd_|backward|optimizer|multi_tensor_apply"),
+        ("C", r"batch_?(decode|prefill)|paged_?attention|fmha|flash_(fwd|attn)|merge_?(attn_)?states?"),
         ("K", r"reshape_and_cache|store_?kv|kv_?cache|kv_?append|append_paged|concat_and_cache|set_mla_kv|"
               r"cache_kernel|transpose_append"),
         ("S", r"selective_scan|selective_state|ssd_|chunk_scan|chunk_state|state_passing|"

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from capture.classify.block_cuts import Layout, lay_out
+from capture.classify.block_cuts import Layout, Taught, lay_out
 from capture.classify.block_kinds import Member, Placed, label_kinds, place_members
 from capture.classify.block_periods import find_repeats
 from capture.classify.block_roles import count_feeds, name_block
@@ -38,12 +38,16 @@ class Template:
     likeness: float
     method: str
     reason: str | None
+    taught: Taught = ()
 
 
-def build_template(ids: Ints, signs: str, launch: Ints | None) -> Template:
-    """Infer the layers of one pass; a template with a reason when there is no convincing structure."""
+def build_template(ids: Ints, signs: str, launch: Ints | None, taught: Taught = ()) -> Template:
+    """Infer the layers of one pass; a template with a reason when there is no convincing structure.
+
+    `taught` is what a template of a complete pass of the same trace has learned.
+    """
     units = fold(signs)
-    layout = lay_out(units.signs)
+    layout = lay_out(units.signs, taught)
     if layout is None:
         return _from_period(ids)
     members, spans = _members(ids, signs, launch, units, layout)
@@ -52,8 +56,7 @@ def build_template(ids: Ints, signs: str, launch: Ints | None) -> Template:
     likeness = float(np.mean([place.likeness for place in placed]))
     reason = _refusal(members, likeness)
     if reason:
-        other = _from_period(ids)
-        return refuse(len(ids), reason) if other.reason else other
+        return refuse(len(ids), reason)
     return _assemble(units, layout, members, labels, placed, spans)
 
 
@@ -74,7 +77,8 @@ def _members(
         a, b = units.starts[start], units.starts[end]
         m, n = units.starts[mixer[0]], units.starts[mixer[1]]
         feeds = count_feeds(units.signs[start:end], named)
-        letters = signs[a:m] + units.signs[mixer[0]] * (n - m) + signs[n:b]
+        inner = _repeat(tuple(units.signs[slice(*mixer)]), units.starts[mixer[0] : mixer[1] + 1])
+        letters = signs[a:m] + "".join(map(str, inner)) + signs[n:b]
         members.append(
             Member(
                 tuple(ids[a:b].tolist()), letters, () if launch is None else (int(launch[m]),), roles, feeds
@@ -94,7 +98,8 @@ def _refusal(members: list[Member], likeness: float) -> str | None:
         return "the parts between mixers hold neither norm nor activation"
     if np.mean([member.feeds > 1 for member in members]) > 0.1:
         return "a layer would hold two feed-forwards: there are mixers that are not recognised"
-    fed = np.mean([bool(member.feeds) for member in members])
+    whole = members[1:-1] or members  # a trace may begin or end within a layer
+    fed = np.mean([bool(member.feeds) for member in whole])
     if 0.15 < fed < 0.85:
         return "some mixers have a feed-forward and some have none: layers cannot be numbered"
     if likeness < _LIKE_ENOUGH:
@@ -128,12 +133,22 @@ def _assemble(
     period = int(np.median([end - start for start, end in spans]))
     likeness = float(np.mean([place.likeness for place in placed]))
     return Template(
-        layer, position, tuple(role), tuple(kind), len(spans), period, strays, likeness, "mixer", None
+        layer,
+        position,
+        tuple(role),
+        tuple(kind),
+        len(spans),
+        period,
+        strays,
+        likeness,
+        "mixer",
+        None,
+        layout.taught,
     )
 
 
 def _repeat(named: tuple[str | None, ...], starts: tuple[int, ...]) -> list[str | None]:
-    """Return the role of each kernel from those of the units."""
+    """Return what stands for each unit once for each of its kernels."""
     return [role for role, a, b in zip(named, starts, starts[1:], strict=False) for _ in range(b - a)]
 
 

@@ -4,13 +4,16 @@ What is found is an inference: it is marked with its evidence and never override
 """
 
 import itertools
+import re
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from capture.classify.block_cuts import Taught
 from capture.classify.block_passes import find_passes
 from capture.classify.block_signs import MIXERS, signs_of
 from capture.classify.block_template import Template, build_template
@@ -18,6 +21,8 @@ from capture.classify.block_template import Template, build_template
 Ints = npt.NDArray[np.int64]
 
 _LANE: Final = 0.25  # of the busiest stream's mixers make a stream one that layers run on
+_MIXERS: Final = [ord(sign) for sign in MIXERS]
+_OFTEN: Final = 0.2  # times a layer that a name of a side stream must come about
 _SIDE: Final = {"m": "comm", "K": "attn.kv", "R": "attn.rope", "C": "attn.core", "q": "quant"}
 
 
@@ -118,36 +123,79 @@ def _infer_lane(kernels: Kernels, signs: npt.NDArray[np.uint8], lane: Ints, writ
     launch = None if kernels.launch is None else np.ascontiguousarray(kernels.launch[lane], dtype=np.int64)
     steps = None if kernels.step is None else kernels.step[lane]
     cuts = find_passes(ids, own, steps).tolist()
-    known: dict[bytes, Template] = {}
+    keys = []
     for start, end in itertools.pairwise(cuts):
-        part, with_launch = ids[start:end], None if launch is None else launch[start:end]
-        key = part.tobytes() + (b"" if with_launch is None else _mixer_launches(own[start:end], with_launch))
-        template = known.get(key)
-        if template is None:
-            text = own[start:end].tobytes().decode("ascii")
-            template = known[key] = build_template(part, text, with_launch)
-        writer.add(template, lane[start:end])
+        key = ids[start:end].tobytes()
+        keys.append(key if launch is None else key + _mixer_launches(own[start:end], launch[start:end]))
+    spans = dict(zip(keys, itertools.pairwise(cuts), strict=True))
+    known: dict[bytes, Template] = {}
+    taught: Taught = ()
+    for key in _by_frequency(keys):
+        start, end = spans[key]
+        text = own[start:end].tobytes().decode("ascii")
+        known[key] = build_template(
+            ids[start:end], text, None if launch is None else launch[start:end], taught
+        )
+        taught = taught or known[key].taught
+    passes = [(known[key], lane[a:b]) for key, (a, b) in zip(keys, itertools.pairwise(cuts), strict=True)]
+    for number, (template, places) in enumerate(passes):
+        writer.add(template, places, _missing_layers(passes) if number == 0 else 0)
+
+
+def _by_frequency(keys: list[bytes]) -> list[bytes]:
+    """Return the distinct sequences, the one that covers most kernels first."""
+    counts = Counter(keys)
+    return sorted(counts, key=lambda key: -counts[key] * len(key))
+
+
+def _missing_layers(passes: list[tuple[Template, Ints]]) -> int:
+    """Return how many layers ran before the first kernel, where the trace begins within a pass.
+
+    The first pass then has fewer layers than the usual one, of the kinds that stand at its end.
+    """
+    first = passes[0][0]
+    counts = Counter(id(template) for template, _ in passes[1:] if template.reason is None)
+    if not counts or first.reason is not None or "embed" in first.role:
+        return 0
+    usual_id = counts.most_common(1)[0][0]
+    usual = next(template for template, _ in passes if id(template) == usual_id)
+    missing = usual.layers - first.layers
+    same = _sorts_of(usual)[missing:] == _sorts_of(first) if missing > 0 else False
+    return missing if same else 0
+
+
+def _sorts_of(template: Template) -> list[str]:
+    """Return the kind of each layer, without the letter that tells mixers apart."""
+    kinds = {layer: kind for layer, kind in zip(template.layer.tolist(), template.kind, strict=True) if kind}
+    return [re.sub(r" [a-z]\b", "", kinds[layer]) for layer in sorted(kinds)]
 
 
 def _mixer_launches(signs: npt.NDArray[np.uint8], launch: Ints) -> bytes:
-    """Return the launch codes of the mixers, the only ones that kinds depend on."""
-    return launch[np.isin(signs, [ord(sign) for sign in MIXERS])].tobytes()
+    """Return which mixers of a pass were launched alike; kinds depend on nothing else of the launches."""
+    seen: dict[int, int] = {}
+    mixers = launch[np.isin(signs, _MIXERS)].tolist()
+    return np.array([seen.setdefault(code, len(seen)) for code in mixers], dtype=np.int64).tobytes()
 
 
 def _attach(
     kernels: Kernels, signs: npt.NDArray[np.uint8], lane: Ints, side: Ints, writer: "_Writer"
 ) -> None:
-    """Give kernels of side streams the layer and pass that ran on the main stream when they began."""
+    """Give kernels of side streams the layer and pass that ran on the main stream when they began.
+
+    Only names that come about as often as layers do belong to layers; the others are strays.
+    """
     writer.settle()
     before = np.searchsorted(kernels.start[lane], kernels.start[side], side="right") - 1
-    held = before >= 0
     source = lane[np.maximum(before, 0)]
-    for column in (writer.layer, writer.number, writer.kind):
-        column[side] = np.where(held, column[source], -1)
+    held = (before >= 0) & (writer.layer[source] >= 0)
     if kernels.step is not None:
-        strange = kernels.step[side] != kernels.step[source]
-        for column in (writer.layer, writer.number, writer.kind):
-            column[side[strange]] = -1
+        held &= kernels.step[side] == kernels.step[source]
+    counts = np.bincount(kernels.name[side[held]], minlength=len(kernels.names))
+    often = counts[kernels.name[side]] >= _OFTEN * max(1, writer.layers)
+    writer.side_strays = int((held & ~often).sum())
+    held &= often
+    for column in (writer.layer, writer.number, writer.kind):
+        column[side[held]] = column[source[held]]
     for sign, role in _SIDE.items():
         writer.role[side[signs[side] == ord(sign)]] = writer.code_of(role)
 
@@ -164,17 +212,22 @@ class _Writer:
         self._kinds: dict[str, int] = {}
         self._uses: dict[int, tuple[Template, list[Ints]]] = {}
         self._passes = 0
+        self.layers = 0
+        self.side_strays = 0
 
     def code_of(self, role: str | None) -> int:
         """Return the code of a role; −1 for None."""
         return -1 if role is None else self._roles.setdefault(role, len(self._roles))
 
-    def add(self, template: Template, places: Ints) -> None:
-        """Note that the kernels at some places are one pass of a template."""
+    def add(self, template: Template, places: Ints, missing: int = 0) -> None:
+        """Note that the kernels at some places are one pass of a template, without its first layers."""
+        if missing:
+            template = replace(template, layer=np.where(template.layer < 0, -1, template.layer + missing))
         self._uses.setdefault(id(template), (template, []))[1].append(places)
         if template.reason is None:
             self.number[places] = self._passes
             self._passes += 1
+            self.layers += template.layers
 
     def settle(self) -> None:
         """Write what was noted into the columns."""
@@ -213,7 +266,7 @@ class _Writer:
         return Evidence(
             main.method, main.period, main.layers, passes, sum(count for t, count in uses if t.reason),
             tuple(self._kinds), float(inside.mean()), float(duration[inside].sum() / max(1, duration.sum())),
-            sum(template.strays * count for template, count in good), sure, reason,
+            self.side_strays + sum(template.strays * count for template, count in good), sure, reason,
         )  # fmt: skip
 
 

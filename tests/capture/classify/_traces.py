@@ -39,6 +39,7 @@ ARCHITECTURES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "olmo2": ("Olmo2Config", "Olmo2ForCausalLM", {}),
     "phi3": ("Phi3Config", "Phi3ForCausalLM", {}),
     "gpt2": ("GPT2Config", "GPT2LMHeadModel", {"n_embd": 256, "n_layer": 4, "n_head": 4, "n_positions": 256}),
+    "phi": ("PhiConfig", "PhiForCausalLM", {}),
     "gpt_neox": ("GPTNeoXConfig", "GPTNeoXForCausalLM", {}),
     "bert": ("BertConfig", "BertForMaskedLM", {}),
     "mixtral": ("MixtralConfig", "MixtralForCausalLM", {"num_local_experts": 4, "num_experts_per_tok": 2}),
@@ -57,6 +58,12 @@ ARCHITECTURES: dict[str, tuple[str, str, dict[str, Any]]] = {
          "qk_nope_head_dim": 32, "v_head_dim": 64},
     ),
     "mamba": ("MambaConfig", "MambaForCausalLM", {"state_size": 8}),
+    "jamba": (
+        "JambaConfig",
+        "JambaForCausalLM",
+        {"num_hidden_layers": 8, "use_mamba_kernels": False, "num_experts": 4, "mamba_d_state": 8,
+         "mamba_dt_rank": 16},
+    ),
     "lfm2": ("Lfm2Config", "Lfm2ForCausalLM",
              {"num_hidden_layers": 6, "layer_types": ["conv", "conv", "full_attention"] * 2}),
     "qwen3_next": (
@@ -75,25 +82,26 @@ _TRUTH = tuple(
         (r"F:(update|repeat_kv|update_conv_state|update_recurrent_state)", "attn.kv"),
         (r"F:(sdpa_|eager_)", "attn.core"),
         (r"(post_attention_layernorm@post|attention\.output\.LayerNorm)", "attn.post_norm"),
-        (r"(post_feedforward_layernorm|^output\.LayerNorm)", "mlp.post_norm"),
-        (r"(pre_feedforward_layernorm|post_attention_layernorm|ln_2|ffn_norm)", "mlp.norm"),
+        (r"(post_feedforward_layernorm|post_mlp|^output\.LayerNorm)", "mlp.post_norm"),
+        (r"(pre_feedforward_layernorm|post_attention_layernorm|ln_2|ffn_norm|pre_ff_layernorm)", "mlp.norm"),
         (r"^(input_layernorm|ln_1|operator_norm|norm)\b", "attn.norm"),
         (r"(linear_attn|mixer)\.norm", "ssm.norm"),
         (r"(q_norm|k_norm|q_layernorm|k_layernorm|q_a_layernorm|kv_a_layernorm)", "attn.qk_norm"),
         (r"(linear_attn|mixer|^conv)\.(in_proj\w*|x_proj|dt_proj)", "ssm.in"),
         (r"(linear_attn|mixer|^conv)\.out_proj", "ssm.out"),
         (r"(linear_attn|mixer|^conv)", "ssm.core"),
-        (r"(o_proj|attn\.c_proj|attention\.output\.dense|attention\.dense|self_attn\.out_proj)", "attn.out"),
+        (r"(o_proj|attn\.c_proj|attention\.output\.dense|attention\.dense|self_attn\.(dense|out_proj))",
+         "attn.out"),
         (r"(q_proj|k_proj|v_proj|qkv_proj|c_attn|query|\.key\b|\.value|query_key_value|q_[ab]_proj|kv_[ab]_proj)",
          "attn.qkv"),
         (r"shared_expert", "moe.shared"),
-        (r"mlp\.(gate|router)\b", "moe.router"),
-        (r"mlp\.experts\.act_fn", "moe.experts.act"),
-        (r"mlp\.experts", "moe.experts"),
+        (r"(mlp|feed_forward|block_sparse_moe)\.(gate|router)\b", "moe.router"),
+        (r"(mlp|feed_forward|moe)\.experts\.act_fn", "moe.experts.act"),
+        (r"(mlp|feed_forward|moe)\.experts", "moe.experts"),
         (r"gate_up_proj", "mlp.gate_up"),
         (r"(gate_proj|feed_forward\.w1)", "mlp.gate"),
-        (r"(up_proj|feed_forward\.w3|c_fc|intermediate\.dense|dense_h_to_4h)", "mlp.up"),
-        (r"(down_proj|feed_forward\.w2|mlp\.c_proj|^output\.dense|dense_4h_to_h)", "mlp.down"),
+        (r"(up_proj|feed_forward\.w3|c_fc|fc1|intermediate\.dense|dense_h_to_4h)", "mlp.up"),
+        (r"(down_proj|feed_forward\.w2|mlp\.c_proj|fc2|^output\.dense|dense_4h_to_h)", "mlp.down"),
         (r"(mlp\.act|act_fn|activation_fn|^feed_forward|^mlp$|^mlp@)", "mlp.act"),
         (r"^(@|resid|output$|attention\.output$)", "residual"),
     )
@@ -141,7 +149,7 @@ def make(architecture: str) -> Trace:
 def _profile(model: Any, prompt: Any, torch: Any, generates: bool) -> list[Any]:
     def work() -> None:
         if generates:
-            model.generate(prompt, max_new_tokens=4, min_new_tokens=4, do_sample=False, use_cache=True)
+            model.generate(prompt, max_new_tokens=3, min_new_tokens=3, do_sample=False, use_cache=True)
         else:
             for _ in range(3):
                 model(prompt)
