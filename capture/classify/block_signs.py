@@ -17,36 +17,38 @@ ACTS: Final = "AB"
 _RULES: Final = tuple(
     (sign, re.compile(pattern))
     for sign, pattern in (
-        ("m", r"nccl|rccl|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|cross_device_reduce|c10d"),
+        ("m", r"nccl|rccl|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|cross_device_reduce|"
+              r"c10d|lamport|one_?shot|two_?shot|userbuffers"),
         ("c", r"^mem(cpy|set)\b|^hipmem|copybuffer|fillbuffer"),
         ("o", r"kv_indices|kv_indptr|page_table|block_table|resolve_future|schedule_metadata"),
         ("o", r"_bwd|bwd_|backward|optimizer|multi_tensor_apply"),
-        ("C", r"batch_?(decode|prefill)|paged_?attention|fmha|flash_(fwd|attn)|merge_?(attn_)?states?"),
+        ("Z", r"argmax|multinomial|sampl|top_?p\b|top_?p_|gumbel|top_?k_top_?p"),
+        ("C", r"batch_?(decode|prefill)|paged_?attention|fmha|flash_(fwd|attn)|flashattn|"
+              r"merge_?(attn_)?states?|mmha|xqa|multihead_attention|_fwd_grouped_kernel|_fwd_kernel_stage|^_fwd_kernel$"),
         ("K", r"reshape_and_cache|store_?kv|kv_?cache|kv_?append|append_paged|concat_and_cache|set_mla_kv|"
               r"cache_kernel|transpose_append"),
         ("S", r"selective_scan|selective_state|ssd_|chunk_scan|chunk_state|state_passing|"
               r"bmm_chunk|chunk_cumsum|delta_rule|linear_attn|lightning_attn|fused_recurrent|chunk_fwd|"
               r"chunk_gated|wkv|rwkv|retention|chunk_gla|solve_tril|chunk_local_cumsum|recompute_w_u|mamba"),
         ("V", r"conv1d|causal_conv|short_conv|conv2d|convolution|conv_depthwise|implicit_gemm|"
-              r"convolve|scudnn"),
+              r"convolve|scudnn|grouped_conv|igemm_(fwd|bwd|wrw)"),
+        ("R", r"rotary|rope"),
         ("N", r"(rms|layer|group|batch|add|l2)_?norm|rmsnorm|norm2d|norm_kernel|norm_fwd|\bnorm\b|_norm_"),
-        ("Z", r"argmax|multinomial|sampl|top_?p\b|top_?p_|gumbel|top_?k_top_?p"),
         ("U", r"bitmatrix|routing|moe_(align|sum|sort|finalize|permute|unpermute|forward)|expert_?tokens|"
               r"finalize|moesorting|opus_moe_sort|(per|unper)mute_"),
         ("G", r"top_?k|gating|router|moe_gate"),
         ("X", r"fused_moe|moe_?gemm|group(ed)?_?(gemm|mm)|matmul_ogs|moe_?kernel|"
-              r"marlin_moe|fmoe|moe_ck|ck_moe"),
+              r"marlin_moe|fmoe|moe_ck|ck_moe|^bmm_(bfloat16|fp|e4m3|e2m1|mx)"),
         ("U", r"moe|expert"),
-        ("R", r"rotary|rope"),
         ("C", r"attention|attn|fmha|flash|batch(decode|prefill)|mha_|\bmla|mla_|sdpa|scaled_dot_product|"
               r"merge_state|splitkv|decode_grouped_att|_fwd_kernel_stage|reduce_segments|sage_fwd|paged_kv|ragged_kv"),
-        ("s", r"softmax"),
-        ("B", r"_and_mul|silu_mul|swiglu|geglu|reglu|glu_kernel|fused_act_mul"),
+        ("s", r"soft_?max"),
+        ("B", r"gated_op|_and_mul|silu_mul|swiglu|geglu|reglu|glu_kernel|fused_act_mul"),
         ("A", r"silu|gelu|\brelu|_relu\b|act_and_mul|activation|\btanh|softplus"),
-        ("E", r"embed|index_?select|vectorized_gather|(\b|_)take\d*_kernel"),
+        ("E", r"embed|index_?select|get_rows|vectorized_gather|(\b|_)take\d*_kernel"),
         ("q", r"quant|scaled_fp8|to_fp8|per_token_group"),
         ("b", r"\b(bmm|baddbmm)\b"),
-        ("M", r"gemm|gemv|matmul|cutlass|cublas|nvjet|\bmm\b|addmm|\blinear\b|cijk_|xmma|wvsplitk|"
+        ("M", r"gemm|gemv|matmul|mul_mat|cutlass|cublas|nvjet|\bmm\b|addmm|\blinear\b|cijk_|xmma|wvsplitk|"
               r"\bdot_kernel|marlin|machete|splitkreduce"),
     )
 )  # fmt: skip
@@ -76,6 +78,13 @@ _CATEGORIES: Final = {
     "elementwise": "e", "wait": "-", "host": "-", "memory": "c",
 }  # fmt: skip
 _GENERIC: Final = re.compile(r"at::native::.*(elementwise|reduce|index_elementwise)_kernel")
+_HOLLOW: Final = re.compile(r"(device_kernel|kentry|kernel2?)$")  # says nothing: the template does
+_TEMPLATES: Final = tuple(
+    (sign, re.compile(pattern))
+    for sign, pattern in (
+        ("C", r"flash|fmha"), ("N", r"rmsnorm|layernorm"), ("X", r"groupproblemshape|moe|groupedgemm"),
+    )
+)  # fmt: skip
 _INDUCTOR: Final = re.compile(r"^triton_(poi|red|per|tem|mm)")
 _FUSED: Final = tuple(
     (sign, re.compile(pattern))
@@ -87,9 +96,12 @@ _FUSED: Final = tuple(
 )  # fmt: skip
 
 
+_CONDITION: Final = re.compile(r"^std::enable_if<.*?>::type ")
+
+
 def base_name(name: str) -> str:
     """Return the name without return type, template arguments and parameters."""
-    text = name[:_READ].removeprefix("void ").replace("(anonymous namespace)::", "")
+    text = _CONDITION.sub("", name[:_READ]).removeprefix("void ").replace("(anonymous namespace)::", "")
     cut = min((at for at in (text.find("<"), text.find("(")) if at > 0), default=len(text))
     return text[:cut]
 
@@ -101,8 +113,12 @@ def sign_of(name: str, category: str | None = None) -> str:
     base = base_name(text)
     if _INDUCTOR.match(base):
         return next((sign for sign, pattern in _FUSED if pattern.search(base)), "e")
+    if _HOLLOW.search(base) and ("cutlass" in base or "ck_tile" in base):
+        sign = next((sign for sign, pattern in _TEMPLATES if pattern.search(text)), None)
+        if sign is not None:
+            return sign
     if not _GENERIC.search(base):
-        spoken = base.removeprefix("aten::").removeprefix("void flashinfer::").removeprefix("flashinfer::")
+        spoken = base.removeprefix("aten::").replace("flashinfer", "")
         sign = next((sign for sign, pattern in _RULES if pattern.search(spoken)), None)
         if sign is not None:
             return sign
