@@ -85,41 +85,53 @@ def _name_before(signs: str, roles: Roles, mixer: int, part: str) -> None:
 
 
 def _name_rope(signs: str, roles: Roles, start: int, end: int, touches: bool) -> None:
-    """Name a run of light units before attention: rotation of q and k, then growth of the cache."""
+    """Name a run of light units before attention: rotation of q and k, then growth of the cache.
+
+    `touches` says that the run ends at the attention itself.
+    """
     run = signs[start:end]
-    turned = run.rfind("a") + 1 if "x" in run and set(run) & set("gd") else 0
-    if turned:
-        joins = len(run[turned:]) - len(run[turned:].lstrip("j"))
-        if re.search(r"d.*aj", run):
-            turned += min(1, joins)
-        elif joins >= 4:
-            turned += joins - 2
+    turned = _rotation(run)
     for at, sign in enumerate(run):
-        if roles[start + at]:
-            continue
         if at < turned:
-            roles[start + at] = "attn.rope"
+            role = "attn.rope"
         elif sign == "j":
-            roles[start + at] = "attn.kv"
+            role = "attn.kv"
         else:
-            roles[start + at] = "attn.core" if touches and sign in "cx" and "j" in run else "attn.copy"
+            role = "attn.core" if touches and sign in "cx" and "j" in run else "attn.copy"
+        roles[start + at] = roles[start + at] or role
+
+
+def _rotation(run: str) -> int:
+    """Return how many units at the start of a run rotate q and k; 0 when none do."""
+    if "x" not in run or not set(run) & set("gd"):
+        return 0
+    turned = run.rfind("a") + 1
+    joins = len(run[turned:]) - len(run[turned:].lstrip("j"))
+    if re.search(r"d.*aj", run):
+        return turned + min(1, joins)  # each rotated half is joined after its sum
+    return turned + joins - 2 if joins >= 4 and turned else turned  # the last two joins grow the cache
 
 
 def _attention_out(signs: str, roles: Roles, end: int) -> int:
     """Name the output product after attention; return the place after it."""
-    first = next((at for at in range(end, len(signs)) if signs[at] == "M"), None)
-    if first is None:
+    first = signs.find("M", end)
+    if first < 0:
         return end
     _fill(roles, end, first, "attn.core")
-    stop = next((at for at in range(first, len(signs)) if signs[at] in "NaABGX"), len(signs))
-    last = max(at for at in range(first, stop) if signs[at] == "M")
-    following = next((at for at in range(last + 1, len(signs)) if signs[at] == "M"), len(signs))
-    between = signs[last + 1 : following]
-    if last > first and "N" not in between and (set(between) & set(ACTS) or following == len(signs)):
-        last = first  # attention and feed-forward side by side, without a norm between them
+    last = _last_output(signs, first)
     for at in range(first, last + 1):
         roles[at] = roles[at] or "attn.out"
     return last + 1
+
+
+def _last_output(signs: str, first: int) -> int:
+    """Return the last product of attention's output, of which the first is given."""
+    stop = re.compile(f"[NaGX{ACTS}]|$").search(signs, first)
+    last = signs.rfind("M", first, stop.start() if stop else len(signs))
+    following = signs.find("M", last + 1)
+    between = signs[last + 1 :] if following < 0 else signs[last + 1 : following]
+    beside = "N" not in between and (following < 0 or set(between) & set(ACTS))
+    return first if beside else last  # feed-forward beside attention, without a norm between them
 
 
 def _state_out(signs: str, roles: Roles, start: int, end: int) -> int:

@@ -1,7 +1,7 @@
 """Signs: one letter for what a kernel does, and the folding of eager pieces into units."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -78,7 +78,9 @@ _CATEGORIES: Final = {
     "elementwise": "e", "wait": "-", "host": "-", "memory": "c",
 }  # fmt: skip
 _GENERIC: Final = re.compile(r"at::native::.*(elementwise|reduce|index_elementwise)_kernel")
-_HOLLOW: Final = re.compile(r"(device_kernel|kentry|kernel2?)$")  # says nothing: the template does
+_HOLLOW: Final = re.compile(
+    r"(cutlass|ck_tile).*(device_kernel|kentry|kernel2?)$"
+)  # says nothing: the template does
 _TEMPLATES: Final = tuple(
     (sign, re.compile(pattern))
     for sign, pattern in (
@@ -112,18 +114,16 @@ def sign_of(name: str, category: str | None = None) -> str:
     text = name[:_READ].lower()
     base = base_name(text)
     if _INDUCTOR.match(base):
-        return next((sign for sign, pattern in _FUSED if pattern.search(base)), "e")
-    if _HOLLOW.search(base) and ("cutlass" in base or "ck_tile" in base):
-        sign = next((sign for sign, pattern in _TEMPLATES if pattern.search(text)), None)
-        if sign is not None:
-            return sign
-    if not _GENERIC.search(base):
-        spoken = base.removeprefix("aten::").replace("flashinfer", "")
-        sign = next((sign for sign, pattern in _RULES if pattern.search(spoken)), None)
-        if sign is not None:
-            return sign
-    sign = next((sign for sign, pattern in _PIECES if pattern.search(text)), None)
-    return sign or _CATEGORIES.get(category or "", "o")
+        return _first(_FUSED, base) or "e"
+    sign = _first(_TEMPLATES, text) if _HOLLOW.search(base) else None
+    if sign is None and not _GENERIC.search(base):
+        sign = _first(_RULES, base.removeprefix("aten::").replace("flashinfer", ""))
+    return sign or _first(_PIECES, text) or _CATEGORIES.get(category or "", "o")
+
+
+def _first(rules: Iterable[tuple[str, re.Pattern[str]]], text: str) -> str | None:
+    """Return the letter of the first rule whose pattern is in a text; None when there is none."""
+    return next((sign for sign, pattern in rules if pattern.search(text)), None)
 
 
 @dataclass(frozen=True)
