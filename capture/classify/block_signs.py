@@ -167,6 +167,11 @@ def fold(signs: str) -> Units:
 _OUTPUTS: Final = tuple(re.compile(p) for p in (r"M[mcoqex]{0,3}a{1,2}[coqe]?N", r"M[mcoqe]{0,3}N"))
 
 
+def places_of(signs: str, letters: str, start: int, end: int) -> list[int]:
+    """Return where in signs[start:end] one of some letters stands."""
+    return [at for at in range(start, end) if signs[at] in letters]
+
+
 def find_state_output(signs: str, start: int = 0) -> int | None:
     """Return the place of the output product of a state-space mixer; None when no norm follows one."""
     for pattern in _OUTPUTS:

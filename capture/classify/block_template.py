@@ -11,7 +11,7 @@ from capture.classify.block_cuts import Layout, Taught, lay_out
 from capture.classify.block_kinds import Member, Placed, label_kinds, place_members
 from capture.classify.block_periods import find_repeats
 from capture.classify.block_roles import count_feeds, name_block
-from capture.classify.block_signs import ACTS, Units, fold
+from capture.classify.block_signs import ACTS, Units, fold, places_of
 
 Ints = npt.NDArray[np.int64]
 
@@ -170,14 +170,13 @@ def _canonical_roles(
 def _name_outside(units: Units, layout: Layout, role: list[str | None]) -> None:
     """Name the embedding before the layers, and final norm, lm_head and sampling after them."""
     signs, first, last = units.signs, layout.cuts[0], layout.cuts[-1]
-    tail = signs[last:]
-    stop = tail.find("Z") if "Z" in tail else len(tail)
-    product, norm = tail.rfind("M", 0, stop), tail.find("N")
-    names = {last + product: "lm_head"} if product >= 0 else {}
-    if norm >= 0 and (product < 0 or norm < product) and not tail[:norm].count("M"):
-        names[last + norm] = "final_norm"
-    names.update((at, "embed") for at in range(first) if signs[at] == "E")
-    names.update((last + at, "sample") for at, sign in enumerate(tail) if sign == "Z")
+    names = dict.fromkeys(places_of(signs, "E", 0, first), "embed")
+    sampled = places_of(signs, "Z", last, len(signs))
+    names.update(dict.fromkeys(sampled, "sample"))
+    products = places_of(signs, "M", last, sampled[0] if sampled else len(signs))
+    norms = places_of(signs, "N", last, products[0] if products else len(signs))
+    names.update(dict.fromkeys(products[-1:], "lm_head"))
+    names.update(dict.fromkeys(norms[:1], "final_norm"))
     for at, name in names.items():
         for token in range(units.starts[at], units.starts[at + 1]):
             role[token] = name

@@ -255,19 +255,32 @@ class _Writer:
     def _evidence(self, duration: Ints) -> Evidence:
         uses = [(template, len(places)) for template, places in self._uses.values()]
         good = [(template, count) for template, count in uses if template.reason is None]
-        bad = sorted(((len(t.layer) * count, t.reason) for t, count in uses if t.reason), reverse=True)
-        reason = bad[0][1] if bad else None if uses else "there are no kernels"
-        inside = self.layer >= 0
+        refused = [(template, count) for template, count in uses if template.reason is not None]
+        reason = _main_reason(refused) if uses else "there are no kernels"
+        bad = sum(count for _, count in refused)
         if not good:
-            return Evidence("none", 0, 0, 0, len(bad), (), 0.0, 0.0, 0, 0.0, reason)
+            return Evidence("none", 0, 0, 0, bad, (), 0.0, 0.0, 0, 0.0, reason)
         main = max(good, key=lambda use: use[0].layers * use[1])[0]
         passes = sum(count for _, count in good)
-        sure = sum(_confidence(template) * count for template, count in good) / passes
+        inside = self.layer >= 0
         return Evidence(
-            main.method, main.period, main.layers, passes, sum(count for t, count in uses if t.reason),
-            tuple(self._kinds), float(inside.mean()), float(duration[inside].sum() / max(1, duration.sum())),
-            self.side_strays + sum(template.strays * count for template, count in good), sure, reason,
-        )  # fmt: skip
+            method=main.method,
+            period=main.period,
+            layers=main.layers,
+            passes=passes,
+            refused=bad,
+            kinds=tuple(self._kinds),
+            launches=float(inside.mean()),
+            time=float(duration[inside].sum() / max(1, duration.sum())),
+            strays=self.side_strays + sum(template.strays * count for template, count in good),
+            confidence=sum(_confidence(template) * count for template, count in good) / passes,
+            reason=reason,
+        )
+
+
+def _main_reason(refused: list[tuple[Template, int]]) -> str | None:
+    """Return why the refused passes with most kernels were refused; None when none were."""
+    return max(refused, key=lambda use: len(use[0].layer) * use[1])[0].reason if refused else None
 
 
 def _confidence(template: Template) -> float:
