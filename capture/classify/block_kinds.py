@@ -38,33 +38,29 @@ class Placed:
 
 def label_kinds(members: Sequence[Member]) -> list[str]:
     """Return the kind of each layer: mixer and feed-forward, with a letter where several mixers differ."""
-    sorts = [_sort(member) for member in members]
+    sorts = [_sort(member.signs, member.roles) for member in members]
     keys = [(sort, _mixer_ids(member), member.launch) for sort, member in zip(sorts, members, strict=True)]
-    letters: dict[str, dict[tuple[object, ...], str]] = {}
+    launches: dict[str, set[tuple[Tokens, Tokens]]] = {}
+    for (mixer, _), names, launch in keys:
+        launches.setdefault(mixer, set()).add((names, launch))
+    letters: dict[str, dict[tuple[Tokens, ...], str]] = {}
     labels = []
-    for sort, names, launch in keys:
-        key = (names,) if _too_many(keys, sort) else (names, launch)
-        mixer, feed = sort
+    for (mixer, feed), names, launch in keys:
+        key = (names,) if len(launches[mixer]) > _MOST_VARIANTS else (names, launch)
         seen = letters.setdefault(mixer, {})
-        letter = seen.setdefault(key, chr(ord("a") + len(seen) % 26))
-        labels.append((mixer, letter, feed))
+        labels.append((mixer, seen.setdefault(key, chr(ord("a") + len(seen) % 26)), feed))
     return [
         " + ".join(part for part in (f"{mixer} {letter}" if len(letters[mixer]) > 1 else mixer, feed) if part)
         for mixer, letter, feed in labels
     ]
 
 
-def _too_many(keys: Sequence[tuple[tuple[str, str], Tokens, Tokens]], sort: tuple[str, str]) -> bool:
-    launches = {key[1:] for key in keys if key[0][0] == sort[0]}
-    return len(launches) > _MOST_VARIANTS
-
-
-def _sort(member: Member) -> tuple[str, str]:
+@lru_cache(maxsize=1 << 11)
+def _sort(signs: str, roles: tuple[str | None, ...]) -> tuple[str, str]:
     """Return the words for a layer's mixer and for its feed-forward ('' when it has none)."""
-    signs = member.signs
     at = next(at for at, sign in enumerate(signs) if sign in MIXERS)
     mixer = _MIXER_NAMES["S" if signs[at] == "V" and "S" in signs[at:] else signs[at]]
-    parts = {role.partition(".")[0] for role in member.roles if role and not role.endswith("norm")}
+    parts = {role.partition(".")[0] for role in roles if role and not role.endswith("norm")}
     return mixer, "experts" if "moe" in parts else "mlp" if "mlp" in parts else ""
 
 

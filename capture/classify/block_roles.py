@@ -51,6 +51,7 @@ def name_block(signs: str, mixer: tuple[int, int], post_norm: bool) -> tuple[str
     return tuple(roles)
 
 
+@lru_cache(maxsize=1 << 11)
 def count_feeds(signs: str, roles: tuple[str | None, ...]) -> int:
     """Return how many feed-forwards a layer holds: stretches between norms with activation and products."""
     bare = "".join(
