@@ -147,18 +147,15 @@ def make(architecture: str) -> Trace:
 
 
 def _profile(model: Any, prompt: Any, torch: Any, generates: bool) -> list[Any]:
-    def work() -> None:
+    model(prompt)
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True
+    ) as profiler:
         if generates:
             model.generate(prompt, max_new_tokens=3, min_new_tokens=3, do_sample=False, use_cache=True)
         else:
             for _ in range(3):
                 model(prompt)
-
-    model(prompt)
-    with torch.profiler.profile(
-        activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True
-    ) as profiler:
-        work()
     return list(profiler.events())
 
 
@@ -217,7 +214,7 @@ def _trace(events: list[Any]) -> Trace:
     where = [_place(event) for event in chosen]
     truth = [_truth(*place) for place in where]
     post_norms = any("pre_feedforward" in path or "post_feedforward" in path for path, _ in where)
-    roles = [_post(role) if post_norms and "post_attention_layernorm" in path else role
+    roles = ["attn.post_norm" if post_norms and role == "mlp.norm" and "post_attention" in path else role
              for (_, role), (path, _) in zip(truth, where, strict=True)]  # fmt: skip
     roles = _experts(chosen, where, roles)
     roots = [_root(event) for event in chosen]
@@ -264,10 +261,6 @@ def _experts(chosen: list[Any], where: list[tuple[str, str]], roles: list[str | 
         ):
             roles[i] = "moe.combine"
     return roles
-
-
-def _post(role: str | None) -> str | None:
-    return "attn.post_norm" if role == "mlp.norm" else role
 
 
 def _root(event: Any) -> Any:
