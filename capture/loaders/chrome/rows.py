@@ -1,16 +1,18 @@
 """From trace events to the event schema: kinds, lenses, tracks, steps, and what the header tells."""
 
+from dataclasses import replace
 from typing import Any, Final
 
 import polars as pl
 
+from capture.classify.inferred import fill_from_blocks, sentence
 from capture.classify.names import role_of
 from capture.importlog import Log
 from capture.loaders.chrome.incomplete import Names, names_in, other_rows, paired
 from capture.loaders.chrome.scopes import is_scope, with_launches, with_paths
 from capture.loaders.chrome.steps import FACTS, note_capture, opened, steps_at
 from capture.loaders.chrome.tables import PLACE, Complete, Trace, complete_events
-from capture.run import Run, build
+from capture.run import Run, build, tidy
 
 # category, lower case → kind, lens, category of the row; host spans are the rest
 Role = tuple[str, str, str | None]
@@ -55,7 +57,18 @@ def to_run(name: str, trace: Trace, log: Log) -> Run:
     header = trace.header
     tables = {"trace": _header_table(header, log.read), "devices": _devices(header)}
     meta = _meta(trace, names)
-    return build(name, meta, _based(rows, header), log, {k: t for k, t in tables.items() if t.width})
+    run = build(name, meta, _based(rows, header), log, {k: t for k, t in tables.items() if t.width})
+    return _with_inferred_layers(run, log)
+
+
+def _with_inferred_layers(run: Run, log: Log) -> Run:
+    """Return the run with layers and roles from the block that repeats, where the trace tells no layer."""
+    events, evidence = fill_from_blocks(run.events)
+    if evidence is None:
+        return run
+    said = sentence(evidence)
+    log.note("inferred_layers", f"{said}; confidence {evidence.confidence:.2f}", count=evidence.layers)
+    return replace(run, events=tidy(events), meta={**run.meta, "inferred": said}, log=log.freeze())
 
 
 def _described(labels: pl.DataFrame, names: Names) -> pl.DataFrame:
