@@ -22,7 +22,7 @@ CATEGORIES: Final = (
     "host",
     "other",
 )
-PHASES: Final = ("prefill", "decode", "forward", "backward", "optimizer", "load")
+PHASES: Final = ("prefill", "decode", "mixed", "forward", "backward", "optimizer", "load")
 
 
 class Column(NamedTuple):
@@ -40,7 +40,7 @@ COLUMNS: Final = (
     Column("dur", "i64", "duration in ns; for an aggregate row the total"),
     Column("count", "i64", "launches this row stands for"),
     Column("step", "i64", "decode step, cycle or iteration"),
-    Column("phase", "cat", "prefill, decode, forward, backward, optimizer, load …"),
+    Column("phase", "cat", "prefill, decode, mixed, forward, backward, optimizer, load …"),
     Column("layer", "i32", "transformer layer"),
     Column("op", "cat", "role: attn.qkv, attn.core, mlp.down, lm_head, sample …"),
     Column("category", "cat", "matmul, attention, norm, elementwise, softmax, reduce, copy, comm …"),
