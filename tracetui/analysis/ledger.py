@@ -13,6 +13,7 @@ import polars as pl
 from capture.roofs import Roof
 from capture.run import Run
 from tracetui.analysis import roofline, select, steps
+from tracetui.analysis.stray_rows import with_strays
 from tracetui.look import Look
 
 GOOD: Final = 0.8  # of the roof, which well-tuned kernels reach: the careful end of what is recoverable
@@ -36,6 +37,7 @@ class Ledger:
     step_ns: int
     bound_ns: int
     unmodelled_ns: int
+    strays: int  # kernels that ran far from the rest of their step, and are left out
     phase: str | None
 
 
@@ -43,7 +45,8 @@ def ledger(run: Run, look: Look) -> Ledger | None:
     """Return the ledger of the phase asked for, else of the one with most steps; None without timed rows."""
     phase = look.phase or main_phase(run)
     chosen = Look(phase=phase, window=look.window, lens=look.lens, focus=look.focus, filter=look.filter)
-    rows = _owned(_timed_rows(run, chosen))
+    judged = with_strays(_timed_rows(run, chosen), ["step"])
+    rows = _owned(judged.filter(~pl.col("stray")))
     if rows.is_empty():
         return None
     roof = roofline.roof_of(run)
@@ -58,6 +61,7 @@ def ledger(run: Run, look: Look) -> Ledger | None:
         step_ns=own + gaps,
         bound_ns=int(rows["bound"].sum()),
         unmodelled_ns=int(rows.filter(pl.col("cause") == UNKNOWN)["own"].sum()),
+        strays=int(judged["stray"].sum()),
         phase=phase,
     )
 

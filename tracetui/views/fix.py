@@ -90,6 +90,10 @@ def _notes(run: Run, book: Ledger) -> list[str]:
     if book.unmodelled_ns:
         part = units.share(book.unmodelled_ns / book.step_ns)
         notes.append(f"{part} of the time is of kernels whose work is not known: it counts as needed")
+    if book.strays == 1:
+        notes.append("one kernel ran far from the rest of its step and is left out")
+    elif book.strays:
+        notes.append(f"{book.strays:,} kernels ran far from the rest of their steps and are left out")
     roof = roofline.roof_of(run)
     known = roofline.describe(roof, roofline.dtype_of(run)) if roof else ""
     notes.append(f"roof: {known}" if known else "no roof is known of this device (tracetui doctor --measure)")
