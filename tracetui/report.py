@@ -16,7 +16,7 @@ from tracetui.look import Look
 from tracetui.views import Answer, View, ask, ink, ordered
 
 SCHEMA: Final = 1
-NAME_LEAST: Final = 14  # cells of the first column, however narrow the table
+NAME_LEAST: Final = 14  # cells of a column of names, however narrow the table
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +138,12 @@ def _text_table(rows: pl.DataFrame, content: Report) -> tuple[str, int]:
     cells = [[units.heading(c) for c in rows.columns], *_cells(rows)]
     widths = {c: max(len(row[i]) for row in cells) for i, c in enumerate(rows.columns)}
     if content.cut:
-        widths[rows.columns[0]] = min(widths[rows.columns[0]], max(NAME_LEAST, content.width // 4))
+        texts = {
+            rows.columns[0],
+            *(c for c, kind in rows.schema.items() if kind in (pl.String, pl.Categorical)),
+        }
+        most = max(NAME_LEAST, content.width // 4)
+        widths = {c: min(w, most) if c in texts else w for c, w in widths.items()}
     shown = _fitting_columns(widths, content) if content.cut else set(rows.columns)
     lines = ("  ".join(_aligned_cells(row, rows, widths, shown)).rstrip() for row in cells)
     return "\n".join(lines), len(rows.columns) - len(shown)

@@ -11,6 +11,7 @@ import pytest
 from tests.conftest import FIXTURES, document
 
 PROFILE = FIXTURES / "native" / "flat.jsonl"
+ONE_RUN = FIXTURES / "chrome" / "torch_decode.json"
 
 
 def tracetui(
@@ -51,6 +52,8 @@ def test_runs_are_chosen_by_number_and_name() -> None:
         (("report", "kernels", PROFILE, "--sort", "zebra"), 2, "the columns are"),
         (("report", "kernels", PROFILE, "--filter", "("), 2, "no regular expression (unclosed group)"),
         (("report", "kernels", PROFILE, "--lens", "quartz"), 2, "choose one of"),
+        (("report", "findings", ONE_RUN), 2, "name a second file: tracetui report findings A B"),
+        (("report", "compare", ONE_RUN, "--sort", "row"), 2, "one run was given"),
         (("report", "kernels", "absent.json"), 3, "no such file"),
         (("absent.json",), 3, "no such file"),
         (("dif", PROFILE, PROFILE), 2, "did you mean tracetui diff?"),

@@ -36,10 +36,14 @@ def device_rows(run: Run) -> pl.LazyFrame:
 
 def _class_of(run: Run) -> pl.Expr:
     """Return the class of each row: by its category, copies told from copy kernels by their names."""
-    category = pl.col("category").cast(pl.String) if run.has("category") else pl.lit(None, pl.String)
-    transfer = pl.col("name").cast(pl.String).str.contains(_TRANSFERS)
+    if not run.has("category"):
+        return pl.lit(COMPUTE)
+    names = run.events["name"].unique().cast(pl.String).drop_nulls()
+    transfers = names.filter(names.str.contains(_TRANSFERS)).cast(pl.Categorical())
+    category = pl.col("category")
+    transfer = ((category == "memory") | (category == "copy")) & pl.col("name").is_in(transfers.implode())
     return (
-        pl.when(category.is_in(["memory", "copy"]) & transfer).then(pl.lit(TRANSFER))
+        pl.when(transfer).then(pl.lit(TRANSFER))
         .when(category == "comm").then(pl.lit(COMM))
         .otherwise(pl.lit(COMPUTE))
     )  # fmt: skip
@@ -86,25 +90,34 @@ def owned(rows: pl.LazyFrame, by: Sequence[str] = ()) -> pl.DataFrame:
     `span_ns` is exactly `compute_ns + comm_exposed_ns + transfer_exposed_ns + idle_ns`. `comm_ns` and
     `transfer_ns` are the whole unions of their classes, `overlap_ns` the part of both under computation.
     """
-    first = unions(rows, by).rename({"busy_ns": "all"})
-    table = first
-    for name, classes in {"c": CLASSES[:1], "cm": CLASSES[:2], "m": (COMM,), "k": (TRANSFER,)}.items():
-        part = unions(rows.filter(pl.col("class").is_in(classes)), by).rename({"busy_ns": name})
-        part = part.drop("begin", "end")
-        table = table.join(part, on=list(by), how="left") if by else table.hstack(part)
-    zero = [pl.col(c).fill_null(0) for c in ("all", "c", "cm", "m", "k")]
-    table = table.with_columns(zero)
+    is_comm, is_transfer = pl.col("class") == COMM, pl.col("class") == TRANSFER
+    facts = {
+        "all": pl.lit(True), "c": ~is_comm & ~is_transfer, "cm": ~is_transfer, "m": is_comm, "k": is_transfer,
+    }  # fmt: skip
+    begin, end = pl.col("t").min().alias("begin"), (pl.col("t") + pl.col("dur")).max().alias("end")
+    parts = [begin, end, *(_covered(kept).alias(name) for name, kept in facts.items())]
+    ordered = rows.sort("t")
+    table = ordered.group_by(*by).agg(parts).sort(*by) if by else ordered.select(parts)
+    span = (pl.col("end") - pl.col("begin")).fill_null(0)
     return table.select(
         *by,
         "begin",
         "end",
-        span_ns=(pl.col("end") - pl.col("begin")).fill_null(0),
+        span_ns=span,
         busy_ns=pl.col("all"),
         compute_ns=pl.col("c"),
         comm_exposed_ns=pl.col("cm") - pl.col("c"),
         transfer_exposed_ns=pl.col("all") - pl.col("cm"),
-        idle_ns=(pl.col("end") - pl.col("begin")).fill_null(0) - pl.col("all"),
+        idle_ns=span - pl.col("all"),
         comm_ns=pl.col("m"),
         transfer_ns=pl.col("k"),
         overlap_ns=pl.col("m") + pl.col("k") - (pl.col("all") - pl.col("c")),
-    )
+    ).collect()
+
+
+def _covered(kept: pl.Expr) -> pl.Expr:
+    """Return how much time some of the rows cover, all rows being in the order of their starts."""
+    end = pl.col("t") + pl.col("dur")
+    before = pl.when(kept).then(end).cum_max().forward_fill().shift(1)
+    new = (end - pl.max_horizontal("t", before)).clip(lower_bound=0)
+    return pl.when(kept).then(new).sum()

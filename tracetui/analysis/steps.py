@@ -1,11 +1,12 @@
 """The step axis: one row a step, and how much of its wall time the kernels account for."""
 
+from collections.abc import Sequence
 from typing import Final
 
 import polars as pl
 
 from capture.run import Run
-from tracetui.analysis import select
+from tracetui.analysis import device_time, select
 from tracetui.look import Look
 
 _EMPTY: Final = {
@@ -79,7 +80,9 @@ def step_table(run: Run, look: Look) -> pl.DataFrame:
     table = step_marks.join(_totals(run, look, chosen, "total_ns"), on="step", how="left")
     for lens in others:
         table = table.join(_totals(run, look, lens, f"{lens}_total_ns"), on="step", how="left")
-    return table.with_columns(_derived()).select(
+    device = _on_device(run, look, table.select("step", "total_ns"), chosen)
+    table = table.join(device, on="step", how="left")
+    return table.with_columns(_derived(table.columns)).select(
         "step",
         *(["steps"] if (table["steps"] > 1).any() else []),
         "phase",
@@ -88,6 +91,7 @@ def step_table(run: Run, look: Look) -> pl.DataFrame:
         "batch",
         "total_ns",
         *(f"{x}_total_ns" for x in others),
+        *(c for c in device_time.MEASURES if c in table.columns),
         "per_token_ns",
         "wall_ns",
         "gap_ns",
@@ -114,11 +118,27 @@ def _totals(run: Run, look: Look, lens: str | None, name: str) -> pl.DataFrame:
     return rows.group_by("step").agg(pl.col("dur").sum().alias(name)).collect()
 
 
-def _derived() -> list[pl.Expr]:
+def _on_device(run: Run, look: Look, totals: pl.DataFrame, lens: str | None) -> pl.DataFrame:
+    """Return step → what the device did in it, where its kernels' moments tell more than their sum does.
+
+    A part of the kernels leaves the rest of the window open: no figures where names are filtered.
+    """
+    nothing = pl.DataFrame(schema={"step": pl.Int64})
+    if lens != "gpu" or look.filter or look.focus:
+        return nothing
+    windows = device_time.by_step(run)
+    looked_at = windows.join(totals, on="step")
+    if looked_at.is_empty() or not device_time.speaks(looked_at, "total_ns"):
+        return nothing
+    return windows.select("step", *device_time.MEASURES)
+
+
+def _derived(columns: Sequence[str]) -> list[pl.Expr]:
     """Return the columns computed from others; a gap below zero means overlap and stays null."""
     tokens, total, wall = pl.col("tokens"), pl.col("total_ns"), pl.col("wall_ns")
-    gap = pl.when(wall >= total).then(wall - total)
-    whole = pl.coalesce(wall, total)
+    busy = pl.coalesce("busy_ns", total) if "busy_ns" in columns else total
+    gap = pl.when(wall >= busy).then(wall - busy)
+    whole = pl.coalesce(wall, busy)
     return [
         pl.when(tokens > 0).then(total / tokens).round().cast(pl.Int64).alias("per_token_ns"),
         gap.alias("gap_ns"),

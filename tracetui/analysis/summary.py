@@ -8,7 +8,7 @@ import polars as pl
 
 from capture.run import Run
 from tracetui import units
-from tracetui.analysis import steps, windows
+from tracetui.analysis import device_time, steps, windows
 from tracetui.analysis.kernels import total_tables
 from tracetui.look import Look
 
@@ -36,6 +36,7 @@ ASKED_FIRST: Final = (
     "truncated",
 )
 COUNTED: Final = ("batch", "ranks", "prompt_tokens", "tokens", "context", "profiled", "truncated", *_RATES)
+MOST_DEVICES: Final = 4  # that are shown one by one
 BY: Final = ("phase", "category", "op", "name")
 SCHEMA: Final = {
     "part": pl.String(),
@@ -61,6 +62,7 @@ def facts(run: Run) -> pl.DataFrame:
     """Return what is known of the run as a whole: what it says itself, then what its steps add up to."""
     stated = {k: run.meta[k] for k in ASKED_FIRST if run.meta.get(k) not in (None, "", [], {})}
     words = {**{_named(k): _written(k, v) for k, v in stated.items()}, **_of_steps(run, stated)}
+    words |= _of_devices(run)
     return _rows("run", list(words), list(words.values()))
 
 
@@ -74,6 +76,30 @@ def _of_steps(run: Run, stated: Mapping[str, Any]) -> dict[str, str]:
     wall = int(decode["wall_ns"].sum())
     if wall and "decode_tokens_per_s" not in stated:
         words["decode tokens/s"] = units.rate(int(decode["tokens"].sum()) * 1e9 / wall)
+    return words
+
+
+def _of_devices(run: Run) -> dict[str, str]:
+    """Return how busy each device was and where it idled; of many devices, which are alike, all in one."""
+    usages = device_time.usages(run)
+    if len(usages) > MOST_DEVICES:
+        sums = {f: sum(getattr(u, f) for u in usages) for f in device_time.SUMMED}
+        usages = (replace(usages[0], device=f"{len(usages)} devices", **sums),)
+    words = {}
+    for use in usages:
+        name = use.device if len(usages) > 1 or " " in use.device else "GPU"
+        within = "in steps" if use.steps else "in all"
+        words[f"{name} busy"] = (
+            f"{units.share(use.busy_ns / use.span_ns)} of {units.duration(use.span_ns)} {within}"
+        )
+        if use.idle_ns:
+            mostly = "" if use.in_gaps_ns == use.idle_ns else f", {units.duration(use.in_gaps_ns)} of it"
+            where = f"in {use.gaps:,} gap{'s' * (use.gaps > 1)}"
+            words[f"{name} idle"] = f"{units.duration(use.idle_ns)}{mostly} {where}"
+        for what, whole, exposed in (("copies", use.transfer_ns, use.transfer_exposed_ns),
+                                     ("comm", use.comm_ns, use.comm_exposed_ns)):  # fmt: skip
+            if whole:
+                words[f"{name} {what}"] = f"{units.duration(whole)}, {units.duration(exposed)} exposed"
     return words
 
 
@@ -107,6 +133,8 @@ def _rows(part: str, names: list[str], texts: list[str]) -> pl.DataFrame:
 def scope(run: Run, look: Look) -> list[str]:
     """Return the notes without which the numbers of the summary would mislead."""
     notes = windows.scope(run, look, scaled=True)
+    if device_time.usages(run):
+        notes += map(device_time.sentence, device_time.strays(run))
     if run.meta.get("profiled"):
         notes.append("numbers were taken while profiling: the unprofiled run is faster")
     if run.meta.get("truncated"):

@@ -1,5 +1,6 @@
 """The scope tree: inclusive and self time of every scope, from stated paths or from nesting in time."""
 
+from collections.abc import Iterator
 from typing import Final
 
 import polars as pl
@@ -9,15 +10,14 @@ from capture.run import Run
 from tracetui.analysis import select
 from tracetui.look import Look
 
-MOST_NESTED: Final = 500_000  # rows that are nested by time; a tree of more is a tree of the first ones
-
 _LEAVES: Final = {"path": pl.String(), "count": pl.Int64(), "own_ns": pl.Int64(), "span_ns": pl.Int64()}
 
 
 def tree_table(run: Run, look: Look) -> pl.DataFrame:
     """Return one row a scope, parents first, siblings by falling time.
 
-    A scope that was itself measured takes what it measured; any other takes the sum of what is in it.
+    A scope that was itself measured takes what it measured; any other takes the sum of what is in it. A span
+    of a device that has kernels only covers them: its own time is no work and is added to nothing.
     """
     leaves = _by_path(run, look) if stated(run) else _by_time(run, look)
     nodes = _with_parents(leaves)
@@ -42,6 +42,11 @@ def lens_of_scopes(run: Run, look: Look, column: str) -> str | None:
     return used if used in names else next((x for x in LENSES if x in names), None)
 
 
+def _covered(run: Run, lens: str | None) -> bool:
+    """Tell whether spans of the lens are covers of kernels: annotations and waits on a device's streams."""
+    return lens == "gpu" and lens in select.lenses(run)
+
+
 def _timed(run: Run, look: Look, kind: str, lens: str | None) -> pl.LazyFrame:
     rows = run.events.lazy().filter((pl.col("kind") == kind) & pl.col("dur").is_not_null())
     if run.has("lens"):
@@ -52,7 +57,8 @@ def _timed(run: Run, look: Look, kind: str, lens: str | None) -> pl.LazyFrame:
 def _by_path(run: Run, look: Look) -> pl.DataFrame:
     """Return path with name → launches, leaf time and span time."""
     parts, lens = [], lens_of_scopes(run, look, "path")
-    for kind, column in (("kernel", "own_ns"), ("span", "span_ns")):
+    kinds = [("kernel", "own_ns"), *([] if _covered(run, lens) else [("span", "span_ns")])]
+    for kind, column in kinds:
         rows = _timed(run, look, kind, lens)
         count = pl.col("count").fill_null(1).sum() if run.has("count") else pl.len()
         parts.append(
@@ -68,29 +74,25 @@ def _by_path(run: Run, look: Look) -> pl.DataFrame:
 
 
 def _by_time(run: Run, look: Look) -> pl.DataFrame:
-    """Return the same for rows without paths: a row is inside another of its track that covers it."""
+    """Return the same for rows without paths: a row is inside the innermost span of its track around it."""
+    from tracetui.analysis.nesting import path_sums  # numpy loads with the first question
+
     keys, lens = select.have(run, ("track",)), lens_of_scopes(run, look, "t")
-    parts = [_timed(run, look, k, lens).filter(pl.col("t").is_not_null()) for k in ("span", "kernel")]
-    rows = pl.concat([p.select(*keys, "t", "dur", pl.col("name").cast(pl.String), "kind") for p in parts])
-    rows = rows.sort(*keys, "t", "dur", descending=[*(False for _ in keys), False, True]).head(MOST_NESTED)
-    nodes: dict[str, list[int]] = {}
-    stack: list[tuple[int, str]] = []
-    track: object = None
-    for *key, t, dur, name, kind in rows.collect().iter_rows():
-        if key != track:
-            track, stack = key, []
-        while stack and stack[-1][0] <= t:
-            stack.pop()
-        path = stack[-1][1] + PATH_SEPARATOR + name if stack else name
-        stack.append((t + dur, path))
-        sums = nodes.setdefault(path, [0, 0, 0])
-        sums[0] += 1
-        sums[1 if kind == "kernel" else 2] += dur
-    columns = list(zip(*nodes.values(), strict=True)) or [(), (), ()]
-    names = ("count", "own_ns", "span_ns")
-    return _summed(
-        pl.DataFrame({"path": list(nodes), **dict(zip(names, columns, strict=True))}, schema=_LEAVES)
-    )
+    kernel = (pl.col("kind") == "kernel").alias("kernel")
+    parts = [_timed(run, look, kind, lens) for kind in ("span", "kernel")]
+    rows = pl.concat([p.select(*keys, "t", "dur", "name", kernel) for p in parts]).collect()
+    loose = rows.filter(pl.col("t").is_null() & pl.col("kernel"))
+    sums = [
+        path_sums(rows.filter(pl.col("t").is_not_null())),
+        loose.group_by(path=pl.col("name").cast(pl.String)).agg(
+            count=pl.len().cast(pl.Int64), own_ns=pl.col("dur").sum(), work=pl.lit(True)
+        ),
+    ]
+    table = pl.concat(sums, how="diagonal")
+    if _covered(run, lens):
+        used = {scope for path in table.filter("work")["path"] for scope in _around(path)}
+        table = table.filter(pl.col("path").is_in(used)).with_columns(span_ns=pl.lit(0, pl.Int64))
+    return _summed(table)
 
 
 def _summed(sums: pl.DataFrame) -> pl.DataFrame:
@@ -109,10 +111,8 @@ def _with_parents(leaves: pl.DataFrame) -> dict[str, dict[str, int]]:
     nodes: dict[str, dict[str, int]] = {}
     for path, count, own, span in leaves.select("path", "count", "own_ns", "span_ns").iter_rows():
         nodes[path] = {"count": count, "own": own or 0, "span": span or 0, "inside": 0}
-        parent = _parent(path)
-        while parent is not None:
-            nodes.setdefault(parent, {"count": 0, "own": 0, "span": 0, "inside": 0})
-            parent = _parent(parent)
+        for scope in _around(path):
+            nodes.setdefault(scope, {"count": 0, "own": 0, "span": 0, "inside": 0})
     for path in sorted(nodes, key=_depth, reverse=True):
         parent = _parent(path)
         if parent is not None:
@@ -122,6 +122,14 @@ def _with_parents(leaves: pl.DataFrame) -> dict[str, dict[str, int]]:
 
 def _inclusive(node: dict[str, int]) -> int:
     return max(node["span"], node["own"] + node["inside"])
+
+
+def _around(path: str) -> Iterator[str]:
+    """Yield a path and those of all scopes around it, from the inside."""
+    scope: str | None = path
+    while scope is not None:
+        yield scope
+        scope = _parent(scope)
 
 
 def _parent(path: str) -> str | None:

@@ -144,8 +144,13 @@ def _word(need: str) -> str:
 
 
 def ask(view: View, runs: Sequence[Run], look: Look) -> Answer:
-    """Return the answer, or an empty one that says which column is missing."""
+    """Return the answer, or an empty one that says which column is missing. Raise UsageError for a view that
+    compares runs where there is one.
+    """
     cancel.check()
+    if len(runs) < min(view.runs, 2):
+        todo = f"name a second file: tracetui report {view.name} A B"
+        raise UsageError(f"the {view.name} view compares runs, and one run was given", todo=todo)
     lacking = missing(view, runs)
     if not lacking:
         return _marked(view.answer(runs, look), runs)

@@ -50,6 +50,12 @@ class Grid:
         return self.downs[top : top + room]
 
 
+def place_of(cell: Cell, column: str) -> str:
+    """Return in words where a cell stands: layer 3, op attn.out; an op that nobody knows has no name."""
+    across = cell[column]
+    return f"layer {cell['layer']}, {f'unknown {column}' if across is None else f'{column} {across}'}"
+
+
 def grid(answer: Answer, look: Look, weight: str) -> Grid:
     """Return the grid of an answer: layers and numbers in order, ops by their falling sum of the weight."""
     column = answer.key[1]

@@ -11,7 +11,7 @@ from tracetui.analysis import roofline, select, windows
 from tracetui.analysis.layers import layer_table
 from tracetui.look import Look
 from tracetui.views import Answer, Focus, View, ink
-from tracetui.views._grid import Cell, Grid, drawn, entered, grid
+from tracetui.views._grid import Cell, Grid, drawn, entered, grid, place_of
 from tracetui.views.ink import Line, Size
 
 NAMED: Final = 8  # odd layers that a note names at most
@@ -50,7 +50,7 @@ def _odd(layer: int, where: list[Any], column: str) -> str:
     """Write where a layer is odd: layer 3 in mlp.down, attn.out; beyond three only how many."""
     if len(where) > 3:
         return f"layer {layer} in {len(where)} {column}s"
-    places = sorted(f"{column} {w}" if isinstance(w, int) else str(w) for w in where)
+    places = sorted(f"{column} {w}" if isinstance(w, int) else str(w or f"unknown {column}") for w in where)
     return f"layer {layer} in {', '.join(places)}"
 
 
@@ -105,7 +105,7 @@ def _cursor_line(cell: Cell | None, column: str) -> Line:
     value = f"{units.duration(per)} per token" if per is not None else units.duration(cell["total_ns"])
     odd = "  unlike the other layers" if cell["odd"] else ""
     rates = "".join(f"  {text}" for text in _rates(cell))
-    return ink.line((f"layer {cell['layer']}, {column} {cell[column]}: ", "dim"), value, (odd, "warn"), rates)
+    return ink.line((f"{place_of(cell, column)}: ", "dim"), value, (odd, "warn"), rates)
 
 
 def _rates(cell: Cell) -> list[str]:

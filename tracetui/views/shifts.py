@@ -9,7 +9,7 @@ from tracetui.analysis.compare.layer_diff import LayerDiff, layer_diff
 from tracetui.analysis.select import NOTHING
 from tracetui.look import Look
 from tracetui.views import Answer, Focus, View, ink
-from tracetui.views._grid import Cell, drawn, entered, grid
+from tracetui.views._grid import Cell, drawn, entered, grid, place_of
 from tracetui.views.diff import parties
 from tracetui.views.ink import Line, Size
 
@@ -88,7 +88,7 @@ def _cursor_line(cell: Cell | None, column: str) -> Line:
     change = units.cell("change_pct", cell["change_pct"])
     delta = units.difference(cell["delta_ns"])
     tone = glyphs.sign_tone(cell["delta_ns"])
-    where = f"layer {cell['layer']}, {column} {cell[column]}: "
+    where = f"{place_of(cell, column)}: "
     return ink.line((where, "dim"), times, (f"{delta}  {change}", tone))
 
 

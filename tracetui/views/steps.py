@@ -6,7 +6,7 @@ import polars as pl
 
 from capture.run import Run
 from tracetui import units
-from tracetui.analysis import select, windows
+from tracetui.analysis import device_time, select, windows
 from tracetui.analysis.steps import stated, step_table
 from tracetui.look import Look
 from tracetui.views import Answer, View
@@ -19,8 +19,9 @@ def steps(runs: Sequence[Run], look: Look) -> Answer:
     if table.is_empty():
         return Answer(table, (select.why_no_kernels(run), *windows.scope(run, look)), key=("step",))
     sentences = (stated(run, phase) for phase in table["phase"].unique(maintain_order=True))
-    notes = (*_totals(table), *(s for s in sentences if s), *windows.scope(run, look), *_notes(table))
-    return Answer(table, notes, key=("step",))
+    notes = [*_totals(table), *(_device(run, look) if "busy_ns" in table.columns else [])]
+    notes += [*(s for s in sentences if s), *windows.scope(run, look), *_notes(table)]
+    return Answer(table, tuple(notes), key=("step",))
 
 
 def _totals(table: pl.DataFrame) -> list[str]:
@@ -30,17 +31,40 @@ def _totals(table: pl.DataFrame) -> list[str]:
 
 def _total(phase: object, part: pl.DataFrame) -> str:
     tokens, total = int(part["tokens"].sum()), int(part["total_ns"].sum())
-    both = part.filter(pl.col("wall_ns").is_not_null() & pl.col("total_ns").is_not_null())
-    seen, wall = int(both["total_ns"].sum()), int(both["wall_ns"].sum())
+    part = part.with_columns(seen_ns=_seen(part))
+    both = part.filter(pl.col("wall_ns").is_not_null() & pl.col("seen_ns").is_not_null())
+    seen, wall = int(both["seen_ns"].sum()), int(both["wall_ns"].sum())
     steps = int(part["steps"].sum()) if "steps" in part.columns else part.height
     words = [f"{steps:,} {f'{phase} ' if phase else ''}step{'s' * (steps != 1)}"]
     if tokens:
         words.append(f"{tokens:,} tokens")
     if total:
         words.append(f"{units.duration(total)} measured")
+    busy = int(part["seen_ns"].sum())
+    if busy != total:
+        words.append(f"{units.duration(busy)} busy")
     if wall:
-        words.append(f"{units.share(seen / wall)} of {units.duration(wall)} wall")
+        part_of_wall = f"{units.share(seen / wall)} of {units.duration(wall)} wall"
+        words.append(part_of_wall if seen <= wall else f"more than the {units.duration(wall)} wall")
     return ", ".join(words)
+
+
+def _seen(table: pl.DataFrame) -> pl.Expr:
+    """Return the time in which kernels ran: what overlaps counts once where it is known."""
+    return pl.coalesce("busy_ns", "total_ns") if "busy_ns" in table.columns else pl.col("total_ns")
+
+
+def _device(run: Run, look: Look) -> list[str]:
+    """Return what the device did inside, between and outside the steps looked at, in sentences."""
+    if look.window is not None or look.phase is not None:
+        return []
+    inside = device_time.by_step(run)
+    span, busy = int(inside["span_ns"].sum()), int(inside["busy_ns"].sum())
+    words = f"the device is busy {units.share(busy / span)} of its {units.duration(span)} in steps"
+    between = device_time.between_ns(inside)
+    if between:
+        words += f"; {units.duration(between)} lie between steps"
+    return [words, *map(device_time.sentence, device_time.strays(run))]
 
 
 def _notes(table: pl.DataFrame) -> list[str]:
@@ -49,10 +73,11 @@ def _notes(table: pl.DataFrame) -> list[str]:
         notes.append("this source does not tell tokens: no figures per token")
     if table["wall_ns"].null_count() == table.height:
         notes.append("this source does not tell wall times of steps: tokens/s are of measured kernel time")
-    beyond = table.filter(pl.col("wall_ns") < pl.col("total_ns")).height
+    beyond = table.filter(pl.col("wall_ns") < _seen(table)).height
     if beyond:
+        overlap = "" if "busy_ns" in table.columns else "overlap, or "
         notes.append(
-            f"in {beyond} steps kernels outlast the wall time: they overlap, or run on into the next step"
+            f"in {beyond} steps kernels outlast the wall time: they {overlap}run on into the next step"
         )
     return notes
 
@@ -67,6 +92,8 @@ VIEW = View(
         "steps",
         "phase",
         "total_ns",
+        "busy_ns",
+        "idle_ns",
         "tokens",
         "per_token_ns",
         "context",
@@ -75,5 +102,7 @@ VIEW = View(
         "gap_ns",
         "gap_share",
         "batch",
+        "comm_exposed_ns",
+        "transfer_exposed_ns",
     ),
 )

@@ -6,7 +6,7 @@ import polars as pl
 
 from capture.run import Run
 from tracetui.analysis import select
-from tracetui.analysis.tree import MOST_NESTED, lens_of_scopes, stated, tree_table
+from tracetui.analysis.tree import lens_of_scopes, stated, tree_table
 from tracetui.look import Look
 from tracetui.views import Answer, View
 
@@ -24,7 +24,7 @@ def tree(runs: Sequence[Run], look: Look) -> Answer:
     lens = lens_of_scopes(run, look, "path" if by_path else "t")
     notes = [f"{lens} times"] if lens else []
     if not by_path:
-        notes.append(f"scopes are nested by their times, up to {MOST_NESTED:,} rows")
+        notes.append("scopes are nested by their times")
         notes += select.folding(run)
     order = ("scope", *(c for c in table.columns if c not in ("scope", "path")), "path")
     return Answer(table.select(order), tuple(notes), key=("path",))

@@ -1,8 +1,107 @@
 """Scopes by their stated paths, and nested by time, against sums worked out in plain lines."""
 
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from capture.errors import CaptureError
+from capture.open import load
+from tests.conftest import FIXTURES, SHARED, document
 from tests.tracetui.runs import made, nested, scopes
-from tracetui.analysis.tree import tree_table
+from tracetui.analysis import select
+from tracetui.analysis.nesting import holders
+from tracetui.analysis.tree import stated, tree_table
 from tracetui.look import Look
+
+FILES = sorted(
+    path.relative_to(FIXTURES).as_posix()
+    for path in FIXTURES.rglob("*")
+    if path.is_file() and path.parent not in (FIXTURES, FIXTURES / "pictures")
+)
+SAMPLES = sorted(
+    f"samples/{path.relative_to(SHARED / 'samples').as_posix()}"
+    for folder in ("chrome_trace", "nsys", "serving", "rocprof", "metallic")
+    for path in (SHARED / "samples" / folder).rglob("*")
+    if path.is_file() and not (folder == "serving" and path.suffix == ".csv")
+)
+
+
+@pytest.mark.parametrize("name", [*FILES, *SAMPLES])
+def test_what_scopes_take_themselves_is_the_time_of_the_kernels(name: str) -> None:
+    """Annotations, waits and launches cover kernels; a tree of a device adds up to its kernels alone."""
+    try:
+        runs = load(document(name), cache=False)
+    except CaptureError:
+        return
+    for run in runs:
+        if "gpu" in select.lenses(run) and (stated(run) or select.on_timeline(run, ("span", "kernel"))):
+            kernels = select.timed(run, Look(lens="gpu")).collect()
+            table = tree_table(run, Look(lens="gpu"))
+            assert table["self_ns"].sum() == kernels["dur"].sum()
+            assert table["self_ns"].min() >= 0
+            assert table.filter(depth=0)["inclusive_ns"].sum() == kernels["dur"].sum()
+
+
+def test_a_cover_holds_kernels_and_adds_nothing() -> None:
+    rows = [("span", "step 1", 0, 100), ("kernel", "gemm", 10, 20), ("kernel", "norm", 40, 5),
+            ("span", "unused", 200, 50), ("kernel", "zero", 300, 0)]  # fmt: skip
+    run = made(
+        [{"kind": k, "name": n, "t": t, "dur": d, "lens": "gpu", "track": "gpu0"} for k, n, t, d in rows]
+    )
+    table = {r["path"]: (r["inclusive_ns"], r["self_ns"]) for r in tree_table(run, Look()).to_dicts()}
+    assert table == {
+        "step 1": (25, 0), "step 1 / gemm": (20, 20), "step 1 / norm": (5, 5), "zero": (0, 0),
+    }  # fmt: skip
+
+
+def test_kernels_that_overlap_on_a_stream_lie_beside_each_other() -> None:
+    """The next kernel starts before the last one ends, throughout: 42 names are 42 scopes."""
+    run = made(
+        [
+            {"kind": "kernel", "name": f"k{i % 42}", "t": 10 * i, "dur": 25 - i % 2, "lens": "gpu"}
+            for i in range(4200)
+        ]
+    )
+    table = tree_table(run, Look())
+    assert table.height == 42 and set(table["depth"]) == {0}
+    assert table["self_ns"].sum() == 2100 * 25 + 2100 * 24
+
+
+def test_a_row_that_reaches_out_of_a_scope_is_not_in_it() -> None:
+    rows = [("span", "outer", 0, 100), ("span", "late", 50, 100), ("kernel", "in both", 60, 10),
+            ("kernel", "in late", 120, 10), ("kernel", "in outer", 10, 5),
+            ("kernel", "across", 95, 10)]  # fmt: skip
+    run = made([{"kind": k, "name": n, "t": t, "dur": d, "lens": "wall"} for k, n, t, d in rows])
+    assert set(tree_table(run, Look())["path"]) == {
+        "outer", "late", "outer / in outer", "late / in both", "late / in late", "late / across",
+    }  # fmt: skip
+
+
+def test_kernels_without_a_start_stand_beside_the_others() -> None:
+    run = made([{"name": "a", "t": t, "dur": d, "lens": "gpu"} for t, d in ((5, 10), (None, 7))])
+    assert tree_table(run, Look()).select("path", "self_ns", "count").rows() == [("a", 17, 2)]
+
+
+ROWS = st.lists(
+    st.tuples(st.integers(0, 2), st.integers(0, 40), st.integers(0, 20), st.booleans()), max_size=30
+)
+
+
+@given(ROWS)
+@settings(max_examples=300, deadline=None)
+def test_the_holder_is_the_innermost_of_the_scopes_that_contain_a_row(
+    rows: list[tuple[int, int, int, bool]],
+) -> None:
+    rows.sort(key=lambda r: (r[0], r[1], not r[3], -r[2]))
+    track, start, dur, scope = (np.array(c, dtype=np.int64) for c in zip(*rows, strict=True)) if rows else (
+        np.zeros(0, dtype=np.int64) for _ in range(4)
+    )  # fmt: skip
+    found = holders(track, start, start + dur, scope.astype(bool))
+    for i, (on, t, d, _) in enumerate(rows):
+        around = [j for j in range(i) if rows[j][3] and rows[j][0] == on
+                  and rows[j][1] + rows[j][2] >= t + d and rows[j][1] + rows[j][2] > t]  # fmt: skip
+        assert found[i] == (around[-1] if around else -1)
 
 
 def test_a_tree_of_stated_paths() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from capture.errors import UsageError
 from capture.run import Run
 from tests.tracetui.runs import aggregates, decode, made, nested, scopes
 from tests.tracetui.views.test_views import SIZES, screen
@@ -99,6 +100,13 @@ def test_thin_sources_are_no_error(shown: View, source: Callable[[], Run]) -> No
         answer = ask(shown, runs, look(shown))
         if shown.name != "pair" and shown.name != "findings":
             screen(shown, answer, look(shown), size)
+
+
+@pytest.mark.parametrize("shown", SEVERAL, ids=lambda v: v.name)
+@pytest.mark.parametrize("format", FORMATS)
+def test_one_run_is_not_compared_with_itself(shown: View, format: str) -> None:
+    with pytest.raises(UsageError, match=f"the {shown.name} view compares runs, and one run was given"):
+        report(shown, pair()[:1], look(shown), format)
 
 
 @pytest.mark.parametrize("shown", SEVERAL, ids=lambda v: v.name)

@@ -201,3 +201,27 @@ def test_one_of_several_columns_may_feed_a_view() -> None:
     assert ask(view("tree"), [scopes()], Look()).rows.height
     assert ask(view("tree"), [nested()], Look()).rows.height
     assert ask(view("tree"), [aggregates()], Look()).missing == ("path or t",)
+
+
+@pytest.mark.parametrize("group", ["op", "category", "path", "layer"])
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_long_name_leaves_room_for_the_numbers(group: str, width: int) -> None:
+    """A template of 300 characters stands beside the group, and is cut like the first column."""
+    rows = [
+        {"name": f"void gemm<{'float, ' * 40}{i}>", "op": "mlp.up", "category": "matmul", "layer": 0,
+         "path": " / ".join(f"module_{n}" for n in range(30)), "dur": 1_000_000}
+        for i in range(1)
+    ]  # fmt: skip
+    text = report(view("kernels"), [made(rows)], Look(group=group), width=width, cut=True)
+    assert "total" in text.splitlines()[0] and "1.000 ms" in text and "100.0%" in text
+    assert all(len(line) <= width for line in text.splitlines() if not line.startswith("note"))
+
+
+def test_an_op_that_nobody_knows_has_no_name() -> None:
+    """The row of layer 0 that is longer than all others has no op."""
+    rows = [{"name": "a", "op": None, "layer": n, "dur": 900 - 800 * (n > 0) + n} for n in range(8)]
+    rows += [{"name": "b", "op": "norm", "layer": n, "dur": 10} for n in range(8)]
+    text = report(view("layers"), [made(rows)], Look())
+    assert "layer 0, unknown op: 900 ns" in text
+    assert "unlike the other layers: layer 0 in unknown op" in text
+    assert "None" not in text

@@ -1,0 +1,126 @@
+"""Busy and idle in steps, between and outside of them: on paper, and against a real timeline."""
+
+import csv
+
+import pytest
+
+from capture.open import load
+from capture.run import Run
+from tests.conftest import FIXTURES, shared
+from tests.tracetui.runs import decode, made
+from tracetui.analysis import device_time, gpu_time
+from tracetui.analysis.steps import step_table
+from tracetui.analysis.summary import facts
+from tracetui.look import Look
+from tracetui.views import ask, view
+
+KERNELS = (
+    # stream, name, step, start, duration
+    ("1", "stray", None, 0, 5),
+    ("1", "gemm", 1, 1000, 100),
+    ("2", "ncclAllReduce", 1, 1050, 100),  # 50 under the gemm, 50 alone
+    ("3", "Memcpy HtoD", 1, 1140, 30),  # 10 under the collective, 20 alone
+    ("1", "gemm", 1, 1200, 50),  # after 30 of nothing
+    ("1", "gemm", 2, 1300, 80),  # 50 after the end of step 1
+)
+
+
+def two_steps() -> Run:
+    """Three streams at once: step 1 is computing 150, communicating alone 50, copying alone 20, idle 30."""
+    category = {"gemm": "matmul", "ncclAllReduce": "comm", "Memcpy HtoD": "copy"}
+    rows: list[dict[str, object]] = [
+        {"kind": "kernel", "name": name, "t": t, "dur": d, "step": step, "lens": "gpu",
+         "track": f"gpu0/stream{stream}", "category": category.get(name, "other")}
+        for stream, name, step, t, d in KERNELS
+    ]  # fmt: skip
+    rows += [{"kind": "step", "name": f"step {s}", "t": 900 + 300 * s, "dur": 260, "step": s, "lens": "wall"}
+             for s in (1, 2)]  # fmt: skip
+    return made(rows)
+
+
+def test_what_overlaps_counts_once_in_a_step() -> None:
+    first, second = step_table(two_steps(), Look()).to_dicts()
+    assert [first[c] for c in ("total_ns", *device_time.MEASURES)] == [280, 220, 30, 50, 20]
+    assert (first["wall_ns"], first["gap_ns"]) == (260, 40)  # less than the 280 that the kernels add up to
+    assert [second[c] for c in ("total_ns", *device_time.MEASURES)] == [80, 80, 0, 0, 0]
+
+
+def test_notes_say_what_is_in_between_and_outside() -> None:
+    notes = ask(view("steps"), [two_steps()], Look()).notes
+    assert notes[0] == "2 steps, 360 ns measured, 300 ns busy, 57.7% of 520 ns wall"
+    assert notes[1] == "the device is busy 90.9% of its 330 ns in steps; 50 ns lie between steps"
+    assert notes[2] == "one kernel of no step, 5 ns, 995 ns before the first step"
+
+
+def test_the_summary_tells_busy_idle_and_copies_apart() -> None:
+    rows = dict(facts(two_steps()).select("name", "text").iter_rows())
+    assert rows["GPU busy"] == "90.9% of 330 ns in steps"
+    assert rows["GPU idle"] == "30 ns in 1 gap"
+    assert rows["GPU copies"] == "30 ns, 20 ns exposed"
+    assert rows["GPU comm"] == "100 ns, 50 ns exposed"
+    assert any("before the first step" in n for n in ask(view("summary"), [two_steps()], Look()).notes)
+
+
+def test_devices_are_apart_and_the_busiest_stands_for_a_step() -> None:
+    run = made(
+        [
+            {
+                "kind": "kernel",
+                "name": "gemm",
+                "t": t,
+                "dur": d,
+                "step": 1,
+                "lens": "gpu",
+                "track": f"{gpu}/1",
+            }
+            for gpu, t, d in (("gpu0", 0, 10), ("gpu0", 90, 10), ("gpu1", 0, 70), ("gpu1", 80, 20))
+        ]
+    )
+    (row,) = step_table(run, Look()).to_dicts()
+    assert (row["total_ns"], row["busy_ns"], row["idle_ns"]) == (110, 90, 10)
+    assert {(u.device, u.busy_ns, u.idle_ns) for u in device_time.usages(run)} == {
+        ("gpu0", 20, 80), ("gpu1", 90, 10),
+    }  # fmt: skip
+
+
+def test_where_durations_say_it_all_nothing_is_added() -> None:
+    run = decode()
+    assert "busy_ns" not in step_table(run, Look()).columns
+    assert device_time.usages(run) == ()
+
+
+@pytest.mark.parametrize("look", [Look(filter="gemm"), Look(focus=(("name", "gemm"),))])
+def test_a_part_of_the_kernels_tells_no_idle_time(look: Look) -> None:
+    assert "idle_ns" not in step_table(two_steps(), look).columns
+
+
+def test_a_step_with_a_sum_of_launches_has_no_window() -> None:
+    rows = [(1, 0, 10, 1), (1, 20, 10, 1), (2, 40, 10, 1), (2, None, 30, 3)]
+    run = made(
+        [{"kind": "kernel", "name": "a", "step": s, "t": t, "dur": d, "count": n, "lens": "gpu"}
+         for s, t, d, n in rows]
+    )  # fmt: skip
+    assert device_time.by_step(run).select("step", "busy_ns", "idle_ns").rows() == [(1, 20, 10)]
+
+
+def test_no_share_of_the_wall_is_above_all_of_it() -> None:
+    (run,) = load(FIXTURES / "chrome" / "torch_decode.json", cache=False)
+    answer = ask(view("steps"), [run], Look())
+    assert answer.rows["busy_ns"].to_list() == [77_166, 72_233]
+    assert answer.notes[0].endswith("149.4 µs busy, more than the 117.0 µs wall")
+    assert answer.rows["gap_share"].drop_nulls().is_between(0, 1).all()
+
+
+def test_the_summary_agrees_with_a_reference_timeline() -> None:
+    folder = "samples/serving/sglang_qwen3_8b_decode"
+    with shared(f"{folder}/gpu_timeline.csv").open() as f:
+        stated = {row["type"]: float(row["time ms"]) * 1e6 for row in csv.DictReader(f)}
+    (run,) = load(shared(f"{folder}/execution.json.gz"), cache=False)
+    whole = gpu_time.owned(gpu_time.device_rows(run)).row(0, named=True)
+    assert whole["busy_ns"] == pytest.approx(stated["busy_time"], rel=1e-3)
+    assert whole["idle_ns"] == pytest.approx(stated["idle_time"], rel=1e-3)
+    for use in device_time.usages(run):
+        assert use.busy_ns <= whole["busy_ns"] and use.span_ns <= whole["span_ns"]
+        if not use.steps:
+            assert (use.busy_ns, use.idle_ns) == (whole["busy_ns"], whole["idle_ns"])
+            assert (use.gaps, round(use.in_gaps_ns / 1e6, 1)) == (1, 463.3)

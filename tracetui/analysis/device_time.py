@@ -1,0 +1,182 @@
+"""What the devices of a run did: busy and idle in each step, between the steps, and outside of them.
+
+A step's window on a device is from the first start to the last end of the kernels that it launched. Of
+several devices, which run at once, the busiest stands for a step.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import polars as pl
+
+from capture.run import Run
+from tracetui import units
+from tracetui.analysis import gpu_time, select
+
+MEASURES: Final = ("busy_ns", "idle_ns", "comm_exposed_ns", "transfer_exposed_ns")
+MOSTLY: Final = 0.95  # of the idle time: so much of it lies in the gaps that are named
+FEW: Final = 9  # gaps that are worth a word of their own
+
+SUMMED: Final = (
+    "span_ns",
+    "busy_ns",
+    "compute_ns",
+    "transfer_ns",
+    "comm_ns",
+    "comm_exposed_ns",
+    "transfer_exposed_ns",
+    "gaps",
+    "in_gaps_ns",
+)
+
+_WINDOW: Final = ("begin", "end", "span_ns", *MEASURES)
+_WHOLE: Final = "device"
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What one device did in the time looked at."""
+
+    device: str
+    span_ns: int
+    busy_ns: int
+    compute_ns: int
+    transfer_ns: int
+    comm_ns: int
+    comm_exposed_ns: int
+    transfer_exposed_ns: int
+    steps: int  # whose windows make up the time; 0 where it is the whole extent of the device's rows
+    gaps: int  # the few that make up nearly all of the idle time, else all of them
+    in_gaps_ns: int
+
+    @property
+    def idle_ns(self) -> int:
+        """Return the time in which nothing ran."""
+        return self.span_ns - self.busy_ns
+
+
+@dataclass(frozen=True)
+class Strays:
+    """Kernels that no step launched, on one side of the steps."""
+
+    side: str  # before, between or after
+    count: int
+    dur_ns: int
+    away_ns: int  # from the step that is next to the outermost of them
+
+
+@select.once
+def by_step(run: Run) -> pl.DataFrame:
+    """Return one row a step, whose kernels all have a start: its window on the device and MEASURES."""
+    if not run.has("step") or not _watched(run):
+        return pl.DataFrame(schema={"step": pl.Int64, **dict.fromkeys(_WINDOW, pl.Int64)})
+    rows = _rows(run).filter(pl.col("step").is_not_null())
+    table = gpu_time.owned(rows, ["step", _WHOLE]).sort("busy_ns", descending=True, maintain_order=True)
+    table = table.group_by("step", maintain_order=True).first().select("step", *_WINDOW)
+    return table.join(_incomplete(run), on="step", how="anti").sort("step")
+
+
+def speaks(table: pl.DataFrame, total: str) -> bool:
+    """Tell whether windows say more than a sum of durations: something overlapped, waited or was copied."""
+    other = (
+        (pl.col("busy_ns") != pl.col(total)) | (pl.col("idle_ns") > 0) | (pl.col("transfer_exposed_ns") > 0)
+    )
+    return bool(table.select((other | (pl.col("comm_exposed_ns") > 0)).any()).item())
+
+
+@select.once
+def usages(run: Run) -> tuple[Usage, ...]:
+    """Return what each device did in the windows of the steps; of a run without steps, in all its time.
+
+    Nothing where some kernels have no start, and where durations say it all.
+    """
+    if not _watched(run) or select.folded(run) or _incomplete(run).height:
+        return ()
+    rows = _rows(run)
+    by = [_WHOLE]
+    if run.has("step") and run.events["step"].null_count() < run.events.height:
+        rows, by = rows.filter(pl.col("step").is_not_null()), [_WHOLE, "step"]
+    table = gpu_time.owned(rows, by)
+    sums = rows.group_by(by).agg(total_ns=pl.col("dur").sum()).collect()
+    if table.is_empty() or not speaks(table.join(sums, on=by), "total_ns"):
+        return ()
+    gaps = gpu_time.gaps(rows, by)
+    return tuple(
+        _usage(str(device), part, gaps.filter(pl.col(_WHOLE) == device)["gap_ns"])
+        for (device,), part in table.group_by(_WHOLE, maintain_order=True)
+    )
+
+
+def _usage(device: str, windows: pl.DataFrame, gaps: pl.Series) -> Usage:
+    sums = {c: int(windows[c].sum()) for c in SUMMED if c in windows.columns}
+    largest = gaps.sort(descending=True)
+    reached = largest.cum_sum()
+    count = int((reached < MOSTLY * int(gaps.sum())).sum()) + 1 if gaps.len() else 0
+    count = count if count <= FEW else gaps.len()
+    steps = windows.height if "step" in windows.columns else 0
+    return Usage(device, **sums, steps=steps, gaps=count, in_gaps_ns=int(largest.head(count).sum()))
+
+
+def between_ns(windows: pl.DataFrame) -> int:
+    """Return the time that lies in no step's window, from the first to the last of them."""
+    ordered = windows.sort("begin")
+    reach = ordered["end"].cum_max().shift(1)
+    return int((ordered["begin"] - reach).clip(lower_bound=0).sum())
+
+
+def strays(run: Run) -> list[Strays]:
+    """Return the kernels that no step launched: before the first step, between steps, after the last."""
+    windows = by_step(run)
+    if windows.is_empty():
+        return []
+    first, last = windows["begin"].min(), windows["end"].max()
+    end = pl.col("t") + pl.col("dur")
+    side = pl.when(end <= first).then(pl.lit("before")).when(pl.col("t") >= last).then(pl.lit("after"))
+    away = pl.max_horizontal((first - end).max(), (pl.col("t") - last).max())
+    loose = gpu_time.device_rows(run).filter(pl.col("step").is_null())
+    table = (
+        loose.with_columns(side=side.otherwise(pl.lit("between")))
+        .group_by("side")
+        .agg(count=pl.len(), dur_ns=pl.col("dur").sum(), away_ns=away)
+        .collect()
+    )
+    order = {"before": 0, "between": 1, "after": 2}
+    return sorted((Strays(**row) for row in table.iter_rows(named=True)), key=lambda s: order[s.side])
+
+
+def sentence(kernels: Strays) -> str:
+    """Return in words which kernels no step launched."""
+    count = "one kernel" if kernels.count == 1 else f"{kernels.count:,} kernels"
+    what = f"{count} of no step, {units.duration(kernels.dur_ns)}"
+    if kernels.side == "between":
+        return f"{what}, between the first and the last step"
+    side = "before the first" if kernels.side == "before" else "after the last"
+    return f"{what}, {units.duration(kernels.away_ns)} {side} step"
+
+
+def _watched(run: Run) -> bool:
+    """Tell whether kernels of a device have a start."""
+    return "gpu" in select.lenses(run) and select.on_timeline(run)
+
+
+def _rows(run: Run) -> pl.LazyFrame:
+    """Return the device's own work with the `device` of each row: a rank, or the first part of its track."""
+    rows = gpu_time.device_rows(run)
+    if not run.has("track"):
+        return rows.with_columns(pl.lit("GPU").alias(_WHOLE))
+    tracks = run.events["track"].unique().drop_nulls()
+    ranks = select.rank_tracks(run)
+    texts = [str(t) for t in tracks.cast(pl.String)]
+    names = [f"rank {ranks[t]}" if t in ranks else t.partition("/")[0] for t in texts]
+    devices = pl.LazyFrame({"track": tracks, _WHOLE: pl.Series(names, dtype=pl.String)})
+    return rows.join(devices, on="track", how="left").with_columns(pl.col(_WHOLE).fill_null("GPU"))
+
+
+def _incomplete(run: Run) -> pl.DataFrame:
+    """Return the steps of which a kernel has no start, or stands for several launches."""
+    loose = pl.col("t").is_null() | (select.standing_for(run) > 1)
+    kernel = (pl.col("kind") == "kernel") & (pl.col("lens") == "gpu") & pl.col("dur").is_not_null()
+    rows = run.events.lazy().filter(kernel & loose)
+    if not run.has("step"):
+        rows = rows.with_columns(step=pl.lit(None, pl.Int64))
+    return rows.select("step").unique().collect()
