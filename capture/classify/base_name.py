@@ -83,8 +83,10 @@ class KernelName(NamedTuple):
 
     @property
     def cut(self) -> bool:
-        """Whether a report cut the name off."""
-        return _CUT.search(self.text) is not None
+        """Whether a report cut the name off before it said what is computed."""
+        rest, marks = _CUT.subn("", self.text)
+        decisive = self.inner_leaf if self.leaf in _WRAPPERS else self.leaf
+        return bool(marks) and rest.endswith(decisive)
 
     @property
     def inner_leaf(self) -> str:

@@ -74,7 +74,9 @@ def test_parts_of_a_parsed_name() -> None:
         "void at::native::reduce_kernel<1, at::native::ReduceOp<float, at::native::MeanOps<float> > >(x)"
     )
     assert (parsed.leaf, parsed.inner_leaf, parsed.cut) == ("reduce_kernel", "MeanOps", False)
-    assert parse("void a::b<(int)128, ... [3]").cut
+    assert parse("void a::b...").cut and not parse("void a::b<(int)128, ... [3]").cut
+    assert parse("void at::native::elementwise_kernel<(int)128, void at::native::gp... [3]").cut
+    assert parse("void at::native::elementwise_kernel<(int)128, ...").cut
 
 
 @pytest.mark.parametrize(

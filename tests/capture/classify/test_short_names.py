@@ -47,6 +47,7 @@ def test_names_that_differ_nowhere_else_are_numbered() -> None:
 def test_a_name_that_a_report_cut_off_stays() -> None:
     name = "void at::native::vectorized_elementwise_kernel<(int)4, at::native::Binar..."
     assert short_name(name) == name
+    assert short_name("void marlin::Marlin<(long)1125899906910725, (long)112…") == "marlin::Marlin"
 
 
 @pytest.mark.parametrize(
