@@ -8,7 +8,7 @@ from typing import NamedTuple
 _FILE = Path(__file__).with_name("kernel_names.tsv")
 
 
-class Known(NamedTuple):
+class LabelledKernel(NamedTuple):
     """A kernel's name, what the kernel does, and where the name comes from."""
 
     name: str
@@ -20,11 +20,13 @@ class Known(NamedTuple):
 
 
 @cache
-def corpus() -> tuple[Known, ...]:
+def corpus() -> tuple[LabelledKernel, ...]:
     """Return every name of the corpus."""
     with _FILE.open(encoding="utf-8", newline="") as opened:
         rows = csv.DictReader(opened, delimiter="\t", quoting=csv.QUOTE_NONE)
         return tuple(
-            Known(r["name"], r["producer"], r["category"], r["op"] or None, r["short"] or None, r["source"])
+            LabelledKernel(
+                r["name"], r["producer"], r["category"], r["op"] or None, r["short"] or None, r["source"]
+            )
             for r in rows
         )

@@ -144,14 +144,14 @@ def test_a_mangled_name_beyond_the_reader_falls_back_to_its_identifiers() -> Non
 
 
 def test_mangled_names_of_the_corpus_are_understood() -> None:
-    mangled = [known.name for known in corpus() if known.name.startswith("_Z")]
+    mangled = [kernel.name for kernel in corpus() if kernel.name.startswith("_Z")]
     assert len(mangled) > 10
     assert all(demangle(name) for name in mangled)
 
 
 @pytest.mark.skipif(not shutil.which("c++filt"), reason="no c++filt to compare with")
 def test_demangled_names_are_those_of_the_system() -> None:
-    mangled = [known.name for known in corpus() if known.name.startswith("_Z")]
+    mangled = [kernel.name for kernel in corpus() if kernel.name.startswith("_Z")]
     run = subprocess.run(["c++filt"], input="\n".join(mangled), capture_output=True, text=True, check=True)
     for name, theirs in zip(mangled, run.stdout.replace("std::bfloat16_t", "bf16").splitlines(), strict=True):
         if not theirs.startswith("_Z"):  # older ones do not know today's number formats

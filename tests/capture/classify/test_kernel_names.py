@@ -30,37 +30,42 @@ _PRODUCERS = (
 def test_corpus_is_large_and_broad() -> None:
     names = corpus()
     assert len(names) >= 600
-    assert len({known.name for known in names}) == len(names)
-    producers = Counter(known.producer for known in names)
+    assert len({kernel.name for kernel in names}) == len(names)
+    producers = Counter(kernel.producer for kernel in names)
     for producer in _PRODUCERS:
         assert producers[producer], producer
 
 
 def test_no_name_of_the_corpus_is_wrong() -> None:
     wrong = [
-        (known.name[:120], (known.op, known.category), (said.op, said.category), said.rule_id)
-        for known in corpus()
-        if ((said := classify(known.name)).op, said.category) != (known.op, known.category)
+        (
+            kernel.name[:120],
+            (kernel.op, kernel.category),
+            (classified.op, classified.category),
+            classified.rule_id,
+        )
+        for kernel in corpus()
+        if ((classified := classify(kernel.name)).op, classified.category) != (kernel.op, kernel.category)
     ]
     assert not wrong, f"{len(wrong)} wrong, first {wrong[:5]}"
 
 
 def test_categories_agree_with_the_operators_that_launched_the_kernels() -> None:
     labelled = [
-        (known, _OPERATORS[operator[1]])
-        for known in corpus()
-        if (operator := re.search(r"\((\w+::\w+)\)$", known.source)) and operator[1] in _OPERATORS
+        (kernel, _OPERATORS[operator[1]])
+        for kernel in corpus()
+        if (operator := re.search(r"\((\w+::\w+)\)$", kernel.source)) and operator[1] in _OPERATORS
     ]
-    agreeing = [known for known, category in labelled if classify(known.name).category == category]
+    agreeing = [kernel for kernel, category in labelled if classify(kernel.name).category == category]
     assert len(labelled) > 100
     assert len(agreeing) / len(labelled) >= 0.97
 
 
 @pytest.mark.parametrize("rule", KERNEL_RULES, ids=lambda rule: rule.id)
 def test_example_of_a_rule_is_decided_by_it(rule: KernelRule) -> None:
-    said = classify(rule.example)
-    assert said.rule_id == rule.id, said
-    assert said.basis.startswith(f"{rule.part}: ")
+    classified = classify(rule.example)
+    assert classified.rule_id == rule.id, classified
+    assert classified.basis.startswith(f"{rule.part}: ")
     assert rule_of(rule.id) is rule
 
 
@@ -105,18 +110,23 @@ _FAULTS = (
 
 @pytest.mark.parametrize(("name", "op", "category"), _FAULTS)
 def test_faults_of_the_field(name: str, op: str | None, category: str) -> None:
-    said = classify(name)
-    assert (said.op, said.category) == (op, category), said
+    classified = classify(name)
+    assert (classified.op, classified.category) == (op, category), classified
 
 
 def test_a_name_that_a_report_cut_off_keeps_its_category_but_claims_no_op() -> None:
-    said = classify("void at::native::vectorized_elementwise_kernel<(int)4, at::native::Binar...")
-    assert (said.op, said.category) == (None, "elementwise")
+    classified = classify("void at::native::vectorized_elementwise_kernel<(int)4, at::native::Binar...")
+    assert (classified.op, classified.category) == (None, "elementwise")
 
 
 def test_a_name_that_no_rule_knows() -> None:
-    said = classify("zyx")
-    assert (said.op, said.category, said.rule_id, said.basis) == (None, "other", None, "")
+    classified = classify("zyx")
+    assert (classified.op, classified.category, classified.rule_id, classified.basis) == (
+        None,
+        "other",
+        None,
+        "",
+    )
 
 
 @pytest.mark.parametrize(
@@ -137,7 +147,7 @@ def test_functors_are_named_in_a_word(inner: str, op: str) -> None:
 
 
 def test_twenty_thousand_names_are_quick() -> None:
-    names = [known.name for known in corpus() if not known.name.startswith("_Z")]
+    names = [kernel.name for kernel in corpus() if not kernel.name.startswith("_Z")]
     many = {re.sub(r"\d+(?=\D*$)", str(i), name) for i in range(40) for name in names}
     begun = time.process_time()
     for name in sorted(many)[:20_000]:

@@ -13,9 +13,13 @@ def test_rules_are_read_and_the_first_that_fits_decides() -> None:
         "# mine\n\nmy_(gemm|mm)\\b   mlp.up   matmul\n^my_ - elementwise\nwith space.* moe.experts moe\n"
     )
     assert not rules.problems and len(rules) == 3
-    said = rules.classify("void my_gemm<1>(int)")
-    assert said and (said.op, said.category, said.rule_id) == ("mlp.up", "matmul", "own.3")
-    assert said.basis == "own rule, line 3: my_gemm"
+    classified = rules.classify("void my_gemm<1>(int)")
+    assert classified and (classified.op, classified.category, classified.rule_id) == (
+        "mlp.up",
+        "matmul",
+        "own.3",
+    )
+    assert classified.basis == "own rule, line 3: my_gemm"
     assert (other := rules.classify("my_add")) and (other.op, other.category) == (None, "elementwise")
     assert rules.classify("a with space b") and rules.classify("nothing") is None
 
@@ -55,7 +59,7 @@ def test_a_rule_that_spends_too_long_is_set_aside(monkeypatch: pytest.MonkeyPatc
     rules = parse_own_rules("z.*x.*y - matmul\nb - copy\n")
     clock = iter(range(0, 1000, 2))
     monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
-    assert (said := rules.classify("b")) and said.category == "copy"
+    assert (classified := rules.classify("b")) and classified.category == "copy"
     assert len(rules) == 1 and "takes too long" in rules.problems[0]
 
 

@@ -8,20 +8,20 @@ from tests.capture.classify.corpus import corpus
 
 
 def test_short_names_are_as_stated() -> None:
-    stated = [known for known in corpus() if known.short]
+    stated = [kernel for kernel in corpus() if kernel.short]
     assert len(stated) >= 40
-    for known in stated:
-        assert short_name(known.name) == known.short
+    for kernel in stated:
+        assert short_name(kernel.name) == kernel.short
 
 
 def test_short_names_are_short() -> None:
-    for known in corpus():
-        if not known.name.endswith(("...", "…")):
-            assert len(short_name(known.name)) <= 80
+    for kernel in corpus():
+        if not kernel.name.endswith(("...", "…")):
+            assert len(short_name(kernel.name)) <= 80
 
 
 def test_short_names_of_a_run_are_never_ambiguous() -> None:
-    names = [known.name for known in corpus()]
+    names = [kernel.name for kernel in corpus()]
     readable = short_names(names)
     assert list(readable) != [] and set(readable) == set(names)
     assert len(set(readable.values())) == len(names)
