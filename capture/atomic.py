@@ -1,4 +1,4 @@
-"""Files that are whole or not there: written beside their place, then put in it at once."""
+"""Writes files that are whole or not there: beside their place first, then moved into it at once."""
 
 import os
 import secrets
@@ -18,7 +18,10 @@ _NEW: Final = (
 
 @contextmanager
 def whole_file(path: Path, *, overwrite: bool = False) -> Iterator[IO[bytes]]:
-    """A private file to write into; it takes its name only once it is whole and on the disk."""
+    """Give a private file to write into, which gets its name only once it is whole and on the disk.
+
+    Raises UsageError where the name is taken and may not be written over, CaptureError where writing fails.
+    """
     label = clean(str(path), 4096)
     if not overwrite and path.is_symlink() | path.exists():
         raise UsageError("is there already", where=label, todo="--force writes over it")
@@ -28,7 +31,7 @@ def whole_file(path: Path, *, overwrite: bool = False) -> Iterator[IO[bytes]]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        _put(draft, path, overwrite)
+        _move_into_place(draft, path, overwrite)
     except FileExistsError:
         raise UsageError("is there already", where=label, todo="--force writes over it") from None
     except OSError as e:
@@ -38,8 +41,8 @@ def whole_file(path: Path, *, overwrite: bool = False) -> Iterator[IO[bytes]]:
             draft.unlink()
 
 
-def _put(draft: Path, path: Path, overwrite: bool) -> None:
-    """The draft under its name; a hard link never replaces what came there meanwhile."""
+def _move_into_place(draft: Path, path: Path, overwrite: bool) -> None:
+    """Give the draft its name; a hard link never replaces a file that came there meanwhile."""
     if overwrite:
         draft.replace(path)
     else:

@@ -1,4 +1,4 @@
-"""Runs in other forms: native lines, parquet, CSV, Chrome trace; the suffix of the file chooses."""
+"""Writes runs in other forms: native lines, parquet, CSV, Chrome trace, by the suffix of the file."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -10,42 +10,40 @@ import polars as pl
 from capture.atomic import whole_file
 from capture.errors import UsageError
 from capture.export_chrome import write_chrome
+from capture.frames import PARQUET_KEY, PARQUET_SCHEMA
 from capture.native.write import table_record, write_native
 from capture.run import Run
-
-PARQUET_KEY: Final = "tracetui"
-PARQUET_SCHEMA: Final = 1
 
 _FORMULA: Final = r"^([=+\-@\t\r])"
 
 
 def export(runs: Sequence[Run], path: Path, *, overwrite: bool = False) -> list[str]:
-    """Writes the runs whole or not at all; returns what the form could not carry."""
+    """Write the runs whole or not at all; return a note of each thing that the form cannot hold."""
     write = SUFFIXES[path.suffix]
     with whole_file(path, overwrite=overwrite) as file:
         return write(runs, file)
 
 
 def _parquet(runs: Sequence[Run], file: IO[bytes]) -> list[str]:
-    """One run: the events as they are, the rest in the file's own metadata."""
+    """Write one run: the events as they are, the rest in the file's own metadata."""
     if len(runs) != 1:
         raise UsageError(f"a parquet file holds one run, not {len(runs)}", todo="choose one with --run")
     run = runs[0]
     tables = [table_record(name, table) for name, table in run.tables.items()]
-    about = {
+    extra = {
         "schema": PARQUET_SCHEMA,
         "name": run.name,
         "meta": run.meta,
         "log": run.log.as_dict(),
         "tables": [record for record, _ in tables],
     }
-    saved = msgspec.json.encode(about, enc_hook=str).decode()
+    saved = msgspec.json.encode(extra, enc_hook=str).decode()
     run.events.write_parquet(file, compression="zstd", compression_level=1, metadata={PARQUET_KEY: saved})
     return [note for _, note in tables if note]
 
 
 def _csv(runs: Sequence[Run], file: IO[bytes]) -> list[str]:
-    """The events; text that a spreadsheet would take for a formula is quoted."""
+    """Write the events; text that a spreadsheet would take for a formula is quoted."""
     frames = [run.events.select(pl.lit(run.name).alias("run"), pl.all()) for run in runs]
     frame = pl.concat(frames, how="diagonal") if len(frames) > 1 else runs[0].events
     text = [name for name, type in frame.schema.items() if type in (pl.Categorical, pl.String)]

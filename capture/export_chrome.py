@@ -1,4 +1,4 @@
-"""Runs as a Chrome trace, for a trace viewer: whatever has a start is on it, a process a run."""
+"""Writes runs as a Chrome trace, for a trace viewer: every event with a start, a process a run."""
 
 from collections.abc import Iterator, Sequence
 from typing import IO, Any, Final
@@ -9,13 +9,25 @@ import polars as pl
 from capture.run import Run
 
 _ARGS: Final = (
-    "step", "phase", "layer", "op", "category", "lens", "path", "shape", "flops", "bytes", "tokens",
-    "context", "batch", "count",
-)  # fmt: skip
+    "step",
+    "phase",
+    "layer",
+    "op",
+    "category",
+    "lens",
+    "path",
+    "shape",
+    "flops",
+    "bytes",
+    "tokens",
+    "context",
+    "batch",
+    "count",
+)
 
 
 def write_chrome(runs: Sequence[Run], file: IO[bytes]) -> list[str]:
-    """An event a line; returns what a timeline cannot hold."""
+    """Write an event a line; return a note of what a timeline cannot hold."""
     file.write(b'{"displayTimeUnit":"ns","otherData":' + _about(runs) + b',"traceEvents":[')
     comma = b"\n"
     for pid, run in enumerate(runs):
@@ -48,7 +60,7 @@ def _events(run: Run, pid: int) -> Iterator[bytes]:
 
 
 def _lane(row: dict[str, Any]) -> str:
-    """Rows that nest share a lane; steps, spans, kernels and lenses each have their own."""
+    """Return the lane of a row: those that nest share one; steps, spans, kernels, lenses have their own."""
     return " ".join(str(row[k]) for k in ("track", "lens", "kind") if row.get(k) is not None)
 
 
@@ -64,6 +76,6 @@ def _event(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _us(ns: int) -> msgspec.Raw:
-    """Nanoseconds as microseconds, exact to the last digit."""
+    """Return nanoseconds as microseconds, exact to the last digit."""
     sign, ns = ("-", -ns) if ns < 0 else ("", ns)
     return msgspec.Raw(f"{sign}{ns // 1000}.{ns % 1000:03d}".encode())

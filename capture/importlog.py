@@ -1,4 +1,4 @@
-"""What was read, kept, repaired and dropped, so that no number stands without its losses."""
+"""What an import read, kept, repaired and dropped, with notices of why."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ _OFFSETS = 5
 
 @dataclass(frozen=True)
 class Notice:
-    """One kind of thing that was noticed, with how often and where it first stood."""
+    """One kind of remark, with how often it applies and the first offsets where."""
 
     id: str
     severity: Severity
@@ -32,7 +32,7 @@ class Notice:
 
 @dataclass(frozen=True)
 class ImportLog:
-    """The account of one import: read = kept + dropped."""
+    """The log of one finished import: read = kept + dropped."""
 
     source: str = ""
     format: str = ""
@@ -47,6 +47,7 @@ class ImportLog:
 
     @property
     def lost_data(self) -> bool:
+        """Whether a notice is more than a remark."""
         return any(n.severity != "notice" for n in self.notices)
 
     def as_dict(self) -> dict[str, Any]:
@@ -63,7 +64,7 @@ class ImportLog:
 
 @dataclass
 class Log:
-    """The account while a loader still writes it."""
+    """The log of an import while a loader still writes it."""
 
     source: str = ""
     format: str = ""
@@ -75,7 +76,7 @@ class Log:
     def note(
         self, id: str, message: str, *, count: int = 1, at: int | None = None, severity: Severity = "notice"
     ) -> None:
-        """Something a reader of the numbers should know."""
+        """Add a remark that whoever reads the numbers should know; one of the same id adds to its count."""
         old = self._notices.get(id)
         offsets = old.offsets if old else ()
         if at is not None and len(offsets) < _OFFSETS:
@@ -84,25 +85,26 @@ class Log:
         self._notices[id] = Notice(id, severity, total, clean(message, 2000), offsets)
 
     def drop(self, id: str, message: str, *, count: int = 1, at: int | None = None) -> None:
-        """Records that could not be kept."""
+        """Count records that could not be kept; a count of zero adds nothing."""
         if count:
             self.dropped += count
             self.note(id, message, count=count, at=at, severity="data_loss")
 
     def repair(self, id: str, message: str, *, count: int = 1, at: int | None = None) -> None:
-        """Records that were kept after a mend."""
+        """Count records that were kept after a repair; a count of zero adds nothing."""
         if count:
             self.repaired += count
             self.note(id, message, count=count, at=at)
 
     def freeze(self) -> ImportLog:
+        """Return the log as it stands."""
         return ImportLog(
             self.source, self.format, self.read, self.repaired, self.dropped, tuple(self._notices.values())
         )
 
     @classmethod
     def of(cls, saved: Mapping[str, Any]) -> "Log":
-        """The account as it was saved in a native file or the cache."""
+        """Return the log that was saved in a native file or the cache."""
         log = cls(saved["source"], saved["format"], saved["read"], saved["repaired"], saved["dropped"])
         for n in saved["notices"]:
             log._notices[n["id"]] = Notice(

@@ -8,41 +8,41 @@ from capture import places
 from capture.cache import entry, fetch, store
 from capture.errors import UnreadableError
 from capture.loaders import Loader, recognise
-from capture.ranks import merged
+from capture.ranks import merge_ranks
 from capture.run import Run
 from capture.source import Source
 from capture.text import clean
-from capture.unknown import FORMATS_HINT, explain
+from capture.unknown import FORMATS_HINT, unknown_input
 
 MOST_FILES: Final = 2000
 
 
 def load(path: str | Path, *, cache: bool = True) -> list[Run]:
-    """All runs of one file, from the cache where its parsed form is known."""
+    """Return all runs of one file, from the cache where it has them; raise UnreadableError for no profile."""
     source = Source.of(path)
     place = entry(source) if cache else None
-    known = fetch(place, source) if place else None
-    if known:
-        return known
-    runs = _parsed(source)
+    cached = fetch(place, source) if place else None
+    if cached:
+        return cached
+    runs = _parse(source)
     if place:
         store(place, runs, source)
     return runs
 
 
-def _parsed(source: Source) -> list[Run]:
+def _parse(source: Source) -> list[Run]:
     claims = recognise(source.head)
     if not claims:
-        raise explain(source)
+        raise unknown_input(source)
     source.log.format = claims[0].FORMAT
-    runs = _loaded(claims[0], source)
+    runs = _load_with(claims[0], source)
     if not any(run.events.height or run.tables for run in runs):
         raise UnreadableError(f"holds no event that could be read as {claims[0].FORMAT}", where=source.label)
     return runs
 
 
-def _loaded(loader: Loader, source: Source) -> list[Run]:
-    """A loader's runs; what no loader may let through becomes the one sentence here."""
+def _load_with(loader: Loader, source: Source) -> list[Run]:
+    """Return a loader's runs; turn errors that no loader handles into an UnreadableError."""
     try:
         return loader.load(source)
     except (RecursionError, MemoryError) as e:
@@ -51,16 +51,16 @@ def _loaded(loader: Loader, source: Source) -> list[Run]:
 
 
 def load_all(paths: Sequence[str | Path], *, cache: bool = True, merge: bool = False) -> list[Run]:
-    """All runs of all files; a folder stands for its profiles, and `merge` makes one run of several ranks."""
+    """Return all runs of all files; a folder gives its profiles, `merge` makes one run of several ranks."""
     runs = [
         [run for path in gather(group) for run in load(path, cache=cache)]
         for group in groups(paths, merge=merge)
     ]
-    return [run for group in runs for run in (merged(group) if merge else group)]
+    return [run for group in runs for run in (merge_ranks(group) if merge else group)]
 
 
 def groups(paths: Sequence[str | Path], *, merge: bool) -> list[list[str | Path]]:
-    """What is opened at once: each path, or where ranks are merged each folder, and all files together."""
+    """Return the paths that are opened together: each alone; to merge ranks each folder, and all files."""
     if not merge:
         return [[path] for path in paths]
     files = [path for path in paths if not Path(path).is_dir()]
@@ -68,21 +68,22 @@ def groups(paths: Sequence[str | Path], *, merge: bool) -> list[list[str | Path]
 
 
 def gather(paths: Sequence[str | Path]) -> list[str | Path]:
-    """The files that are meant: a folder gives those of its files that a loader claims."""
-    named = [_baseline(path) for path in paths]
+    """Return the files of some paths: a folder gives those of its files that a loader claims."""
+    named = [_resolve_baseline(path) for path in paths]
     return [file for path in named for file in (_profiles(Path(path)) if Path(path).is_dir() else [path])]
 
 
-def _baseline(path: str | Path) -> str | Path:
-    """`baseline:NAME` stands for the run that is kept under this name."""
+def _resolve_baseline(path: str | Path) -> str | Path:
+    """Return the file of a run that is kept under a name, for `baseline:NAME`; any other path as it is."""
     name = str(path).removeprefix("baseline:")
     return path if name == str(path) else places.baseline(name)
 
 
 def _profiles(folder: Path) -> list[Path]:
+    """Return the files of a folder that a loader claims; raise UnreadableError where there are none."""
     files = sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith("."))
-    found = [p for p in files[:MOST_FILES] if recognise(Source.of(p).head)]
-    if not found:
+    profiles = [p for p in files[:MOST_FILES] if recognise(Source.of(p).head)]
+    if not profiles:
         what = f"is a folder without profiles (looked into {min(len(files), MOST_FILES)} files)"
         raise UnreadableError(what, where=clean(str(folder), 4096), todo=FORMATS_HINT)
-    return found
+    return profiles

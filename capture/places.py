@@ -1,4 +1,4 @@
-"""Where files of ours lie: the XDG folders, private to the user, or nowhere when that cannot be had."""
+"""Where our own files lie: in the XDG folders, private to the user."""
 
 import os
 import re
@@ -16,26 +16,29 @@ RECORDINGS_LIMIT: Final = 10 << 30  # bytes of recordings that are kept
 
 
 def cache_folder() -> Path | None:
+    """Return the private folder for what can be made again; None where there is none."""
     return _private(_home("XDG_CACHE_HOME", ".cache"))
 
 
 def state_folder() -> Path | None:
+    """Return the private folder for what must stay; None where there is none."""
     return _private(_home("XDG_STATE_HOME", ".local/state"))
 
 
 def recordings_folder() -> Path | None:
+    """Return the folder of recordings; None where there is none."""
     state = state_folder()
-    return made_private(state / "runs") if state else None
+    return make_private(state / "runs") if state else None
 
 
 def recordings() -> list[Path]:
-    """Everything recorded so far, the newest first."""
+    """Return every recording, the newest first."""
     folder = recordings_folder()
     return newest_first(folder.glob("*.jsonl")) if folder else []
 
 
 def new_recording(title: str) -> Path:
-    """A name that is free for a recording; older ones make room for it."""
+    """Return a free path for a recording, and remove the oldest ones where they are too large together."""
     folder = recordings_folder()
     if folder is None:
         raise CaptureError(
@@ -52,7 +55,7 @@ def new_recording(title: str) -> Path:
 
 
 def crash_file(report: str) -> Path | None:
-    """A traceback put aside for a bug report; none where nothing can be written."""
+    """Write a traceback to a file for a bug report and return its path; None where it cannot be written."""
     folder = state_folder()
     if folder is None:
         return None
@@ -66,13 +69,13 @@ def crash_file(report: str) -> Path | None:
 
 
 def baselines_folder() -> Path | None:
-    """Runs that a person keeps under a name."""
+    """Return the folder of runs that are kept under a name; None where there is none."""
     state = state_folder()
-    return made_private(state / "baselines") if state else None
+    return make_private(state / "baselines") if state else None
 
 
 def baseline(name: str) -> Path:
-    """Where the run kept under a name lies, or would lie."""
+    """Return the path of the run kept under a name, whether it exists or not."""
     folder = baselines_folder()
     if folder is None:
         raise CaptureError("there is no private folder for baselines", todo="set XDG_STATE_HOME")
@@ -84,23 +87,24 @@ def baseline(name: str) -> Path:
 
 
 def baselines() -> list[Path]:
+    """Return the runs that are kept under a name."""
     folder = baselines_folder()
     return sorted(folder.glob("*.jsonl")) if folder else []
 
 
 def links_file() -> Path | None:
-    """Rows that a person linked by hand, beside the baselines that they may be rows of."""
+    """Return the file of rows that a person linked by hand; None where there is no private folder."""
     state = state_folder()
     return state / "links.tsv" if state else None
 
 
 def newest_first(paths: Iterable[Path]) -> list[Path]:
-    """Files by their last change; one that vanishes meanwhile is left out."""
+    """Return files by their last change; one that vanishes meanwhile is left out."""
     return [path for _, _, path in _by_age(paths)]
 
 
 def prune(paths: Iterable[Path], limit: int) -> None:
-    """Removes the oldest files until the rest are within so many bytes."""
+    """Remove the oldest files until the rest hold no more than `limit` bytes."""
     have = 0
     for _, size, path in _by_age(paths):
         have += size
@@ -110,16 +114,17 @@ def prune(paths: Iterable[Path], limit: int) -> None:
 
 
 def _by_age(paths: Iterable[Path]) -> list[tuple[int, int, Path]]:
-    found = []
+    """Return (time of last change, size, path) of each file, the newest first."""
+    files = []
     for path in paths:
         with suppress(OSError):
-            about = path.lstat()
-            found.append((about.st_mtime_ns, about.st_size, path))
-    return sorted(found, reverse=True)
+            status = path.lstat()
+            files.append((status.st_mtime_ns, status.st_size, path))
+    return sorted(files, reverse=True)
 
 
 def _home(variable: str, fallback: str) -> Path | None:
-    """A base folder by the XDG rules: a relative one counts as not set."""
+    """Return our folder in a base folder by the XDG rules, by which a relative one counts as not set."""
     stated = os.environ.get(variable, "")
     if stated.startswith("/"):
         return Path(stated) / "tracetui"
@@ -128,19 +133,19 @@ def _home(variable: str, fallback: str) -> Path | None:
 
 
 def _private(path: Path | None) -> Path | None:
-    return made_private(path) if path else None
+    return make_private(path) if path else None
 
 
-def made_private(path: Path) -> Path | None:
-    """The folder, made if need be, if it is ours alone; none where that is not to be had."""
+def make_private(path: Path) -> Path | None:
+    """Return the folder, made where it is missing, if no other user can read it; else None."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with suppress(FileExistsError):
             path.mkdir(mode=0o700)
-        about = path.lstat()
-        if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid():
+        status = path.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
             return None
-        if stat.S_IMODE(about.st_mode) & 0o077:
+        if stat.S_IMODE(status.st_mode) & 0o077:
             path.chmod(0o700)
         return path if os.access(path, os.W_OK | os.X_OK) else None
     except OSError:

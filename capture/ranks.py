@@ -1,4 +1,4 @@
-"""Ranks: whose a track is, and how runs of one rank each become one run, a track a rank, on one clock."""
+"""Ranks: which track is which rank's, and how runs of one rank each become one run on one clock."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -14,72 +14,77 @@ from capture.native.ops import track_of
 from capture.run import Run, tidy
 from capture.text import clean
 
-SAME_CLOCK_NS: Final = 1_000_000  # clocks of one machine are read no closer together
+SAME_CLOCK_NS: Final = 1_000_000  # offsets this close are of one clock, read twice
 _TRACK: Final = re.compile(r"rank (\d{1,9})(?: / |$)")
 _NAMED: Final = re.compile(r"rank[ _.-]?(\d{1,9})", re.IGNORECASE)
 _NUMBER: Final = re.compile(r"\d{1,9}")
 
 
 def rank_of(track: str) -> int | None:
-    """The rank whose track this is."""
-    found = _TRACK.match(track)
-    return int(found[1]) if found else None
+    """Return the rank that a track belongs to; None where it belongs to none."""
+    match = _TRACK.match(track)
+    return int(match[1]) if match else None
 
 
 def ranks(run: Run) -> dict[str, int]:
-    """The tracks of a run that are a rank's, each with its rank."""
+    """Return track → rank for the tracks of a run that belong to one."""
     if not run.has("track"):
         return {}
     tracks = run.events["track"].unique().cast(pl.String).drop_nulls()
-    found = {track: rank_of(track) for track in tracks}
-    return {track: rank for track, rank in found.items() if rank is not None}
+    return {track: rank for track in tracks if (rank := rank_of(track)) is not None}
 
 
-def merged(runs: Sequence[Run]) -> list[Run]:
-    """One run for every launch: the first of each rank's runs together, then the second, and so on.
+def merge_ranks(runs: Sequence[Run]) -> list[Run]:
+    """Return one run for every launch: the first of each rank's runs together, then the second, and so on.
 
-    What holds several ranks already stays as it is, and so does a run alone.
+    A run that holds several ranks already stays as it is, and so does one alone. Raises UsageError where
+    the ranks do not have as many runs each.
     """
     single = [run for run in runs if len(set(ranks(run).values())) < 2]
     if len(single) < 2:
         return list(runs)
-    numbers, guess = _numbered(single)
-    turns: dict[int, list[Run]] = {}
-    for number, run in zip(numbers, single, strict=True):
-        turns.setdefault(number, []).append(run)
-    counts = {number: len(own) for number, own in sorted(turns.items())}
-    if len(turns) < 2 or len(set(counts.values())) > 1:
+    numbers, guess = _assign_ranks(single)
+    launches = _launches(single, numbers)
+    whole = [run for run in runs if run not in single]
+    return whole + [_merge_launch(launch, guess) for launch in launches]
+
+
+def _launches(runs: Sequence[Run], numbers: Sequence[int]) -> list[dict[int, Run]]:
+    """Return rank → run for every launch; raise UsageError where the ranks do not have as many runs each."""
+    by_rank: dict[int, list[Run]] = {}
+    for number, run in zip(numbers, runs, strict=True):
+        by_rank.setdefault(number, []).append(run)
+    counts = {number: len(own) for number, own in sorted(by_rank.items())}
+    if len(by_rank) < 2 or len(set(counts.values())) > 1:
         why = "there are " + ", ".join(f"{n} of rank {number}" for number, n in counts.items())
         todo = "name those that belong together"
         raise UsageError("these runs are not one of each rank", why=why, todo=todo)
-    launches = zip(*(turns[number] for number in counts), strict=True)
-    whole = [run for run in runs if run not in single]
-    return whole + [_one(dict(zip(counts, launch, strict=True)), guess) for launch in launches]
+    launches = zip(*(by_rank[number] for number in counts), strict=True)
+    return [dict(zip(counts, launch, strict=True)) for launch in launches]
 
 
-def _numbered(runs: Sequence[Run]) -> tuple[list[int], list[str]]:
-    """The rank of each run: what it says, else what its file's name says, else its place; and any guess."""
-    told = [_told(run) for run in runs]
-    known = [number for number in told if number is not None]
-    if len(known) == len(runs):
-        return known, []
+def _assign_ranks(runs: Sequence[Run]) -> tuple[list[int], list[str]]:
+    """Return the rank of each run, as it, its file's name or its place says, and what of that is a guess."""
+    stated = [rank for run in runs if (rank := _stated_rank(run)) is not None]
+    if len(stated) == len(runs):
+        return stated, []
     files = list(dict.fromkeys(run.log.source for run in runs))
-    by_name = _from_names([PurePath(file).name for file in files])
+    by_name = _ranks_in_names([PurePath(file).name for file in files])
     numbers = by_name or list(range(len(files)))
     guess = "" if by_name else "which file is of which rank is not told: they are numbered in their order"
     place = dict(zip(files, numbers, strict=True))
     return [place[run.log.source] for run in runs], [guess] if guess else []
 
 
-def _told(run: Run) -> int | None:
+def _stated_rank(run: Run) -> int | None:
     own = set(ranks(run).values())
     stated = run.meta.get("rank")
     return own.pop() if own else stated if type(stated) is int and stated >= 0 else None
 
 
-def _from_names(names: Sequence[str]) -> list[int] | None:
-    """What stands behind `rank`, else the one number in which the names differ."""
-    ranked = [int(found[1]) for name in names if (found := _NAMED.search(name))]
+def _ranks_in_names(names: Sequence[str]) -> list[int] | None:
+    """Return the number behind `rank` in each name, else the one in which the names differ; else None."""
+    ranked = [int(match[1]) for name in names if (match := _NAMED.search(name))]
     if len(set(ranked)) == len(names):
         return ranked
     numbers = [[int(n) for n in _NUMBER.findall(name)] for name in names]
@@ -89,31 +94,32 @@ def _from_names(names: Sequence[str]) -> list[int] | None:
     return list(differing[0]) if len(differing) == 1 and len(set(differing[0])) == len(names) else None
 
 
-def _one(launch: Mapping[int, Run], guess: Sequence[str]) -> Run:
-    """The runs of one launch as one: moments on the clock of the first."""
+def _merge_launch(launch: Mapping[int, Run], guess: Sequence[str]) -> Run:
+    """Return the runs of one launch as one, on the clock of the first."""
     runs = list(launch.values())
     first = runs[0]
     shifts, clocks = _shifts(runs)
-    frames = [_placed(run, rank, by) for (rank, run), by in zip(launch.items(), shifts, strict=True)]
-    log = _account(runs)
-    said = (run.meta.get(key) for run in runs for key in ("world_size", "ranks"))
-    world = max((w for w in said if type(w) is int), default=0)
+    frames = [_on_rank_tracks(run, rank, by) for (rank, run), by in zip(launch.items(), shifts, strict=True)]
+    log = _merge_logs(runs)
+    sizes = (run.meta.get(key) for run in runs for key in ("world_size", "ranks"))
+    world = max((w for w in sizes if type(w) is int), default=0)
     if world > len(runs):
         log.note("ranks_missing", f"{len(runs)} of {world} ranks are here")
     guesses = [*first.meta.get("guess", ()), *guess, *clocks]
     meta = {**first.meta, "ranks": len(runs), **({"guess": guesses} if guesses else {})}
     meta.pop("rank", None)
     names = list(dict.fromkeys(run.name for run in runs))
-    name = first.name if len(names) == 1 else _common(names)
-    return Run(name, meta, tidy(pl.concat(frames, how="diagonal")).rechunk(), log.freeze(), _tables(launch))
+    name = first.name if len(names) == 1 else _common_name(names)
+    events = tidy(pl.concat(frames, how="diagonal")).rechunk()
+    return Run(name, meta, events, log.freeze(), _merge_tables(launch))
 
 
 def _shifts(runs: Sequence[Run]) -> tuple[list[int], list[str]]:
-    """What brings the moments of each run to the clock of the first, and what of it is a guess."""
-    known = [_behind_epoch(run) for run in runs]
+    """Return what to add to the times of each run to be on the first's clock, and what of it is a guess."""
+    clocks = [_to_epoch(run) for run in runs]
     if not any(run.has("t") for run in runs):
         return [0] * len(runs), []
-    offsets = [o for o in known if o is not None]
+    offsets = [o for o in clocks if o is not None]
     if len(offsets) == len(runs):
         apart = [o - offsets[0] for o in offsets]
         return [a if abs(a) > SAME_CLOCK_NS else 0 for a in apart], []
@@ -123,8 +129,8 @@ def _shifts(runs: Sequence[Run]) -> tuple[list[int], list[str]]:
     ]
 
 
-def _behind_epoch(run: Run) -> int | None:
-    """What a moment of the run lacks to Unix time, where the source tells it."""
+def _to_epoch(run: Run) -> int | None:
+    """Return what to add to the times of a run for Unix time; None where the source does not say."""
     clock = run.meta.get("clock")
     if isinstance(clock, list) and len(clock) == 2 and all(type(c) is int for c in clock):
         return int(clock[1]) - int(clock[0])
@@ -135,8 +141,8 @@ def _start(run: Run) -> int:
     return int(run.events["t"].min() or 0) if run.has("t") else 0  # type: ignore[arg-type]
 
 
-def _placed(run: Run, rank: int, shift: int) -> pl.DataFrame:
-    """The events under their rank's tracks, on the common clock."""
+def _on_rank_tracks(run: Run, rank: int, shift: int) -> pl.DataFrame:
+    """Return the events under their rank's tracks, moved to the common clock."""
     events = run.events
     if shift and run.has("t"):
         events = events.with_columns(pl.col("t") + shift)
@@ -151,8 +157,8 @@ def _tracks(run: Run) -> list[str]:
     return run.events["track"].unique().cast(pl.String).drop_nulls().to_list()
 
 
-def _tables(launch: Mapping[int, Run]) -> dict[str, pl.DataFrame]:
-    """What the sources tabulated, a column telling whose it is."""
+def _merge_tables(launch: Mapping[int, Run]) -> dict[str, pl.DataFrame]:
+    """Return the tables of all ranks by name, with a column of the rank."""
     tables: dict[str, list[pl.DataFrame]] = {}
     for rank, run in launch.items():
         for name, table in run.tables.items():
@@ -161,8 +167,8 @@ def _tables(launch: Mapping[int, Run]) -> dict[str, pl.DataFrame]:
     return {name: pl.concat(parts, how="diagonal_relaxed") for name, parts in tables.items()}
 
 
-def _account(runs: Sequence[Run]) -> Log:
-    """The accounts of all files as one."""
+def _merge_logs(runs: Sequence[Run]) -> Log:
+    """Return the import logs of all files as one."""
     logs: dict[str, ImportLog] = {run.log.source: run.log for run in runs}
     first = next(iter(logs.values()))
     parents = {str(PurePath(source).parent) for source in logs}
@@ -176,7 +182,7 @@ def _account(runs: Sequence[Run]) -> Log:
     return log
 
 
-def _common(names: list[str]) -> str:
-    """What the names begin with, without the word before their number."""
+def _common_name(names: list[str]) -> str:
+    """Return what the names begin with, without the word before their number."""
     stem = re.sub(r"[ _.-]*(rank)?[ _.-]*$", "", commonprefix(names), flags=re.IGNORECASE)  # noqa: RUF071 - names, not paths
     return clean(stem) or f"{len(names)} ranks"

@@ -1,4 +1,4 @@
-"""What a device can do at best: measured once and kept, else from a table of known GPUs.
+"""What a device can do at best: measured once and kept, else from a table of GPUs.
 
 A row can be no faster than its bytes at the memory's speed, its arithmetic at the units' speed, and its
 launches at the least time that a launch takes.
@@ -20,15 +20,20 @@ from capture.text import clean
 MEASURED: Final = "measured"
 AT_START: Final = "measured at the start of the run"
 TABLE: Final = "table"
-GPU_FLOOR_NS: Final = 2000.0  # of a launch, where nobody measured it
+GPU_FLOOR_NS: Final = 2000.0  # of a launch, where it has not been measured
 
 _FILE: Final = "roofs.json"
 _LARGEST: Final = 1 << 20
 _FASTEST: Final = 1e18
 _SHORT: Final = {
-    "float32": "fp32", "float": "fp32", "f32": "fp32", "float16": "fp16", "half": "fp16", "f16": "fp16",
+    "float32": "fp32",
+    "float": "fp32",
+    "f32": "fp32",
+    "float16": "fp16",
+    "half": "fp16",
+    "f16": "fp16",
     "bfloat16": "bf16",
-}  # fmt: skip
+}
 
 # name → GB/s and dense bf16 TFLOP/s (fp16 where there is no bf16), as their makers state them
 _KNOWN: Final = (
@@ -50,11 +55,11 @@ _KNOWN: Final = (
 
 @dataclass(frozen=True)
 class Roof:
-    """The best that a device can do, and how that is known."""
+    """The best that a device can do, and where the figures come from."""
 
     device: str
     source: str  # measured · measured at the start of the run · table
-    read_bytes_per_s: float = 0.0  # 0: not known
+    read_bytes_per_s: float = 0.0  # 0: unknown, here and below
     copy_bytes_per_s: float = 0.0  # bytes read and bytes written
     flop_per_s: Mapping[str, float] = field(default_factory=dict)  # by dtype
     floor_ns: float = 0.0  # the least time from one launch to the next
@@ -66,13 +71,13 @@ class Roof:
 
     @property
     def memory(self) -> float:
-        """Bytes a second at best."""
+        """Bytes a second at best; 0 where unknown."""
         return max(self.read_bytes_per_s, self.copy_bytes_per_s)
 
     def compute(self, dtype: str | None) -> float:
-        """Operations a second at best, in a dtype where that was measured, else in the fastest."""
-        known = self.flop_per_s.get(_SHORT.get(dtype or "", dtype or ""))
-        return known or max(self.flop_per_s.values(), default=0.0)
+        """Return operations a second at best, in this dtype where it was measured, else in the fastest."""
+        own = self.flop_per_s.get(_SHORT.get(dtype or "", dtype or ""))
+        return own or max(self.flop_per_s.values(), default=0.0)
 
     @property
     def key(self) -> str:
@@ -80,36 +85,37 @@ class Roof:
         return key(self.device, self.uuid, self.driver, self.torch)
 
     def as_meta(self) -> dict[str, Any]:
-        """What a run's meta and the file of kept roofs say of it."""
-        known = {**vars(self), "flop_per_s": dict(self.flop_per_s)}
-        return {name: value for name, value in known.items() if value}
+        """Return the roof as a run's meta and the file of kept roofs hold it."""
+        fields = {**vars(self), "flop_per_s": dict(self.flop_per_s)}
+        return {name: value for name, value in fields.items() if value}
 
 
 def key(device: str, uuid: str, driver: str, torch: str) -> str:
+    """Return the key under which a measurement is kept."""
     return " | ".join((device, uuid, driver, torch))
 
 
-def from_meta(told: Any) -> Roof | None:
-    """The roof that a meta tells; None where it tells none that can be believed."""
-    if not isinstance(told, Mapping):
+def from_meta(meta: Any) -> Roof | None:
+    """Return the roof that a run's meta holds; None where it holds none with a possible figure."""
+    if not isinstance(meta, Mapping):
         return None
     words = ("device", "source", "cache", "when", "uuid", "driver", "torch")
-    text = {w: clean(v, 200) for w in words if isinstance(v := told.get(w), str)}
+    text = {w: clean(v, 200) for w in words if isinstance(v := meta.get(w), str)}
     figures = ("read_bytes_per_s", "copy_bytes_per_s", "floor_ns")
-    numbers = {f: float(told[f]) for f in figures if _possible(told.get(f))}
-    rates = told.get("flop_per_s")
+    numbers = {f: float(meta[f]) for f in figures if _is_possible(meta.get(f))}
+    rates = meta.get("flop_per_s")
     stated = rates.items() if isinstance(rates, Mapping) else ()
-    flops = {clean(str(k), 20): float(v) for k, v in stated if _possible(v)}
+    flops = {clean(str(k), 20): float(v) for k, v in stated if _is_possible(v)}
     roof = Roof(**{"device": "", "source": MEASURED, **text}, **numbers, flop_per_s=flops)  # type: ignore[arg-type]
     return roof if roof.memory or roof.flop_per_s else None
 
 
-def _possible(value: Any) -> bool:
+def _is_possible(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < _FASTEST
 
 
 def from_table(device: str) -> Roof | None:
-    """What the maker of a GPU states of it."""
+    """Return the roof of a GPU as its maker states it; None for one that is not in the table."""
     for pattern, gigabytes, teraflops in _KNOWN:
         if re.search(pattern, device, re.IGNORECASE):
             rates = {"bf16": teraflops * 1e12}
@@ -118,26 +124,26 @@ def from_table(device: str) -> Roof | None:
 
 
 def place() -> Path | None:
-    """The file in which measured roofs are kept; none where there is no private folder."""
+    """Return the file of measured roofs; None where there is no private folder."""
     folder = cache_folder()
     return folder / _FILE if folder else None
 
 
 def kept() -> dict[str, Roof]:
-    """Every roof measured so far by its key; a file that is damaged holds none."""
+    """Return key → roof for every roof measured so far; a damaged file holds none."""
     path = place()
     if path is None:
         return {}
     try:
         with path.open("rb") as file:
-            roofs = [from_meta(told) for told in json.loads(file.read(_LARGEST))["roofs"]]
+            roofs = [from_meta(meta) for meta in json.loads(file.read(_LARGEST))["roofs"]]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return {}
     return {roof.key: roof for roof in roofs if roof}
 
 
 def keep(roof: Roof) -> Path:
-    """Keeps a roof beside those of other devices, in the place of an older one of its own."""
+    """Keep a roof beside those of other devices, in place of an older one of its own; return the file."""
     path = place()
     if path is None:
         raise CaptureError("there is no private folder to keep the roofs in", todo="set XDG_CACHE_HOME")
@@ -149,16 +155,16 @@ def keep(roof: Roof) -> Path:
 
 
 def nvidia_driver() -> str:
-    """The version of the driver that is loaded; empty where there is none."""
+    """Return the version of the NVIDIA driver that is loaded; empty where there is none."""
     with suppress(OSError, ValueError):
-        told = Path("/proc/driver/nvidia/version").read_text()
-        if found := re.search(r"\b\d{3,}\.\d+(\.\d+)?\b", told):
-            return found[0]
+        text = Path("/proc/driver/nvidia/version").read_text()
+        if match := re.search(r"\b\d{3,}\.\d+(\.\d+)?\b", text):
+            return match[0]
     return ""
 
 
 def nvidia_gpus() -> list[str]:
-    """The names of the GPUs that this driver drives."""
+    """Return the names of the GPUs of the NVIDIA driver."""
     names = []
     for path in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
         with suppress(OSError, ValueError):

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from capture.classify.enrich import enrich
+from capture.classify.fill import fill_from_names
 from capture.importlog import ImportLog, Log
 from capture.native.schema import CATEGORIES, COLUMNS, KINDS, LENSES
 from capture.text import clean
@@ -16,7 +16,7 @@ DTYPES: Final[Mapping[str, pl.DataType]] = {
     for c in COLUMNS
 }
 LONGEST_NS: Final = 1 << 62
-FEW: Final = 1 << 10  # rows whose words are told apart sooner one by one
+FEW: Final = 1 << 10  # rows whose distinct words are found sooner one by one
 
 _CLOSED: Final = {"kind": KINDS, "lens": LENSES, "category": CATEGORIES}
 
@@ -32,7 +32,7 @@ class Run:
     tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
 
     def has(self, column: str) -> bool:
-        """Whether the source let a column be known."""
+        """Return whether any event has a value in this column."""
         return column in self.events.columns
 
 
@@ -45,21 +45,22 @@ def build(
     *,
     enriched: bool = False,
 ) -> Run:
-    """The door through which every loader passes: cast, clean, check, enrich, freeze.
+    """Return a run of the events that a loader has read: cast, cleaned, checked, filled from names, frozen.
 
-    A loader that says `enriched` has read layer, op, category and phase from its names itself.
+    A loader that says `enriched` has filled layer, op, category and phase itself. Raises ValueError for
+    columns and closed words that the schema does not have: faults of the loader, not of the file.
     """
-    frame = _only_known(_cast(events))
+    frame = _check_closed_words(_cast(events))
     frame = _clean_names(frame)
     frame = _drop_impossible(frame, log)
-    frame = frame if enriched else enrich(frame)
+    frame = frame if enriched else fill_from_names(frame)
     return checked(name, meta, tidy(frame).rechunk(), log, tables or {})
 
 
 def checked(
     name: str, meta: Mapping[str, Any], events: pl.DataFrame, log: Log, tables: Mapping[str, pl.DataFrame]
 ) -> Run:
-    """A run of events that have passed `build` already, part by part."""
+    """Return a run of events that have passed `build` already, part by part."""
     return Run(
         name=clean(name, 200) or "run",
         meta=clean_meta(meta),
@@ -70,12 +71,12 @@ def checked(
 
 
 def with_log(run: Run, log: Log) -> Run:
-    """The run with the account of a whole import, once all of it is read."""
+    """Return the run with the log of a whole import, once all of it is read."""
     return replace(run, log=log.freeze())
 
 
 def clean_meta(value: Any) -> Any:
-    """Metadata with all its text cleaned."""
+    """Return metadata with all its text cleaned."""
     if isinstance(value, str):
         return clean(value, 10_000)
     if isinstance(value, Mapping):
@@ -95,15 +96,15 @@ def _cast(events: pl.DataFrame) -> pl.DataFrame:
     return events.select(pl.col(c).cast(t) for c, t in known.items())
 
 
-def _only_known(frame: pl.DataFrame) -> pl.DataFrame:
-    """Programmer's errors, not the file's: a loader may write closed words only."""
+def _check_closed_words(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the frame with a kind; raise ValueError for words that a closed column does not have."""
     if "kind" not in frame.columns:
         frame = frame.insert_column(0, pl.lit("kernel", dtype=pl.Categorical()).alias("kind"))
     closed = [c for c in _CLOSED if c in frame.columns]
-    for column, found in _words(frame, closed).items():
-        if not found <= set(_CLOSED[column]):
-            known = _CLOSED[column]
-            raise ValueError(f"{column} holds {sorted(found - set(known))}, known are {known}")
+    for column, words in _words(frame, closed).items():
+        allowed = _CLOSED[column]
+        if not words <= set(allowed):
+            raise ValueError(f"{column} holds {sorted(words - set(allowed))}, known are {allowed}")
     return frame
 
 
@@ -119,7 +120,7 @@ def _clean_names(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _words(frame: pl.DataFrame, columns: Sequence[str]) -> dict[str, set[str]]:
-    """Column → its distinct words."""
+    """Return column → its distinct words."""
     if frame.height <= FEW:
         return {c: set(frame[c].to_list()) - {None} for c in columns}
     distinct = frame.select(pl.col(c).unique().implode() for c in columns)
@@ -135,7 +136,7 @@ def _clean_table(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def _drop_impossible(frame: pl.DataFrame, log: Log) -> pl.DataFrame:
-    """Durations below zero or beyond 146 years belong to no sum."""
+    """Drop and log rows whose duration is below zero or beyond 146 years: it belongs to no sum."""
     if "dur" not in frame.columns:
         return frame
     possible = pl.col("dur").is_null() | pl.col("dur").is_between(0, LONGEST_NS)
@@ -147,6 +148,6 @@ def _drop_impossible(frame: pl.DataFrame, log: Log) -> pl.DataFrame:
 
 
 def tidy(frame: pl.DataFrame) -> pl.DataFrame:
-    """Columns in the schema's order; one that the source lacks is absent, not stored as nulls."""
+    """Return the columns in the schema's order, without those that hold nothing but nulls."""
     known = [c for c in DTYPES if c in frame.columns]
     return frame.select_seq(c for c in known if c in ("kind", "name") or frame[c].null_count() < frame.height)

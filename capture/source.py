@@ -1,4 +1,4 @@
-"""One input file: its bytes with gzip undone, its head, and the account of what is lost on the way."""
+"""One input file: its bytes with gzip undone, its head, and the log of its import."""
 
 import contextlib
 import gzip
@@ -17,10 +17,10 @@ from capture.errors import UnreadableError
 from capture.importlog import Log
 from capture.text import clean
 
-HEAD = 1 << 18
+HEAD = 1 << 18  # bytes that a sniffer may look at
 CHUNK = 1 << 20
-BOMB_FLOOR = 1 << 30
-BOMB_RATIO = 200
+BOMB_FLOOR = 1 << 30  # bytes; only what unpacks to more can be refused as a bomb
+BOMB_RATIO = 200  # unpacked size to packed size
 
 _GZIP = b"\x1f\x8b"
 
@@ -34,6 +34,7 @@ class Head:
 
     @cached_property
     def text(self) -> str:
+        """The head as text with Unix line ends."""
         return decode(self.raw).replace("\r\n", "\n")
 
     @cached_property
@@ -47,7 +48,7 @@ class Head:
 
 
 def decode(raw: bytes) -> str:
-    """Bytes as text: a byte-order mark decides, else UTF-8 with bad bytes replaced."""
+    """Return bytes as text: by their byte-order mark, else as UTF-8; bad bytes are replaced."""
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
         return raw.decode("utf-16", "replace")
     return raw.decode("utf-8-sig", "replace")
@@ -55,7 +56,7 @@ def decode(raw: bytes) -> str:
 
 @dataclass
 class Source:
-    """An input on disk."""
+    """An input on disk; `label` is its cleaned name."""
 
     path: Path
     label: str
@@ -63,7 +64,7 @@ class Source:
 
     @classmethod
     def of(cls, path: str | Path) -> "Source":
-        """The input behind a path, `-` for standard input; refuses what is no file."""
+        """Return the input at a path, `-` for standard input; raise UnreadableError for what is no file."""
         if str(path) == "-":
             return cls.spooled(sys.stdin.buffer, "stdin")
         label = clean(str(path), 4096)
@@ -81,7 +82,7 @@ class Source:
 
     @classmethod
     def spooled(cls, stream: IO[bytes], label: str) -> "Source":
-        """A stream that cannot be read twice, copied to a private temporary file first."""
+        """Return a stream as an input: copied to a private temporary file, for it cannot be read twice."""
         with tempfile.NamedTemporaryFile(prefix="tracetui-", delete=False) as copy:
             while chunk := stream.read(CHUNK):
                 copy.write(chunk)
@@ -98,7 +99,7 @@ class Source:
 
     @cached_property
     def head(self) -> Head:
-        """The first quarter megabyte, unpacked."""
+        """The first HEAD bytes, unpacked."""
         parts, have = [], 0
         for chunk in self._chunks(None):
             parts.append(chunk)
@@ -109,11 +110,11 @@ class Source:
         return Head(raw[:HEAD], len(raw) <= HEAD)
 
     def chunks(self) -> Iterator[bytes]:
-        """All bytes, unpacked, in pieces; a damaged gzip stream gives what it holds and is noted."""
+        """Yield all bytes, unpacked; a damaged gzip stream yields what it holds, and the log notes it."""
         yield from self._chunks(self.log)
 
     def read(self, limit: int = 1 << 34) -> bytes:
-        """All bytes, unpacked."""
+        """Return all bytes, unpacked; raise UnreadableError where they are more than the limit."""
         parts, have = [], 0
         for chunk in self.chunks():
             have += len(chunk)
@@ -123,10 +124,11 @@ class Source:
         return b"".join(parts)
 
     def text(self) -> str:
+        """Return all of it as text with Unix line ends."""
         return decode(self.read()).replace("\r\n", "\n")
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
-        """Every line with the offset of its first byte, without its end; a last torn line is given too."""
+        """Yield every line without its end, with the offset of its first byte; a last torn line too."""
         rest, at = b"", 0
         for chunk in self.chunks():
             *whole, rest = (rest + chunk).split(b"\n")
@@ -149,7 +151,7 @@ class Source:
                     while chunk := raw.read(CHUNK):
                         yield chunk
                     return
-                yield from self._inflated(raw)
+                yield from self._unpack(raw)
             except (EOFError, zlib.error, gzip.BadGzipFile) as e:
                 if log is not None:
                     log.note(
@@ -161,7 +163,8 @@ class Source:
             except OSError as e:
                 raise UnreadableError(reason(e), where=self.label) from None
 
-    def _inflated(self, raw: IO[bytes]) -> Iterator[bytes]:
+    def _unpack(self, raw: IO[bytes]) -> Iterator[bytes]:
+        """Yield the unpacked bytes; raise zlib.error after the last readable one of a damaged stream."""
         out = 0
         unpacked = gzip.GzipFile(fileobj=raw)
         try:
@@ -176,24 +179,24 @@ class Source:
                 yield chunk
         except zlib.error:
             raw.seek(0)
-            yield _up_to_damage(raw, out)
+            yield _unpack_up_to_damage(raw, out)
             raise
 
 
-def _up_to_damage(raw: IO[bytes], done: int) -> bytes:
-    """What a damaged gzip stream holds beyond its first `done` bytes, down to the last readable one."""
-    inflate, seen = zlib.decompressobj(31), 0
+def _unpack_up_to_damage(raw: IO[bytes], done: int) -> bytes:
+    """Return what a damaged gzip stream holds beyond its first `done` bytes, to the last readable one."""
+    inflate, unpacked = zlib.decompressobj(31), 0
     while piece := inflate.unused_data or raw.read(CHUNK >> 4):
         inflate = zlib.decompressobj(31) if inflate.eof else inflate
         before = inflate.copy()
         try:
-            seen += len(inflate.decompress(piece))
+            unpacked += len(inflate.decompress(piece))
         except zlib.error:
-            return _byte_by_byte(before, piece)[max(0, done - seen) :]
+            return _unpack_bytewise(before, piece)[max(0, done - unpacked) :]
     return b""
 
 
-def _byte_by_byte(inflate: "zlib._Decompress", piece: bytes) -> bytes:
+def _unpack_bytewise(inflate: "zlib._Decompress", piece: bytes) -> bytes:
     out = bytearray()
     with contextlib.suppress(zlib.error):
         for byte in piece:
@@ -202,7 +205,7 @@ def _byte_by_byte(inflate: "zlib._Decompress", piece: bytes) -> bytes:
 
 
 def reason(error: Exception) -> str:
-    """An operating-system error in plain words."""
+    """Return an error in plain words, as the end of a sentence."""
     if isinstance(error, OSError) and error.errno is not None:
         return os.strerror(error.errno).lower()
     return clean(str(error), 500)

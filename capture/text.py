@@ -13,14 +13,24 @@ _REPLACED: Final = {
 }
 _REMOVED: Final = dict.fromkeys(
     (
-        0x00AD, 0x034F, 0x061C, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x180E, 0x3164, 0xFEFF, 0xFFA0,
+        0x00AD,
+        0x034F,
+        0x061C,
+        0x115F,
+        0x1160,
+        0x17B4,
+        0x17B5,
+        0x180E,
+        0x3164,
+        0xFEFF,
+        0xFFA0,
         *range(0x200B, 0x2010),  # zero width, LRM, RLM
         *range(0x2028, 0x202F),  # line separators, bidi embeddings
         *range(0x2060, 0x2070),  # invisible operators, bidi isolates
         *range(0xFFF0, 0xFFFC),  # interlinear annotation
         *range(0xE0000, 0xE1000),  # tags
     )
-)  # fmt: skip
+)
 _TABLE: Final = {**_REPLACED, **_REMOVED}
 # The characters of the table as ranges: one by one, compiling them would cost a tenth of a start.
 _DIRTY: Final = re.compile(
@@ -31,7 +41,7 @@ _STACKED_MARKS: Final = 4
 
 
 def clean(text: str, limit: int = MAX_NAME) -> str:
-    """Text that may be shown anywhere: no control byte, no escape, no invisible or bidi character."""
+    """Return text that may be shown anywhere: without control, escape, invisible and bidi characters."""
     if len(text) > limit:
         text = text[:limit]
     if text.isascii() and text.isprintable():
@@ -42,7 +52,7 @@ def clean(text: str, limit: int = MAX_NAME) -> str:
 
 
 def _thin_marks(text: str) -> str:
-    """At most four combining marks on one character: more only smears over the lines around it."""
+    """Return text with at most four combining marks on a character: more smear over the lines around it."""
     run, out = 0, []
     for char in text:
         run = run + 1 if unicodedata.combining(char) else 0
@@ -52,7 +62,7 @@ def _thin_marks(text: str) -> str:
 
 
 def middle(text: str, width: int) -> str:
-    """Text cut in its middle to a width, so that both ends still tell it apart."""
+    """Return text cut in its middle to a width: both ends stay, to tell it from others."""
     if len(text) <= width:
         return text
     if width <= 1:

@@ -1,4 +1,4 @@
-"""Names an input that is no profile for what it is, and says what to do about it."""
+"""Says what an input that no loader claims is, and what to do about it."""
 
 import re
 from typing import Final
@@ -43,14 +43,14 @@ _TEXTS: Final = (
 )  # fmt: skip
 
 
-def explain(source: Source) -> UnreadableError:
-    """The sentence for an input that no loader claims."""
+def unknown_input(source: Source) -> UnreadableError:
+    """Return the error to raise for an input that no loader claims."""
     what, todo = describe(source.head, source.path.suffix)
     return UnreadableError(what, where=source.label, todo=todo)
 
 
 def describe(head: Head, suffix: str = "") -> tuple[str, str]:
-    """What an input is, and what can be done with it."""
+    """Return what an input is, and what can be done with it, as the two halves of a sentence."""
     raw = head.raw
     if not raw:
         return "is empty", "check that the capture has finished"
@@ -61,17 +61,17 @@ def describe(head: Head, suffix: str = "") -> tuple[str, str]:
             "is an XLA xplane profile",
             "export it as a trace viewer file (trace.json.gz) and open that",
         )
-    by_suffix = _reports(suffix, head)
-    if by_suffix:
-        return by_suffix
+    nsight = _nsight_report(suffix, head)
+    if nsight:
+        return nsight
     for magic, what, todo in _MAGIC:
         if raw.startswith(magic):
             return what, todo or FORMATS_HINT
-    return _text(head) if _is_text(raw) else _binary(raw)
+    return _describe_text(head) if _is_text(raw) else _describe_binary(raw)
 
 
-def _reports(suffix: str, head: Head) -> tuple[str, str] | None:
-    """Nsight's own binary files have no magic that lasts; their names and their blobs tell."""
+def _nsight_report(suffix: str, head: Head) -> tuple[str, str] | None:
+    """Return what a binary report of Nsight is, by its suffix or content: it has no lasting magic; else None."""
     if _is_text(head.raw):
         return None
     if suffix in (".nsys-rep", ".qdrep") or b"QuadDAnalysis" in head.raw[:65536]:
@@ -92,13 +92,13 @@ def _is_text(raw: bytes) -> bool:
     return control * 20 < len(sample)
 
 
-def _binary(raw: bytes) -> tuple[str, str]:
+def _describe_binary(raw: bytes) -> tuple[str, str]:
     if len(raw) > 9 and raw[8:9] == b"{" and int.from_bytes(raw[:8], "little") < 1 << 27:
         return "is a safetensors file: weights, not a profile", FORMATS_HINT
     return "is a binary file of a kind that is not known", FORMATS_HINT
 
 
-def _text(head: Head) -> tuple[str, str]:
+def _describe_text(head: Head) -> tuple[str, str]:
     for pattern, what, todo in _TEXTS:
         if pattern.search(head.start[:2000]):
             return what, todo
@@ -106,6 +106,6 @@ def _text(head: Head) -> tuple[str, str]:
     if first in ("{", "["):
         keys = re.findall(r'"([A-Za-z_][\w .-]{0,30})"\s*:', head.start[:2000])
         named = ", ".join(dict.fromkeys(keys[:6]))
-        told = f"is JSON, but of no profiler that is known (its first keys: {named})"
-        return told if named else "is JSON without events", FORMATS_HINT
+        what = f"is JSON, but of no profiler that is known (its first keys: {named})"
+        return what if named else "is JSON without events", FORMATS_HINT
     return "is text, but of no profiler that is known", FORMATS_HINT

@@ -13,7 +13,7 @@ from engines.layer import Layer, LayerParts, Rope, State, rms_norm
 from engines.models.spec import Spec, parameters
 from engines.plan import Load, Row, device_rows
 from engines.ranks.tensor_parallel import Collectives, Team
-from engines.sample import GREEDY, Sampler, Taste
+from engines.sample import GREEDY, Sampler, SamplingOptions
 from engines.weights.loader import Loader
 from engines.weights.sources import Source
 from engines.weights.storage import Matrix, Storage, Table
@@ -22,7 +22,7 @@ CHUNK = 512  # positions of a prompt that are taken at once
 
 
 class Parts(NamedTuple):
-    """What a decoder is made of."""
+    """What a decoder is made of: the fused step shares it."""
 
     table: Table
     scale: float
@@ -35,16 +35,24 @@ class Decoder:
     """A model, its cache and its sampler; `ops` are the plan's rows as calls."""
 
     def __init__(
-        self, spec: Spec, source: Source, packing: Storage, device: torch.device, *,
-        taste: Taste = GREEDY, fused: bool = True, batch: int = 1, capacity: int = 1024,
+        self,
+        spec: Spec,
+        source: Source,
+        packing: Storage,
+        device: torch.device,
+        *,
+        sampling: SamplingOptions = GREEDY,
+        fused: bool = True,
+        batch: int = 1,
+        capacity: int = 1024,
         team: Team | None = None,
-    ) -> None:  # fmt: skip
-        """Of a team's model the spec and the source are this rank's share."""
+    ) -> None:
+        """Build a decoder; for one of a team, spec and source are this rank's share."""
         self.spec, self.packing, self.capacity = spec, packing, capacity
         self.stream = stream_dtype(packing.dtype, device)
-        self.fused, self._taste = fused, taste
+        self.fused, self._sampling = fused, sampling
         self.state = State(spec, batch, self.stream, device)
-        self.sampler = Sampler(taste, device)
+        self.sampler = Sampler(sampling, device)
         self._ranks = team.rank.size if team else 1
         self._collectives = Collectives(team, self.sampler, self.state, spec.vocab) if team else None
         self._loader = Loader(spec, source, packing, device, fused=fused)
@@ -63,7 +71,7 @@ class Decoder:
             )
             for i in range(spec.layers)
         ]
-        self.ops: tuple[Op, ...] = tuple(self._bound(row) for row in self.rows())
+        self.ops: tuple[Op, ...] = tuple(self._op_of(row) for row in self.rows())
 
     @property
     def parts(self) -> Parts:
@@ -76,17 +84,24 @@ class Decoder:
         return self._caches.layers
 
     def rows(self, tokens: int = 1, start: int = 0) -> tuple[Row, ...]:
-        """The plan of a step that takes so many positions."""
+        """Return the plan of a step that takes so many positions of each sequence."""
         stream = self.stream.itemsize
         way = self.packing
         load = Load(
-            self.state.batch, tokens, start, self.fused, way.weight_bytes, stream, stream, way.fusion,
+            self.state.batch,
+            tokens,
+            start,
+            self.fused,
+            way.weight_bytes,
+            stream,
+            stream,
+            way.fusion,
             self._ranks,
-        )  # fmt: skip
-        return device_rows(self.spec, load, self._taste.phases)
+        )
+        return device_rows(self.spec, load, self._sampling.phases)
 
     def place(self, ids: torch.Tensor, at: int) -> None:
-        """What the next pass over the ops takes: [batch, tokens] ids from a position on."""
+        """Set what the next pass over the ops takes: [batch, tokens] ids from a position on."""
         self.state.place(ids, at)
         self._caches.seek(at, ids.shape[1])
         for rope in self._ropes.values():
@@ -112,7 +127,7 @@ class Decoder:
         rounding = torch.float32 if self.packing.dtype == torch.float32 else torch.bfloat16
         self._scale = float(torch.tensor(self.spec.hidden**0.5).to(rounding))
 
-    def _bound(self, row: Row) -> Op:
+    def _op_of(self, row: Row) -> Op:
         owner: object = self if row.layer is None else self._layers[row.layer]
         if row.op == "sample":
             owner = self.sampler
@@ -123,14 +138,14 @@ class Decoder:
 
 
 def stream_dtype(weights: torch.dtype, device: torch.device) -> torch.dtype:
-    """The dtype of the residual stream and of the cache."""
+    """Return the dtype of the residual stream and of the cache."""
     if device.type == "cpu" or weights == torch.float16:
         return torch.float32
     return weights
 
 
 def bytes_needed(spec: Spec, way: Storage, *, batch: int, capacity: int) -> int:
-    """Memory of a decoder before it is built."""
+    """Return the memory that a decoder takes, before it is built."""
     ends = spec.vocab * spec.hidden
     stored = parameters(spec) * way.held + spec.tied * ends * way.beside
     kept = sum(min(spec.window_of(i) or capacity, capacity) for i in range(spec.layers))

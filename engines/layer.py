@@ -1,4 +1,4 @@
-"""One layer of the decoder: a method for every row of the plan, bound to the state that they hand on."""
+"""One layer of the decoder: a method for every row of the plan, and the state that they share."""
 
 import math
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from engines.weights.storage import Matrix
 
 
 class State:
-    """What one op leaves for the next. Rows of `x` and `h` are positions, sequence by sequence.
+    """What one op leaves for the next; rows of `x` and `h` are positions, sequence by sequence.
 
     Buffers and the views of them are made once for each shape: a decode step makes no view of its own.
     """
@@ -28,7 +28,7 @@ class State:
         self.place(torch.zeros(batch, 1, dtype=torch.long, device=device), 0)
 
     def place(self, ids: torch.Tensor, at: int) -> None:
-        """What the next pass takes: [batch, tokens] ids from a position on."""
+        """Set what the next pass takes: [batch, tokens] ids from a position on."""
         self.ids, self.at = ids, at
         if ids.shape[1] != self.tokens:
             self.tokens = ids.shape[1]
@@ -39,7 +39,7 @@ class State:
         return self.batch * self.tokens
 
     def single(self, width: int, dtype: torch.dtype | None) -> torch.Tensor:
-        """Room for the row that a matrix multiplies next, in the dtype that it takes."""
+        """Return the buffer for the row that a matrix multiplies next, in the dtype that it takes."""
         kind = width, dtype or self.dtype
         if kind not in self._single:
             self._single[kind] = torch.empty(1, width, dtype=kind[1], device=self.ids.device)
@@ -50,8 +50,8 @@ class State:
         self.qkv = torch.empty(self.rows, q + 2 * kv, dtype=self.dtype, device=self.ids.device)
         self.parts = {"q": self.qkv[:, :q], "k": self.qkv[:, q : q + kv], "v": self.qkv[:, q + kv :]}
         heads = self.qkv.view(self.batch, self.tokens, -1, spec.head_dim)
-        self.turned = heads[:, :, : spec.heads + spec.kv_heads]
-        self.pairs = as_pairs(self.turned)
+        self.rotated = heads[:, :, : spec.heads + spec.kv_heads]
+        self.pairs = as_pairs(self.rotated)
         self.kv = heads[:, :, spec.heads :].transpose(1, 2)
         self.q = heads[:, :, : spec.heads].transpose(1, 2)
         if self.tokens == 1:  # the heads that share keys become rows of one product
@@ -61,9 +61,9 @@ class State:
 
 
 class Rope:
-    """Rotary tables of one base, a row for every position; numbers that turn together lie side by side.
+    """Rotary tables of one base, a row for every position; numbers that rotate together lie side by side.
 
-    Such a pair is a complex number and its turn one product. Not every device and dtype has them: there the
+    Such a pair is a complex number and its rotate one product. Not every device and dtype has them: there the
     cosine, twice, and the signed sine do the same.
     """
 
@@ -76,15 +76,15 @@ class Rope:
         cos, sin = self.tables = angle.cos().to(device, dtype), angle.sin().to(device, dtype)
         self._complex = _has_complex(cos)
         parts = (torch.complex(cos, sin),) if self._complex else (_beside(cos, cos), _beside(-sin, sin))
-        self._turns = [part[:, None] for part in parts]
+        self._rotations = [part[:, None] for part in parts]
         self.seek(0, 1)
 
     def seek(self, at: int, tokens: int) -> None:
-        """The rows for so many positions from one on."""
-        self._now = [turns[at : at + tokens] for turns in self._turns]
+        """Select the rows for so many positions from one on."""
+        self._now = [rotations[at : at + tokens] for rotations in self._rotations]
 
-    def turn(self, pairs: torch.Tensor) -> None:
-        """The numbers of each pair turned against each other, in place: heads as `as_pairs` views them."""
+    def rotate(self, pairs: torch.Tensor) -> None:
+        """Rotate the numbers of each pair in place; `pairs` are heads as `as_pairs` views them."""
         if self._complex:
             pairs.mul_(self._now[0])
         else:
@@ -92,7 +92,7 @@ class Rope:
 
 
 def as_pairs(heads: torch.Tensor) -> torch.Tensor:
-    """A view of heads [batch, tokens, heads, head_dim] as what turns together."""
+    """Return a view of heads [batch, tokens, heads, head_dim] in which what rotates together is one pair."""
     pairs = heads.unflatten(-1, (-1, 2))
     return torch.view_as_complex(pairs) if _has_complex(heads) else pairs
 
@@ -113,8 +113,8 @@ def _frequencies(spec: Spec, theta: float, *, scaled: bool) -> torch.Tensor:
         return plain
     if s.kind == "linear":
         return plain / s.factor
-    turns = s.original * plain / (2 * math.pi)  # in the context that the model was first trained on
-    share = ((turns - s.low) / (s.high - s.low)).clamp(0.0, 1.0)
+    rotations = s.original * plain / (2 * math.pi)  # in the context that the model was first trained on
+    share = ((rotations - s.low) / (s.high - s.low)).clamp(0.0, 1.0)
     return (1 - share) * plain / s.factor + share * plain
 
 
@@ -129,7 +129,7 @@ class LayerWeights:
 
 
 class LayerParts(NamedTuple):
-    """What a layer is made of, for another way to do the same."""
+    """What a layer is made of: the fused step shares it."""
 
     weights: LayerWeights
     cache: LayerCache
@@ -170,12 +170,12 @@ class Layer:
         self._project("v", self._s.parts["v"], self._spec.query_width + self._spec.kv_width)
 
     def qk_norm(self) -> None:
-        turned, dim = self._s.turned, (self._spec.head_dim,)
-        normed = torch.rms_norm(turned.float(), dim, None, self._spec.eps)
-        torch.mul(normed, self._w.norms["qk_norm"], out=turned)
+        rotated, dim = self._s.rotated, (self._spec.head_dim,)
+        normed = torch.rms_norm(rotated.float(), dim, None, self._spec.eps)
+        torch.mul(normed, self._w.norms["qk_norm"], out=rotated)
 
     def rope(self) -> None:
-        self._rope.turn(self._s.pairs)
+        self._rope.rotate(self._s.pairs)
 
     def kv_append(self) -> None:
         s = self._s
@@ -183,8 +183,8 @@ class Layer:
 
     def attention(self) -> None:
         s = self._s
-        seen = self._one() if s.tokens == 1 else self._many()
-        s.h = seen.reshape(s.rows, self._spec.query_width)
+        mixed = self._one() if s.tokens == 1 else self._many()
+        s.h = mixed.reshape(s.rows, self._spec.query_width)
 
     def o_proj(self) -> None:
         self._s.h = self._w.matrices["o"](self._s.h)
@@ -232,7 +232,7 @@ class Layer:
             torch.add(product, self._w.bias[start : start + part.shape[1]], out=part)
 
     def _single(self, width: int, *names: str) -> torch.Tensor:
-        """Where a single row is put that goes into the first matrix of these that there is."""
+        """Return the buffer of a row for the first of these matrices that the layer has."""
         matrix = next(self._w.matrices[name] for name in names if name in self._w.matrices)
         return self._s.single(width, matrix.takes)
 
@@ -244,11 +244,15 @@ class Layer:
 
     def _many(self) -> torch.Tensor:
         s = self._s
-        seen = functional.scaled_dot_product_attention(
-            s.q, s.keys, s.values,
-            attn_mask=self._visible(), scale=self._spec.attention_scale, enable_gqa=self._gqa,
-        )  # fmt: skip
-        return seen.transpose(1, 2)
+        mixed = functional.scaled_dot_product_attention(
+            s.q,
+            s.keys,
+            s.values,
+            attn_mask=self._visible(),
+            scale=self._spec.attention_scale,
+            enable_gqa=self._gqa,
+        )
+        return mixed.transpose(1, 2)
 
     def _visible(self) -> torch.Tensor:
         s = self._s
@@ -259,10 +263,13 @@ class Layer:
 
 
 def rms_norm(
-    x: torch.Tensor, weight: torch.Tensor, eps: float, dtype: torch.dtype,
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    eps: float,
+    dtype: torch.dtype,
     single: torch.Tensor | None = None,
-) -> torch.Tensor:  # fmt: skip
-    """Worked out in fp32; that of one row on a processor goes to `single` where there is one."""
+) -> torch.Tensor:
+    """Return the normed rows, computed in fp32; a single row on a processor goes to `single` if given."""
     if x.shape[0] == 1 and x.is_cpu:
         return _rms_norm_of_one(x, weight, eps, single)
     return torch.rms_norm(x.float(), weight.shape, weight, eps).to(dtype)
@@ -271,6 +278,6 @@ def rms_norm(
 def _rms_norm_of_one(
     x: torch.Tensor, weight: torch.Tensor, eps: float, out: torch.Tensor | None
 ) -> torch.Tensor:
-    """The same in half the calls: the scale of a single row is one number, worked out here."""
+    """Return the same for one row in half the calls: its scale is one number, computed here."""
     length = float(torch.linalg.vector_norm(x, dtype=torch.float32))
     return torch.mul(x * weight, (length * length / weight.numel() + eps) ** -0.5, out=out)

@@ -15,7 +15,7 @@ Linear = tuple[float, float]  # a + b · min(context, window)
 
 @dataclass(frozen=True)
 class Row:
-    """One op of a step."""
+    """One op of a step, with its work and where it stands."""
 
     name: str
     op: str
@@ -34,18 +34,25 @@ class Row:
 
     @property
     def scope(self) -> str:
-        """What a profiler annotation calls it: `L3.attn.qkv`."""
+        """The name in a profiler annotation, such as `L3.attn.qkv`."""
         return self.op if self.layer is None else f"L{self.layer}.{self.op}"
 
     def as_op(self, number: int) -> dict[str, Any]:
-        """The entry of a `plan` line."""
-        known = {
-            "layer": self.layer, "op": self.op or None, "shape": self.shape or None, "window": self.window,
-        }  # fmt: skip
+        """Return the entry of a `plan` line."""
+        optional = {
+            "layer": self.layer,
+            "op": self.op or None,
+            "shape": self.shape or None,
+            "window": self.window,
+        }
         entry: dict[str, Any] = {
-            "id": number, "name": self.name, "kind": self.kind, "category": self.category,
-            "lens": self.lens, **{k: v for k, v in known.items() if v is not None},
-        }  # fmt: skip
+            "id": number,
+            "name": self.name,
+            "kind": self.kind,
+            "category": self.category,
+            "lens": self.lens,
+            **{k: v for k, v in optional.items() if v is not None},
+        }
         if any(self.flops) or any(self.bytes):
             entry |= {"flops": list(self.flops), "bytes": list(self.bytes)}
         return entry
@@ -53,7 +60,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Load:
-    """What one step carries: how many rows, of what widths in memory."""
+    """What one step carries: how many rows, and the bytes of a number in memory."""
 
     batch: int = 1
     tokens: int = 1  # positions of each sequence; 1 in a decode step
@@ -71,7 +78,7 @@ class Load:
 
 
 def device_rows(spec: Spec, load: Load, sampling: tuple[str, ...]) -> tuple[Row, ...]:
-    """All ops that compute, in the order in which a step does them."""
+    """Return all ops that compute, in the order in which a step does them."""
     rows = [_embed(spec, load)]
     for layer in range(spec.layers):
         rows += _attention_block(spec, load, layer)
@@ -82,15 +89,21 @@ def device_rows(spec: Spec, load: Load, sampling: tuple[str, ...]) -> tuple[Row,
     rows += _comm("logits_all_gather", spec.vocab, last, None, passes=1)
     size = load.batch * spec.vocab
     rows += [
-        Row(name, "sample", "other", shape=f"m={load.batch} n={spec.vocab}", flops=(size, 0),
-            bytes=(size * load.stream_bytes, 0))
+        Row(
+            name,
+            "sample",
+            "other",
+            shape=f"m={load.batch} n={spec.vocab}",
+            flops=(size, 0),
+            bytes=(size * load.stream_bytes, 0),
+        )
         for name in sampling
-    ]  # fmt: skip
+    ]
     return tuple(rows)
 
 
 def host_row(name: str) -> Row:
-    """Work of the processor between kernels."""
+    """Return the row of work that the processor does between kernels."""
     return Row(name, f"host.{name}", "host", lens="host")
 
 
@@ -156,23 +169,30 @@ def _norm(name: str, width: int, load: Load, layer: int | None) -> Row:
 
 
 def _comm(name: str, width: int, load: Load, layer: int | None, *, passes: int) -> Iterator[Row]:
-    """What the ranks tell each other; the bytes are those that a ring of them sends from each."""
+    """Yield the row of an exchange between ranks, if there are several; bytes are those that a ring sends."""
     if load.ranks > 1:
         moved = passes * (load.ranks - 1) / load.ranks * load.rows * width * load.stream_bytes
         yield Row(name, "comm", "comm", layer, f"m={load.rows} n={width}", bytes=(moved, 0))
 
 
 def _elementwise(
-    name: str, op: str, width: int, load: Load, layer: int | None, *,
-    flops: int, passes: int, category: str = "elementwise",
-) -> Row:  # fmt: skip
+    name: str,
+    op: str,
+    width: int,
+    load: Load,
+    layer: int | None,
+    *,
+    flops: int,
+    passes: int,
+    category: str = "elementwise",
+) -> Row:
     size = load.rows * width
     shape = f"m={load.rows} n={width}"
     return Row(name, op, category, layer, shape, (flops * size, 0), (passes * size * load.stream_bytes, 0))
 
 
 def _attention(spec: Spec, load: Load, layer: int) -> Row:
-    """A decode step grows with the context; a prefill knows how many pairs it looks at."""
+    """Return the row of attention: a decode step grows with the context, a prefill knows its pairs."""
     window = spec.window_of(layer)
     per_key = 4 * load.batch * spec.query_width
     key_bytes = 2 * load.batch * spec.kv_width * load.cache_bytes
@@ -183,6 +203,6 @@ def _attention(spec: Spec, load: Load, layer: int) -> Row:
         moved: Linear = (ends, key_bytes)
     else:
         pairs = sum(min(load.start + i + 1, window or 1 << 62) for i in range(load.tokens))
-        seen = load.tokens + min(load.start, window or load.start)
-        flops, moved = (per_key * pairs, 0), (ends + key_bytes * seen, 0)
+        keys = load.tokens + min(load.start, window or load.start)
+        flops, moved = (per_key * pairs, 0), (ends + key_bytes * keys, 0)
     return Row("attention", "attn.core", "attention", layer, shape, flops, moved, window)

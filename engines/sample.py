@@ -1,4 +1,4 @@
-"""From logits to the next token: greedy, or by temperature, top-k and top-p with a seed."""
+"""Choose the next token from logits: greedy, or by temperature, top-k and top-p with a seed."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from capture.errors import UsageError
 
 
 @dataclass(frozen=True)
-class Taste:
+class SamplingOptions:
     """How the next token is chosen; temperature 0 takes the likeliest."""
 
     temperature: float = 0.0
@@ -30,15 +30,15 @@ class Taste:
         return ("sample_phase1", "sample_phase2", "sample_phase3")
 
 
-GREEDY = Taste()
+GREEDY = SamplingOptions()
 
 
 class Sampler:
     """Holds the logits of a step while its phases narrow them down to `token`, one per sequence."""
 
-    def __init__(self, taste: Taste, device: torch.device) -> None:
-        self._taste = taste
-        self._random = torch.Generator(device).manual_seed(taste.seed)
+    def __init__(self, sampling: SamplingOptions, device: torch.device) -> None:
+        self._sampling = sampling
+        self._random = torch.Generator(device).manual_seed(sampling.seed)
         self.logits = torch.empty(0)
         self.token = torch.empty(0, dtype=torch.long)
         self._ids = self.token
@@ -48,20 +48,20 @@ class Sampler:
         self.token = self.logits.argmax(-1)
 
     def sample_phase1(self) -> None:
-        """Scaled by temperature and cut to the top k, best first."""
+        """Scale by temperature and cut to the top k, best first."""
         vocab = self.logits.shape[-1]
-        k = min(self._taste.top_k or vocab, vocab)
-        self._chances, self._ids = (self.logits.float() / self._taste.temperature).topk(k)
+        k = min(self._sampling.top_k or vocab, vocab)
+        self._chances, self._ids = (self.logits.float() / self._sampling.temperature).topk(k)
 
     def sample_phase2(self) -> None:
-        """Chances, without the tail beyond top p; the likeliest always stays."""
+        """Turn logits into chances and drop the tail beyond top p; the likeliest always stays."""
         chances = self._chances.softmax(-1)
-        if self._taste.top_p < 1:
+        if self._sampling.top_p < 1:
             before = chances.cumsum(-1) - chances
-            chances = chances.masked_fill(before >= self._taste.top_p, 0.0)
+            chances = chances.masked_fill(before >= self._sampling.top_p, 0.0)
         self._chances = chances
 
     def sample_phase3(self) -> None:
-        """The draw."""
+        """Draw a token of each sequence."""
         drawn = torch.multinomial(self._chances, 1, generator=self._random)
         self.token = self._ids.gather(-1, drawn)[:, 0]

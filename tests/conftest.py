@@ -1,6 +1,7 @@
 """What the tests share: where the fixtures and the larger samples lie."""
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,22 @@ GOLDEN = Path(__file__).parent / "tracetui" / "golden"
 SHARED = Path(__file__).parent.parent.parent / "shared"
 
 
+NEEDS_TORCH = (
+    "engines",
+    "capture/record/test_attach.py",
+    "tracetui/test_doctor.py",
+    "tracetui/analysis/test_training_nsys.py",
+)
+collect_ignore = [] if find_spec("torch") else [str(Path(__file__).parent / place) for place in NEEDS_TORCH]
+
+
+def pytest_report_header() -> str:
+    """Say what is left out where torch is not installed."""
+    return f"torch is not installed: without {', '.join(NEEDS_TORCH)}" if collect_ignore else "with torch"
+
+
 def shared(relative: str) -> Path:
-    """A large sample kept beside the checkout; the test is skipped where it is absent."""
+    """Return a large sample kept beside the checkout; the test is skipped where it is absent."""
     path = SHARED / relative
     if not path.exists():
         pytest.skip(f"the sample {relative} is not beside this checkout")
@@ -19,10 +34,17 @@ def shared(relative: str) -> Path:
 
 
 def seed(number: int) -> Path:
-    found = sorted(shared("seeds").glob(f"{number:03d}_*"))
-    if not found:
+    paths = sorted(shared("seeds").glob(f"{number:03d}_*"))
+    if not paths:
         pytest.skip(f"seed {number} is not beside this checkout")
-    return found[0]
+    return paths[0]
+
+
+def document(name: str) -> Path:
+    """Return a fixture, `seed N` or `samples/…`; the test is skipped where a large sample is absent."""
+    if name.startswith("seed "):
+        return seed(int(name.removeprefix("seed ")))
+    return shared(name) if name.startswith("samples/") else FIXTURES / name
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -20,19 +20,35 @@ CLASS_METHODS: Final = 30
 # From the ground up: a module imports its own floor and those below it. The longest prefix that fits
 # a module's name decides which floor is its own.
 FLOORS: Final[tuple[tuple[str, ...], ...]] = (
-    ("capture.errors", "capture.text", "capture.native.schema", "capture.places"),
+    ("capture.errors", "capture.text", "capture.native.schema", "capture.native.emit", "capture.classify"),
     ("capture",),
+    ("capture.native", "capture.frames", "capture.ranks"),
     ("capture.loaders",),
     ("capture.cache", "capture.export"),
     ("capture.open",),
-    ("capture.record", "capture.native.emit"),
+    ("capture.record",),
+    ("engines.kernels", "engines.models.spec"),
+    ("engines.models", "engines.plan", "engines.sample", "engines.cache"),
+    ("engines.weights", "engines.host", "engines.layer"),
+    ("engines.decoder", "engines.ranks"),
+    ("engines.fused",),
     ("engines",),
+    ("engines.__main__",),
     ("tracetui",),
+    ("tracetui.analysis.statistics", "tracetui.analysis.laws"),
     ("tracetui.analysis",),
     ("tracetui.analysis.compare",),
+    ("tracetui.views.ink",),
     ("tracetui.views",),
     ("tracetui.report", "tracetui.pr_comment"),
-    ("tracetui.ui",),
+    ("tracetui.ui.keys", "tracetui.ui.terminal"),
+    ("tracetui.ui", "tracetui.ui.workers.feed"),
+    ("tracetui.ui.pages",),
+    ("tracetui.ui.panes", "tracetui.ui.workers"),
+    ("tracetui.ui.main_screen", "tracetui.ui.workspace", "tracetui.ui.renderer", "tracetui.ui.questions"),
+    ("tracetui.ui.controllers", "tracetui.ui.keyboard"),
+    ("tracetui.ui.palette", "tracetui.ui.key_commands"),
+    ("tracetui.ui.app", "tracetui.ui.picture"),
     ("tracetui.verbs",),
     ("tracetui.cli",),
     ("tracetui.__main__",),
@@ -211,7 +227,7 @@ def unlisted_modules(root: Path) -> list[str]:
 
 
 def listed_paths(text: str) -> set[str]:
-    """Return the files of the tree in a document: an entry a line, folders with a slash, two spaces a level."""
+    """Return the files of a tree in a document: an entry a line, folders end in a slash."""
     paths, above = set(), list[str]()
     for line in text.partition("<!-- tree -->")[2].partition("<!-- /tree -->")[0].splitlines():
         entry = line.strip().split(" ")[0]

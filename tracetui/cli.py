@@ -12,6 +12,7 @@ from typing import Final
 
 from capture.errors import CaptureError, UsageError
 from tracetui import verbs
+from tracetui.guides.examples import epilog
 from tracetui.threads import leave_the_cores
 
 INTERNAL_ERROR: Final = 70
@@ -24,7 +25,7 @@ exit codes: 0 ok, or nothing got worse · 1 a regression was found · 2 usage ·
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command; every way out has its exit code, and none is zero after an error."""
+    """Run one command and return its exit code, which is never zero after an error."""
     _tame_streams()
     gc.set_threshold(*COLLECT)
     try:
@@ -53,7 +54,12 @@ def _run(argv: list[str]) -> int:
     if command in verbs.BESIDE or "--follow" in rest:
         leave_the_cores()
     chosen = verbs.verb(command)
-    parser = argparse.ArgumentParser(f"tracetui {command}", description=verbs.VERBS[command], epilog=EPILOG)
+    parser = argparse.ArgumentParser(
+        f"tracetui {command}",
+        description=verbs.VERBS[command],
+        epilog=epilog(command) + EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     chosen.options(parser)
     # options may stand before files, as they do; what stands behind -- is a program's
     parse = parser.parse_args if "--" in rest else parser.parse_intermixed_args
@@ -61,7 +67,7 @@ def _run(argv: list[str]) -> int:
 
 
 def _command(argv: list[str]) -> tuple[str | None, list[str]]:
-    """The verb, where a file alone means open and two with --diff mean diff."""
+    """Return the verb and the rest: a file alone means open, two with --diff mean diff."""
     if not argv or argv[0] in ("-h", "--help", "--version"):
         return None, argv
     if argv[0] in verbs.VERBS:
@@ -74,15 +80,15 @@ def _command(argv: list[str]) -> tuple[str | None, list[str]]:
 
 
 def _refuse_misspelt(word: str) -> None:
-    """A bare word that is no file but nearly a command, or a view, was meant as one."""
+    """Raise UsageError for a bare word that is no file but nearly a command or a view."""
     import difflib
 
     from tracetui.views import VIEWS
 
-    meant = {**{v: f"report {v}" for v in VIEWS}, **{v: v for v in verbs.VERBS}}
-    for near in difflib.get_close_matches(word.lower(), meant, n=1):
+    commands = {**{v: f"report {v}" for v in VIEWS}, **{v: v for v in verbs.VERBS}}
+    for near in difflib.get_close_matches(word.lower(), commands, n=1):
         raise UsageError(
-            f"{word} is no command, and no file here", todo=f"did you mean tracetui {meant[near]}?"
+            f"{word} is no command, and no file here", todo=f"did you mean tracetui {commands[near]}?"
         )
 
 
@@ -103,7 +109,7 @@ def _overview(argv: list[str]) -> int:
 
 
 def _tame_streams() -> None:
-    """A terminal that knows no Unicode gets question marks, never a traceback."""
+    """Make streams write question marks for what they cannot encode, and replace missing ones."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
@@ -114,7 +120,7 @@ def _tame_streams() -> None:
 
 
 def _close_stdout() -> None:
-    """What could not be written any more must not fail a second time at exit."""
+    """Flush stdout; where that fails, let it not fail a second time at exit."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -126,12 +132,12 @@ def _tell(text: str) -> None:
 
 
 def _crashed(error: Exception) -> int:
-    """A fault of our own: one sentence, and the traceback in a file."""
+    """Print one sentence about a fault of our own, keep the traceback in a file, return the exit code."""
     from capture.places import crash_file
     from capture.text import clean
 
     report = "".join(traceback.format_exception(error))
     place = crash_file(report)
-    told = f"; the details are in {place}" if place else ""
-    _tell(f"a fault of its own: {type(error).__name__}: {clean(str(error), 300)}{told}")
+    details = f"; the details are in {place}" if place else ""
+    _tell(f"a fault of its own: {type(error).__name__}: {clean(str(error), 300)}{details}")
     return INTERNAL_ERROR

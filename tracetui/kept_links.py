@@ -1,4 +1,4 @@
-"""The small file that keeps which rows a person linked: a link a line, readable and editable."""
+"""Keep which rows a person linked, in a small file: a link a line, readable and editable."""
 
 from capture import places
 from capture.atomic import whole_file
@@ -13,7 +13,7 @@ HEAD = """\
 
 
 def kept() -> tuple[Link, ...]:
-    """The links of the file; lines that are none are passed over."""
+    """Return the links of the file; lines that are none are passed over."""
     place = places.links_file()
     try:
         text = place.read_text("utf-8", "replace") if place else ""
@@ -24,7 +24,7 @@ def kept() -> tuple[Link, ...]:
 
 
 def keep(links: tuple[Link, ...]) -> None:
-    """All links, whole or not at all."""
+    """Write all links, whole or not at all; raise CaptureError where there is no private folder."""
     place = places.links_file()
     if place is None:
         raise CaptureError("there is no private folder to keep links in", todo="set XDG_STATE_HOME")

@@ -25,14 +25,14 @@ class Link:
 
 @dataclass(frozen=True)
 class Terms:
-    """On what terms two runs are compared."""
+    """The terms on which runs are compared."""
 
     align: Literal["context", "step"] = "context"
     threshold: float = 0.01  # the smallest change that matters, as a share of the row
     more_a: tuple["Run", ...] = ()  # further runs of either side: repeats of the same thing
     more_b: tuple["Run", ...] = ()
     same: tuple["Run", ...] = ()  # identical runs: what they differ by is this machine's own noise
-    told: tuple[str, ...] = ()  # how it was settled which runs count, and as what
+    notes: tuple[str, ...] = ()  # how it was settled which runs count, and as what
     links: tuple[Link, ...] = ()
     forced: bool = False  # shown although the two should not be compared
     changed_only: bool = False  # leave out rows that are the same, or undecided
@@ -43,13 +43,13 @@ class Terms:
 
     @property
     def repeated(self) -> bool:
-        """Whether some run was made more than once."""
+        """Tell whether some run was made more than once."""
         return bool(self.more_a or self.more_b or len(self.same) > 1)
 
 
 @dataclass(frozen=True)
 class Look:
-    """Everything a view may be asked, beside the runs themselves."""
+    """Everything that a view may be asked, beside the runs themselves."""
 
     sort: str | None = None  # a column of the answer; None: the view's own order
     descending: bool = True
@@ -71,10 +71,11 @@ class Look:
 
     @property
     def focus_words(self) -> list[str]:
-        """What was entered; of several forms of one name the longest."""
+        """Return what was entered, in words; of several forms of one name the longest."""
         plain = ((k, max(v, key=len) if isinstance(v, tuple) else v) for k, v in self.focus)
         return [f"{k} {v if v is not None else 'unknown'}" for k, v in plain]
 
     @property
     def focused(self) -> dict[str, Any]:
+        """Return what was entered, by column."""
         return dict(self.focus)

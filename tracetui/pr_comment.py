@@ -1,4 +1,4 @@
-"""A comparison as a comment for a pull request: verdict, table, waterfall, findings, what was compared."""
+"""Write a comparison as a comment for a pull request: verdict, table, waterfall, findings, terms."""
 
 from pathlib import PurePath
 from typing import Any, Final
@@ -17,46 +17,56 @@ from tracetui.views.diff import MIDDLE, titles
 MOST_ROWS: Final = 20
 BARS: Final = ink.Size(72, 14)
 COLUMNS: Final = (
-    "name", "phase", "total_a_ns", "total_b_ns", "delta_ns", "change_pct", "verdict", "interval",
-    "per", "p_adjusted", "cliff", "match",
-)  # fmt: skip
+    "name",
+    "phase",
+    "total_a_ns",
+    "total_b_ns",
+    "delta_ns",
+    "change_pct",
+    "verdict",
+    "interval",
+    "per",
+    "p_adjusted",
+    "cliff",
+    "match",
+)
 TOTALS: Final = ("total_a_ns", "total_b_ns", "delta_ns", "change_pct")
 CHANGED: Final = ("slower", "faster", "new", "gone")
 META: Final = ("model", "device", "dtype", "quant", "weights", "batch")
 
 
 def comment(a: Run, b: Run, look: Look) -> str:
-    """Everything a reader of the pull request has to know, the most important first."""
-    found = diff(a, b, look)
+    """Return everything that a reader of the pull request has to know, the most important first."""
+    compared = diff(a, b, look)
     parts = [
         f"## {' → '.join(_code(t) for t in titles(a, b))}",
-        _verdict(found, look),
+        _verdict(compared, look),
         _rows(a, b, look),
         "### Where the time went\n\n" + _waterfall(a, b, look),
         "### Findings\n\n" + _findings(a, b, look),
-        "### What was compared\n\n" + _compared(a, b, found),
+        "### What was compared\n\n" + _compared(a, b, compared),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _verdict(found: Diff, look: Look) -> str:
-    """The first change and the counts of every word, and before them whether they may be believed."""
-    before, after = int(found.rows["total_a_ns"].sum()), int(found.rows["total_b_ns"].sum())
+def _verdict(compared: Diff, look: Look) -> str:
+    """Return the first change and the counts of verdicts, and before them whether runs are comparable."""
+    before, after = int(compared.rows["total_a_ns"].sum()), int(compared.rows["total_b_ns"].sum())
     whole = f"kernel time {units.duration(before)} → {units.duration(after)}"
     if before:
         whole += f" ({units.change(100 * (after / before - 1))})"
-    told = ", ".join(headline.counts(found)) or "no rows"
-    first = headline.first(found, look.group)
+    verdicts = ", ".join(headline.counts(compared)) or "no rows"
+    first = headline.first(compared, look.group)
     lead = f"**{_plain(first)}.** " if first else ""
-    counts = f"{lead}**{told}** of {found.rows.height} rows; {whole}."
-    if found.comparable.ok:
+    counts = f"{lead}**{verdicts}** of {compared.rows.height} rows; {whole}."
+    if compared.comparable.ok:
         return counts
-    reasons = "; ".join(found.comparable.reasons)
-    return f"**Not comparable** ({found.comparable.score:.2f}): {_plain(reasons)}.\n\n{counts}"
+    reasons = "; ".join(compared.comparable.reasons)
+    return f"**Not comparable** ({compared.comparable.score:.2f}): {_plain(reasons)}.\n\n{counts}"
 
 
 def _rows(a: Run, b: Run, look: Look) -> str:
-    """What changed with evidence, the rest folded away; where no row has samples, all that is known."""
+    """Return what changed with evidence, the rest folded away; without samples, all that is known."""
     answer = ask(view("diff"), (a, b), look)
     rows, instead = answer.rows, dict(zip(TOTALS, MIDDLE, strict=True)) if answer.columns else {}
     if {"low_ns", "high_ns"} <= set(rows.columns):
@@ -76,7 +86,7 @@ def _rows(a: Run, b: Run, look: Look) -> str:
 
 
 def _worth(values: pl.Series) -> bool:
-    """A column that says the same of every row says nothing here."""
+    """Tell whether a column says anything: one that says the same of every row does not."""
     alike = values.name in ("match", "phase", "per") and values.n_unique() == 1
     return values.null_count() < values.len() and not alike
 
@@ -100,7 +110,7 @@ def _cell(column: str, value: Any) -> str:
 
 
 def _waterfall(a: Run, b: Run, look: Look) -> str:
-    """The bars as text: Markdown has none."""
+    """Return the bars as preformatted text."""
     asked = view("waterfall")
     answer = ask(asked, (a, b), look)
     if asked.draw is None or answer.rows.is_empty():
@@ -114,8 +124,8 @@ def _findings(a: Run, b: Run, look: Look) -> str:
     return "\n".join(f"- {_plain(s)}" for s in sentences) or "- none"
 
 
-def _compared(a: Run, b: Run, found: Diff) -> str:
-    """Both runs side by side, and on what terms."""
+def _compared(a: Run, b: Run, compared: Diff) -> str:
+    """Return both runs side by side, and on what terms."""
     lines = [["", "a", "b"], [":--", ":--", ":--"]]
     lines.append(["file", *(_code(PurePath(r.log.source).name) for r in (a, b))])
     lines.append(["format", *(r.log.format for r in (a, b))])
@@ -125,21 +135,21 @@ def _compared(a: Run, b: Run, found: Diff) -> str:
     lines.append(["kernel time", *(units.cell("total_ns", total(r)) for r in (a, b))])
     lines.append(["rows read", *(f"{r.log.read:,}, {r.log.dropped:,} dropped" for r in (a, b))])
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return f"{table}\n\n{_terms(found)}"
+    return f"{table}\n\n{_terms(compared)}"
 
 
-def _terms(found: Diff) -> str:
-    told = [f"comparable: {found.comparable.score:.2f}", *found.comparable.reasons, *found.how]
-    return "\n".join(f"- {_plain(t)}" for t in told)
+def _terms(compared: Diff) -> str:
+    terms = [f"comparable: {compared.comparable.score:.2f}", *compared.comparable.reasons, *compared.how]
+    return "\n".join(f"- {_plain(t)}" for t in terms)
 
 
 def _code(text: str) -> str:
-    """A name as code, where no character of it means anything to Markdown."""
+    """Return a name as code, with no character that means anything to Markdown."""
     return f"`{text.replace('`', chr(39)).replace('|', chr(92) + '|')}`"
 
 
 def _plain(text: str) -> str:
-    """Text whose pipes, stars and angle brackets stay what they are."""
+    """Return text whose pipes, stars and angle brackets stay what they are."""
     for mark in "\\|*_<`":
         text = text.replace(mark, f"\\{mark}")
     return text

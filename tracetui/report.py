@@ -1,4 +1,4 @@
-"""Any view without a terminal: text, Markdown, CSV, JSON."""
+"""Write any view without a terminal: as text, Markdown, CSV or JSON."""
 
 import csv
 import io
@@ -10,7 +10,7 @@ from typing import Any, Final
 import polars as pl
 
 from capture.run import Run
-from tracetui import units
+from tracetui import glyphs, units
 from tracetui.analysis.select import total
 from tracetui.look import Look
 from tracetui.views import Answer, View, ask, ink, ordered
@@ -21,7 +21,7 @@ NAME_LEAST: Final = 14  # cells of the first column, however narrow the table
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """An answer and all that a format may say about it."""
+    """An answer and what a format needs to write it."""
 
     view: View
     runs: Sequence[Run]  # every run of the input
@@ -29,7 +29,7 @@ class Report:
     answer: Answer
     look: Look
     width: int
-    cut: bool = False  # a table to what fits, where a terminal would fold its lines
+    cut: bool = False  # keep a table within the width, where a terminal would fold its lines
 
 
 def report(
@@ -42,7 +42,7 @@ def report(
     width: int = 120,
     cut: bool = False,
 ) -> str:
-    """The view's answer in one of the formats; a view of one run takes the chosen one."""
+    """Return the view's answer in one of FORMATS; a view of one run takes the run at place `chosen`."""
     asked = runs if view.runs > 1 else runs[chosen : chosen + 1]
     answer = ordered(ask(view, asked, look), look)
     if len(runs) > len(asked):
@@ -51,49 +51,51 @@ def report(
     return FORMATS[format](Report(view, runs, asked, answer, look, width, cut))
 
 
-def as_json(told: Report) -> str:
+def as_json(content: Report) -> str:
+    """Return the envelope as one line of ASCII: runs, import log, columns, rows and notes."""
     envelope = {
         "schema": SCHEMA,
-        "view": told.view.name,
-        "runs": [run_entry(r, selected=r in told.asked) for r in told.runs],
-        "import": [r.log.as_dict() for r in told.runs],
-        "columns": told.answer.rows.columns,
-        "rows": _finite(told.answer.rows).to_dicts(),
-        "notes": list(told.answer.notes),
+        "view": content.view.name,
+        "runs": [run_entry(r, selected=r in content.asked) for r in content.runs],
+        "import": [r.log.as_dict() for r in content.runs],
+        "columns": content.answer.rows.columns,
+        "rows": _finite(content.answer.rows).to_dicts(),
+        "notes": list(content.answer.notes),
     }
     return json.dumps(envelope, ensure_ascii=True, allow_nan=False, default=str)
 
 
 def _finite(rows: pl.DataFrame) -> pl.DataFrame:
-    """JSON knows no NaN and no infinity: they become null."""
+    """Return the rows with null for NaN and infinity, which JSON cannot hold."""
     floats = [c for c, t in rows.schema.items() if t.is_float()]
     return rows.with_columns(pl.when(pl.col(c).is_finite()).then(pl.col(c)).alias(c) for c in floats)
 
 
 def run_entry(run: Run, *, selected: bool) -> dict[str, Any]:
-    """What a reader needs to know a run by."""
-    known = ("model", "device", "dtype", "quant", "weights", "batch")
+    """Return what identifies a run: its names, its metadata, its size."""
+    metadata = ("model", "device", "dtype", "quant", "weights", "batch")
     return {
         "name": run.name,
         "source": run.log.source,
         "format": run.log.format,
-        **{k: run.meta.get(k) for k in known},
+        **{k: run.meta.get(k) for k in metadata},
         "events": run.events.height,
         "total_ns": total(run),
         "selected": selected,
     }
 
 
-def as_csv(told: Report) -> str:
+def as_csv(content: Report) -> str:
+    """Return a heading and the rows, without notes."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(told.answer.rows.columns)
-    writer.writerows([_csv_cell(v) for v in row] for row in told.answer.rows.iter_rows())
+    writer.writerow(content.answer.rows.columns)
+    writer.writerows([_csv_cell(v) for v in row] for row in content.answer.rows.iter_rows())
     return out.getvalue()
 
 
 def _csv_cell(value: Any) -> Any:
-    """A cell that no spreadsheet takes for a formula."""
+    """Return a cell as text or number; a leading apostrophe keeps spreadsheets from reading a formula."""
     if isinstance(value, list):
         return " ".join("" if v is None else str(v) for v in value)
     if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
@@ -101,11 +103,13 @@ def _csv_cell(value: Any) -> Any:
     return value
 
 
-def as_markdown(told: Report) -> str:
-    if told.view.document is not None and not told.answer.missing:
-        return told.view.document(told.asked, told.look)
-    answer, columns = told.answer, told.answer.rows.columns
-    lines = [f"### {told.view.title}: {', '.join(r.name for r in told.asked)}", ""]
+def as_markdown(content: Report) -> str:
+    """Return the view's document where DOCUMENTS has one, else a table and the notes as a list."""
+    document = DOCUMENTS.get(content.view.name)
+    if document is not None and not content.answer.missing:
+        return document(content.asked, content.look)
+    answer, columns = content.answer, content.answer.rows.columns
+    lines = [f"### {content.view.title}: {', '.join(r.name for r in content.asked)}", ""]
     if columns:
         numeric = [answer.rows.schema[c].is_numeric() for c in columns]
         lines += [
@@ -116,46 +120,47 @@ def as_markdown(told: Report) -> str:
     return "\n".join([*lines, "", *(f"- {n}" for n in answer.notes)]).rstrip() + "\n"
 
 
-def as_table(told: Report) -> str:
-    """What the pane shows, as text."""
-    answer, draw, notes = told.answer, told.view.draw, list(told.answer.notes)
+def as_table(content: Report) -> str:
+    """Return the drawing or the table as plain text, with the notes below."""
+    answer, draw, notes = content.answer, content.view.draw, list(content.answer.notes)
     if draw is not None and not answer.missing:
-        body = ink.plain(draw(answer, told.look, ink.Size(told.width, 40)))
+        body = ink.plain(draw(answer, content.look, ink.Size(content.width, 40)))
     else:
-        body, left_out = _columns(answer.rows, told)
+        body, left_out = _text_table(answer.rows, content)
         notes += [f"{left_out} more columns: --width 999, or --format csv"] if left_out else []
     return "\n".join([body, *(f"note: {n}" for n in notes)]).strip("\n") + "\n"
 
 
-def _columns(rows: pl.DataFrame, told: Report) -> tuple[str, int]:
-    """Columns wide enough for all they hold, numbers to the right; and how many had no room."""
+def _text_table(rows: pl.DataFrame, content: Report) -> tuple[str, int]:
+    """Return the rows as aligned text, numbers to the right, and how many columns had no room."""
     if not rows.columns:
         return "", 0
     cells = [[units.heading(c) for c in rows.columns], *_cells(rows)]
     widths = {c: max(len(row[i]) for row in cells) for i, c in enumerate(rows.columns)}
-    if told.cut:
-        widths[rows.columns[0]] = min(widths[rows.columns[0]], max(NAME_LEAST, told.width // 4))
-    shown = _fitting(widths, told) if told.cut else set(rows.columns)
-    lines = ("  ".join(_aligned(row, rows, widths, shown)).rstrip() for row in cells)
+    if content.cut:
+        widths[rows.columns[0]] = min(widths[rows.columns[0]], max(NAME_LEAST, content.width // 4))
+    shown = _fitting_columns(widths, content) if content.cut else set(rows.columns)
+    lines = ("  ".join(_aligned_cells(row, rows, widths, shown)).rstrip() for row in cells)
     return "\n".join(lines), len(rows.columns) - len(shown)
 
 
-def _aligned(
+def _aligned_cells(
     row: Sequence[str], rows: pl.DataFrame, widths: Mapping[str, int], shown: set[str]
 ) -> Iterator[str]:
+    """Yield the cells of the columns shown, each padded or cut to its width."""
     for cell, (name, kind) in zip(row, rows.schema.items(), strict=True):
         if name in shown:
             text = ink.fit(cell, widths[name]) if len(cell) > widths[name] else cell
             yield text.rjust(widths[name]) if kind.is_numeric() else text.ljust(widths[name])
 
 
-def _fitting(widths: Mapping[str, int], told: Report) -> set[str]:
-    """The first column, then the most important ones, as long as they fit."""
-    rank = told.answer.columns or told.view.columns
+def _fitting_columns(widths: Mapping[str, int], content: Report) -> set[str]:
+    """Return the first column and the most important others that fit beside it."""
+    rank = content.answer.columns or content.view.columns
     first, *others = widths
-    known = [c for c in rank if c in others]
-    room, shown = told.width - widths[first], {first}
-    for name in (*known, *(c for c in others if c not in known)):
+    ranked = [c for c in rank if c in others]
+    room, shown = content.width - widths[first], {first}
+    for name in (*ranked, *(c for c in others if c not in ranked)):
         room -= widths[name] + 2
         if room < 0:
             break
@@ -164,15 +169,25 @@ def _fitting(widths: Mapping[str, int], told: Report) -> set[str]:
 
 
 def _cells(rows: pl.DataFrame, escape: bool = False) -> list[list[str]]:
+    """Return every value as it is written; `escape` protects the bars of a Markdown table."""
     out = []
     for row in rows.iter_rows():
         cells = [
-            ink.sparkline(v, 20) if isinstance(v, list) else units.cell(c, v)
+            glyphs.sparkline(v, 20) if isinstance(v, list) else units.cell(c, v)
             for c, v in zip(rows.columns, row, strict=True)
         ]
         out.append([c.replace("|", "\\|") for c in cells] if escape else cells)
     return out
 
+
+def _pull_request_comment(runs: Sequence[Run], look: Look) -> str:
+    from tracetui.pr_comment import comment  # numpy and scipy load with it
+
+    return comment(runs[0], runs[1], look)
+
+
+# Views whose Markdown is more than their table, by name.
+DOCUMENTS: Final[Mapping[str, Callable[[Sequence[Run], Look], str]]] = {"diff": _pull_request_comment}
 
 Formatter = Callable[[Report], str]
 FORMATS: Final[Mapping[str, Formatter]] = {

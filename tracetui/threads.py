@@ -1,4 +1,4 @@
-"""What the tables take: all cores to read a file; beside a program that needs them one, and steady memory."""
+"""Threads and memory of the tables: all cores to read a file, one beside a program that needs them."""
 
 import os
 from typing import Final
@@ -12,7 +12,7 @@ _BESIDE: Final = {
 
 
 def leave_the_cores() -> None:
-    """Call it before polars is imported; who has set one of these keeps it.
+    """Ask polars for one thread; call it before polars is imported. Keys that are set stay as they are.
 
     A run that is followed is small, and threads that wake for a part of a millisecond cost more than they do.
     """

@@ -1,4 +1,4 @@
-"""ns, bytes and shares as strings, once. A column's name says how its values are written."""
+"""Write ns, bytes and shares as text. A column's name says how its values are written."""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -12,34 +12,39 @@ _RATE: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 
 
 def duration(ns: float) -> str:
-    """Four significant digits with the unit that fits: 975.3 ms, 15.48 ms, 812 ns."""
+    """Write a time with four significant digits and the unit that fits: 975.3 ms, 15.48 ms, 812 ns."""
     return f"{ns:,.0f} ns" if abs(ns) < 1000 else _scaled(ns, _TIME, " ")
 
 
 def size(n: float) -> str:
+    """Write a number of bytes with the unit that fits."""
     return f"{n:,.0f} B" if abs(n) < 1024 else _scaled(n, _SIZE, " ")
 
 
 def share(fraction: float) -> str:
+    """Write a fraction of one in per cent."""
     return f"{100 * fraction:.1f}%"
 
 
 def number(value: float) -> str:
+    """Write a number with separators; a large fraction with a prefix."""
     if isinstance(value, int) or float(value).is_integer():
         return f"{int(value):,}"
     return f"{value:,.4g}" if abs(value) < 1e6 else _scaled(value, _RATE, "")
 
 
 def rate(per_second: float) -> str:
+    """Write a rate with the prefix that fits."""
     return _scaled(per_second, _RATE, " ")
 
 
 def giga(value: float) -> str:
-    """A rate that is in GB/s or GFLOP/s already: no other prefix stands beside it."""
+    """Write a rate that is in GB/s or GFLOP/s already: no other prefix stands beside it."""
     return _scaled(value, ((1.0, ""),), "")
 
 
 def signed(text: str, value: float) -> str:
+    """Return a text with a plus before it where its value is positive."""
     return f"+{text}" if value > 0 else text
 
 
@@ -51,14 +56,15 @@ def _scaled(value: float, scale: Sequence[tuple[float, str]], gap: str) -> str:
 
 
 def change(percent: float) -> str:
-    """A change with its sign, and an arrow that needs no colour to be seen."""
+    """Write a change with its sign, and an arrow that needs no colour to be seen."""
     if abs(percent) < 0.05:
         return "0.0%"
-    told = f"{percent:+,.{0 if abs(percent) >= 1000 else 1}f}%"
-    return f"▲ {told}" if percent > 0 else f"▼ {told}"
+    text = f"{percent:+,.{0 if abs(percent) >= 1000 else 1}f}%"
+    return f"▲ {text}" if percent > 0 else f"▼ {text}"
 
 
 def difference(ns: float) -> str:
+    """Write a difference of times with its sign."""
     return signed(duration(ns), ns)
 
 
@@ -83,28 +89,35 @@ _BY_SUFFIX: Final[tuple[tuple[str, Callable[[Any], str]], ...]] = (
 
 @lru_cache(maxsize=1024)
 def writer(column: str) -> Callable[[Any], str]:
-    """How the values of a column are written."""
+    """Return the function that writes the values of a column."""
     return next((w for suffix, w in _BY_SUFFIX if column.endswith(suffix)), _plain)
 
 
 def cell(column: str, value: Any) -> str:
+    """Write a value of a column; a dash for None."""
     return ABSENT if value is None else writer(column)(value)
 
 
-_SAID: Final = {
-    "delta": "Δ", "median delta": "median Δ", "change": "Δ%", "median change": "Δ%", "cliff": "effect",
-    "gb/s": "GB/s", "gflop/s": "GFLOP/s", "roof share": "roof",
-}  # fmt: skip
+_HEADINGS: Final = {
+    "delta": "Δ",
+    "median delta": "median Δ",
+    "change": "Δ%",
+    "median change": "Δ%",
+    "cliff": "effect",
+    "gb/s": "GB/s",
+    "gflop/s": "GFLOP/s",
+    "roof share": "roof",
+}
 
 
 def heading(column: str) -> str:
-    """A column's name as a person reads it: total_ns → total."""
+    """Return a column's name as a person reads it: total_ns → total."""
     name = spoken(column)
-    return _SAID.get(name, name)
+    return _HEADINGS.get(name, name)
 
 
 def spoken(column: str) -> str:
-    """The same in letters that every keyboard has: delta_ns → delta."""
+    """Return a column's name in letters that every keyboard has: delta_ns → delta."""
     for suffix in ("_ns", "_bytes", "_pct", "_ns_per_1k", "_times"):
         column = column.removesuffix(suffix)
     return column.replace("_per_s", "/s").replace("_", " ")

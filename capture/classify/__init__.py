@@ -1,1 +1,1 @@
-"""What a name tells of a row: its layer, its role, its category and its phase."""
+"""What names say of rows: the rules as data, the questions to them, and frames filled by the answers."""

@@ -1,4 +1,25 @@
-"""Every format that is read, one module each: `sniff(head)` says whose it is, `load(source)` reads it."""
+"""Every format that is read, one loader each: `sniff(head)` says whether it is its own, `load` reads it.
+
+How to add a format:
+
+1. Write a module here (`collapsed.py`), or a folder where it needs several. Open its docstring with what is
+   read, what is not, and where the format is described. It offers what `Loader` below lists.
+2. `sniff` looks at the first bytes only (`head.text`, `head.lines`, `head.start`; gzip is undone). It must be
+   true for its own inputs and false for those of every other loader: the order of `LOADERS` decides nothing,
+   and the name of the file does not count.
+3. `load` reads `source.text()`, `source.lines()` or `source.chunks()` and ends with
+   `build(name, meta, events, source.log)`. `events` is a frame with some of the columns of
+   `capture.native.schema`: `kind` and `name` at least; times are whole nanoseconds. What the source does not
+   say is left out, never guessed in silence: a guess stands as a sentence in `meta["guess"]`.
+4. Keep the account in `source.log`. `read` counts every record that was seen; `drop(id, message, count=…)`
+   counts those that could not be kept; `kept` follows as read - dropped. `repair` counts records that were
+   kept after a mend, `note` says what a reader of the numbers should know. One id a kind of thing, so that
+   a thousand bad lines are one notice with a count.
+5. Raise `UnreadableError` (what, where, why, what to do) where nothing can be read; raise nothing else. Text
+   from the file needs no cleaning, `build` does that.
+6. Add the module's name to `LOADERS`, and drop small files into `tests/fixtures/<name>/`: all checks run on
+   them. Figures of its own are proved in `tests/capture/loaders/test_<name>.py`.
+"""
 
 from importlib import import_module
 from typing import Final, Protocol, cast
@@ -6,7 +27,7 @@ from typing import Final, Protocol, cast
 from capture.run import Run
 from capture.source import Head, Source
 
-# A format is one module here and one line in this tuple; the order decides nothing.
+# The order decides nothing: exactly one of them claims an input.
 LOADERS: Final[tuple[str, ...]] = (
     "chrome.jsonl",
     "chrome.trace",
@@ -25,8 +46,8 @@ LOADERS: Final[tuple[str, ...]] = (
     "parquet",
     "plain.table",
     "proton",
-    "rocprof_csv",
-    "rocprof_json",
+    "rocprof.csv_tables",
+    "rocprof.sdk_json",
     "vllm_layerwise",
 )
 
@@ -38,15 +59,20 @@ class Loader(Protocol):
     PRODUCER: str  # what writes such files
     HOWTO: str  # the command that makes one
 
-    def sniff(self, head: Head) -> bool: ...
+    def sniff(self, head: Head) -> bool:
+        """Return whether an input is of this format, judged by its first bytes."""
+        ...
 
-    def load(self, source: Source) -> list[Run]: ...
+    def load(self, source: Source) -> list[Run]:
+        """Return the runs of an input; raise UnreadableError where there are none."""
+        ...
 
 
 def loaders() -> list[Loader]:
+    """Return all loader modules, imported."""
     return [cast(Loader, import_module(f"capture.loaders.{name}")) for name in LOADERS]
 
 
 def recognise(head: Head) -> list[Loader]:
-    """The loaders that claim an input; exactly one for anything that is read."""
+    """Return the loaders that claim an input: one, or none for what is not read."""
     return [loader for loader in loaders() if loader.sniff(head)]

@@ -1,4 +1,4 @@
-"""A whole JSON document, or the sentence that says why it is none."""
+"""Whole JSON documents read with care: the document, and members and numbers of the expected type."""
 
 import json
 from typing import Any
@@ -8,6 +8,7 @@ from capture.source import Source
 
 
 def document(source: Source) -> Any:
+    """Return the parsed document; raise UnreadableError where it is damaged or nested too deeply."""
     try:
         return json.loads(source.text(), strict=False)
     except RecursionError:
@@ -19,23 +20,35 @@ def document(source: Source) -> Any:
 
 
 def number(value: Any) -> float | None:
-    """A finite number, however a careless writer wrote it down; none for anything else."""
+    """Return a finite number, also from text; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
-        found = float(value)
+        real = float(value)
     except (ValueError, OverflowError):
         return None
-    return found if abs(found) < float("inf") else None
+    return real if abs(real) < float("inf") else None
 
 
 def whole(value: Any) -> int | None:
-    """A whole number without loss: timestamps in ns do not fit a float."""
+    """Return a whole number without loss, also from text; None for anything else.
+
+    Timestamps in ns do not fit a float, so no value passes through one.
+    """
     if isinstance(value, str):
         text = value.strip()
-        return (
-            int(text)
-            if text.removeprefix("-").isascii() and text.removeprefix("-").isdigit() and len(text) < 20
-            else None
-        )
+        digits = text.removeprefix("-")
+        return int(text) if digits.isascii() and digits.isdigit() and len(text) < 20 else None
     return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 62 else None
+
+
+def dict_in(holder: Any, key: str) -> dict[str, Any]:
+    """Return the object that stands under a key; empty where it is absent or something else."""
+    value = holder.get(key) if isinstance(holder, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
+def dicts_in(holder: Any, key: str) -> list[dict[str, Any]]:
+    """Return the objects of the list that stands under a key; other elements are left out."""
+    value = holder.get(key) if isinstance(holder, dict) else None
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

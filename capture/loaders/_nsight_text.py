@@ -24,23 +24,23 @@ ELLIPSES: Final = ("…", "...")
 _CUT: Final = re.compile(r"(?:…|\.\.\.)(?: \[\d+\])?$")
 
 
-def told_apart(names: Sequence[str]) -> list[str]:
-    """Names that were cut to equal texts get a number each: they may be different kernels."""
-    met = Counter(n for n in names if n.endswith(ELLIPSES))
+def number_cut_names(names: Sequence[str]) -> list[str]:
+    """Return the names, with a number behind those that were cut to equal texts: they may differ."""
+    cut = Counter(n for n in names if n.endswith(ELLIPSES))
     seen: Counter[str] = Counter()
-    told = []
+    numbered = []
     for name in names:
         seen[name] += 1
-        told.append(f"{name} [{seen[name]}]" if met[name] > 1 else name)
-    return told
+        numbered.append(f"{name} [{seen[name]}]" if cut[name] > 1 else name)
+    return numbered
 
 
-def cut_names(names: Sequence[str]) -> int:
+def count_cut_names(names: Sequence[str]) -> int:
     return sum(_CUT.search(n) is not None for n in names)
 
 
 def csv_cells(line: str, delimiter: str) -> list[str] | None:
-    """The cells of a CSV line, none where its quotes do not close; C++ names hold commas."""
+    """Return the cells of a CSV line, None where its quotes do not close; C++ names hold commas."""
     if '"' not in line:
         return line.split(delimiter)
     try:

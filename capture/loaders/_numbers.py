@@ -13,24 +13,24 @@ _LARGEST_EXPONENT: Final = 15  # beyond it a time in ns no longer fits 64 bits
 
 
 def number(text: str) -> Decimal | None:
-    """A printed number, with thousands commas and per cent signs taken off; none for anything else."""
+    """Return a printed number, with thousands commas and per cent signs taken off; None for anything else."""
     text = text.strip().removesuffix("%").rstrip().replace(",", "")
     return Decimal(text) if len(text) < 64 and _NUMBER.fullmatch(text) else None
 
 
 def exact(value: Decimal | None, scale: int) -> int | None:
-    """A value in whole units of 1/scale, half to even; none when it is absent or out of reach."""
+    """Return a value in whole units of 1/scale, half to even; None when it is absent or out of reach."""
     if value is None or not value.is_finite() or (value and value.adjusted() > _LARGEST_EXPONENT):
         return None
     return int((value * scale).to_integral_value(ROUND_HALF_EVEN))
 
 
 def nanoseconds(text: str, unit: int) -> int | None:
-    """A printed time in ns, the unit being its length in ns."""
+    """Return a printed time in ns, the unit being its length in ns."""
     return exact(number(text), unit)
 
 
 def real(text: str) -> float | None:
-    """A printed number as a float; `nan`, `-`, `N/A` and blanks are none."""
+    """Return a printed number as a float; `nan`, `-`, `N/A` and blanks are none."""
     value = number(text)
     return None if value is None else float(value)

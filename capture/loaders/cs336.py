@@ -1,4 +1,9 @@
-"""The Markdown report of the CS336 course, made from `nsys stats`: a run per model size and context."""
+"""The Markdown report of the CS336 course, made from `nsys stats`: a run per model size and context.
+
+Read: its tables of models, forward timings, kernels of both passes, fractions and softmax. Not read: its
+prose. Names of kernels were cut by the report's own script; equal ones get a number each.
+The report's script: https://github.com/damek/cs336-assignment2-systems
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,7 +14,7 @@ from typing import Any, Final
 import polars as pl
 
 from capture.importlog import Log
-from capture.loaders._nsight_text import ELLIPSES, told_apart
+from capture.loaders._nsight_text import ELLIPSES, number_cut_names
 from capture.loaders._numbers import MILLISECOND, exact, number
 from capture.run import Run, build, with_log
 from capture.source import Head, Source
@@ -49,7 +54,7 @@ class Table:
         return [row for row in self.rows if row.get("file") == file]
 
     def frame(self) -> pl.DataFrame:
-        """The table whole, numbers as numbers."""
+        """Return the table whole, numbers as numbers."""
         return pl.DataFrame([_column(name, [row[name] for row in self.rows]) for name in self.header])
 
 
@@ -68,21 +73,21 @@ def load(source: Source) -> list[Run]:
 
 
 def _read(lines: Iterable[str], log: Log) -> Iterator[tuple[str, Table]]:
-    """The known tables under their headings."""
-    known, table = "", None
+    """Yield the known tables under their headings."""
+    section, table = "", None
     for at, line in enumerate(lines):
         if line.startswith("#"):
-            known, table = _known(line), None
-        elif not line.startswith("|") or not known:
+            section, table = _section_of(line), None
+        elif not line.startswith("|") or not section:
             table = None
         elif table is None:
             table = Table(_cells(line), [])
-            yield known, table
+            yield section, table
         elif not _RULE.fullmatch(line.strip()):
             _add(table, _cells(line), at, log)
 
 
-def _known(heading: str) -> str:
+def _section_of(heading: str) -> str:
     text = heading.lstrip("#").strip().lower()
     return next((name for words, name in _TABLES if text.startswith(words)), "")
 
@@ -100,7 +105,7 @@ def _add(table: Table, cells: tuple[str, ...], at: int, log: Log) -> None:
 
 
 def _note_limits(tables: Mapping[str, Table], log: Log) -> None:
-    """What the report cannot know, though it prints it."""
+    """Note what the report cannot know, though it prints it."""
     backward = tables.get("first_backward")
     if backward:
         message = (
@@ -133,13 +138,13 @@ def _run(file: str, tables: Mapping[str, Table], frames: Mapping[str, pl.DataFra
 
 def _meta(file: str, tables: Mapping[str, Table]) -> dict[str, Any]:
     meta: dict[str, Any] = {"producer": PRODUCER, "profiled": True}
-    found = _FILE.fullmatch(file)
-    if not found:
+    match = _FILE.fullmatch(file)
+    if not match:
         return meta
-    meta |= {"model": found["size"], "size": found["size"], "context": int(found["context"][:9])}
+    meta |= {"model": match["size"], "size": match["size"], "context": int(match["context"][:9])}
     models = tables["models"].rows if "models" in tables else []
     for row in models:
-        if row.get("Size") == found["size"]:
+        if row.get("Size") == match["size"]:
             meta |= {ours: int(row[c]) for c, ours in _OF_MODEL.items() if row.get(c, "").isdecimal()}
     return meta
 
@@ -149,7 +154,9 @@ def _rows(tables: Mapping[str, Table], name: str, file: str) -> list[Mapping[str
 
 
 def _forward(tables: Mapping[str, Table], file: str) -> Iterator[Row]:
-    """The forward pass on two clocks: the NVTX range, and Python's timer in a run without the profiler."""
+    """Yield the forward pass on two clocks: the NVTX range, and Python's timer in a run without the
+    profiler.
+    """
     timed = {"duration_ms": "forward_pass", "python_ms": "forward_pass, timed in Python"}
     for row in _rows(tables, "forward", file):
         for column, name in timed.items():
@@ -166,11 +173,11 @@ def _forward(tables: Mapping[str, Table], file: str) -> Iterator[Row]:
 
 
 def _kernels(tables: Mapping[str, Table], file: str, phase: str, names: Iterable[str]) -> Iterator[Row]:
-    """The top kernels of a phase, from the longest table that lists them."""
-    rows = next((found for name in names if (found := _rows(tables, name, file))), [])
+    """Yield the top kernels of a phase, from the longest table that lists them."""
+    rows = next((rows_of_file for name in names if (rows_of_file := _rows(tables, name, file))), [])
     split = [_std_and_name(row.get("top_kernel", "")) for row in rows]
-    told = told_apart([name for _, name in split])
-    for row, (std, _), name in zip(rows, split, told, strict=True):
+    unique = number_cut_names([name for _, name in split])
+    for row, (std, _), name in zip(rows, split, unique, strict=True):
         yield {
             "kind": "kernel",
             "lens": "gpu",
@@ -183,13 +190,13 @@ def _kernels(tables: Mapping[str, Table], file: str, phase: str, names: Iterable
 
 
 def _std_and_name(cell: str) -> tuple[Decimal | None, str]:
-    """The script left the StdDev, in ns, standing before each kernel's name."""
-    found = _KERNEL.fullmatch(cell)
-    return (number(found["std"]), found["name"]) if found else (None, cell)
+    """Split the StdDev, in ns, from the name: the script left it standing before each kernel."""
+    match = _KERNEL.fullmatch(cell)
+    return (number(match["std"]), match["name"]) if match else (None, cell)
 
 
 def _attention(tables: Mapping[str, Table], file: str) -> Iterator[Row]:
-    """Softmax against the matrix multiplications around it, over all profiled passes."""
+    """Yield softmax against the matrix multiplications around it, over all profiled passes."""
     parts = (("softmax_ms", "softmax", "softmax"), ("matmul_ms", _ATTENTION_MATMULS, "matmul"))
     for row in _rows(tables, "softmax", file):
         for column, name, category in parts:

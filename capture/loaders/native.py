@@ -1,56 +1,32 @@
-"""The project's own format: JSON lines that a recorder appends while it runs."""
+"""The project's own format: JSON lines that a recorder appends while it runs.
+
+Read: run, plan, columns, table and end lines and flat events, of any number of runs and writers in one file.
+The schema of the lines is `capture.native.schema`.
+"""
 
 from pathlib import Path
 from typing import Final
 
 from capture.errors import UnreadableError
-from capture.native.lines import BadLineError, RunLine, decode
 from capture.native.read import Assembler
-from capture.native.schema import KINDS
+from capture.native.recognise import FORMAT as FORMAT
+from capture.native.recognise import is_native
 from capture.run import Run
 from capture.source import Head, Source
 
-FORMAT: Final = "native"
 PRODUCER: Final = "tracetui live, record and export; any program that appends such lines"
 HOWTO: Final = "tracetui record --model gemma-3-1b -o prof.jsonl"
 
-_OURS: Final = frozenset(("run", "plan", "columns", "rows", *KINDS))
 _LOOKED_AT: Final = 50
 
 
 def sniff(head: Head) -> bool:
-    """Whether one of the first lines is one of ours."""
-    return head.start.startswith("{") and any(map(_ours, head.raw.split(b"\n")[:_LOOKED_AT]))
-
-
-def _ours(line: bytes) -> bool:
-    try:
-        record, _ = decode(line)
-    except BadLineError:
-        return False
-    return record.kind in _OURS
-
-
-def foreign(line: bytes) -> bool:
-    """Whether a line is whole and none of ours."""
-    try:
-        decode(line)
-    except BadLineError as e:
-        return e.id == "unknown_kind"
-    return False
-
-
-def run_id(line: bytes) -> str | int | None:
-    """The id of the run that a line starts, none if it starts no run."""
-    try:
-        record, _ = decode(line)
-    except BadLineError:
-        return None
-    return record.id if isinstance(record, RunLine) else None
+    """Return whether one of the first lines is a line of this format."""
+    return head.start.startswith("{") and any(map(is_native, head.raw.split(b"\n")[:_LOOKED_AT]))
 
 
 def load(source: Source) -> list[Run]:
-    """All runs of the file, in the order in which they begin."""
+    """Return all runs of the file, in the order in which they begin."""
     lines = Assembler(source.log, Path(source.label).stem)
     lines.feed(source.lines())
     runs = lines.runs()

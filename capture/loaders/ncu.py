@@ -1,4 +1,9 @@
-"""Nsight Compute in CSV: the details page, its summary per kernel, and the raw page."""
+"""Nsight Compute in CSV: the details page, its summary per kernel, and the raw page.
+
+Read: the duration of each launch, and every metric as a table. Not read: `.ncu-rep` itself, sources and
+rules.
+Nsight Compute: https://docs.nvidia.com/nsight-compute/NsightComputeCli/index.html
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -76,22 +81,28 @@ def _is_header(cells: Sequence[str] | None) -> bool:
 
 
 def _read(lines: Iterable[str], log: Log) -> Page:
-    """Every record after a header; what the program and the profiler printed around it is passed over."""
+    """Read every record after a header; what was printed around them is passed over."""
     page = Page()
     header: list[str] = []
     units: dict[str, str] = {}
     quoted = True
     for at, line in enumerate(lines):
-        cells = csv_cells(line, ",") if line.startswith('"') or "Kernel Name" in line or not quoted else []
+        telling = line.startswith('"') or "Kernel Name" in line or not quoted
+        cells = csv_cells(line, ",") if telling and line.strip() else []
         if _is_header(cells):
             header, units, quoted = cells or [], {}, line.startswith('"')
-        elif cells == [] or not header or not line.strip():
+        elif cells == [] or not header:
             continue
-        elif cells and len(cells) == len(header) and not any(cells[:5]):
-            units = dict(zip(header, cells, strict=True))
+        elif _is_units(cells, header):
+            units = dict(zip(header, cells or (), strict=True))
         else:
             _take(page, header, units, cells, at, log)
     return page
+
+
+def _is_units(cells: list[str] | None, header: list[str]) -> bool:
+    """Return whether a row is that of the units, which names no launch."""
+    return bool(cells) and len(cells or ()) == len(header) and not any((cells or ())[:5])
 
 
 def _take(
@@ -108,7 +119,7 @@ def _take(
 
 
 def _long(launch: str, row: dict[str, str]) -> Iterator[Metric]:
-    """A row of the details page; one without a metric speaks of a rule."""
+    """Yield a row of the details page; one without a metric speaks of a rule."""
     if row["Metric Name"]:
         value = row.get("Metric Value", row.get("Average", ""))
         unit, least, most = row.get("Metric Unit", ""), row.get("Minimum", ""), row.get("Maximum", "")
@@ -122,17 +133,17 @@ def _wide(launch: str, row: dict[str, str], units: dict[str, str]) -> Iterator[M
 
 
 def _durations(page: Page) -> dict[str, Metric]:
-    """The metric that times each launch, the plainest one where there are several."""
-    found: dict[str, Metric] = {}
+    """Return the metric that times each launch, the plainest one where there are several."""
+    durations: dict[str, Metric] = {}
     for name in _DURATIONS:
         for metric in page.metrics:
             if metric.name == name and metric.unit in TIME_UNITS and number(metric.value) is not None:
-                found.setdefault(metric.launch, metric)
-    return found
+                durations.setdefault(metric.launch, metric)
+    return durations
 
 
 def _events(page: Page, durations: dict[str, Metric]) -> Iterator[dict[str, Any]]:
-    """A row for each launch; launches are replayed one by one, so there is no timeline."""
+    """Yield a row for each launch; launches are replayed one by one, so there is no timeline."""
     for launch, identity in page.launches.items():
         count = exact(number(identity.get("Invocations", "1")), 1) or 1
         yield {
@@ -159,7 +170,7 @@ def _meta(page: Page) -> dict[str, Any]:
 
 
 def _metrics(page: Page) -> pl.DataFrame:
-    """Every metric of every launch, as number where it is one."""
+    """Return every metric of every launch, as number where it is one."""
     rows = [
         (m.launch, page.launches[m.launch]["Kernel Name"], m.name, m.unit, real(m.value), m.value)
         for m in page.metrics
@@ -170,9 +181,9 @@ def _metrics(page: Page) -> pl.DataFrame:
 
 def _launches(page: Page) -> pl.DataFrame:
     columns = [c for c in _IDENTITY if any(c in launch for launch in page.launches.values())]
-    known = [c for c in columns if c != "Section Name"]
+    kept = [c for c in columns if c != "Section Name"]
     return pl.DataFrame(
-        [[launch.get(c) for c in known] for launch in page.launches.values()],
-        schema=dict.fromkeys(known, pl.String),
+        [[launch.get(c) for c in kept] for launch in page.launches.values()],
+        schema=dict.fromkeys(kept, pl.String),
         orient="row",
     )

@@ -1,4 +1,7 @@
-"""Our own parquet export, read back; parquet of any other kind is refused by name."""
+"""A run that `tracetui export` wrote as parquet; parquet of any other kind is refused by name.
+
+Read: events, metadata, tables and the account of the first import, without a loss.
+"""
 
 import io
 from typing import Any, Final
@@ -7,13 +10,12 @@ import msgspec
 import polars as pl
 
 from capture.errors import UnreadableError
-from capture.export import PARQUET_KEY, PARQUET_SCHEMA
-from capture.frames import table_rows
+from capture.frames import PARQUET_KEY, PARQUET_SCHEMA, table_rows
 from capture.importlog import Log
 from capture.native.lines import SavedLog, SavedTable
 from capture.run import DTYPES, Run, build, clean_meta
 from capture.source import Head, Source
-from capture.unknown import explain
+from capture.unknown import unknown_input
 
 FORMAT: Final = "parquet"
 PRODUCER: Final = "tracetui export"
@@ -37,12 +39,12 @@ def sniff(head: Head) -> bool:
 
 
 def load(source: Source) -> list[Run]:
-    """The run that was exported."""
+    """Read the run that was exported."""
     whole = io.BytesIO(source.read())
     try:
         saved = pl.read_parquet_metadata(whole).get(PARQUET_KEY)
         if saved is None:
-            raise explain(source)
+            raise unknown_input(source)
         about = msgspec.json.decode(saved, type=About)
         whole.seek(0)
         return [_run(about, pl.read_parquet(whole), source)]
@@ -57,5 +59,5 @@ def _run(about: About, events: pl.DataFrame, source: Source) -> Run:
         raise UnreadableError("was written by a newer tracetui", where=source.label, todo="update tracetui")
     log = Log.of(clean_meta(msgspec.to_builtins(about.log)))
     tables = {t.name: table_rows(t) for t in about.tables}
-    known = events.select(c for c in DTYPES if c in events.columns)
-    return build(about.name, about.meta, known, log, tables)
+    frame = events.select(c for c in DTYPES if c in events.columns)
+    return build(about.name, about.meta, frame, log, tables)

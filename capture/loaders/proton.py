@@ -1,4 +1,9 @@
-"""Triton Proton: a JSON tree of scopes and kernels with their own times, and the devices they ran on."""
+"""Triton Proton: a JSON tree of scopes and kernels with their own times, and the devices they ran on.
+
+Read: `.hatchet` files with times; scopes become paths. Not read: counters of instruction samples, and
+literals of other writers of the hatchet format.
+Proton: https://github.com/triton-lang/triton/tree/main/third_party/proton
+"""
 
 import re
 from collections.abc import Iterator
@@ -8,7 +13,7 @@ from typing import Any, Final
 import polars as pl
 
 from capture.errors import UnreadableError
-from capture.loaders._json_document import document, number
+from capture.loaders._json_document import dict_in, document, number
 from capture.native.schema import PATH_SEPARATOR
 from capture.run import Run, build
 from capture.source import Head, Source
@@ -36,9 +41,7 @@ def load(source: Source) -> list[Run]:
     parts = document(source)
     if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
         raise UnreadableError("is no list of Proton trees", where=source.label)
-    trees = [part for part in parts if "children" in part or "metrics" in part]
-    devices = [device for part in parts if part not in trees for device in _devices(part)]
-    rows = [row for tree in trees for row in _rows(tree)]
+    rows, devices = _rows_and_devices(parts)
     source.log.read = len(rows)
     events = pl.DataFrame(rows, schema=_ROW).with_columns(
         kind=pl.lit("kernel"), lens=pl.lit("gpu"), t=pl.lit(None, pl.Int64)
@@ -50,12 +53,24 @@ def load(source: Source) -> list[Run]:
     return [build(Path(source.label).name, meta, events, source.log, tables)]
 
 
+def _rows_and_devices(parts: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the rows of all trees, and what the other parts of the document say of devices."""
+    rows: list[dict[str, Any]] = []
+    devices: list[dict[str, Any]] = []
+    for part in parts:
+        if "children" in part or "metrics" in part:
+            rows += _rows(part)
+        else:
+            devices += _devices(part)
+    return rows, devices
+
+
 def _rows(tree: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Each node that took time of its own, with the scopes above it; depth costs no stack."""
+    """Yield each node that took time of its own, with the scopes above it; depth costs no stack."""
     waiting: list[tuple[Any, tuple[str, ...]]] = [(tree, ())]
     while waiting:
         node, above = waiting.pop()
-        frame, metrics = _dict(node, "frame"), _dict(node, "metrics")
+        frame, metrics = dict_in(node, "frame"), dict_in(node, "metrics")
         name = str(frame.get("name", ""))
         if name == _HIDDEN:
             continue
@@ -80,21 +95,16 @@ def _row(name: str, above: tuple[str, ...], metrics: dict[str, Any]) -> dict[str
     }
 
 
-def _dict(node: Any, key: str) -> dict[str, Any]:
-    found = node.get(key) if isinstance(node, dict) else None
-    return found if isinstance(found, dict) else {}
-
-
 def _devices(part: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for kind, devices in part.items():
-        for id, told in devices.items() if isinstance(devices, dict) else ():
-            if isinstance(told, dict):
+        for id, properties in devices.items() if isinstance(devices, dict) else ():
+            if isinstance(properties, dict):
                 yield {
                     "type": kind,
                     "id": id,
-                    "arch": str(told.get("arch", "?")),
-                    "sms": told.get("num_sms"),
-                    "bus_width": told.get("bus_width"),
-                    "clock_khz": told.get("clock_rate"),
-                    "memory_clock_khz": told.get("memory_clock_rate"),
+                    "arch": str(properties.get("arch", "?")),
+                    "sms": properties.get("num_sms"),
+                    "bus_width": properties.get("bus_width"),
+                    "clock_khz": properties.get("clock_rate"),
+                    "memory_clock_khz": properties.get("memory_clock_rate"),
                 }

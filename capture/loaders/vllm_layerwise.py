@@ -1,4 +1,8 @@
-"""vLLM's layerwise profile: a tree of modules and kernels for the prefill and for each decode step."""
+"""vLLM's layerwise profile: a tree of modules and kernels for the prefill and for each decode step.
+
+Read: the tree as kernels with paths, the summary as a table. Not read: CPU times.
+vLLM: https://github.com/vllm-project/vllm
+"""
 
 import re
 from collections.abc import Iterator
@@ -8,7 +12,7 @@ from typing import Any, Final
 import polars as pl
 
 from capture.errors import UnreadableError
-from capture.loaders._json_document import document, number
+from capture.loaders._json_document import dict_in, dicts_in, document, number
 from capture.native.schema import PATH_SEPARATOR
 from capture.run import Run, build
 from capture.source import Head, Source
@@ -35,8 +39,8 @@ def sniff(head: Head) -> bool:
 
 
 def load(source: Source) -> list[Run]:
-    found = document(source)
-    phases = {k: v for k, v in found.items() if _PHASE.fullmatch(k)} if isinstance(found, dict) else {}
+    parsed = document(source)
+    phases = {k: v for k, v in parsed.items() if _PHASE.fullmatch(k)} if isinstance(parsed, dict) else {}
     if not phases:
         raise UnreadableError("holds neither a prefill nor a decode step", where=source.label)
     rows = [row for name, phase in phases.items() for row in _phase_rows(name, phase)]
@@ -44,35 +48,35 @@ def load(source: Source) -> list[Run]:
     events = pl.DataFrame(rows, schema=_ROW)
     summary = [row for name, phase in phases.items() for row in _summary(name, phase)]
     tables = {"summary": pl.DataFrame(summary, schema=_SUMMARY, strict=False)}
-    return [build(Path(source.label).name, _meta(_dict(found, "context")), events, source.log, tables)]
+    return [build(Path(source.label).name, _meta(dict_in(parsed, "context")), events, source.log, tables)]
 
 
 def _phase_rows(key: str, phase: Any) -> Iterator[dict[str, Any]]:
     name, step = _named(key)
-    sequences = number(_dict(phase, "metadata").get("num_running_seqs"))
+    sequences = number(dict_in(phase, "metadata").get("num_running_seqs"))
     batch = None if sequences is None else round(sequences)
     yield {
         "kind": "step", "name": key, "step": step, "phase": name, "batch": batch,
         "tokens": batch if name == "decode" else None,
     }  # fmt: skip
-    for tree in _list(phase, "model_stats"):
+    for tree in dicts_in(phase, "model_stats"):
         for row in _kernels(tree):
             yield row | {"step": step, "phase": name}
 
 
 def _named(key: str) -> tuple[str, int]:
-    """Prefill is step 0; decode steps count from 1."""
-    found = _PHASE.fullmatch(key)
-    name, number_ = (found[1], found[2]) if found else (key, None)
+    """Return phase and step of a key: prefill is step 0, decode steps count from 1."""
+    match = _PHASE.fullmatch(key)
+    name, number_ = (match[1], match[2]) if match else (key, None)
     return name, int(number_ or 1) if name == "decode" else 0
 
 
 def _kernels(tree: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Each node's own time: what is left of it when its children have theirs; depth costs no stack."""
+    """Yield each node's own time: what is left of it when its children have theirs; depth costs no stack."""
     waiting: list[tuple[dict[str, Any], tuple[str, ...]]] = [(tree, ())]
     while waiting:
         node, above = waiting.pop()
-        name, children = str(_dict(node, "entry").get("name", "")), _list(node, "children")
+        name, children = str(dict_in(node, "entry").get("name", "")), dicts_in(node, "children")
         own = _time(node) - sum(_time(child) for child in children)
         if own > _ROUNDING_US or not children:
             yield {
@@ -83,26 +87,26 @@ def _kernels(tree: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _time(node: dict[str, Any]) -> float:
-    return number(_dict(node, "entry").get("cuda_time_us")) or 0.0
+    return number(dict_in(node, "entry").get("cuda_time_us")) or 0.0
 
 
 def _summary(key: str, phase: Any) -> Iterator[dict[str, Any]]:
-    """The summary as it is printed: every kernel with its invocations."""
-    waiting = _list(phase, "summary_stats")[::-1]
+    """Yield the summary as it is printed: every kernel with its invocations."""
+    waiting = dicts_in(phase, "summary_stats")[::-1]
     while waiting:
         node = waiting.pop()
-        entry = _dict(node, "entry")
+        entry = dict_in(node, "entry")
         yield {
             "phase": key,
             "name": str(entry.get("name", "")),
             **{k: number(entry.get(k)) for k in ("cuda_time_us", "pct_cuda_time")},
             "invocations": round(number(entry.get("invocations")) or 0),
         }
-        waiting += _list(node, "children")[::-1]
+        waiting += dicts_in(node, "children")[::-1]
 
 
 def _meta(context: dict[str, Any]) -> dict[str, Any]:
-    engine = _dict(context, "engine_args")
+    engine = dict_in(context, "engine_args")
     devices = context.get("cuda_devices")
     names = [_device(d) for d in devices] if isinstance(devices, list) else [str(devices)] if devices else []
     meta = {
@@ -119,15 +123,5 @@ def _meta(context: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in meta.items() if v not in (None, "")}
 
 
-def _device(told: Any) -> str:
-    return str(told.get("name", told)) if isinstance(told, dict) else str(told)
-
-
-def _dict(holder: Any, key: str) -> dict[str, Any]:
-    found = holder.get(key) if isinstance(holder, dict) else None
-    return found if isinstance(found, dict) else {}
-
-
-def _list(holder: Any, key: str) -> list[dict[str, Any]]:
-    found = holder.get(key) if isinstance(holder, dict) else None
-    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
+def _device(device: Any) -> str:
+    return str(device.get("name", device)) if isinstance(device, dict) else str(device)

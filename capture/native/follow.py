@@ -1,4 +1,4 @@
-"""A native file that grows, as runs that grow: whatever becomes of the file, nothing is counted twice."""
+"""Follows a native file that grows; whatever becomes of the file, nothing is counted twice."""
 
 import os
 import stat
@@ -9,64 +9,64 @@ from typing import Final, Literal
 
 from capture.errors import UnreadableError
 from capture.importlog import Log
-from capture.loaders import native
 from capture.native.read import Assembler
+from capture.native.recognise import FORMAT, is_foreign, is_native, run_id
 from capture.run import Run
-from capture.source import Head, reason
+from capture.source import reason
 from capture.text import clean
 
 State = Literal["waiting", "growing", "quiet", "deleted", "ended"]
 
 QUIET_S: Final = 30.0
-PULSE_S: Final = 10.0  # a writer that gives signs of life gives one a second
-AT_ONCE: Final = 16 << 20  # bytes that one poll reads at most, so that it stays short
+PULSE_S: Final = 10.0  # as long may a writer with a heartbeat be silent; it has one a second
+AT_ONCE: Final = 16 << 20  # bytes that one poll reads at most, so that it takes little time
 LONGEST_LINE: Final = 64 << 20
-NEWEST: Final = 1 << 15  # events that are held one by one, so that a picture of them takes little time
+NEWEST: Final = 1 << 15  # events that are kept one by one, so that drawing them takes little time
 
 _READ: Final = 1 << 20
 _TAIL: Final = 64
 
 
 class Follow:
-    """Poll it a few times a second; ask for the runs when a poll says that there is news.
+    """A growing file: poll it a few times a second, and ask for the runs when a poll has read something.
 
-    A file that is cut starts anew; one that is replaced goes on in its successor, unless that tells the
+    A file that is cut starts anew; one that is replaced goes on in its successor, unless that holds the
     same run again; one that is deleted is read to its end and then waited for.
     """
 
     def __init__(self, path: str | Path, clock: Callable[[], float] = time.monotonic) -> None:
         self.path = Path(path)
-        self.notice = ""  # the last thing that befell the file
-        self.behind = False  # whether the last poll left a part of it for the next
+        self.notice = ""  # the last thing that happened to the file
+        self.behind = False  # whether the last poll left a part of the file for the next
         self._clock = clock
         self._label = clean(str(path), 4096)
         self._fd = -1
         self._deleted = False
-        self._changed_at = self._heard_at = clock()
-        self._heard = 0
+        self._changed_at = self._active_at = clock()
+        self._activity = 0
         self._at = 0  # bytes read
         self._rest = b""  # of which these are a line that is not whole yet
         self._start_anew()
 
     def poll(self) -> bool:
-        """Reads what is new; whether there was anything."""
-        news = self._read()
-        if self._successor():
-            news |= self._read()
-            self._turn_over()
-            news |= self._read()
-        if news:
+        """Read what is new and return whether there was anything."""
+        grown = self._read()
+        if self._is_replaced():
+            grown |= self._read()
+            self._open_successor()
+            grown |= self._read()
+        if grown:
             self._changed_at = self._clock()
-        if self._heard != self._assembler.heard:
+        if self._activity != self._assembler.activity:
             self.listen()
-        return news
+        return grown
 
     def listen(self) -> None:
-        """From now on something is to be heard of the writer."""
-        self._heard, self._heard_at = self._assembler.heard, self._clock()
+        """Count the writer's silence from now on."""
+        self._activity, self._active_at = self._assembler.activity, self._clock()
 
     def runs(self, *, final: bool = False) -> list[Run]:
-        """The runs so far; `final` when the writer is known to be gone, as `load` would read the file."""
+        """Return the runs so far; with `final`, for a writer that is gone, as `load` would read the file."""
         if final and self._rest:
             self._assembler.feed([(self._at - len(self._rest), self._rest)])
             self._rest = b""
@@ -74,6 +74,7 @@ class Follow:
 
     @property
     def state(self) -> State:
+        """What the file does, as one word."""
         if self._assembler.ended:
             return "ended"
         if self._deleted:
@@ -89,18 +90,18 @@ class Follow:
 
     @property
     def silence(self) -> str:
-        """That a writer which is alive gives no sign of it, as a sentence; empty while it does.
+        """A sentence where the writer has written nothing for too long; empty where it has.
 
-        Counters are no sign: they come from a process beside it.
+        Counters say nothing of it: they come from a process beside it.
         """
-        silent = self._clock() - self._heard_at
-        if silent < (PULSE_S if self._assembler.beats else QUIET_S):
+        silent = self._clock() - self._active_at
+        if silent < (PULSE_S if self._assembler.has_heartbeat else QUIET_S):
             return ""
         return f"the engine has not been heard of for {silent:.0f} s"
 
     @property
     def says(self) -> str:
-        """The state of the file as a sentence; nothing while it grows."""
+        """The state of the file as a sentence; empty while it grows."""
         return {
             "waiting": f"waiting for {self._label}",
             "quiet": f"no data for {self.idle_s:.0f} s",
@@ -110,13 +111,14 @@ class Follow:
         }[self.state]
 
     def close(self) -> None:
+        """Close the file."""
         if self._fd >= 0:
             os.close(self._fd)
         self._fd = -1
 
     def _start_anew(self) -> None:
-        self._assembler = Assembler(Log(self._label, native.FORMAT), self.path.stem, NEWEST)
-        self._known = False
+        self._assembler = Assembler(Log(self._label, FORMAT), self.path.stem, NEWEST)
+        self._is_native = False
         self._rewind()
 
     def _rewind(self) -> None:
@@ -125,7 +127,7 @@ class Follow:
         self._skipping = False
 
     def _read(self) -> bool:
-        """What the open file holds beyond what was read, but for a last line that is not whole yet."""
+        """Read on, but for a last line that is not whole yet, and return whether there was anything."""
         if self._fd < 0 and not self._open():
             return False
         if self._was_cut():
@@ -138,6 +140,7 @@ class Follow:
         return self._at > before
 
     def _open(self) -> bool:
+        """Open the file and return True; return False where there is none, raise where it cannot grow."""
         try:
             self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except FileNotFoundError:
@@ -149,12 +152,13 @@ class Follow:
         return True
 
     def _was_cut(self) -> bool:
-        """Whether what was read is no longer what the file holds before this place."""
+        """Return whether the file no longer holds what was read from it."""
         if os.fstat(self._fd).st_size < self._at:
             return True
         return os.pread(self._fd, len(self._tail), self._at - len(self._tail)) != self._tail
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the next whole lines with their offsets."""
         limit = self._at + AT_ONCE
         while self._at < limit and (chunk := os.read(self._fd, _READ)):
             at = self._at - len(self._rest)
@@ -167,18 +171,19 @@ class Follow:
                 self._check(line)
                 yield at, line
                 at += len(line) + 1
-            self._drop_endless()
+            self._drop_endless_line()
 
     def _check(self, line: bytes) -> None:
-        """The first line that is whole tells whether this is a file to follow."""
-        if self._known or not line.strip():
+        """Raise UnreadableError where the first whole line is of another format."""
+        if self._is_native or not line.strip():
             return
-        if native.foreign(line):
+        if is_foreign(line):
             why = "only a file of native lines can be read while it grows"
             raise UnreadableError("cannot be followed", where=self._label, why=why)
-        self._known = native.sniff(Head(line, whole=True))
+        self._is_native = is_native(line)
 
-    def _drop_endless(self) -> None:
+    def _drop_endless_line(self) -> None:
+        """Drop what was read of a line that is too long, and skip the rest of it as it comes."""
         if len(self._rest) > LONGEST_LINE:
             message = f"a line of more than {LONGEST_LINE:,} bytes"
             if not self._skipping:
@@ -186,8 +191,8 @@ class Follow:
                 self._assembler.log.drop("endless_line", message, at=self._at - len(self._rest))
             self._rest, self._skipping = b"", True
 
-    def _successor(self) -> bool:
-        """Whether the path leads to another file now."""
+    def _is_replaced(self) -> bool:
+        """Return whether the path leads to another file now."""
         if self._fd < 0:
             return False
         try:
@@ -198,14 +203,14 @@ class Follow:
         self._deleted = False
         return not os.path.samestat(there, os.fstat(self._fd))
 
-    def _turn_over(self) -> None:
-        """From a file that is no longer at the path to the one that is."""
+    def _open_successor(self) -> None:
+        """Close a file that is no longer at the path, and open the one that is."""
         self.close()
         if not self._open():
             return
         first = os.pread(self._fd, _READ, 0).partition(b"\n")[0]
-        again = native.run_id(first)
-        if again is not None and self._assembler.knows(again):
+        run = run_id(first)
+        if run is not None and self._assembler.has_run(run):
             self.notice = "the file was replaced; it starts anew"
             self._start_anew()
         else:

@@ -1,4 +1,4 @@
-"""The lines of a native file: what each kind may hold, and how one is decoded or refused."""
+"""The lines of a native file: what each kind may hold, and how one is decoded."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, cast
@@ -14,22 +14,31 @@ Small = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 Kind = Literal["step", "span", "kernel", "counter", "memory", "mark"]
 Lens = Literal["gpu", "wall", "wait", "host"]
 Category = Literal[
-    "matmul", "attention", "norm", "elementwise", "softmax", "reduce", "copy", "comm", "wait", "host",
+    "matmul",
+    "attention",
+    "norm",
+    "elementwise",
+    "softmax",
+    "reduce",
+    "copy",
+    "comm",
+    "wait",
+    "host",
     "other",
-]  # fmt: skip
+]
 Pair = tuple[float, float]
-Law = Pair | float  # a figure of an op: a + b · min(context, window), or a alone
+Law = Pair | float  # flops or bytes of an op: a + b · min(context, window), or a alone
 
 
 class Sealed(Struct, forbid_unknown_fields=True):
-    """What every line has: its kind, and the checksum of its writer."""
+    """What every line has: its kind, and the checksum of its bytes."""
 
     kind: str
     crc: str = ""
 
 
 class RunLine(Sealed, kw_only=True):
-    """Starts a run, or tells of a further writer of it."""
+    """A line that starts a run, or names a further writer of it."""
 
     schema: int
     id: str | int | None = None
@@ -40,7 +49,7 @@ class RunLine(Sealed, kw_only=True):
 
 
 class Op(Struct):
-    """One op of the plan: everything about it that no step changes."""
+    """One op of a plan: everything about it that no step changes."""
 
     id: Whole
     name: str
@@ -60,7 +69,7 @@ class Op(Struct):
 
 
 class PlanLine(Sealed, kw_only=True):
-    """Ops by their numbers; each is checked by itself."""
+    """A line of ops by their numbers; each is checked by itself."""
 
     ops: list[Any]
     rank: Whole | None = None
@@ -80,7 +89,7 @@ class ColumnsLine(Sealed, kw_only=True, gc=False):
     rank: Whole | None = None
 
     @property
-    def even(self) -> bool:
+    def is_even(self) -> bool:
         """Whether its columns are of one length."""
         size = len(self.op)
         return (
@@ -139,7 +148,7 @@ class SavedTable(Struct, kw_only=True):
 
 
 class TableLine(SavedTable, kw_only=True, forbid_unknown_fields=True):
-    """Such a frame, or the next rows of one."""
+    """A line with such a frame, or with the next rows of one."""
 
     kind: str
     crc: str = ""
@@ -156,7 +165,7 @@ class SavedNotice(Struct):
 
 
 class SavedLog(Struct):
-    """The account of an earlier import."""
+    """The import log of an earlier import."""
 
     source: str
     format: str
@@ -167,13 +176,13 @@ class SavedLog(Struct):
 
 
 class LogLine(Sealed, kw_only=True):
-    """The account of an earlier import, in an exported file."""
+    """The import log of an earlier import, in an exported file."""
 
     log: SavedLog
 
 
 class EndLine(Sealed, kw_only=True):
-    """A writer's last word: how many events it wrote, and how many it could not."""
+    """A writer's last line: how many events it wrote, and how many it could not."""
 
     events: int | None = None
     lost: int = 0
@@ -199,46 +208,46 @@ _REFUSALS: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class KindOnly(Struct):
-    """As much of a line as says what it is."""
+    """The part of a line that says what it is."""
 
     kind: str
 
 
 class BadLineError(Exception):
-    """A line that cannot be kept, and the id under which it is counted."""
+    """A line that cannot be kept; `id` is that of the notice which counts it."""
 
     def __init__(self, id: str, why: str) -> None:
         self.id = id
         super().__init__(why)
 
 
-def _lenient(line: type[Struct]) -> type[Struct]:
+def _with_unknown_fields(line: type[Struct]) -> type[Struct]:
     return defstruct(line.__name__, [], bases=(line,), forbid_unknown_fields=False)
 
 
-_exact: Final = {kind: Decoder(type) for kind, type in _TYPES.items()}
-_loose: Final = {kind: Decoder(_lenient(type)) for kind, type in _TYPES.items()}
-_kind_only: Final = Decoder(KindOnly)
-_keys: Final = Decoder(dict[str, Any])
+_EXACT: Final = {kind: Decoder(type) for kind, type in _TYPES.items()}
+_LENIENT: Final = {kind: Decoder(_with_unknown_fields(type)) for kind, type in _TYPES.items()}
+_KIND_ONLY: Final = Decoder(KindOnly)
+_KEYS: Final = Decoder(dict[str, Any])
 
 
 def decode(line: bytes) -> tuple[Line, set[str]]:
-    """The line in its type, and its keys that the schema does not have; BadLineError for a bad one."""
+    """Return the line in its type, and its keys that the schema lacks; raise BadLineError for a bad line."""
     if not intact(line):
         raise BadLineError("corrupt_line", "lines whose checksum does not hold")
     kind = kind_of(line)
-    if kind not in _exact:
+    if kind not in _EXACT:
         raise BadLineError("unknown_kind", "lines of a kind that is not known")
     try:
-        return cast(Line, _exact[kind].decode(line)), set()
+        return cast(Line, _EXACT[kind].decode(line)), set()
     except _REFUSALS:
-        return _decode_loosely(line, kind)
+        return _decode_leniently(line, kind)
 
 
-def _decode_loosely(line: bytes, kind: str) -> tuple[Line, set[str]]:
+def _decode_leniently(line: bytes, kind: str) -> tuple[Line, set[str]]:
     try:
-        record = cast(Line, _loose[kind].decode(line))
-        return record, _keys.decode(line).keys() - set(_TYPES[kind].__struct_fields__)
+        record = cast(Line, _LENIENT[kind].decode(line))
+        return record, _KEYS.decode(line).keys() - set(_TYPES[kind].__struct_fields__)
     except msgspec.ValidationError as e:
         raise BadLineError("bad_line", f"lines with a wrong value; the last: {e}") from None
     except _REFUSALS:
@@ -246,12 +255,12 @@ def _decode_loosely(line: bytes, kind: str) -> tuple[Line, set[str]]:
 
 
 def kind_of(line: bytes) -> str:
-    """What a line calls itself; our own writers say so first."""
-    known = _STARTS.get(line[: line.find(b",", 0, _LONGEST_START) + 1])
-    if known:
-        return known
+    """Return the kind that a line states (our writers put it first); raise BadLineError if it has none."""
+    kind = _STARTS.get(line[: line.find(b",", 0, _LONGEST_START) + 1])
+    if kind:
+        return kind
     try:
-        return _kind_only.decode(line).kind
+        return _KIND_ONLY.decode(line).kind
     except msgspec.ValidationError:
         raise BadLineError("unknown_kind", "lines of a kind that is not known") from None
     except _REFUSALS:

@@ -1,4 +1,4 @@
-"""The ops of a native run, and the frames that its lines become with their help."""
+"""The ops of a native run by their numbers, and the frames that its lines become with them."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain
@@ -21,7 +21,7 @@ _fields: Final = attrgetter(*_FLAT)
 
 
 class Plan:
-    """Every op that the writers of a run told of, each in a slot of its own."""
+    """Every op that the writers of a run have planned, each in a slot of its own."""
 
     def __init__(self) -> None:
         self._ops: list[dict[str, Any]] = []
@@ -29,34 +29,34 @@ class Plan:
         self._frame: pl.DataFrame | None = None
 
     def add(self, raw: Iterable[Any], rank: int | None, log: Log) -> None:
-        """The ops of one line; one that is no op, or whose number is taken by another, is dropped."""
+        """Add the ops of one line; one that is no op, or whose number another has, is dropped."""
         slots = self._slots.setdefault(rank, {})
         for item in raw:
             try:
                 op = msgspec.convert(item, Op)
             except msgspec.ValidationError as e:
-                _lose(log, "bad_op", f"ops of a plan that cannot be read; the last: {e}")
+                _drop(log, "bad_op", f"ops of a plan that cannot be read; the last: {e}")
                 continue
             row = _op_row(op, rank)
             if op.id not in slots:
                 slots[op.id] = len(self._ops)
                 self._ops.append(row)
             elif self._ops[slots[op.id]] != row:
-                _lose(log, "op_twice", "ops whose number stands for another op already")
+                _drop(log, "op_twice", "ops whose number stands for another op already")
         self._frame = None
 
     def slots(self, rank: int | None, ids: Sequence[int]) -> Iterable[int | None]:
-        """The slot of each op, none for one that no plan told of."""
+        """Return the slot of each op; None for one that no plan line holds."""
         return map(self._slots.get(rank, {}).get, ids)
 
-    def of(self, slots: pl.Series) -> pl.DataFrame:
-        """What the plan says of each row, with the coefficients of its laws."""
+    def rows(self, slots: pl.Series) -> pl.DataFrame:
+        """Return a row for each slot: the op's columns, and the coefficients of its laws."""
         if self._frame is None:
             self._frame = _ops_frame(self._ops)
         return self._frame[slots]
 
 
-def _lose(log: Log, id: str, message: str) -> None:
+def _drop(log: Log, id: str, message: str) -> None:
     log.read += 1
     log.drop(id, message)
 
@@ -64,22 +64,22 @@ def _lose(log: Log, id: str, message: str) -> None:
 def _op_row(op: Op, rank: int | None) -> dict[str, Any]:
     row = msgspec.structs.asdict(op)
     del row["id"]
-    for law in _LAWS:
-        figure = row.pop(law)
-        row[f"{law}_a"], row[f"{law}_b"] = figure if isinstance(figure, tuple) else (figure, None)
+    for name in _LAWS:
+        law = row.pop(name)
+        row[f"{name}_a"], row[f"{name}_b"] = law if isinstance(law, tuple) else (law, None)
     row["track"] = track_of(rank, op.track)
     return row
 
 
 def track_of(rank: int | None, track: str | None) -> str | None:
-    """The track of a row, told apart by its writer."""
+    """Return the track of a row under that of its rank; the track itself without a rank."""
     if rank is None:
         return track
     return f"rank {rank} / {track}" if track else f"rank {rank}"
 
 
 def _ops_frame(ops: list[dict[str, Any]]) -> pl.DataFrame:
-    """One row an op, cleaned and enriched as events are."""
+    """Return one row an op, cleaned and filled from names as events are."""
     laws = {f"{law}_{part}": pl.Float64() for law in _LAWS for part in "ab"} | {"window": pl.Float64()}
     text = {name: pl.String() if type == pl.Categorical() else type for name, type in DTYPES.items()}
     blank = _op_row(Op(id=0, name=""), None)
@@ -89,10 +89,17 @@ def _ops_frame(ops: list[dict[str, Any]]) -> pl.DataFrame:
 
 
 def columns_frame(lines: Sequence[ColumnsLine], plan: Plan, log: Log) -> pl.DataFrame:
-    """The events of many steps."""
+    """Return the events of many steps; those of unknown ops are dropped and logged."""
     lines = [line for line in lines if line.op]
-    lengths = [len(line.op) for line in lines]
-    heads = pl.DataFrame(
+    lengths = pl.Series([len(line.op) for line in lines], dtype=pl.UInt32)
+    line_of_row = pl.select(pl.int_range(len(lines)).repeat_by(lengths).explode()).to_series()
+    frame = _line_heads(lines)[line_of_row].hstack(_line_columns(lines, plan))
+    return _with_ops(frame.with_columns(t=pl.col("shift") + pl.col("dt").cum_sum()), plan, log)
+
+
+def _line_heads(lines: Sequence[ColumnsLine]) -> pl.DataFrame:
+    """Return a row for each line: what holds for all of its events."""
+    return pl.DataFrame(
         {
             "shift": _shifts(lines),
             "step": [line.step for line in lines],
@@ -101,7 +108,10 @@ def columns_frame(lines: Sequence[ColumnsLine], plan: Plan, log: Log) -> pl.Data
         },
         schema={"shift": pl.Int64, "step": pl.Int64, "line_phase": pl.String, "line_context": pl.Int64},
     ).with_columns(pl.col("line_phase").cast(pl.Categorical()))
-    owner = pl.select(pl.int_range(len(lines)).repeat_by(pl.Series(lengths, dtype=pl.UInt32)).explode())
+
+
+def _line_columns(lines: Sequence[ColumnsLine], plan: Plan) -> list[pl.Series]:
+    """Return the columns of the lines, one behind the other."""
     columns = [
         _flat("slot", (plan.slots(line.rank, line.op) for line in lines)),
         _flat("dur", (line.dur for line in lines)),
@@ -109,8 +119,7 @@ def columns_frame(lines: Sequence[ColumnsLine], plan: Plan, log: Log) -> pl.Data
     ]
     if any(line.count for line in lines):
         columns.append(_flat("count", (line.count or [None] * len(line.op) for line in lines)))
-    frame = heads[owner.to_series()].hstack(columns)
-    return _planned(frame.with_columns(t=pl.col("shift") + pl.col("dt").cum_sum()), plan, log)
+    return columns
 
 
 def _flat(name: str, parts: Iterable[Iterable[int | None]]) -> pl.Series:
@@ -124,21 +133,21 @@ def _distances(line: ColumnsLine) -> Sequence[int | None]:
 
 
 def _shifts(lines: Sequence[ColumnsLine]) -> list[int | None]:
-    """What to add to the running sum of all distances to get the starts of each line."""
+    """Return what to add to the running sum of all distances to get the starts of each line."""
     lengths = (sum(line.dt) if line.dt and line.t is not None else 0 for line in lines)
     bases = accumulate(lengths, initial=0)
     return [
-        None if line.t is None else _wrapped(line.t - base) for line, base in zip(lines, bases, strict=False)
+        None if line.t is None else _wrap(line.t - base) for line, base in zip(lines, bases, strict=False)
     ]
 
 
-def _wrapped(number: int) -> int:
-    """As 64 bits hold it: the running sum wraps in the same way, so that the difference is right."""
+def _wrap(number: int) -> int:
+    """Return a number as 64 bits hold it: the running sum wraps too, so that the difference is right."""
     return (number + 2**63) % 2**64 - 2**63
 
 
 def rows_frame(line: RowsLine, plan: Plan) -> pl.DataFrame:
-    """The numbers of one line of rows, each beside its slot; raises what polars raises for bad ones."""
+    """Return the numbers of one line of rows beside their slots; raise what polars raises for bad ones."""
     columns = {
         name: pl.Series(values, dtype=DTYPES[name], strict=name not in ("flops", "bytes", "value"))
         for name, values in line.columns.items()
@@ -148,52 +157,53 @@ def rows_frame(line: RowsLine, plan: Plan) -> pl.DataFrame:
 
 
 def planned_rows(frames: Sequence[pl.DataFrame], plan: Plan, log: Log) -> pl.DataFrame:
-    """Lines of rows, with what the plan says of them."""
-    return _planned(pl.concat(frames, how="diagonal"), plan, log)
+    """Return lines of rows with the columns of their ops."""
+    return _with_ops(pl.concat(frames, how="diagonal"), plan, log)
 
 
-def _planned(frame: pl.DataFrame, plan: Plan, log: Log) -> pl.DataFrame:
-    frame = _only(
+def _with_ops(frame: pl.DataFrame, plan: Plan, log: Log) -> pl.DataFrame:
+    """Return rows with the columns of their ops, in place of their slots; impossible ones are dropped."""
+    frame = _keep(
         frame, pl.col("slot").is_not_null(), "unknown_op", "events of ops that no plan tells of", log
     )
     if "dur" in frame.columns:
         possible = pl.col("dur").is_null() | pl.col("dur").is_between(0, LONGEST_NS)
-        frame = _only(frame, possible, "bad_duration", "durations that are negative or impossibly long", log)
-    told = plan.of(frame["slot"])
-    both = [c for c in told.columns if c in frame.columns]
-    frame = frame.hstack([told[c] for c in told.columns if c not in both])
+        frame = _keep(frame, possible, "bad_duration", "durations that are negative or impossibly long", log)
+    ops = plan.rows(frame["slot"])
+    both = [c for c in ops.columns if c in frame.columns]
+    frame = frame.hstack([ops[c] for c in ops.columns if c not in both])
     if both:
-        frame = frame.with_columns(pl.coalesce(pl.col(c), told[c]) for c in both)
-    frame = frame.with_columns(*_phase(frame), *_worked(frame))
+        frame = frame.with_columns(pl.coalesce(pl.col(c), ops[c]) for c in both)
+    frame = frame.with_columns(*_phase(frame), *_evaluated_laws(frame))
     return frame.select_seq(c for c in frame.columns if c in DTYPES)
 
 
-def _only(frame: pl.DataFrame, good: pl.Expr, id: str, message: str, log: Log) -> pl.DataFrame:
-    """The rows that are good; a frame whose rows all are is not copied."""
+def _keep(frame: pl.DataFrame, good: pl.Expr, id: str, message: str, log: Log) -> pl.DataFrame:
+    """Return the rows that are good, and log the others; a frame whose rows all are is not copied."""
     bad = frame.select((~good).sum()).item() or 0
     log.drop(id, message, count=bad)
     return frame.filter(good) if bad else frame
 
 
 def _phase(frame: pl.DataFrame) -> Iterator[pl.Expr]:
-    """The phase of the step before that of the op."""
+    """Yield the phase: that of the step where it has one, else that of the op."""
     if "line_phase" in frame.columns:
         yield pl.coalesce(c for c in ("line_phase", "phase") if c in frame.columns).alias("phase")
 
 
-def _worked(frame: pl.DataFrame) -> Iterator[pl.Expr]:
-    """Flops and bytes of each row: a + b · min(context, window)."""
+def _evaluated_laws(frame: pl.DataFrame) -> Iterator[pl.Expr]:
+    """Yield flops and bytes of each row: a + b · min(context, window)."""
     for law in _LAWS:
         if f"{law}_a" in frame.columns:
-            yield _law(frame, law).alias(law)
+            yield _evaluate(frame, law).alias(law)
 
 
-def _law(frame: pl.DataFrame, law: str) -> pl.Expr:
-    """Unknown, not zero, where the law asks for a context that nobody told."""
+def _evaluate(frame: pl.DataFrame, law: str) -> pl.Expr:
+    """Return one law of each row: null, not zero, where it needs a context that the row lacks."""
     if f"{law}_b" not in frame.columns:
         return pl.col(f"{law}_a")
-    told = next((pl.col(c) for c in ("line_context", "context") if c in frame.columns), pl.lit(None))
-    reach = told.cast(pl.Float64)
+    context = next((pl.col(c) for c in ("line_context", "context") if c in frame.columns), pl.lit(None))
+    reach = context.cast(pl.Float64)
     if "window" in frame.columns:
         reach = pl.when(reach.is_not_null()).then(pl.min_horizontal(reach, "window"))
     slope = pl.col(f"{law}_b").fill_null(0.0)
@@ -201,11 +211,11 @@ def _law(frame: pl.DataFrame, law: str) -> pl.Expr:
 
 
 def flat_frame(lines: Sequence[Flat], log: Log) -> pl.DataFrame:
-    """Events that stand on lines of their own."""
+    """Return the events of lines that hold one each."""
     columns = zip(_FLAT, zip(*map(_fields, lines), strict=True), strict=True)
-    known = [
+    series = [
         pl.Series(name, values, dtype=DTYPES[name])
         for name, values in columns
         if values.count(None) < len(lines)
     ]
-    return build("", {}, pl.DataFrame(known), log).events
+    return build("", {}, pl.DataFrame(series), log).events

@@ -1,4 +1,4 @@
-"""The event: one flat schema for every source. A line in a native file is a row in the frame."""
+"""The schema of events, one for every source, and the checksum of a native line."""
 
 import json
 import zlib
@@ -10,9 +10,18 @@ SCHEMA: Final = 1
 KINDS: Final = ("step", "span", "kernel", "counter", "memory", "mark")
 LENSES: Final = ("gpu", "wall", "wait", "host")
 CATEGORIES: Final = (
-    "matmul", "attention", "norm", "elementwise", "softmax", "reduce", "copy", "comm", "wait", "host",
+    "matmul",
+    "attention",
+    "norm",
+    "elementwise",
+    "softmax",
+    "reduce",
+    "copy",
+    "comm",
+    "wait",
+    "host",
     "other",
-)  # fmt: skip
+)
 PHASES: Final = ("prefill", "decode", "forward", "backward", "optimizer", "load")
 
 
@@ -55,25 +64,25 @@ COLUMNS: Final = (
 )
 
 PATH_SEPARATOR: Final = " / "
-WINDOW: Final = "window"  # op of a span without a duration: in this step single rows of its lens were seen
+WINDOW: Final = "window"  # op of a span without a duration: this step holds single rows of its lens
 
 _CRC: Final = b',"crc":"'
 _CRC_TAIL: Final = len(_CRC) + 8 + 2  # ,"crc":"xxxxxxxx"}
 
 
 def seal(record: Mapping[str, Any]) -> bytes:
-    """A record as one line that carries the checksum of its own bytes."""
+    """Return a record as one line that carries the checksum of its own bytes."""
     return sealed(json.dumps(record, separators=(",", ":"), allow_nan=False).encode())
 
 
 def sealed(body: bytes) -> bytes:
-    """A JSON object as such a line."""
+    """Return a JSON object as one line with its checksum."""
     body = body[:-1]
     return body + _CRC + b'%08x"}\n' % zlib.crc32(body)
 
 
 def intact(line: bytes) -> bool:
-    """Whether a line's checksum holds; a line without one (written by hand) is taken as it is."""
+    """Return whether a line's checksum holds; True for a line without one, as written by hand."""
     line = line.rstrip()
     tail = line[-_CRC_TAIL:]
     if not tail.startswith(_CRC):

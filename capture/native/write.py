@@ -1,4 +1,4 @@
-"""Runs as native lines that read back as the same runs."""
+"""Writes runs as native lines that read back as the same runs."""
 
 from collections.abc import Iterator, Sequence
 from typing import IO, Any, Final
@@ -16,7 +16,7 @@ _PLANNED: Final = (*(n for n, t in DTYPES.items() if t == pl.Categorical), "laye
 
 
 def write_native(runs: Sequence[Run], file: IO[bytes]) -> list[str]:
-    """One run after the other; returns what could not be carried as it is."""
+    """Write one run after the other; return a note of each thing that could not be written as it is."""
     notes: list[str] = []
     for number, run in enumerate(runs):
         file.writelines(_line(record) for record in _records(run, number, notes))
@@ -33,7 +33,7 @@ def _records(run: Run, number: int, notes: list[str]) -> Iterator[dict[str, Any]
     planned = [c for c in _PLANNED if c in run.events.columns]
     ops = run.events.select(planned).unique(maintain_order=True).with_row_index("id")
     for part in ops.iter_slices(_OPS_A_LINE):
-        yield {"kind": "plan", "ops": [_told(op) for op in part.iter_rows(named=True)]}
+        yield {"kind": "plan", "ops": [_without_nulls(op) for op in part.iter_rows(named=True)]}
     yield from _rows(run.events, ops, planned)
     for name, table in run.tables.items():
         record, note = table_record(name, table)
@@ -42,23 +42,23 @@ def _records(run: Run, number: int, notes: list[str]) -> Iterator[dict[str, Any]
     yield {"kind": "end", "events": run.events.height}
 
 
-def _told(op: dict[str, Any]) -> dict[str, Any]:
+def _without_nulls(op: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in op.items() if value is not None}
 
 
 def _rows(events: pl.DataFrame, ops: pl.DataFrame, planned: list[str]) -> Iterator[dict[str, Any]]:
     numbers = [c for c in events.columns if c not in planned]
     for part in events.iter_slices(_ROWS_A_LINE):
-        found = part.join(ops, on=planned, how="left", nulls_equal=True, maintain_order="left")
+        rows = part.join(ops, on=planned, how="left", nulls_equal=True, maintain_order="left")
         yield {
             "kind": "rows",
-            "op": found["id"].to_list(),
-            "columns": {c: found[c].to_list() for c in numbers if found[c].null_count() < found.height},
+            "op": rows["id"].to_list(),
+            "columns": {c: rows[c].to_list() for c in numbers if rows[c].null_count() < rows.height},
         }
 
 
 def table_record(name: str, table: pl.DataFrame) -> tuple[dict[str, Any], str]:
-    """A table as JSON columns with their types, and a note when a type had to become text."""
+    """Return a table as JSON columns with their types, and a note where a type became text, else empty."""
     odd = [c for c, type in table.schema.items() if type_name(type) is None]
     table = table.with_columns(pl.col(c).map_elements(str, return_dtype=pl.String) for c in odd)
     types = {c: type_name(type) for c, type in table.schema.items()}

@@ -2,7 +2,7 @@
 
     python -m capture.record.counters OUT --pid N --hz 5
 
-It ends with the process that it watches. GPUs are read by a child (a lost GPU may take down whoever asks).
+It ends with the process that it samples. GPUs are read by a child: a lost GPU can crash whoever asks it.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from capture.native.emit import Emitter
+from ..native.emit import Emitter
 
 FIRST_WAIT_S: Final = 1.0
 LONGEST_WAIT_S: Final = 30.0
@@ -36,18 +36,18 @@ Probe = Callable[[], Iterable[Sample]]
 
 
 class Sampler:
-    """Asks its probes at a steady rate; one that fails is named once and asked no more."""
+    """Writes the samples of its probes; one that fails is named once and asked no more."""
 
     def __init__(self, emitter: Emitter, probes: dict[str, Probe]) -> None:
         self._emitter = emitter
         self._probes = dict(probes)
 
-    def has_any(self) -> bool:
-        """Whether a probe is left that works."""
+    def has_probes(self) -> bool:
+        """Return whether a probe is left that works."""
         return bool(self._probes)
 
     def tick(self) -> None:
-        """One round."""
+        """Ask every probe once and write what it says."""
         failed: dict[str, list[str]] = {}
         for name, probe in list(self._probes.items()):
             try:
@@ -62,7 +62,7 @@ class Sampler:
 
 
 def rounds(hz: float, alive: Callable[[], bool]) -> Iterator[int]:
-    """Numbers at a steady rate, as long as somebody is alive; a round that is late is left out."""
+    """Yield round numbers at a steady rate while `alive` holds; a round that is late is left out."""
     began, number = time.monotonic(), 0
     while alive():
         yield number
@@ -71,56 +71,74 @@ def rounds(hz: float, alive: Callable[[], bool]) -> Iterator[int]:
 
 
 def host_probes(pid: int) -> dict[str, Probe]:
-    """What psutil and Linux tell of the machine and of the process."""
+    """Return what psutil and Linux can tell of the machine and of a process, by what a person calls it."""
     import psutil
 
-    process = psutil.Process(pid)
-    family = {pid: process}
     psutil.cpu_percent(percpu=True)  # the first answer covers no time and is always zero
-    process.cpu_percent()
-
-    def cpu_usage() -> Iterator[Sample]:
-        cores = psutil.cpu_percent(percpu=True)
-        yield Sample("host_cpu_usage", sum(cores) / len(cores), "%")
-        for n, usage in enumerate(cores):
-            yield Sample("core_usage", usage, "%", f"core {n}")
-
-    def cpu_frequency() -> Iterator[Sample]:
-        found = psutil.cpu_freq()
-        if found is None:
-            raise LookupError("the system does not tell it")
-        yield Sample("cpu_frequency", found.current, "MHz")
-
-    def memory() -> Iterator[Sample]:
-        found = psutil.virtual_memory()
-        yield Sample("host_mem_used", found.total - found.available, "B")
-
-    def of_process() -> Iterator[Sample]:
-        """With the processes that it started, as the ranks of an engine: each is asked by the same object."""
-        cpu, memory = 0.0, 0
-        with suppress(psutil.NoSuchProcess):
-            for child in process.children(recursive=True):
-                family.setdefault(child.pid, child)
-        for each in list(family.values()):
-            try:
-                cpu, memory = cpu + each.cpu_percent(), memory + each.memory_info().rss
-            except psutil.Error:
-                del family[each.pid]
-        if family:
-            yield Sample("process_cpu_usage", cpu, "%")
-            yield Sample("process_mem_used", memory, "B")
-
     probes: dict[str, Probe] = {
-        "the CPU's usage": cpu_usage,
-        "the CPU's frequency": cpu_frequency,
-        "memory": memory,
-        "the process": of_process,
+        "the CPU's usage": _cpu_usage,
+        "the CPU's frequency": _cpu_frequency,
+        "memory": _memory,
+        "the process": _ProcessFamily(pid).usage,
     }
     return probes | {f"pressure on {of}": _pressure(of) for of in ("cpu", "memory", "io")}
 
 
+def _cpu_usage() -> Iterator[Sample]:
+    import psutil
+
+    cores = psutil.cpu_percent(percpu=True)
+    yield Sample("host_cpu_usage", sum(cores) / len(cores), "%")
+    for n, usage in enumerate(cores):
+        yield Sample("core_usage", usage, "%", f"core {n}")
+
+
+def _cpu_frequency() -> Iterator[Sample]:
+    import psutil
+
+    frequency = psutil.cpu_freq()
+    if frequency is None:
+        raise LookupError("the system does not tell it")
+    yield Sample("cpu_frequency", frequency.current, "MHz")
+
+
+def _memory() -> Iterator[Sample]:
+    import psutil
+
+    memory = psutil.virtual_memory()
+    yield Sample("host_mem_used", memory.total - memory.available, "B")
+
+
+class _ProcessFamily:
+    """A process with those that it started, as the ranks of an engine: each is asked by the same object."""
+
+    def __init__(self, pid: int) -> None:
+        import psutil
+
+        self._parent = psutil.Process(pid)
+        self._members = {pid: self._parent}
+        self._parent.cpu_percent()  # begins the time that the next answer covers
+
+    def usage(self) -> Iterator[Sample]:
+        """Yield the CPU time and memory of all members; nothing when none is left."""
+        import psutil
+
+        with suppress(psutil.NoSuchProcess):
+            for child in self._parent.children(recursive=True):
+                self._members.setdefault(child.pid, child)
+        cpu, memory = 0.0, 0
+        for member in list(self._members.values()):
+            try:
+                cpu, memory = cpu + member.cpu_percent(), memory + member.memory_info().rss
+            except psutil.Error:
+                del self._members[member.pid]
+        if self._members:
+            yield Sample("process_cpu_usage", cpu, "%")
+            yield Sample("process_mem_used", memory, "B")
+
+
 def _pressure(of: str) -> Probe:
-    """The share of the last ten seconds in which somebody had to wait for it."""
+    """Return a probe of the share of the last ten seconds in which some task waited for this resource."""
 
     def probe() -> Iterator[Sample]:
         some = (_PRESSURE / of).read_text().split()
@@ -131,20 +149,20 @@ def _pressure(of: str) -> Probe:
 
 
 def alive(pid: int, parent: int) -> bool:
-    """Whether the watched process and our own parent still are."""
+    """Return whether the sampled process runs, and the parent that this process began with too."""
     if os.getppid() != parent:
         return False
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:
-        return _answers(pid)
+        return _answers_signal(pid)
     except OSError:
         return False
     return state not in "ZX"
 
 
-def _answers(pid: int) -> bool:
-    """The same where there is no /proc."""
+def _answers_signal(pid: int) -> bool:
+    """Return whether a process runs, where there is no /proc."""
     if Path("/proc/self").exists():
         return False
     try:
@@ -157,15 +175,16 @@ def _answers(pid: int) -> bool:
 
 
 class GpuChild:
-    """The process that reads the GPUs, started again with growing patience when it dies."""
+    """The process that reads the GPUs; when it dies it is started again, after ever longer pauses."""
 
     def __init__(self, command: list[str], emitter: Emitter) -> None:
         self._command, self._emitter = command, emitter
         self._wait_s, self._retry_at = FIRST_WAIT_S, 0.0
         self._process: subprocess.Popen[bytes] | None = None
-        self._over = False
+        self._over = False  # there is nothing to read
 
-    def look_after(self) -> None:
+    def keep_running(self) -> None:
+        """Start the process where none runs and the pause is over; write how it died where it has."""
         if self._over or time.monotonic() < self._retry_at:
             return
         if self._process is None:
@@ -177,7 +196,7 @@ class GpuChild:
         if code is None:
             return
         self._process = None
-        if code == 0:  # it has said why there is nothing to read
+        if code == 0:  # it has written why there is nothing to read
             self._over = True
             return
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
@@ -186,12 +205,14 @@ class GpuChild:
         self._wait_s = min(LONGEST_WAIT_S, 2 * self._wait_s)
 
     def stop(self) -> None:
+        """End the process."""
         if self._process is not None:
             self._process.kill()  # it may hang in the driver, where no other signal is heard
             self._process.wait()
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Sample until the process ends, and return exit code 0."""
     parser = argparse.ArgumentParser(prog="python -m capture.record.counters", description=__doc__)
     parser.add_argument("out")
     parser.add_argument("--pid", type=int, required=True, help="ends with this process")
@@ -203,6 +224,7 @@ def main(argv: list[str] | None = None) -> int:
     emitter = Emitter(args.out)
     command = [
         sys.executable,
+        "-P",  # a folder here that has our name is not ours
         "-m",
         "capture.record.gpu",
         args.out,
@@ -218,7 +240,7 @@ def main(argv: list[str] | None = None) -> int:
         for _ in rounds(args.hz, lambda: alive(args.pid, parent)):
             sampler.tick()
             if gpu:
-                gpu.look_after()
+                gpu.keep_running()
     finally:
         if gpu:
             gpu.stop()

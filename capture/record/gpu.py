@@ -10,22 +10,28 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
-from capture.native.emit import Emitter
-from capture.record.counters import Probe, Sample, Sampler, alive, rounds
+from ..native.emit import Emitter
+from .counters import Probe, Sample, Sampler, alive, rounds
 
 SLOW_EVERY_S: Final = 1.0  # PCIe counters block for 20 ms each
 _PR_SET_PDEATHSIG: Final = 1
 _IMPOSSIBLE: Final = frozenset((0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF))
 
-# bits of the reasons for which clocks are held back
+# bit → reason for which clocks are held back
 _THROTTLES: Final = {
-    0x2: "application clocks", 0x4: "power cap", 0x8: "hardware slow-down", 0x10: "sync boost",
-    0x20: "thermal (software)", 0x40: "thermal (hardware)", 0x80: "power brake", 0x100: "display clocks",
-}  # fmt: skip
+    0x2: "application clocks",
+    0x4: "power cap",
+    0x8: "hardware slow-down",
+    0x10: "sync boost",
+    0x20: "thermal (software)",
+    0x40: "thermal (hardware)",
+    0x80: "power brake",
+    0x100: "display clocks",
+}
 
 
 class Figure(NamedTuple):
-    """One figure of a GPU."""
+    """One figure of a GPU: what it is called, and how NVML is asked for it."""
 
     name: str
     unit: str
@@ -43,35 +49,39 @@ FIGURES: Final = (
     Figure("gpu_temperature", "°C", lambda n, h: n.nvmlDeviceGetTemperature(h, n.NVML_TEMPERATURE_GPU)),
     Figure("gpu_mem_used", "B", lambda n, h: n.nvmlDeviceGetMemoryInfo(h).used),
     Figure(
-        "gpu_pcie_transmit", "B/s",
-        lambda n, h: 1024 * n.nvmlDeviceGetPcieThroughput(h, n.NVML_PCIE_UTIL_TX_BYTES), slow=True,
+        "gpu_pcie_transmit",
+        "B/s",
+        lambda n, h: 1024 * n.nvmlDeviceGetPcieThroughput(h, n.NVML_PCIE_UTIL_TX_BYTES),
+        slow=True,
     ),
     Figure(
-        "gpu_pcie_receive", "B/s",
-        lambda n, h: 1024 * n.nvmlDeviceGetPcieThroughput(h, n.NVML_PCIE_UTIL_RX_BYTES), slow=True,
+        "gpu_pcie_receive",
+        "B/s",
+        lambda n, h: 1024 * n.nvmlDeviceGetPcieThroughput(h, n.NVML_PCIE_UTIL_RX_BYTES),
+        slow=True,
     ),
-)  # fmt: skip
+)
 
 
-def handles(nvml: Any, emitter: Emitter) -> dict[str, Any]:
-    """Every GPU that may be asked, by its track."""
-    found = {}
+def gpu_handles(nvml: Any, emitter: Emitter) -> dict[str, Any]:
+    """Return track → NVML handle for every GPU that answers; the others are named in the log."""
+    handles = {}
     for index in range(nvml.nvmlDeviceGetCount()):
         try:
-            found[f"gpu {index}"] = nvml.nvmlDeviceGetHandleByIndex(index)
+            handles[f"gpu {index}"] = nvml.nvmlDeviceGetHandleByIndex(index)
         except Exception as e:
             emitter.mark(f"gpu {index} cannot be measured: {e}", "log")
-    return found
+    return handles
 
 
-def cheap(nvml: Any, gpus: dict[str, Any], emitter: Emitter) -> dict[str, Probe]:
-    """What may be asked at every round."""
+def fast_probes(nvml: Any, gpus: dict[str, Any], emitter: Emitter) -> dict[str, Probe]:
+    """Return the probes that may be asked in every round."""
     reasons = {f"gpu_throttle of {t}": _throttle(nvml, h, t, emitter) for t, h in gpus.items()}
     return _probes(nvml, gpus, slow=False) | reasons
 
 
-def dear(nvml: Any, gpus: dict[str, Any]) -> dict[str, Probe]:
-    """What takes long to answer."""
+def slow_probes(nvml: Any, gpus: dict[str, Any]) -> dict[str, Probe]:
+    """Return the probes that take long to answer."""
     return _probes(nvml, gpus, slow=True)
 
 
@@ -94,7 +104,7 @@ def _probe(figure: Figure, nvml: Any, handle: Any, track: str) -> Probe:
 
 
 def _throttle(nvml: Any, handle: Any, track: str, emitter: Emitter) -> Probe:
-    """The reasons as bits, and in words whenever they change."""
+    """Return a probe of the reasons for held-back clocks as bits; it marks them in words when they change."""
     last: list[int] = []
 
     def probe() -> Iterator[Sample]:
@@ -110,13 +120,13 @@ def _throttle(nvml: Any, handle: Any, track: str, emitter: Emitter) -> Probe:
 
 
 def _die_with_parent() -> None:
-    """Also when a call into the driver never returns."""
+    """Have the kernel end this process with its parent, also while a call into the driver never returns."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Exit code 0 when there is nothing to read, so that nobody tries again."""
+    """Sample until the process ends; return 0 where there is nothing to read, 1 where every GPU was lost."""
     parser = argparse.ArgumentParser(prog="python -m capture.record.gpu", description=__doc__)
     parser.add_argument("out")
     parser.add_argument("--pid", type=int, required=True)
@@ -130,12 +140,13 @@ def main(argv: list[str] | None = None) -> int:
         import pynvml
 
         pynvml.nvmlInit()
-        gpus = handles(pynvml, emitter)
+        gpus = gpu_handles(pynvml, emitter)
     except Exception as e:
         emitter.mark(f"GPUs cannot be measured: {e or type(e).__name__}", "log")
         emitter.close()
         return 0
-    fast, slow = Sampler(emitter, cheap(pynvml, gpus, emitter)), Sampler(emitter, dear(pynvml, gpus))
+    fast = Sampler(emitter, fast_probes(pynvml, gpus, emitter))
+    slow = Sampler(emitter, slow_probes(pynvml, gpus))
     if not gpus:
         emitter.flush()
         return 0
@@ -144,7 +155,7 @@ def main(argv: list[str] | None = None) -> int:
         fast.tick()
         if number % every == 0:
             slow.tick()
-        if not fast.has_any():
+        if not fast.has_probes():
             return 1  # every GPU is lost: a new process may find them again
     return 0
 

@@ -1,7 +1,7 @@
-"""Kernels by torch's own profiler: short windows, read in process, each row told whose work it is.
+"""Kernels by torch's own profiler: short windows, read in process, each row with the module that owns it.
 
 A window costs time, so windows open only so often that a stated share of the wall clock is not passed.
-`fold` is a pure function on plain tuples; everything that touches torch is at the end of this file.
+`fold_window` is a pure function on plain tuples; everything that touches torch is at the end of this file.
 """
 
 import bisect
@@ -10,8 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from capture.native.emit import Emitter, clock_pair, now
-from capture.native.schema import WINDOW
+from ..native.emit import Emitter, clock_pair, now
+from ..native.schema import WINDOW
 
 MARK: Final = "tt:"  # begins the annotations that say whose work is done within them
 BUDGET: Final = 0.03
@@ -22,8 +22,8 @@ _OPTIMIZER: Final = "Optimizer."
 _LAUNCHES: Final = ("Launch", "Memcpy", "Memset")
 
 
-class Seen(NamedTuple):
-    """One event of the profiler."""
+class ProfilerEvent(NamedTuple):
+    """One event of the profiler; times in ns on the clock of `now`."""
 
     name: str
     start: int
@@ -38,22 +38,22 @@ class Seen(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One piece of leaf work, and whose it is."""
+    """One piece of leaf work, and the module that owns it."""
 
     name: str
     start: int
     duration: int
     owner: str | None
-    op: str  # the op of the program that asked for it
+    op: str  # the op of the program that launched it
     phase: str | None
     lens: str
     track: str | None
-    launch: int = 0  # what a GPU was told in one call has one number
+    launch: int = 0  # the same number for all kernels of one launch
 
 
 @dataclass(frozen=True)
 class Window:
-    """What one window showed; `problems` counts what speaks against it."""
+    """The rows of one window; `problems` counts what makes them doubtful."""
 
     rows: list[Row]
     problems: dict[str, int] = field(default_factory=dict)
@@ -63,62 +63,72 @@ class _Place(NamedTuple):
     """Where an event lies in the nesting of its thread."""
 
     owner: str | None  # the innermost annotation around it, or itself if it is one
-    outermost: Seen  # the outermost op around it, itself if none
-    backward: Seen | None  # the step of the backward pass around it
+    outermost: ProfilerEvent  # the outermost op around it, itself if none
+    backward: ProfilerEvent | None  # the step of the backward pass around it
     optimizer: bool
 
 
-def fold(seen: Sequence[Seen]) -> Window:
-    """The leaf work of a window: kernels where a GPU did it, else the outermost ops."""
-    on_gpu = [e for e in seen if _is_gpu_work(e)]
-    on_cpu = [e for e in seen if not _is_gpu(e)]
+def fold_window(events: Sequence[ProfilerEvent]) -> Window:
+    """Return the leaf work of a window: kernels where a GPU did it, else the outermost ops."""
+    on_gpu = [e for e in events if _is_gpu_work(e)]
+    on_cpu = [e for e in events if not _is_gpu(e)]
     places = _places(on_cpu)
     owners = _forward_owners(on_cpu, places)
-    if not on_gpu:
-        leaves = [e for i, e in enumerate(on_cpu) if _is_leaf_op(e, places[i])]
-        where = {id(e): places[i] for i, e in enumerate(on_cpu)}
-        return Window([_row(e, where[id(e)], owners, "wall", None) for e in leaves])
-    return _fold_gpu(on_gpu, on_cpu, places, owners)
+    if on_gpu:
+        return _fold_gpu(on_gpu, on_cpu, places, owners)
+    pairs = zip(on_cpu, places, strict=True)
+    return Window([_row(e, place, owners, "wall", None) for e, place in pairs if _is_leaf_op(e, place)])
 
 
 def _fold_gpu(
-    on_gpu: Sequence[Seen], on_cpu: Sequence[Seen], places: Sequence[_Place], owners: dict[int, str | None]
+    on_gpu: Sequence[ProfilerEvent],
+    on_cpu: Sequence[ProfilerEvent],
+    places: Sequence[_Place],
+    owners: dict[int, str | None],
 ) -> Window:
-    ops = {e.correlation: i for i, e in enumerate(on_cpu) if e.kind == "cpu_op"}
-    launches = {e.correlation: i for i, e in enumerate(on_cpu) if e.kind != "cpu_op"}
+    ops = {e.correlation: place for e, place in zip(on_cpu, places, strict=True) if e.kind == "cpu_op"}
+    launches = {e.correlation: (e, p) for e, p in zip(on_cpu, places, strict=True) if e.kind != "cpu_op"}
     rows, early, torn, orphans = [], 0, 0, 0
     for kernel in on_gpu:
-        launch = launches.get(kernel.correlation)
+        launch, launch_place = launches.get(kernel.correlation, (None, None))
         if kernel.start <= 0 or kernel.end < kernel.start:
             torn += 1
-        elif launch is not None and kernel.start < on_cpu[launch].start:
+        elif launch is not None and kernel.start < launch.start:
             early += 1
         else:
-            at = ops.get(kernel.linked, launch)
-            orphans += at is None
+            place = ops.get(kernel.linked, launch_place)
+            orphans += place is None
             track = f"gpu {kernel.device} stream {kernel.stream}"
-            rows.append(_row(kernel, None if at is None else places[at], owners, "gpu", track))
-    asked = {e.correlation for e in on_cpu if e.kind != "cpu_op" and any(w in e.name for w in _LAUNCHES)}
-    missing = len(asked - {k.correlation for k in on_gpu})
+            rows.append(_row(kernel, place, owners, "gpu", track))
     problems = {
         "kernels without a time": torn,
         "kernels that began before their launch": early,
         "kernels that nobody is known to have launched": orphans,
-        "launches without a kernel": missing,
+        "launches without a kernel": _launches_without_kernel(on_gpu, on_cpu),
     }
-    return Window(rows, {what: count for what, count in problems.items() if count})
+    return Window(rows, _above_zero(problems))
 
 
-def _is_gpu(e: Seen) -> bool:
+def _above_zero(counts: dict[str, int]) -> dict[str, int]:
+    return {what: count for what, count in counts.items() if count}
+
+
+def _launches_without_kernel(on_gpu: Sequence[ProfilerEvent], on_cpu: Sequence[ProfilerEvent]) -> int:
+    calls = (e for e in on_cpu if e.kind != "cpu_op")
+    launched = {e.correlation for e in calls if any(word in e.name for word in _LAUNCHES)}
+    return len(launched - {kernel.correlation for kernel in on_gpu})
+
+
+def _is_gpu(e: ProfilerEvent) -> bool:
     return e.kind in ("kernel", "gpu_user_annotation") or e.kind.startswith("gpu_")
 
 
-def _is_gpu_work(e: Seen) -> bool:
+def _is_gpu_work(e: ProfilerEvent) -> bool:
     return e.kind in ("kernel", "gpu_memcpy", "gpu_memset")
 
 
-def _places(on_cpu: Sequence[Seen]) -> list[_Place]:
-    """The place of each event, by containment on its own thread."""
+def _places(on_cpu: Sequence[ProfilerEvent]) -> list[_Place]:
+    """Return the place of each event, by containment on its own thread."""
     places: list[_Place | None] = [None] * len(on_cpu)
     order = sorted(range(len(on_cpu)), key=lambda i: (on_cpu[i].thread, on_cpu[i].start, -on_cpu[i].end))
     stack: list[int] = []
@@ -133,7 +143,7 @@ def _places(on_cpu: Sequence[Seen]) -> list[_Place]:
     return [place for place in places if place is not None]
 
 
-def _place(event: Seen, parent: Seen | None, around: _Place | None) -> _Place:
+def _place(event: ProfilerEvent, parent: ProfilerEvent | None, around: _Place | None) -> _Place:
     own = event.name.removeprefix(MARK) if event.name.startswith(MARK) else None
     if parent is None or around is None:
         return _Place(own, event, event if event.name.startswith(_ENGINE) else None, False)
@@ -143,17 +153,17 @@ def _place(event: Seen, parent: Seen | None, around: _Place | None) -> _Place:
     return _Place(owner, event if _is_frame(parent) else around.outermost, backward, optimizer)
 
 
-def _is_frame(e: Seen) -> bool:
-    """Whether an event only stands around the work: an annotation, or the optimizer as a whole."""
+def _is_frame(e: ProfilerEvent) -> bool:
+    """Return whether an event only encloses work: an annotation, or the optimizer as a whole."""
     return e.name.startswith((MARK, _OPTIMIZER)) or e.kind == "user_annotation"
 
 
-def _is_leaf_op(e: Seen, place: _Place) -> bool:
+def _is_leaf_op(e: ProfilerEvent, place: _Place) -> bool:
     return e.kind == "cpu_op" and place.outermost is e and not _is_frame(e)
 
 
-def _forward_owners(on_cpu: Sequence[Seen], places: Sequence[_Place]) -> dict[int, str | None]:
-    """Sequence number → owner of the forward op that has it; the backward op carries the same number.
+def _forward_owners(on_cpu: Sequence[ProfilerEvent], places: Sequence[_Place]) -> dict[int, str | None]:
+    """Return sequence number → owner of the forward op that has it; the backward op carries the same number.
 
     An op that needs no gradient shows the number that the next one takes: the last to begin is the owner.
     """
@@ -163,8 +173,10 @@ def _forward_owners(on_cpu: Sequence[Seen], places: Sequence[_Place]) -> dict[in
     return {e.sequence: place.owner for e, place in forward}
 
 
-def _row(e: Seen, place: _Place | None, owners: dict[int, str | None], lens: str, track: str | None) -> Row:
-    """Backward work belongs to whoever did the forward work."""
+def _row(
+    e: ProfilerEvent, place: _Place | None, owners: dict[int, str | None], lens: str, track: str | None
+) -> Row:
+    """Return an event as a row; backward work has the owner of its forward work."""
     op = place.outermost.name.removeprefix(_ENGINE).removeprefix(MARK) if place else ""
     name = op if lens == "wall" else e.name
     owner, phase = place.owner if place else None, None
@@ -176,13 +188,13 @@ def _row(e: Seen, place: _Place | None, owners: dict[int, str | None], lens: str
     return Row(name, e.start, e.end - e.start, owner, op, phase, lens, track, e.correlation)
 
 
-def tell_window(emitter: Emitter, lens: str, **facts: Any) -> None:
-    """Single rows of the lens were seen in this step; where a file says so, they stand for others too."""
+def emit_window(emitter: Emitter, lens: str, **facts: Any) -> None:
+    """Write that single rows of the lens were recorded in this step: they stand for other steps too."""
     emitter.event("span", "profiler window", t=now(), lens=lens, op=WINDOW, **facts)
 
 
 class Duty:
-    """When the next window may open: never so often that windows cost more than the budget."""
+    """Says when the next window may open: never so often that windows cost more than the budget."""
 
     def __init__(self, budget: float = BUDGET, *, warm_up: int = 1) -> None:
         self.budget = budget
@@ -193,20 +205,20 @@ class Duty:
         self._plain: list[int] = []  # durations of steps without a window, sorted
 
     def due(self, at: int) -> bool:
-        """Whether this step may be watched; the first steps are a warm-up and never are."""
+        """Return whether this step may have a window; the first steps are a warm-up and never have."""
         if self._warm_up > 0:
             self._warm_up -= 1
             return False
         return self.budget > 0 and at >= self._next_at
 
-    def plain_step(self, duration: int) -> None:
-        """A step that was not watched tells what a step costs by itself."""
+    def add_plain_step(self, duration: int) -> None:
+        """Take the duration of a step without a window: what a step costs by itself."""
         bisect.insort(self._plain, duration)
         if len(self._plain) > 63:
             del self._plain[:: len(self._plain) - 1]  # the shortest and the longest
 
-    def window_closed(self, at: int, overhead: int, step: int) -> None:
-        """A window has cost its handling, and what it slowed the step down by."""
+    def add_window(self, at: int, overhead: int, step: int) -> None:
+        """Charge a window with its handling, and with what it slowed its step down by."""
         usual = self._plain[len(self._plain) // 2] if self._plain else step
         cost = overhead + max(0, step - usual)
         self.windows += 1
@@ -215,7 +227,7 @@ class Duty:
 
 
 class Profiler:
-    """One window at a time. Start and stop it on the thread that runs the model."""
+    """Opens one window at a time. Start and stop it on the thread that runs the model."""
 
     def __init__(self, *, gpu: bool) -> None:
         from torch import profiler
@@ -227,34 +239,38 @@ class Profiler:
         self.overhead_ns = 0
 
     def start(self) -> None:
+        """Begin a window."""
         began = now()
         self._open = self._profile(activities=self._activities, acc_events=True)
         self._open.__enter__()
         self.overhead_ns = now() - began
 
     def stop(self) -> Window:
-        """Ends the window; its times are on the clock of `now`."""
+        """End the window and return its rows, their times on the clock of `now`."""
         began = now()
         window, self._open = self._open, None
         window.__exit__(None, None, None)
         mono, unix = clock_pair()
-        folded = fold(list(_read(window.profiler.kineto_results.events(), unix - mono)))
+        folded = fold_window(list(read_kineto(window.profiler.kineto_results.events(), unix - mono)))
         self.overhead_ns += now() - began
         return folded
 
     def abandon(self) -> None:
-        """Ends a window that nobody will read."""
+        """End a window that nobody will read."""
         if self._open is not None:
             with suppress(Exception):
                 self._open.__exit__(None, None, None)
             self._open = None
 
 
-def _read(events: Iterable[Any], offset: int) -> Iterable[Seen]:
-    """Kineto's events as plain tuples. `events()` of the profile itself would take thirty times as long."""
+def read_kineto(events: Iterable[Any], offset: int) -> Iterable[ProfilerEvent]:
+    """Yield kineto's events as plain tuples, `offset` ns earlier.
+
+    `events()` of the profile itself would take thirty times as long.
+    """
     for e in events:
         start = e.start_ns()
-        yield Seen(
+        yield ProfilerEvent(
             e.name(),
             start - offset if start > 0 else 0,
             e.end_ns() - offset if start > 0 else 0,

@@ -1,4 +1,4 @@
-"""Recorder: times the parts of a loop, step by step, for a third of a microsecond a part. Stdlib only."""
+"""Recorder: times the parts of a loop, step by step, for a third of a microsecond each. Stdlib only."""
 
 import os
 import sys
@@ -7,13 +7,13 @@ from operator import gt, sub
 from types import TracebackType
 from typing import Any, Final, Self
 
-from capture.native.emit import Emitter, now
+from ..native.emit import Emitter, now
 
 OUT: Final = "TRACETUI_OUT"
 
 
 class Span:
-    """One part of a step; made once, entered as often as the loop comes by."""
+    """The timer of one part of a step; made once, entered every time that the part runs."""
 
     __slots__ = ("_done", "_id", "_pop", "_push")
 
@@ -29,7 +29,7 @@ class Span:
 
 
 class Step:
-    """One step of the loop; what ends within it is its own."""
+    """One step of the loop; the spans that end within it belong to it."""
 
     def __init__(self, recorder: "Recorder", number: int, phase: str | None, facts: dict[str, Any]) -> None:
         self.number = number
@@ -37,14 +37,14 @@ class Step:
         self._start = 0
 
     def __enter__(self) -> Self:
-        self._recorder.settle()
+        self._recorder.write_spans()
         self._start = now()
         return self
 
     def __exit__(self, *error: object) -> None:
         took = now() - self._start
         context = self._facts.get("context")
-        self._recorder.settle(step=self.number, phase=self._phase, context=context)
+        self._recorder.write_spans(step=self.number, phase=self._phase, context=context)
         facts = {"step": self.number, "phase": self._phase, **self._facts}
         self._recorder.emitter.event("step", self._phase or "step", t=self._start, dur=took, **facts)
 
@@ -52,7 +52,7 @@ class Step:
 class Recorder:
     """Records a loop of one's own into a file that tracetui opens, also while it grows.
 
-        from capture import Recorder
+        from tracetui import Recorder
 
         with Recorder("prof.jsonl", model="mine") as rec:
             for n in range(100):
@@ -69,9 +69,14 @@ class Recorder:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str] | None = None, *,
-        name: str | None = None, rank: int | None = None, lens: str = "wall", **meta: Any,
-    ) -> None:  # fmt: skip
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        name: str | None = None,
+        rank: int | None = None,
+        lens: str = "wall",
+        **meta: Any,
+    ) -> None:
         self.emitter = Emitter(path or os.environ.get(OUT) or os.devnull, rank=rank)
         self.emitter.run(
             name or str(meta.get("model", "run")), {"argv": sys.argv, "pid": os.getpid(), **meta}
@@ -86,7 +91,7 @@ class Recorder:
         self._span_ns = _span_ns()
 
     def span(self, name: str, **about: Any) -> Span:
-        """A part of a step: the same object for the same name and facts."""
+        """Return the timer of a part of a step: the same object for the same name and facts."""
         key = (name, *about.values()) if about else name
         try:
             return self._spans[key]
@@ -94,31 +99,37 @@ class Recorder:
             return self._new_span(key, name, about)
 
     def step(
-        self, *, phase: str | None = "decode", context: int | None = None,
-        tokens: int | None = 1, batch: int | None = None,
-    ) -> Step:  # fmt: skip
-        """The next step; a prefill is step 0, others count from 1."""
+        self,
+        *,
+        phase: str | None = "decode",
+        context: int | None = None,
+        tokens: int | None = 1,
+        batch: int | None = None,
+    ) -> Step:
+        """Return the next step, to be entered; a prefill is step 0, others count from 1."""
         if phase != "prefill":
             self._steps += 1
         number = 0 if phase == "prefill" else self._steps
         return Step(self, number, phase, {"context": context, "tokens": tokens, "batch": batch})
 
     def counter(self, name: str, value: float, unit: str = "") -> None:
+        """Write a measured value, now."""
         self.emitter.counter(name, value, unit)
 
     def mark(self, text: str) -> None:
+        """Write a line of text, now."""
         self.emitter.mark(text)
 
-    def settle(
+    def write_spans(
         self, *, step: int | None = None, phase: str | None = None, context: int | None = None
     ) -> None:
-        """Hands what was timed to the emitter."""
+        """Hand the spans that have ended to the emitter, as those of this step."""
         if not self._records:
             return
         began = now()
         entered, starts, ends = zip(*self._records, strict=True)
         self._records.clear()
-        ids = _told_apart(entered, starts)
+        ids = _numbers_by_nesting(entered, starts)
         new = set(ids) - self._planned
         if new:
             self._planned |= new
@@ -140,7 +151,8 @@ class Recorder:
         return {"id": id, "kind": "span" if id % 2 else "kernel", **self._ops[id // 2]}
 
     def close(self) -> None:
-        self.settle()
+        """Write what waits, and end the run and its file."""
+        self.write_spans()
         self.emitter.end()
         if why := self.emitter.unwritten:
             sys.stderr.write(f"tracetui: the recording has gaps: {why}\n")
@@ -157,7 +169,7 @@ class Recorder:
 
 
 def _span_ns() -> int:
-    """What entering and leaving a span takes here, so that the recording can tell its own cost."""
+    """Return how long entering and leaving a span takes here, so that a recording can state its own cost."""
     span = Span(0, [], [])
     took = []
     for _ in range(50):
@@ -168,8 +180,8 @@ def _span_ns() -> int:
     return sorted(took)[25]
 
 
-def _told_apart(ids: Sequence[int], starts: Sequence[int]) -> Sequence[int]:
-    """Even numbers for innermost spans, odd ones for spans that held others (they end after them)."""
+def _numbers_by_nesting(ids: Sequence[int], starts: Sequence[int]) -> Sequence[int]:
+    """Return the even numbers of innermost spans, odd ones for spans that held others (they end later)."""
     before = (starts[0], *starts)
     if not any(map(gt, before, starts)):
         return ids

@@ -12,16 +12,16 @@ _LAUNCH: Final = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_A
 
 @dataclass(frozen=True)
 class Rank:
-    """Which of how many processes this one is, on all machines and on its own."""
+    """Which of how many processes this one is, on all machines and on its own machine."""
 
     number: int
     size: int
     local: int
-    beside: int  # how many share its machine
+    beside: int  # how many run on its machine
 
 
 def of_environment(environment: Mapping[str, str]) -> Rank | None:
-    """The rank that torchrun gave this process; none where it decodes alone."""
+    """Return the rank that torchrun gave this process; None where it is alone."""
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
     if not all(environment.get(name, "").isdecimal() for name in names):
         return None
@@ -30,7 +30,7 @@ def of_environment(environment: Mapping[str, str]) -> Rank | None:
 
 
 def run_id(environment: Mapping[str, str], rank: Rank) -> str:
-    """The same id for every rank of one launch, without a word between them."""
+    """Return an id that is the same for every rank of one launch, though they exchange nothing."""
     facts = [environment.get(name, "") for name in _LAUNCH]
     if rank.beside == rank.size:
         facts.append(str(_starter()))
@@ -38,7 +38,7 @@ def run_id(environment: Mapping[str, str], rank: Rank) -> str:
 
 
 def _starter() -> int:
-    """The process that started the ranks: each is in a session of its own, or in a script's that is."""
+    """Return the process that started the ranks: each leads a session, or is in one that a script leads."""
     leader = os.getsid(0)
     if leader == os.getpid():
         return os.getppid()

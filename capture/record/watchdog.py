@@ -1,10 +1,10 @@
-"""The leash: a process of its own that ends a program and its children when whoever started them is killed.
+"""The watchdog: a process of its own that ends a program and its children when their starter is killed.
 
     python -m capture.record.watchdog GROUP
 
-Its stdin is a pipe that the starter holds open. Where that closes and the group of processes is still
-there, the starter is gone: the group is asked to end, then ended. The program is started beside it as ever,
-so that its streams, its exit code and its signals are its own. Stdlib only.
+Its stdin is a pipe that the starter holds open. When that closes while processes of the group are left, the
+starter is gone: the group is asked to end, then killed. The program is no child of the watchdog, so that its
+streams, its exit code and its signals stay its own. Standard library only.
 """
 
 import os
@@ -14,34 +14,34 @@ import sys
 import time
 from typing import Final
 
-EVERY_S: Final = 1.0  # how soon it ends when the program has; no number of a group comes again that soon
+EVERY_S: Final = 1.0  # how soon it ends after the program; the number of a group is not used again that soon
 PATIENCE_S: Final = 3.0
 
 
-def hold(group: int, pipe: int) -> None:
-    """Until the group is gone; it is ended when the pipe is."""
-    while there(group):
+def watch(group: int, pipe: int) -> None:
+    """Return when no process of the group is left; end the group when the pipe is closed."""
+    while exists(group):
         if select.select([pipe], [], [], EVERY_S)[0] and not os.read(pipe, 1):
             end(group)
             return
 
 
 def end(group: int) -> None:
-    """Asks, waits, insists."""
-    told(group, signal.SIGTERM)
+    """Ask the processes of a group to end, and kill those that have not after PATIENCE_S."""
+    send_signal(group, signal.SIGTERM)
     deadline = time.monotonic() + PATIENCE_S
-    while there(group) and time.monotonic() < deadline:
+    while exists(group) and time.monotonic() < deadline:
         time.sleep(0.05)
-    told(group, signal.SIGKILL)
+    send_signal(group, signal.SIGKILL)
 
 
-def there(group: int) -> bool:
-    """Whether any process of the group is left."""
-    return told(group, 0)
+def exists(group: int) -> bool:
+    """Return whether any process of the group is left."""
+    return send_signal(group, 0)
 
 
-def told(group: int, number: int) -> bool:
-    """Whether there was somebody to send a signal to."""
+def send_signal(group: int, number: int) -> bool:
+    """Send a signal to a group and return whether it has a process; 0 sends nothing."""
     try:
         os.killpg(group, number)
     except ProcessLookupError:
@@ -53,5 +53,5 @@ def told(group: int, number: int) -> bool:
 
 if __name__ == "__main__":
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # it ends with the group that it holds, never before
-    hold(int(sys.argv[1]), sys.stdin.fileno())
+        signal.signal(number, signal.SIG_IGN)  # it ends with the group that it watches, never before
+    watch(int(sys.argv[1]), sys.stdin.fileno())

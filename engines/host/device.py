@@ -1,4 +1,4 @@
-"""How a device's own time is read: events between layers in every step, kernels in short windows.
+"""Read a device's own time: events between layers in every step, kernels in short windows of the profiler.
 
 On the processor an op is done when its call returns, so that the clock between calls is the truth. On an
 accelerator calls only queue work: a step there is host rows, a span for every layer, and kernels where a
@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import groupby, pairwise
+from operator import attrgetter
 from typing import Any, Final, Protocol
 
 import torch
 
 from capture.native.emit import Emitter, now
-from capture.record.kernels import MARK, Duty, Profiler, Window, tell_window
+from capture.record.kernels import MARK, Duty, Profiler, Window, emit_window
 from capture.record.kernels import Row as Kernel
 from engines.host.trace import Op, Ticks
 from engines.plan import WAIT, Row, host_row
@@ -36,14 +37,14 @@ class Runner(Protocol):
     def run(self, ticks: Ticks) -> None: ...
 
     def write(self, emitter: Emitter, numbers: Numbers, **facts: Any) -> None:
-        """What the device itself says of the last step, after it is done."""
+        """Write what the device itself says of the last step, after it is done."""
 
     def mode(self, name: str) -> str:
-        """Changes what is captured; gives a word on it."""
+        """Change what is captured; return a sentence on it."""
 
 
 class OnHost:
-    """Every op is a row, and nothing is left to be said afterwards."""
+    """Runs ops whose call returns when they are done: every op is a row."""
 
     def __init__(self, ops: Sequence[Op]) -> None:
         self._ops = ops
@@ -74,18 +75,18 @@ class OnDevice:
         self._anchor = 0
         self._window: Window | None = None
         self._duty = Duty(0.0)
-        self._unseen = unseen(device)
+        self._unwatched_why = why_unwatched(device)
         self.mode(mode)
 
     def rows(self, planned: tuple[Row, ...]) -> tuple[Row, ...]:
         return host_row("launch"), WAIT
 
     def mode(self, name: str) -> str:
-        """spans: never a window; windows: within the budget; continuous: always."""
-        if self._unseen:
-            return self._unseen
-        self._duty, told = budget(name, self._duty)
-        return told
+        """Choose when the profiler watches: never (spans), within a budget (windows), always (continuous)."""
+        if self._unwatched_why:
+            return self._unwatched_why
+        self._duty, answer = budget(name, self._duty)
+        return answer
 
     def run(self, ticks: Ticks) -> None:
         begun = now()
@@ -100,9 +101,9 @@ class OnDevice:
         self._window = self._profiler.stop() if watched else None
         took = ticks.end - begun
         if watched:
-            self._duty.window_closed(now(), self._profiler.overhead_ns, took)
+            self._duty.add_window(now(), self._profiler.overhead_ns, took)
         else:
-            self._duty.plain_step(took)
+            self._duty.add_plain_step(took)
 
     def write(self, emitter: Emitter, numbers: Numbers, **facts: Any) -> None:
         if not self._span_numbers:
@@ -131,23 +132,29 @@ class OnDevice:
 def write_kernels(
     emitter: Emitter, numbers: Numbers, window: Window, planned: Mapping[str, Row], **facts: Any
 ) -> None:
-    """Kernels under the names that the profiler saw, each with the row that launched it.
-
-    A decode row's work is that of its kernel where it launched one alone; how several share it, nobody told.
-    """
-    seen = sorted((k for k in window.rows if k.lens == "gpu"), key=lambda k: k.start)
-    launched = Counter(k.owner for k in seen)
-    alone = {owner for owner, n in launched.items() if n == 1 and facts.get("phase") == "decode"}
-    rows = [kernel_row(k, planned.get(k.owner or ""), whole=k.owner in alone) for k in seen]
+    """Write kernels under the names that the profiler saw, each with the row that launched it."""
+    kernels = sorted((k for k in window.rows if k.lens == "gpu"), key=attrgetter("start"))
+    rows = _kernel_rows(kernels, planned, decoding=facts.get("phase") == "decode")
     ops = [numbers((row,))[0] for row in rows]
-    tell_problems(emitter, window)
-    if seen:
-        tell_window(emitter, "gpu", **facts)
-        emitter.columns(ops, [k.start for k in seen], [k.duration for k in seen], **facts)
+    write_problems(emitter, window)
+    if kernels:
+        emit_window(emitter, "gpu", **facts)
+        emitter.columns(ops, [k.start for k in kernels], [k.duration for k in kernels], **facts)
 
 
-def tell_problems(emitter: Emitter, window: Window) -> None:
-    """What speaks against a window of a device."""
+def _kernel_rows(kernels: Sequence[Kernel], planned: Mapping[str, Row], *, decoding: bool) -> list[Row]:
+    """Return the row of each kernel.
+
+    The work of a decode row goes to its kernel where it launched one alone; how several share it is unknown.
+    """
+    launched = Counter(kernel.owner for kernel in kernels)
+    return [
+        kernel_row(k, planned.get(k.owner or ""), whole=decoding and launched[k.owner] == 1) for k in kernels
+    ]
+
+
+def write_problems(emitter: Emitter, window: Window) -> None:
+    """Write as marks what speaks against a window of the profiler."""
     for problem, count in window.problems.items():
         emitter.mark(f"a window of the profiler is incomplete: {count} {problem}", "log")
     if not any(row.lens == "gpu" for row in window.rows):
@@ -155,22 +162,22 @@ def tell_problems(emitter: Emitter, window: Window) -> None:
 
 
 def kernel_row(kernel: Kernel, planned: Row | None, *, whole: bool) -> Row:
-    """The row of one kernel; one that does the whole of what was planned has its flops and bytes too."""
+    """Return the row of one kernel; it has flops and bytes if it does the whole of what was planned."""
     if planned is None:
         return Row(kernel.name, "", "other", lens="gpu")
     own = replace(planned, name=kernel.name, lens="gpu", kind="kernel")
     return own if whole else replace(own, flops=NO_WORK, bytes=NO_WORK, window=None)
 
 
-def unseen(device: torch.device) -> str:
-    """Why a window of the profiler would be in vain; nothing where it shows what a device does."""
+def why_unwatched(device: torch.device) -> str:
+    """Return why a window of the profiler would show nothing on a device; empty where it shows something."""
     if device.type in ("cpu", "cuda"):
         return ""
     return f"the profiler shows no kernels of {device.type}: larger parts alone are timed"
 
 
 def budget(name: str, now: Duty) -> tuple[Duty, str]:
-    """How much of the time a mode may watch, and a word on it; another name changes nothing."""
+    """Return the budget of a capture mode and a sentence on it; an unknown mode keeps the current one."""
     budgets = {"spans": Duty(0.0), "windows": Duty(), "continuous": Duty(CONTINUOUS)}
     if name not in budgets:
         return now, f"there is no mode {name}; there are {', '.join(budgets)}"
@@ -178,7 +185,7 @@ def budget(name: str, now: Duty) -> tuple[Duty, str]:
 
 
 def runner(ops: Sequence[Op], planned: tuple[Row, ...], device: torch.device, mode: str) -> Runner:
-    """Of the processor, of an accelerator, or of one without timed events: there every op is waited for."""
+    """Return a runner for the device; an accelerator without timed events waits for every op."""
     if device.type == "cpu":
         return OnHost(ops)
     try:
@@ -196,7 +203,7 @@ def _awaited(op: Op) -> Op:
 
 
 def by_layer(ops: Sequence[Op], planned: tuple[Row, ...]) -> list[Part]:
-    """The ops of each layer under one span, and those before and after the layers."""
+    """Return the ops of each layer under one span, and those before and after the layers."""
     parts: list[Part] = []
     pairs = list(zip(planned, ops, strict=True))
     for layer, group in groupby(pairs, key=lambda pair: pair[0].layer):
@@ -207,5 +214,5 @@ def by_layer(ops: Sequence[Op], planned: tuple[Row, ...]) -> list[Part]:
 
 
 def annotations(scopes: Iterable[str]) -> dict[str, AbstractContextManager[Any]]:
-    """Each costs 0.2 µs without a profiler, where record_function costs 6."""
+    """Return a profiler annotation for each scope; one costs 0.2 µs, where record_function costs 6."""
     return {scope: torch._C._profiler._RecordFunctionFast(f"{MARK}{scope}") for scope in scopes}

@@ -1,4 +1,4 @@
-"""A sign of life while nothing else is written: a line a second, and nothing waits for long."""
+"""A thread that flushes the recording, and writes a sign of life while nothing else is written."""
 
 import sys
 import threading
@@ -11,7 +11,7 @@ FLUSH_S = 0.1
 TELL_S = 0.1
 
 
-class Pulse(threading.Thread):
+class Heartbeat(threading.Thread):
     """Flushes what waits, and says what is being done when a step or a stage takes long."""
 
     def __init__(self, emitter: Emitter) -> None:
@@ -20,21 +20,21 @@ class Pulse(threading.Thread):
         self._done = threading.Event()
         self._touched = time.monotonic()
         self.doing = "starting"
-        self._complained = False
+        self._printed = False
 
     def touch(self) -> None:
-        """Something was written."""
+        """Note that something was written."""
         self._touched = time.monotonic()
 
     def status(self, text: str) -> None:
-        """What is being done now, as a mark."""
+        """Write what is being done now, as a mark."""
         self.doing = text
         self._emitter.mark(text, "status")
         self._emitter.flush()
         self.touch()
 
     def progress(self, doing: str, share: float) -> None:
-        """How much of it is done, told now and then."""
+        """Write how much of it is done, at most every tenth of a second."""
         if time.monotonic() - self._touched > TELL_S:
             self.status(f"{doing} {100 * share:.0f} %")
 
@@ -44,12 +44,12 @@ class Pulse(threading.Thread):
                 self._emitter.mark(self.doing, "heartbeat")
                 self.touch()
             self._emitter.flush()
-            self._complain()
+            self._print_gaps()
 
-    def _complain(self) -> None:
-        """A recording that cannot be written is told where it can be: on stderr, once."""
-        if not self._complained and (why := self._emitter.unwritten):
-            self._complained = True
+    def _print_gaps(self) -> None:
+        """Print on stderr, once, why the recording cannot be written."""
+        if not self._printed and (why := self._emitter.unwritten):
+            self._printed = True
             print(f"engines: the recording has gaps: {why}", file=sys.stderr, flush=True)
 
     def stop(self) -> None:

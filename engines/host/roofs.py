@@ -1,4 +1,4 @@
-"""How fast this machine can be at best: memory, arithmetic, and the least time of a launch."""
+"""Measure what this machine can do at best: memory, arithmetic, and the least time of a launch."""
 
 import os
 import platform
@@ -12,7 +12,7 @@ import torch
 from capture.errors import UsageError
 from capture.native.emit import Emitter
 from capture.roofs import AT_START, MEASURED, Roof, from_table, kept, key, nvidia_driver
-from engines.host.heartbeat import Pulse
+from engines.host.heartbeat import Heartbeat
 from engines.weights.storage import fast_bf16, read_rate
 
 COPY_BYTES: Final = 1 << 28  # on a processor: more than any cache holds
@@ -28,23 +28,23 @@ LONG_S: Final = 0.5  # of tries, so that a busy neighbour is outlasted
 Clock = Callable[[Callable[[], object]], float]
 
 
-def tell(device: torch.device, emitter: Emitter, id: str, pulse: Pulse) -> None:
-    """Measures the roofs, and writes them into the run's meta instead of a run."""
-    roof = measured(device, pulse.status)
+def write_roofs(device: torch.device, emitter: Emitter, id: str, heartbeat: Heartbeat) -> None:
+    """Measure the roofs, and write them into the meta of a run without steps."""
+    roof = measure(device, heartbeat.status)
     emitter.run(roof.device, {"roof": roof.as_meta()}, id=id)
 
 
 def roof_of(device: torch.device) -> Roof | None:
-    """What is known of a device when a run starts: measured before, else a little at once, else stated."""
+    """Return the roof of a device at the start of a run: measured before, else quickly, else stated."""
     name = device_name(device)
-    known = kept().get(key(name, *_identity(device)))
-    if known:
-        return known
+    stored = kept().get(key(name, *_identity(device)))
+    if stored:
+        return stored
     return _at_start(name) if device.type == "cpu" else from_table(name)
 
 
-def measured(device: torch.device, say: Callable[[str], None]) -> Roof:
-    """Every roof of a device, each the best of several tries."""
+def measure(device: torch.device, say: Callable[[str], None]) -> Roof:
+    """Measure every roof of a device, each as the best of several tries."""
     if device.type not in ("cpu", "cuda"):
         raise UsageError(f"the roofs of a {device.type} device are not measured", todo="cpu and cuda are")
     with torch.inference_mode():
@@ -76,7 +76,7 @@ def _gpu(device: torch.device, say: Callable[[str], None]) -> Roof:
 
 
 def _rates_on_gpu(device: torch.device) -> dict[str, float]:
-    """What a GPU multiplies at: fp32 as it is, and as training has it."""
+    """Return the rates of products on a GPU: in bf16, in fp32, and in tf32 as training has it."""
     rates = {
         name: _matmul_rate(device, dtype, GPU_SIDE, _best_on_gpu)
         for name, dtype in (("bf16", torch.bfloat16), ("fp32", torch.float32))
@@ -90,39 +90,39 @@ def _rates_on_gpu(device: torch.device) -> dict[str, float]:
 
 
 def _at_start(name: str) -> Roof:
-    """What takes some tenths of a second: the arithmetic in smaller matrices, and no copy."""
+    """Measure in some tenths of a second: products of smaller matrices, and no copy."""
     device = torch.device("cpu")
     rates = {n: _matmul_rate(device, dtype, QUICK_SIDE, _best) for n, dtype in _dtypes().items()}
     return Roof(name, AT_START, read_rate(), 0.0, rates, _launch_ns(device), "cache", _today())
 
 
 def _dtypes() -> dict[str, torch.dtype]:
-    """Those in which a processor multiplies at a speed of its own."""
+    """Return the dtypes in which a processor multiplies at a speed of its own."""
     return {"fp32": torch.float32, **({"bf16": torch.bfloat16} if fast_bf16() else {})}
 
 
 def _copy_rate(device: torch.device, size: int, best: Clock) -> float:
-    """Bytes a second, read and written."""
+    """Return the bytes a second that a copy reads and writes."""
     source = torch.ones(size, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     return 2 * size / best(lambda: target.copy_(source))
 
 
 def _matmul_rate(device: torch.device, dtype: torch.dtype, side: int, best: Clock) -> float:
-    """Operations a second in a product of two square matrices."""
+    """Return the operations a second in a product of two square matrices."""
     a = torch.full((side, side), 0.5, dtype=dtype, device=device)
     out = torch.empty_like(a)
     return 2 * side**3 / best(lambda: torch.mm(a, a, out=out))
 
 
 def _launch_ns(device: torch.device) -> float:
-    """The time of an op that has nothing to do."""
+    """Return the time of an op that has nothing to do."""
     work = _tiny(device)
     return 1e9 * _best(lambda: [work() for _ in range(LAUNCHES)]) / LAUNCHES
 
 
 def _graph_launch_ns(device: torch.device) -> float:
-    """The time from one kernel to the next where nothing but the device itself is in the way."""
+    """Return the time from one kernel to the next in a graph, where the host is not in the way."""
     work = _tiny(device)
     work()
     graph = torch.cuda.CUDAGraph()
@@ -139,13 +139,13 @@ def _tiny(device: torch.device) -> Callable[[], object]:
 
 
 def _best(work: Callable[[], object]) -> float:
-    """Seconds of the fastest of several tries, after one that only warms up."""
+    """Return the seconds of the fastest of several tries, after one that only warms up."""
     work()
     return min(_timed(work) for _ in range(QUICK_ROUNDS))
 
 
 def _best_of_long(work: Callable[[], object]) -> float:
-    """The same of as many tries as fit a while, two at least."""
+    """Return the same of as many tries as fit a while, two at least."""
     work()
     tries, until = [_timed(work), _timed(work)], time.monotonic() + LONG_S
     while time.monotonic() < until:
@@ -160,7 +160,7 @@ def _timed(work: Callable[[], object]) -> float:
 
 
 def _best_on_gpu(work: Callable[[], object]) -> float:
-    """The same by the device's own clock."""
+    """Return the same by the device's own clock."""
     tries: list[float] = []
     for _ in range(ROUNDS + 1):
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -173,7 +173,7 @@ def _best_on_gpu(work: Callable[[], object]) -> float:
 
 
 def _identity(device: torch.device) -> tuple[str, str, str]:
-    """uuid, driver and torch: what a measurement depends on beside the device's name."""
+    """Return uuid, driver and torch version: what a measurement depends on beside the device's name."""
     if device.type != "cuda":
         return "", "", str(torch.__version__)
     uuid = str(getattr(torch.cuda.get_device_properties(device), "uuid", ""))

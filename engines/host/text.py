@@ -19,7 +19,7 @@ LONGEST_CHARACTER = 8  # tokens, after which a broken character is shown as such
 
 
 class Text(Protocol):
-    """Ids from a prompt, and the text of ids as they come."""
+    """Turns a prompt into ids, and ids into text as they come."""
 
     meaning: bool
 
@@ -29,7 +29,7 @@ class Text(Protocol):
 
 
 class Ids:
-    """Without a tokenizer every word becomes some id, and every id is shown as a number."""
+    """Turns every word into some id, and shows every id as a number: for a model without a tokenizer."""
 
     meaning = False
 
@@ -46,7 +46,7 @@ class Ids:
 
 
 class Words:
-    """A tokenizer.json: special tokens of the chat form it knows, and whole characters only."""
+    """Uses a tokenizer.json; knows the chat form by its special tokens, and gives whole characters only."""
 
     meaning = True
 
@@ -54,15 +54,15 @@ class Words:
         self._tokenizer = tokenizer
         self._shown: list[int] = []
         self._new: list[int] = []
-        known = (form for token, form in _TURNS.items() if tokenizer.token_to_id(token) is not None)
-        self._form = next(known, "{}")
+        forms = (form for token, form in _TURNS.items() if tokenizer.token_to_id(token) is not None)
+        self._form = next(forms, "{}")
 
     def encode(self, prompt: str) -> list[int]:
         plain = self._form == "{}"
         return list(self._tokenizer.encode(self._form.format(prompt), add_special_tokens=plain).ids)
 
     def piece(self, token: int) -> str:
-        """The text that a token completes; a character may take several tokens."""
+        """Return the text that a token completes; a character may take several tokens."""
         self._new.append(token)
         before = self._decode(self._shown)
         text = self._decode(self._shown + self._new)
@@ -75,8 +75,8 @@ class Words:
         return str(self._tokenizer.decode(ids, skip_special_tokens=True))
 
 
-class Untold:
-    """The text of a rank that leaves the telling to another."""
+class Silent:
+    """The text side of a rank that leaves the output to another."""
 
     def __init__(self, text: Text) -> None:
         self._text = text
@@ -90,7 +90,7 @@ class Untold:
 
 
 def open_text(folder: Path | None, spec: Spec) -> tuple[Text, str]:
-    """The text side of a model, and why it is only ids where it is."""
+    """Return the text side of a model, and why it is only ids where it is."""
     if folder is None:
         return Ids(spec), "the weights are random: the text means nothing"
     path = folder / "tokenizer.json"

@@ -1,11 +1,11 @@
-"""Runs the ops of a step and writes down when each began and ended.
+"""Run the ops of a step and write down when each began and ended.
 
 One clock reading an op: an op ends where the next begins, so that the rows of a step add up to it.
 """
 
 from collections.abc import Callable, Sequence
 from operator import sub
-from typing import Any, Final
+from typing import Any
 
 from capture.native.emit import Emitter, now
 from engines.plan import Row
@@ -14,20 +14,20 @@ Op = Callable[[], None]
 
 
 class Ledger:
-    """Numbers rows and writes the plan that tells what they are, once for every distinct step."""
+    """Numbers rows and writes the plan that describes them, once for every distinct step."""
 
     def __init__(self, emitter: Emitter) -> None:
         self._emitter = emitter
-        self._known: dict[tuple[Row, ...], list[int]] = {}
+        self._numbers: dict[tuple[Row, ...], list[int]] = {}
         self._next = 0
 
     def numbers(self, rows: tuple[Row, ...]) -> list[int]:
-        """The op numbers of a step's rows."""
-        if rows not in self._known:
+        """Return the op numbers of a step's rows."""
+        if rows not in self._numbers:
             start, self._next = self._next, self._next + len(rows)
-            self._known[rows] = list(range(start, self._next))
-            self._emitter.plan(r.as_op(i) for i, r in zip(self._known[rows], rows, strict=True))
-        return self._known[rows]
+            self._numbers[rows] = list(range(start, self._next))
+            self._emitter.plan(r.as_op(i) for i, r in zip(self._numbers[rows], rows, strict=True))
+        return self._numbers[rows]
 
 
 class Ticks:
@@ -39,11 +39,11 @@ class Ticks:
         self.at: list[int] = [start]
 
     def mark(self) -> None:
-        """The row in hand ends here."""
+        """Note that the current row ends here."""
         self.at.append(now())
 
     def run(self, ops: Sequence[Op]) -> None:
-        """Every op, and a reading after each."""
+        """Run every op, and read the clock after each."""
         add = self.at.append
         for op in ops:
             op()
@@ -58,21 +58,5 @@ class Ticks:
         return list(map(sub, self.at[1:], self.at))
 
     def write(self, emitter: Emitter, numbers: Sequence[int], **facts: Any) -> None:
-        """A `columns` line: a row for every reading but the first."""
+        """Write a `columns` line: a row for every reading but the first."""
         emitter.columns(numbers, self.at[:-1], self.durations, **facts)
-
-
-MOST_SLOW: Final = 100.0
-
-
-def slowed(op: Op, factor: float) -> Op:
-    """The op made to take so many times as long: a regression planted for a test to find."""
-
-    def slow() -> None:
-        start = now()
-        op()
-        until = start + int((now() - start) * min(factor, MOST_SLOW))
-        while now() < until:
-            pass
-
-    return slow

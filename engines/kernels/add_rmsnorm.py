@@ -12,14 +12,18 @@ import triton
 import triton.language as tl
 from torch.nn import functional
 
-from engines.kernels.launch import Case, Work, power_of_two, size, told
+from engines.kernels.launch import Case, Work, metadata_of, power_of_two, size
 
 
 def reference(
-    x: torch.Tensor, weight: torch.Tensor, eps: float, *,
-    stream: torch.Tensor | None = None, post: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
-    """The normed row and the new stream, both in fp32."""
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    eps: float,
+    *,
+    stream: torch.Tensor | None = None,
+    post: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the normed row and the new stream, both in fp32."""
     wide = x.float()
     if post is not None:
         wide = functional.rms_norm(wide, post.shape, post.float(), eps)
@@ -35,7 +39,7 @@ def work(a: Mapping[str, Any]) -> Work:
     return flops, size(a["x"]) + size(a["out"]) + size(a["weight"]) * norms + 2 * size(a["stream"])
 
 
-@triton.jit(launch_metadata=told(32, work))
+@triton.jit(launch_metadata=metadata_of(32, work))
 def add_rmsnorm_kernel(
     x, stream, post, weight, out, rows, eps,
     WIDTH: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, ADD: tl.constexpr, POST: tl.constexpr,
@@ -58,11 +62,16 @@ def add_rmsnorm_kernel(
     tl.store(out + row * WIDTH + at, normed.to(out.dtype.element_ty), mask=inside)
 
 
-def add_rmsnorm(
-    x: torch.Tensor, weight: torch.Tensor, eps: float, out: torch.Tensor, *,
-    stream: torch.Tensor | None = None, post: torch.Tensor | None = None,
-) -> None:  # fmt: skip
-    """The normed rows to `out`, the sum to `stream`; x is [rows, width] or partial sums of it, [parts, …]."""
+def launch(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    eps: float,
+    out: torch.Tensor,
+    *,
+    stream: torch.Tensor | None = None,
+    post: torch.Tensor | None = None,
+) -> None:
+    """Put the normed rows into `out`, the sum into `stream`; x is [rows, width] or partial sums of it."""
     rows, width = out.shape
     add_rmsnorm_kernel[(rows,)](
         x, stream, post, weight, out, rows, eps,

@@ -1,4 +1,4 @@
-"""Compiles every kernel for GPUs that need not be here, and tells what the machine code is like.
+"""Compile every kernel for GPUs that need not be here, and say what the machine code is like.
 
 `python -m engines.kernels.compile [--only NAME] [--target NAME] [--first]` prints a table; it fails on
 spills, on too much shared memory, and on narrow loads where wide ones are promised.
@@ -18,7 +18,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from engines.kernels import KERNELS, load
+from engines.kernels import KERNELS, kernel
 from engines.kernels.launch import Case
 
 ALIGNED: Final = [["tt.divisibility", 16]]
@@ -54,19 +54,20 @@ class Compiled:
     loads: int  # all loads from global memory
 
     def faults(self, case: Case, target: Target) -> list[str]:
-        found = []
+        broken = []
         if self.spilled:
-            found.append(f"spills {self.spilled} bytes")
+            broken.append(f"spills {self.spilled} bytes")
         if self.shared > target.shared:
-            found.append(f"shared memory beyond {target.shared}")
+            broken.append(f"shared memory beyond {target.shared}")
         if self.narrow:
-            found.append(f"{self.narrow} narrow loads of weights")
+            broken.append(f"{self.narrow} narrow loads of weights")
         if self.wide < case.wide:
-            found.append(f"fewer than {case.wide} wide loads")
-        return found
+            broken.append(f"fewer than {case.wide} wide loads")
+        return broken
 
 
-def compiled(case: Case, target: Target) -> Compiled:
+def compile_case(case: Case, target: Target) -> Compiled:
+    """Compile a case for a target; return what the machine code is like."""
     made = triton.compile(
         _source(case), target=target.gpu, options={"num_warps": case.warps, "num_stages": case.stages}
     )
@@ -86,7 +87,7 @@ def _nvidia(cubin: bytes, ptx: str, shared: int) -> Compiled:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        usage, sass = (_dumped(option, file.name) for option in ("--dump-resource-usage", "--dump-sass"))
+        usage, sass = (_dump(option, file.name) for option in ("--dump-resource-usage", "--dump-sass"))
     used = {key: int(n) for key, n in re.findall(r"(REG|STACK|LOCAL):(\d+)", usage)}
     loads = re.findall(r"\b(?:LDG|LDGSTS)\.[\w.]+", sass)
     wide = sum(".128" in load for load in loads)
@@ -95,7 +96,7 @@ def _nvidia(cubin: bytes, ptx: str, shared: int) -> Compiled:
     return Compiled(used["REG"], shared, used["STACK"] + used["LOCAL"], narrow, wide, len(loads))
 
 
-def _dumped(option: str, file: str) -> str:
+def _dump(option: str, file: str) -> str:
     return subprocess.run([str(DUMP), option, file], capture_output=True, text=True, check=True).stdout
 
 
@@ -110,10 +111,10 @@ def _amd(assembly: str, shared: int) -> Compiled:
 
 
 def cases(names: Sequence[str], *, first: bool) -> Iterator[tuple[str, Case]]:
-    """Every case of these kernels, or the first of each."""
+    """Yield every case of these kernels, or the first of each."""
     for name in names:
-        found: list[Case] = list(load(name).cases())
-        yield from ((name, case) for case in (found[:1] if first else found))
+        all_cases: list[Case] = list(kernel(name).cases())
+        yield from ((name, case) for case in (all_cases[:1] if first else all_cases))
 
 
 HEAD: Final = (
@@ -122,12 +123,12 @@ HEAD: Final = (
 
 
 def report(names: Sequence[str], targets: Sequence[Target], *, first: bool) -> int:
-    """Prints the table and gives the number of lines that break a promise."""
+    """Print the table; return the number of lines that break a promise."""
     broken = 0
     print(HEAD)
     for name, case in cases(names, first=first):
         for target in targets:
-            made = compiled(case, target)
+            made = compile_case(case, target)
             faults = made.faults(case, target)
             broken += bool(faults)
             print(_line(name, case, target, made) + "".join(f"  ! {fault}" for fault in faults), flush=True)

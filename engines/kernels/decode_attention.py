@@ -12,7 +12,7 @@ import torch
 import triton
 import triton.language as tl
 
-from engines.kernels.launch import POINTER, Case, Work, parts, power_of_two, size, told
+from engines.kernels.launch import POINTER, Case, Work, metadata_of, parts, power_of_two, size
 
 ROWS: Final = 16  # the least that a tensor core multiplies
 MERGED: Final = 64  # columns of a head that one program merges
@@ -32,30 +32,34 @@ SPLITS: Final = ((512, 8), (2048, 16), (8192, 32), (1 << 31, 64))  # room up to:
 
 
 def reference(
-    q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, position: torch.Tensor, scale: float,
+    q: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    position: torch.Tensor,
+    scale: float,
     window: int = 0,
-) -> torch.Tensor:  # fmt: skip
-    """q [batch, heads, head_dim], caches [batch, kv_heads, room, head_dim] → what q sees, in fp32."""
+) -> torch.Tensor:
+    """Return attention in fp32 for q [batch, heads, head_dim], caches [batch, kv_heads, room, head_dim]."""
     group, room = q.shape[1] // keys.shape[1], keys.shape[2]
-    seen = []
+    mixed_rows = []
     for sequence, at in enumerate(position.tolist()):
         end = min(at + 1, room)
         span = slice(max(0, end - window) if window else 0, end)
         k, v = (c[sequence, :, span].float().repeat_interleave(group, 0) for c in (keys, values))
         chances = (q[sequence, :, None].float() @ k.mT * scale).softmax(-1)
-        seen.append((chances @ v)[:, 0])
-    return torch.stack(seen)
+        mixed_rows.append((chances @ v)[:, 0])
+    return torch.stack(mixed_rows)
 
 
 def work(a: Mapping[str, Any]) -> Work:
-    """An upper bound: what a full room or window costs, since the position is known to the device alone."""
+    """Return an upper bound, the cost of a full room or window: only the device knows the position."""
     batch, heads, dim = a["q"].shape
     count = min(a["WINDOW"] or a["ROOM"], a["ROOM"])
     moved = 2 * batch * a["KV_HEADS"] * count * dim * a["keys"].element_size()
     return 4 * batch * heads * count * dim, moved + size(a["q"]) + size(a["partial"])
 
 
-@triton.jit(launch_metadata=told(16, work))
+@triton.jit(launch_metadata=metadata_of(16, work))
 def decode_attention_kernel(
     q, keys, values, position, partial, peak, mass, scale,
     GROUP: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr,
@@ -80,15 +84,15 @@ def decode_attention_kernel(
     base = (pair // KV_HEADS).to(tl.int64) * SPAN + pair % KV_HEADS * ROOM * DIM
     for start in range(first, last, BLOCK):
         slot = start + tl.arange(0, BLOCK)
-        known = (slot < last)[:, None] & (d < DIM)[None, :]
+        inside = (slot < last)[:, None] & (d < DIM)[None, :]
         place = base + slot[:, None] * DIM + d[None, :]
-        key = tl.load(keys + place, mask=known, other=0.0)
+        key = tl.load(keys + place, mask=inside, other=0.0)
         score = tl.dot(query, tl.trans(key), input_precision="ieee") * scale
         score = tl.where((slot < last)[None, :], score, float("-inf"))
         top = tl.maximum(best, tl.max(score, 1))
         chance = tl.exp2(score - top[:, None])
         kept = tl.exp2(best - top)
-        value = tl.load(values + place, mask=known, other=0.0)
+        value = tl.load(values + place, mask=inside, other=0.0)
         mixed = mixed * kept[:, None] + tl.dot(chance.to(value.dtype), value, input_precision="ieee")
         total = total * kept + tl.sum(chance, 1)
         best = top
@@ -102,7 +106,7 @@ def merge_work(a: Mapping[str, Any]) -> Work:
     return 2 * a["partial"].numel(), size(a["partial"]) + size(a["out"])
 
 
-@triton.jit(launch_metadata=told(32, merge_work))
+@triton.jit(launch_metadata=metadata_of(32, merge_work))
 def merge_kernel(partial, peak, mass, out, DIM: tl.constexpr, SPLIT: tl.constexpr, BLOCK: tl.constexpr):
     head = tl.program_id(0)
     part = tl.arange(0, SPLIT)
@@ -128,7 +132,7 @@ class Scratch(NamedTuple):
 
 
 def scratch(q: torch.Tensor, room: int, split: int = 0) -> Scratch:
-    """Room for the parts of q [batch, heads, head_dim] over a cache."""
+    """Return room for the parts of q [batch, heads, head_dim] over a cache."""
     batch, heads, dim = q.shape
     count = split or splits(room)
     partial = torch.empty(batch * heads, count, dim, dtype=torch.float32, device=q.device)
@@ -136,15 +140,21 @@ def scratch(q: torch.Tensor, room: int, split: int = 0) -> Scratch:
 
 
 def splits(room: int) -> int:
-    """Among how many programs the keys of a cache are split."""
+    """Return among how many programs the keys of a cache are split."""
     return next(count for most, count in SPLITS if room <= most)
 
 
-def decode_attention(
-    q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, position: torch.Tensor, out: torch.Tensor,
-    between: Scratch, scale: float, window: int = 0,
-) -> None:  # fmt: skip
-    """Attention of q [batch, heads, head_dim] over the caches, which may be two parts of one tensor."""
+def launch(
+    q: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    position: torch.Tensor,
+    out: torch.Tensor,
+    between: Scratch,
+    scale: float,
+    window: int = 0,
+) -> None:
+    """Put attention of q [batch, heads, head_dim] over the caches, or parts of one tensor, into `out`."""
     batch, heads, dim = q.shape
     kv_heads, room = keys.shape[1:3]
     split, shape = between.partial.shape[1], shape_of(dim, keys.dtype)

@@ -11,7 +11,7 @@ import torch
 import triton
 import triton.language as tl
 
-from engines.kernels.launch import Case, Work, power_of_two, size, told
+from engines.kernels.launch import Case, Work, metadata_of, power_of_two, size
 
 MOST: Final = 1024  # columns of a program
 
@@ -19,7 +19,7 @@ MOST: Final = 1024  # columns of a program
 def reference(
     table: torch.Tensor, token: torch.Tensor, position: torch.Tensor, scale: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The stream [batch, width] in fp32, and the positions that the step is at."""
+    """Return the stream [batch, width] in fp32, and the positions that the step is at."""
     return table[token].float() * scale, position + 1
 
 
@@ -28,7 +28,7 @@ def work(a: Mapping[str, Any]) -> Work:
     return rows * a["WIDTH"], rows * a["WIDTH"] * a["table"].element_size() + size(a["stream"])
 
 
-@triton.jit(launch_metadata=told(32, work))
+@triton.jit(launch_metadata=metadata_of(32, work))
 def embed_kernel(table, token, position, stream, scale, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
     row = tl.program_id(0)
     part = tl.program_id(1)
@@ -40,10 +40,10 @@ def embed_kernel(table, token, position, stream, scale, WIDTH: tl.constexpr, BLO
         tl.store(position + row, tl.load(position + row) + 1)
 
 
-def embed(
+def launch(
     table: torch.Tensor, token: torch.Tensor, position: torch.Tensor, stream: torch.Tensor, scale: float
 ) -> None:
-    """table [vocab, width], token and position [batch] → stream [batch, width]; the position moves on."""
+    """Put rows of table [vocab, width] for token [batch] into stream [batch, width]; advance the position."""
     batch, width = stream.shape
     block = min(MOST, power_of_two(width))
     embed_kernel[(batch, -(-width // block))](

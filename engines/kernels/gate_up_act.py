@@ -11,17 +11,25 @@ import triton
 import triton.language as tl
 from torch.nn import functional
 
-from engines.kernels.launch import Case, Tile, Work, chosen, parts, size, told
+from engines.kernels.launch import Case, Tile, Tiles, Work, metadata_of, parts, size
 
-TABLE: Final = (  # width of the feed-forward up to
-    (4096, Tile(4, 512, 4)),
-    (1 << 31, Tile(8, 512, 8)),
+TABLE: Final = Tiles(
+    (  # width of the feed-forward up to
+        (4096, Tile(4, 512, 4)),
+        (1 << 31, Tile(8, 512, 8)),
+    )
 )
 
 
+def activation(gate: torch.Tensor, *, gelu: bool) -> torch.Tensor:
+    """Return SiLU, or GELU by its tanh, in plain torch."""
+    return functional.gelu(gate, approximate="tanh") if gelu else functional.silu(gate)
+
+
 def reference(x: torch.Tensor, weight: torch.Tensor, *, gelu: bool) -> torch.Tensor:
+    """Return act(x·gate) · (x·up) in fp32 for x [rows, k] and weight [2·n, k]."""
     gate, up = (x.float() @ weight.float().T).chunk(2, -1)
-    return (functional.gelu(gate, approximate="tanh") if gelu else functional.silu(gate)) * up
+    return activation(gate, gelu=gelu) * up
 
 
 def work(a: Mapping[str, Any]) -> Work:
@@ -31,12 +39,12 @@ def work(a: Mapping[str, Any]) -> Work:
 
 @triton.jit
 def activated(gate, GELU: tl.constexpr):
-    """SiLU, or GELU with tanh(t) = 2·sigmoid(2t) - 1, which needs no device library."""
+    """Return SiLU, or GELU with tanh(t) = 2·sigmoid(2t) - 1, which needs no device library."""
     slope = 1.5957691216057308 * (gate + 0.044715 * gate * gate * gate) if GELU else gate
     return gate * tl.sigmoid(slope)
 
 
-@triton.jit(launch_metadata=told(32, work))
+@triton.jit(launch_metadata=metadata_of(32, work))
 def gate_up_act_kernel(
     x, weight, out,
     N: tl.constexpr, K: tl.constexpr, ROWS: tl.constexpr, GELU: tl.constexpr,
@@ -61,12 +69,12 @@ def gate_up_act_kernel(
     tl.store(out + row * N + n, product.to(out.dtype.element_ty), mask=n < N)
 
 
-def gate_up_act(
+def launch(
     x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, *, gelu: bool, tile: Tile | None = None
 ) -> None:
-    """x [rows, k] through weight [2·n, k] into out [rows, n]."""
+    """Put x [rows, k] through weight [2·n, k] into out [rows, n]."""
     rows, n = out.shape
-    tile = tile or chosen(TABLE, n)
+    tile = tile or TABLE.of(n)
     gate_up_act_kernel[(rows * parts(n, tile.rows),)](
         x, weight, out, N=n, K=weight.shape[1], ROWS=rows, GELU=gelu,
         BLOCK_N=tile.rows, BLOCK_K=tile.columns, num_warps=tile.warps,
@@ -82,7 +90,7 @@ SHAPES: Final = (
 
 def cases() -> Iterator[Case]:
     for label, n, k, gelu in SHAPES:
-        tile = chosen(TABLE, n)
+        tile = TABLE.of(n)
         yield Case(
             label, gate_up_act_kernel, {"x": "*bf16", "weight": "*bf16", "out": "*bf16"},
             {"N": n, "K": k, "ROWS": 1, "GELU": gelu, "BLOCK_N": tile.rows, "BLOCK_K": tile.columns},

@@ -12,13 +12,15 @@ import torch
 import triton
 import triton.language as tl
 
-from engines.kernels.launch import Case, Tile, Work, chosen, parts, size, told
+from engines.kernels.launch import Case, Tile, Tiles, Work, metadata_of, parts, product_grid, size
 
-TABLE: Final = (  # rows of the matrix up to
-    (1024, Tile(4, 512, 4, split=4)),
-    (4096, Tile(4, 512, 4, split=2)),
-    (32768, Tile(8, 512, 4)),
-    (1 << 31, Tile(16, 512, 8)),
+TABLE: Final = Tiles(
+    (  # rows of the matrix up to
+        (1024, Tile(4, 512, 4, split=4)),
+        (4096, Tile(4, 512, 4, split=2)),
+        (32768, Tile(8, 512, 4)),
+        (1 << 31, Tile(16, 512, 8)),
+    )
 )
 
 
@@ -32,7 +34,7 @@ def work(a: Mapping[str, Any]) -> Work:
     return flops, size(a["weight"]) + size(a["x"]) + size(a["out"]) + size(a["bias"])
 
 
-@triton.jit(launch_metadata=told(32, work))
+@triton.jit(launch_metadata=metadata_of(32, work))
 def gemv_kernel(
     x, weight, bias, out,
     N: tl.constexpr, K: tl.constexpr, ROWS: tl.constexpr, BIAS: tl.constexpr, SPLIT: tl.constexpr,
@@ -55,30 +57,32 @@ def gemv_kernel(
     tl.store(out + (part * ROWS + row) * N + n, product.to(out.dtype.element_ty), mask=n < N)
 
 
-def gemv(
-    x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, *,
-    bias: torch.Tensor | None = None, tile: Tile | None = None,
-) -> None:  # fmt: skip
-    """x [rows, k] times weight [n, k] into out [rows, n], or into partial sums [split, rows, n]."""
+def launch(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    out: torch.Tensor,
+    *,
+    bias: torch.Tensor | None = None,
+    tile: Tile | None = None,
+) -> None:
+    """Put x [rows, k] times weight [n, k] into out [rows, n], or into partial sums [split, rows, n]."""
     (n, k), rows = weight.shape, x.shape[0]
-    tile = tile or chosen(TABLE, n)
-    split = out.shape[0] if out.dim() == 3 else 1
-    gemv_kernel[(rows * parts(n, tile.rows), split)](
-        x, weight, bias, out, N=n, K=k, ROWS=rows, BIAS=bias is not None, SPLIT=split,
+    tile = tile or TABLE.of(n)
+    grid = product_grid(x, n, out, tile)
+    gemv_kernel[grid](
+        x, weight, bias, out, N=n, K=k, ROWS=rows, BIAS=bias is not None, SPLIT=grid[1],
         BLOCK_N=tile.rows, BLOCK_K=tile.columns, num_warps=tile.warps,
     )  # fmt: skip
 
 
-def split_of(n: int) -> int:
-    """Among how many programs a row of a matrix of so many rows is split."""
-    return chosen(TABLE, n).split
+split_of: Final = TABLE.split_of
 
 
 def merge_work(a: Mapping[str, Any]) -> Work:
     return a["partial"].numel(), size(a["partial"]) + size(a["out"])
 
 
-@triton.jit(launch_metadata=told(32, merge_work))
+@triton.jit(launch_metadata=metadata_of(32, merge_work))
 def merge_kernel(partial, out, COUNT: tl.constexpr, SPLIT: tl.constexpr, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     total = tl.zeros([BLOCK], tl.float32)
@@ -88,7 +92,7 @@ def merge_kernel(partial, out, COUNT: tl.constexpr, SPLIT: tl.constexpr, BLOCK: 
 
 
 def merge(partial: torch.Tensor, out: torch.Tensor) -> None:
-    """The sum of partial sums [split, …]."""
+    """Put the sum of partial sums [split, …] into `out`."""
     merge_kernel[(parts(out.numel(), 1024),)](
         partial, out, COUNT=out.numel(), SPLIT=partial.shape[0], BLOCK=1024, num_warps=4
     )
@@ -104,7 +108,7 @@ SHAPES: Final = (  # label, rows, columns, bias
 
 def cases() -> Iterator[Case]:
     for label, n, k, bias in SHAPES:
-        tile = chosen(TABLE, n)
+        tile = TABLE.of(n)
         out = "*fp32" if tile.split > 1 else "*bf16"
         yield Case(
             label, gemv_kernel, {"x": "*bf16", "weight": "*bf16", "bias": "*fp32", "out": out},

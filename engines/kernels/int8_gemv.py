@@ -7,13 +7,16 @@ import torch
 import triton
 import triton.language as tl
 
-from engines.kernels.launch import Case, Tile, Work, chosen, parts, size, told
+from engines.kernels.gate_up_act import activation
+from engines.kernels.launch import Case, Tile, Tiles, Work, metadata_of, product_grid, size
 
 GROUP: Final = 32
-TABLE: Final = (  # rows of the matrix up to
-    (1024, Tile(8, 512, 4, split=8)),
-    (4096, Tile(8, 512, 4, split=4)),
-    (1 << 31, Tile(8, 512, 4)),
+TABLE: Final = Tiles(
+    (  # rows of the matrix up to
+        (1024, Tile(8, 512, 4, split=8)),
+        (4096, Tile(8, 512, 4, split=4)),
+        (1 << 31, Tile(8, 512, 4)),
+    )
 )
 
 
@@ -27,7 +30,7 @@ def work(a: Mapping[str, Any]) -> Work:
     return flops, size(a["codes"]) + size(a["scales"]) + size(a["x"]) + size(a["out"])
 
 
-@triton.jit(launch_metadata=told(32, work))
+@triton.jit(launch_metadata=metadata_of(32, work))
 def int8_gemv_kernel(
     x, codes, scales, out,
     N: tl.constexpr, K: tl.constexpr, ROWS: tl.constexpr, SPLIT: tl.constexpr,
@@ -45,8 +48,8 @@ def int8_gemv_kernel(
         mine = (n < N)[:, None] & (k < K)[None, :]
         code = tl.load(line + k[None, :], mask=mine, other=0, eviction_policy="evict_first")
         value = tl.load(x + row * K + k, mask=k < K, other=0.0, eviction_policy="evict_last")
-        known = (n < N)[:, None] & (g < K // 32)[None, :]
-        scale = tl.load(steps + g[None, :], mask=known, other=0.0)
+        inside = (n < N)[:, None] & (g < K // 32)[None, :]
+        scale = tl.load(steps + g[None, :], mask=inside, other=0.0)
         product = code.to(tl.float32) * value.to(tl.float32)[None, :]
         grouped = tl.reshape(product, [BLOCK_N, BLOCK_K // 32, 32])
         total += tl.sum(grouped, 2) * scale.to(tl.float32)
@@ -54,22 +57,30 @@ def int8_gemv_kernel(
     tl.store(out + (part * ROWS + row) * N + n, product.to(out.dtype.element_ty), mask=n < N)
 
 
-def split_of(n: int) -> int:
-    """Among how many programs a row of a matrix of so many rows is split."""
-    return chosen(TABLE, n).split
+split_of: Final = TABLE.split_of
 
 
-def int8_gemv(
+def launch(
     x: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, out: torch.Tensor, tile: Tile | None = None
 ) -> None:
-    """x [rows, k] times codes [n, k] into out [rows, n], or into partial sums [split, rows, n]."""
+    """Put x [rows, k] times codes [n, k] into out [rows, n], or into partial sums [split, rows, n]."""
     (n, k), rows = codes.shape, x.shape[0]
-    tile = tile or chosen(TABLE, n)
-    split = out.shape[0] if out.dim() == 3 else 1
-    int8_gemv_kernel[(rows * parts(n, tile.rows), split)](
-        x, codes, scales, out, N=n, K=k, ROWS=rows, SPLIT=split,
+    tile = tile or TABLE.of(n)
+    grid = product_grid(x, n, out, tile)
+    int8_gemv_kernel[grid](
+        x, codes, scales, out, N=n, K=k, ROWS=rows, SPLIT=grid[1],
         BLOCK_N=tile.rows, BLOCK_K=tile.columns, num_warps=tile.warps,
     )  # fmt: skip
+
+
+def gate_up(
+    x: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, out: torch.Tensor, *, gelu: bool
+) -> None:
+    """Put x [rows, k] through codes [2·n, k], gate above up, into out [rows, n]: one product, then torch."""
+    both = x.new_empty(len(x), len(codes))
+    launch(x, codes, scales, both)
+    gate, up = both.chunk(2, -1)
+    torch.mul(activation(gate, gelu=gelu), up, out=out)
 
 
 SHAPES: Final = (
@@ -82,7 +93,7 @@ SHAPES: Final = (
 
 def cases() -> Iterator[Case]:
     for label, n, k in SHAPES:
-        tile = chosen(TABLE, n)
+        tile = TABLE.of(n)
         out = "*fp32" if tile.split > 1 else "*fp16"
         yield Case(
             label, int8_gemv_kernel, {"x": "*fp16", "codes": "*i8", "scales": "*fp16", "out": out},

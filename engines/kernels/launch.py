@@ -1,4 +1,4 @@
-"""What all launchers share: cases to compile, what a launch tells Triton's profiler, sizes of blocks."""
+"""Shared by all launchers: cases to compile, metadata for Triton's profiler, tiles, sizes of blocks."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Tile(NamedTuple):
 
 @dataclass(frozen=True)
 class Case:
-    """One compilation of a kernel: the types of its arguments, its constants, what is promised of it."""
+    """One compilation of a kernel: the types of its arguments, its constants, what it must come out as."""
 
     label: str
     kernel: Any
@@ -35,8 +35,23 @@ class Case:
     stages: int = 2
 
 
-def told(bits: int, work: Callable[[Mapping[str, Any]], Work]) -> Callable[..., dict[str, Any]]:
-    """Launch metadata in the words of Triton's profiler: name, flops of a width, bytes."""
+@dataclass(frozen=True)
+class Tiles:
+    """The tile for a matrix by its number of rows: (most rows, tile), the fewest first."""
+
+    by_rows: tuple[tuple[int, Tile], ...]
+
+    def of(self, rows: int) -> Tile:
+        """Return the tile for a matrix of so many rows."""
+        return next(tile for most, tile in self.by_rows if rows <= most)
+
+    def split_of(self, rows: int) -> int:
+        """Return among how many programs each row of a matrix of so many rows is split."""
+        return self.of(rows).split
+
+
+def metadata_of(bits: int, work: Callable[[Mapping[str, Any]], Work]) -> Callable[..., dict[str, Any]]:
+    """Return what tells Triton's profiler of a launch: name, flops of a width, bytes."""
 
     def metadata(_grid: Any, compiled: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
         flops, moved = work(arguments)
@@ -46,20 +61,23 @@ def told(bits: int, work: Callable[[Mapping[str, Any]], Work]) -> Callable[..., 
 
 
 def size(tensor: torch.Tensor | None) -> int:
-    """Bytes of a tensor."""
+    """Return the bytes of a tensor; none for none."""
     return 0 if tensor is None else tensor.numel() * tensor.element_size()
 
 
-def chosen(table: tuple[tuple[int, Tile], ...], rows: int) -> Tile:
-    """The tile of the first line of a table that is for so many rows."""
-    return next(tile for most, tile in table if rows <= most)
-
-
 def parts(count: int, each: int) -> int:
-    """How many parts of a size cover a count."""
+    """Return how many parts of a size cover a count."""
     return -(-count // each)
 
 
 def power_of_two(n: int) -> int:
-    """The least power of two that is not less."""
+    """Return the least power of two that is not less."""
     return 1 << max(n - 1, 0).bit_length()
+
+
+def product_grid(x: torch.Tensor, rows: int, out: torch.Tensor, tile: Tile) -> tuple[int, int]:
+    """Return the programs of x times a matrix of so many rows: along rows, and along a row into its parts.
+
+    An `out` of three dimensions takes partial sums, one for each part of a row.
+    """
+    return x.shape[0] * -(-rows // tile.rows), out.shape[0] if out.dim() == 3 else 1

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch.nn import functional
 
-from engines.kernels.launch import Case, Work, power_of_two, size, told
+from engines.kernels.launch import Case, Work, metadata_of, power_of_two, size
 
 
 class Tables(NamedTuple):
@@ -23,10 +23,15 @@ class Tables(NamedTuple):
 
 
 def reference(
-    qkv: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, position: torch.Tensor, tables: Tables,
-    weight: torch.Tensor | None = None, eps: float = 1e-6,
-) -> torch.Tensor:  # fmt: skip
-    """The turned queries [batch, heads, head_dim]; the caches are written in place.
+    qkv: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    position: torch.Tensor,
+    tables: Tables,
+    weight: torch.Tensor | None = None,
+    eps: float = 1e-6,
+) -> torch.Tensor:
+    """Return the rotated queries [batch, heads, head_dim]; write the caches in place.
 
     qkv is [batch, heads + 2·kv_heads, head_dim], weight [heads + kv_heads, head_dim].
     """
@@ -50,7 +55,7 @@ def work(a: Mapping[str, Any]) -> Work:
     return flops, size(a["qkv"]) + size(a["out"]) + appended
 
 
-@triton.jit(launch_metadata=told(32, work))
+@triton.jit(launch_metadata=metadata_of(32, work))
 def qknorm_rope_append_kernel(
     qkv, out, keys, values, weight, cos, sin, position, table_stride, eps,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, ROOM: tl.constexpr, SPAN: tl.constexpr,
@@ -83,11 +88,17 @@ def qknorm_rope_append_kernel(
         tl.store(target, x.to(values.dtype.element_ty), mask=inside)
 
 
-def qknorm_rope_append(
-    qkv: torch.Tensor, out: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, position: torch.Tensor,
-    tables: Tables, weight: torch.Tensor | None = None, eps: float = 1e-6,
-) -> None:  # fmt: skip
-    """Turned queries to `out`, the new pair to caches [batch, kv_heads, room, head_dim] of like strides."""
+def launch(
+    qkv: torch.Tensor,
+    out: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    position: torch.Tensor,
+    tables: Tables,
+    weight: torch.Tensor | None = None,
+    eps: float = 1e-6,
+) -> None:
+    """Put rotated queries into `out`, the new pair into caches [batch, kv_heads, room, head_dim]."""
     batch, heads, dim = out.shape
     kv_heads, room = keys.shape[1:3]
     qknorm_rope_append_kernel[(batch, heads + 2 * kv_heads)](

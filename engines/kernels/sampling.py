@@ -1,4 +1,4 @@
-"""The next token without a word to the host: greedy, by temperature, or from the likeliest few, in phases.
+"""Draw the next token on the device: greedy, by temperature, or from the likeliest few, in phases.
 
 Greedy and plain temperature take two phases: the best of each block of logits (with Gumbel noise, whose
 best is a draw from the softmax), then the best of those. Top-k and top-p take three: the likeliest of
@@ -13,7 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
-from engines.kernels.launch import Case, Work, parts, power_of_two, size, told
+from engines.kernels.launch import Case, Work, metadata_of, parts, power_of_two, size
 
 BLOCK: Final = 1024
 KEPT: Final = 64
@@ -21,20 +21,20 @@ GROUPED: Final = BLOCK // KEPT
 
 
 def nucleus(logits: torch.Tensor, temperature: float, top_k: int, top_p: float) -> torch.Tensor:
-    """The reference of the cut: the chance of every token once all but the likeliest are struck out."""
+    """Return the chance of every token once all but the likeliest are cut: the reference of the cut."""
     scaled = logits.double() / temperature
     chances, order = scaled.sort(stable=True, descending=True)
     chances = chances.softmax(-1) if not top_k else chances[..., :top_k].softmax(-1)
     before = chances.cumsum(-1) - chances
     chances = chances.masked_fill(before >= top_p, 0.0)
-    found = torch.zeros_like(scaled).scatter(-1, order[..., : chances.shape[-1]], chances)
-    return found / found.sum(-1, keepdim=True)
+    candidates = torch.zeros_like(scaled).scatter(-1, order[..., : chances.shape[-1]], chances)
+    return candidates / candidates.sum(-1, keepdim=True)
 
 
 def reference(
     logits: torch.Tensor, generator: torch.Generator, temperature: float, top_k: int = 0, top_p: float = 1.0
 ) -> torch.Tensor:
-    """One token of each row; temperature 0 takes the likeliest."""
+    """Return one token of each row; temperature 0 takes the likeliest."""
     if temperature == 0:
         return logits.argmax(-1)
     chances = nucleus(logits, temperature, top_k, top_p)
@@ -47,12 +47,12 @@ def work(a: Mapping[str, Any]) -> Work:
 
 @triton.jit
 def gumbel(seed, step, row, at):
-    """Noise whose largest sum with log chances is a draw; another for every step, row and token."""
+    """Return noise whose largest sum with log chances is a draw; it differs by step, row and token."""
     u = tl.rand(seed + step * 65537 + row, at)
     return -tl.log(-tl.log(tl.maximum(u, 1e-10)))
 
 
-@triton.jit(launch_metadata=told(32, work))
+@triton.jit(launch_metadata=metadata_of(32, work))
 def best_of_block_kernel(
     logits, best, index, inverse, seed, step,
     VOCAB: tl.constexpr, BLOCKS: tl.constexpr, NOISE: tl.constexpr, BLOCK: tl.constexpr,
@@ -72,7 +72,7 @@ def small_work(_: Mapping[str, Any]) -> Work:
     return 0, 0
 
 
-@triton.jit(launch_metadata=told(32, small_work))
+@triton.jit(launch_metadata=metadata_of(32, small_work))
 def best_of_all_kernel(best, index, token, step, BLOCKS: tl.constexpr, PADDED: tl.constexpr):
     row = tl.program_id(0)
     at = tl.arange(0, PADDED)
@@ -85,7 +85,7 @@ def best_of_all_kernel(best, index, token, step, BLOCKS: tl.constexpr, PADDED: t
 
 @triton.jit
 def sort_key(value, at):
-    """A whole number that sorts as (value, earlier position) does, and holds both."""
+    """Return a whole number that sorts as (value, earlier position) does, and holds both."""
     bits = value.to(tl.int32, bitcast=True)
     ordered = tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits).to(tl.int64)
     return (ordered << 32) | (0x7FFFFFFF - at).to(tl.int64)
@@ -97,7 +97,7 @@ def value_of(key):
     return tl.where(ordered < 0, ordered ^ 0x7FFFFFFF, ordered).to(tl.float32, bitcast=True)
 
 
-@triton.jit(launch_metadata=told(32, work))
+@triton.jit(launch_metadata=metadata_of(32, work))
 def likeliest_of_block_kernel(
     logits, keys, peak, mass, inverse,
     VOCAB: tl.constexpr, BLOCKS: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr,
@@ -114,18 +114,18 @@ def likeliest_of_block_kernel(
     tl.store(keys + (row * BLOCKS + block) * KEPT + tl.arange(0, KEPT), kept)
 
 
-@triton.jit(launch_metadata=told(32, small_work))
+@triton.jit(launch_metadata=metadata_of(32, small_work))
 def likeliest_of_group_kernel(
     keys, fewer, COUNT: tl.constexpr, GROUPS: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr
 ):
     group = tl.program_id(0)
     row = tl.program_id(1)
     at = group * BLOCK + tl.arange(0, BLOCK)
-    found = tl.load(keys + row * COUNT + at, mask=at < COUNT, other=-(2**63))
-    tl.store(fewer + (row * GROUPS + group) * KEPT + tl.arange(0, KEPT), tl.topk(found, KEPT))
+    candidates = tl.load(keys + row * COUNT + at, mask=at < COUNT, other=-(2**63))
+    tl.store(fewer + (row * GROUPS + group) * KEPT + tl.arange(0, KEPT), tl.topk(candidates, KEPT))
 
 
-@triton.jit(launch_metadata=told(32, small_work))
+@triton.jit(launch_metadata=metadata_of(32, small_work))
 def draw_kernel(
     fewer, peak, mass, token, cut, step, seed, top_p,
     VOCAB: tl.constexpr, BLOCKS: tl.constexpr, COUNT: tl.constexpr, KEPT: tl.constexpr, TOP_K: tl.constexpr,
@@ -133,8 +133,8 @@ def draw_kernel(
 ):  # fmt: skip
     row = tl.program_id(0)
     at = tl.arange(0, BLOCK)
-    found = tl.load(fewer + row * COUNT + at, mask=at < COUNT, other=-(2**63))
-    key = tl.topk(found, KEPT)
+    candidates = tl.load(fewer + row * COUNT + at, mask=at < COUNT, other=-(2**63))
+    key = tl.topk(candidates, KEPT)
     rank = tl.arange(0, KEPT)
     value = value_of(key)
     top = tl.max(value, 0)
@@ -160,7 +160,7 @@ def draw_kernel(
         tl.store(cut + row, tl.load(cut + row) + missed.to(tl.int32))
 
 
-@triton.jit(launch_metadata=told(32, small_work))
+@triton.jit(launch_metadata=metadata_of(32, small_work))
 def count_kernel(step):
     tl.store(step, tl.load(step) + 1)
 
@@ -169,7 +169,7 @@ class Scratch(NamedTuple):
     """What the phases hand on, and what stays on the device from step to step."""
 
     best: torch.Tensor  # [rows, blocks]; the peak of a block
-    index: torch.Tensor
+    best_at: torch.Tensor
     mass: torch.Tensor
     keys: torch.Tensor  # [rows, blocks, 64]
     fewer: torch.Tensor  # [rows, groups of blocks, 64]
@@ -179,36 +179,42 @@ class Scratch(NamedTuple):
 
 def scratch(rows: int, vocab: int, device: torch.device) -> Scratch:
     blocks = parts(vocab, BLOCK)
-    whole = {"dtype": torch.int32, "device": device}
     return Scratch(
-        torch.empty(rows, blocks, device=device), torch.empty(rows, blocks, **whole),
+        torch.empty(rows, blocks, device=device), torch.empty(rows, blocks, dtype=torch.int32, device=device),
         torch.empty(rows, blocks, device=device),
         torch.empty(rows, blocks, KEPT, dtype=torch.int64, device=device),
         torch.empty(rows, parts(blocks, GROUPED), KEPT, dtype=torch.int64, device=device),
-        torch.zeros(1, **whole), torch.zeros(rows, **whole),
+        torch.zeros(1, dtype=torch.int32, device=device),
+        torch.zeros(rows, dtype=torch.int32, device=device),
     )  # fmt: skip
 
 
 def supported(temperature: float, top_k: int, vocab: int) -> bool:
-    """Whether these kernels can do it: any nucleus, but no more than 64 by count, of a million logits."""
+    """Return whether the kernels can sample so: any nucleus, at most 64 by count, of a million logits."""
     return temperature == 0 or (top_k <= KEPT and parts(vocab, BLOCK * GROUPED) <= GROUPED)
 
 
-def sample(
-    logits: torch.Tensor, token: torch.Tensor, between: Scratch, *,
-    temperature: float = 0.0, top_k: int = 0, top_p: float = 1.0, seed: int = 0,
-) -> None:  # fmt: skip
-    """A token for each row of logits [rows, vocab]; what changes from step to step is on the device."""
+def launch(
+    logits: torch.Tensor,
+    token: torch.Tensor,
+    between: Scratch,
+    *,
+    temperature: float = 0.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    seed: int = 0,
+) -> None:
+    """Put a token for each row of logits [rows, vocab] into `token`; what changes stays on the device."""
     inverse = 1.0 / temperature if temperature else 1.0
     if temperature and (top_k or top_p < 1):
         return _from_few(logits, token, between, inverse, top_k, top_p, seed)
     (rows, vocab), blocks = logits.shape, between.best.shape[1]
     best_of_block_kernel[(blocks, rows)](
-        logits, between.best, between.index, inverse, seed, between.step,
+        logits, between.best, between.best_at, inverse, seed, between.step,
         VOCAB=vocab, BLOCKS=blocks, NOISE=temperature > 0, BLOCK=BLOCK, num_warps=4,
     )  # fmt: skip
     best_of_all_kernel[(rows,)](
-        between.best, between.index, token, between.step,
+        between.best, between.best_at, token, between.step,
         BLOCKS=blocks, PADDED=power_of_two(blocks), num_warps=4,
     )  # fmt: skip
     return None

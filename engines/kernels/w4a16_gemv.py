@@ -14,22 +14,23 @@ from typing import Any, Final
 import torch
 import triton
 import triton.language as tl
-from torch.nn import functional
 
-from engines.kernels.gate_up_act import activated
-from engines.kernels.launch import Case, Tile, Work, chosen, parts, size, told
+from engines.kernels.gate_up_act import activated, activation
+from engines.kernels.launch import Case, Tile, Tiles, Work, metadata_of, parts, product_grid, size
 
 GROUP: Final = 32
-TABLE: Final = (  # rows of the matrix up to; columns in groups of 32
-    (1024, Tile(4, 32, 2, split=4)),
-    (4096, Tile(8, 32, 4, split=2)),
-    (1 << 31, Tile(8, 32, 4)),
+TABLE: Final = Tiles(
+    (  # rows of the matrix up to; columns in groups of 32
+        (1024, Tile(4, 32, 2, split=4)),
+        (4096, Tile(8, 32, 4, split=2)),
+        (1 << 31, Tile(8, 32, 4)),
+    )
 )
-GATE_UP_TABLE: Final = ((4096, Tile(4, 32, 2)), (1 << 31, Tile(8, 32, 4)))
+GATE_UP_TABLE: Final = Tiles(((4096, Tile(4, 32, 2)), (1 << 31, Tile(8, 32, 4))))
 
 
 def unpacked(words: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
-    """The weights that the words stand for, in fp32."""
+    """Return the weights that the words stand for, in fp32."""
     shifts = torch.arange(0, 32, 4, dtype=torch.int32, device=words.device)
     codes = (words[..., None] >> shifts) & 0xF
     grouped = codes.view(words.shape[0], -1, GROUP).float() - 7.0
@@ -44,7 +45,7 @@ def gate_up_reference(
     x: torch.Tensor, words: torch.Tensor, scales: torch.Tensor, *, gelu: bool
 ) -> torch.Tensor:
     gate, up = reference(x, words, scales).chunk(2, -1)
-    return (functional.gelu(gate, approximate="tanh") if gelu else functional.silu(gate)) * up
+    return activation(gate, gelu=gelu) * up
 
 
 def work(a: Mapping[str, Any]) -> Work:
@@ -55,7 +56,7 @@ def work(a: Mapping[str, Any]) -> Work:
 
 @triton.jit
 def row_of_groups(x, g, K: tl.constexpr, BLOCK_G: tl.constexpr):
-    """A piece of the row as [groups, words, codes], each value divided by 2^place of its code."""
+    """Return a piece of the row as [groups, words, codes], each value divided by 2^place of its code."""
     code = tl.arange(0, 8)
     at = (g[:, None, None] * 4 + tl.arange(0, 4)[None, :, None]) * 8 + code[None, None, :]
     value = tl.load(x + at, mask=(g < K // 32)[:, None, None], other=0.0, eviction_policy="evict_last")
@@ -65,7 +66,7 @@ def row_of_groups(x, g, K: tl.constexpr, BLOCK_G: tl.constexpr):
 
 @triton.jit
 def group_products(words, scales, n, g, row, N: tl.constexpr, K: tl.constexpr):
-    """The products of [rows, groups]: the sum over a group's 32 codes, times its scale."""
+    """Return the products of [rows, groups]: the sum over a group's 32 codes, times its scale."""
     mine = (n < N)[:, None] & (g < K // 32)[None, :]
     place = n[:, None].to(tl.int64) * (K // 32) + g[None, :]
     at = place[:, :, None] * 4 + tl.arange(0, 4)[None, None, :]
@@ -79,7 +80,7 @@ def group_products(words, scales, n, g, row, N: tl.constexpr, K: tl.constexpr):
     return tl.sum(tl.sum(product, 3), 2) * scale.to(tl.float32)
 
 
-@triton.jit(launch_metadata=told(32, work))
+@triton.jit(launch_metadata=metadata_of(32, work))
 def w4a16_gemv_kernel(
     x, words, scales, out,
     N: tl.constexpr, K: tl.constexpr, ROWS: tl.constexpr, SPLIT: tl.constexpr,
@@ -97,7 +98,7 @@ def w4a16_gemv_kernel(
     tl.store(out + (part * ROWS + row) * N + n, product.to(out.dtype.element_ty), mask=n < N)
 
 
-@triton.jit(launch_metadata=told(32, work))
+@triton.jit(launch_metadata=metadata_of(32, work))
 def w4a16_gate_up_kernel(
     x, words, scales, out,
     N: tl.constexpr, K: tl.constexpr, ROWS: tl.constexpr, GELU: tl.constexpr,
@@ -116,31 +117,34 @@ def w4a16_gate_up_kernel(
     tl.store(out + row * N + n, product.to(out.dtype.element_ty), mask=n < N)
 
 
-def split_of(n: int) -> int:
-    """Among how many programs a row of a matrix of so many rows is split."""
-    return chosen(TABLE, n).split
+split_of: Final = TABLE.split_of
 
 
-def w4a16_gemv(
+def launch(
     x: torch.Tensor, words: torch.Tensor, scales: torch.Tensor, out: torch.Tensor, tile: Tile | None = None
 ) -> None:
-    """x [rows, k] times the packed [n, k/8] into out [rows, n], or into partial sums [split, rows, n]."""
+    """Put x [rows, k] times the packed [n, k/8] into out [rows, n], or into partial sums [split, rows, n]."""
     rows, k, n = x.shape[0], x.shape[1], words.shape[0]
-    tile = tile or chosen(TABLE, n)
-    split = out.shape[0] if out.dim() == 3 else 1
-    w4a16_gemv_kernel[(rows * parts(n, tile.rows), split)](
-        x, words, scales, out, N=n, K=k, ROWS=rows, SPLIT=split,
+    tile = tile or TABLE.of(n)
+    grid = product_grid(x, n, out, tile)
+    w4a16_gemv_kernel[grid](
+        x, words, scales, out, N=n, K=k, ROWS=rows, SPLIT=grid[1],
         BLOCK_N=tile.rows, BLOCK_G=tile.columns, num_warps=tile.warps,
     )  # fmt: skip
 
 
-def w4a16_gate_up(
-    x: torch.Tensor, words: torch.Tensor, scales: torch.Tensor, out: torch.Tensor, *,
-    gelu: bool, tile: Tile | None = None,
-) -> None:  # fmt: skip
-    """x [rows, k] through the packed [2·n, k/8], gate above up, into out [rows, n]."""
+def gate_up(
+    x: torch.Tensor,
+    words: torch.Tensor,
+    scales: torch.Tensor,
+    out: torch.Tensor,
+    *,
+    gelu: bool,
+    tile: Tile | None = None,
+) -> None:
+    """Put x [rows, k] through the packed [2·n, k/8], gate above up, into out [rows, n]."""
     (rows, k), n = x.shape, out.shape[1]
-    tile = tile or chosen(GATE_UP_TABLE, n)
+    tile = tile or GATE_UP_TABLE.of(n)
     w4a16_gate_up_kernel[(rows * parts(n, tile.rows),)](
         x, words, scales, out, N=n, K=k, ROWS=rows, GELU=gelu,
         BLOCK_N=tile.rows, BLOCK_G=tile.columns, num_warps=tile.warps,
@@ -161,10 +165,10 @@ GATE_UP_SHAPES: Final = (
 
 def cases() -> Iterator[Case]:
     for label, n, k, dtype in SHAPES:
-        tile = chosen(TABLE, n)
+        tile = TABLE.of(n)
         yield _case(label, w4a16_gemv_kernel, tile, dtype, {"N": n, "K": k, "SPLIT": tile.split}, 1)
     for label, n, k, dtype in GATE_UP_SHAPES:
-        tile = chosen(GATE_UP_TABLE, n)
+        tile = GATE_UP_TABLE.of(n)
         yield _case(label, w4a16_gate_up_kernel, tile, dtype, {"N": n, "K": k, "GELU": False}, 2)
 
 

@@ -26,18 +26,18 @@ ERROR_FILE: Final = "TORCHELASTIC_ERROR_FILE"
 
 
 class LostError(EngineError):
-    """Another rank is gone, and this one cannot go on: the consequence of a failure, never its cause."""
+    """Raised where another rank is gone and this one cannot go on: a consequence, never the cause."""
 
     exit_code = 75
 
 
 def file_of(out: Path, rank: Rank) -> Path:
-    """Ranks share a file, unless they were given a folder: then each has its own."""
+    """Return the file of a rank: all share one, unless `out` is a folder, where each has its own."""
     return out / f"rank-{rank.number}.jsonl" if out.is_dir() else out
 
 
 def share(spec: Spec, size: int) -> Spec:
-    """What one of so many ranks decodes. Where there are fewer heads of keys, several ranks keep the same."""
+    """Return what one of so many ranks decodes; with fewer key heads than ranks, several keep the same."""
     if not _divides(spec, size):
         fits = ", ".join(str(n) for n in range(2, spec.heads + 1) if _divides(spec, n))
         raise UsageError(
@@ -45,8 +45,8 @@ def share(spec: Spec, size: int) -> Spec:
             why=f"it has {spec.heads} heads, {spec.kv_heads} of keys and values, {spec.ffn} feed-forward",
             todo=f"it can by {fits}" if fits else "it decodes on one alone",
         )
-    own = {"heads": spec.heads // size, "kv_heads": max(1, spec.kv_heads // size), "ffn": spec.ffn // size}
-    return replace(spec, **own, tied=False)
+    kv_heads = max(1, spec.kv_heads // size)
+    return replace(spec, heads=spec.heads // size, kv_heads=kv_heads, ffn=spec.ffn // size, tied=False)
 
 
 def _divides(spec: Spec, size: int) -> bool:
@@ -63,10 +63,17 @@ def launch(ranks: int, arguments: Sequence[str], id: str) -> None:
     logging.getLogger("torch.distributed").setLevel(logging.CRITICAL)
     with tempfile.TemporaryDirectory(prefix="ranks-") as folder:
         config = LaunchConfig(
-            1, 1, ranks,
-            run_id=id, rdzv_backend="c10d", rdzv_endpoint="localhost:0", local_addr="localhost",
-            max_restarts=0, shutdown_timeout=5, logs_specs=DefaultLogsSpecs(log_dir=folder),
-        )  # fmt: skip
+            1,
+            1,
+            ranks,
+            run_id=id,
+            rdzv_backend="c10d",
+            rdzv_endpoint="localhost:0",
+            local_addr="localhost",
+            max_restarts=0,
+            shutdown_timeout=5,
+            logs_specs=DefaultLogsSpecs(log_dir=folder),
+        )
         try:
             elastic_launch(config, sys.executable)("-P", "-m", "engines", *arguments)
         except ChildFailedError as e:
@@ -80,7 +87,7 @@ _CONSEQUENCES: Final = (LostError.exit_code, -signal.SIGTERM)
 
 
 def _cause(failures: Mapping[int, Any]) -> CaptureError:
-    """The failure that brought the others about, as an error of ours."""
+    """Return the failure that brought the others about, as an error of ours."""
     rank, first = min(failures.items(), key=lambda f: (f[1].exitcode in _CONSEQUENCES, f[1].timestamp))
     if first.exitcode < 0:
         return EngineError(f"rank {rank} was ended by {signal.Signals(-first.exitcode).name}")
@@ -89,7 +96,7 @@ def _cause(failures: Mapping[int, Any]) -> CaptureError:
 
 
 def report(error: CaptureError) -> bool:
-    """Hands the error to who started the ranks; false where nobody asked for it."""
+    """Hand the error to the launcher of the ranks; return false where there is none."""
     place = os.environ.get(ERROR_FILE)
     with suppress(OSError):
         if place:

@@ -1,4 +1,4 @@
-"""Tensor parallelism: the part of every weight that a rank keeps, and how ranks add up what each found."""
+"""Tensor parallelism: the part of every weight that a rank keeps, and how ranks add up their products."""
 
 import json
 import re
@@ -32,48 +32,48 @@ class Team:
         self._group = group
 
     def part(self, whole: torch.Tensor) -> torch.Tensor:
-        """This rank's rows, as many as every other's: where they run out, the last is filled with zeros."""
+        """Return this rank's rows, as many as every other's: the last rank's are filled up with zeros."""
         each = -(-whole.shape[0] // self.rank.size)
         rows = whole[self.rank.number * each :][:each]
         missing = each - rows.shape[0]
         return torch.cat((rows, rows.new_zeros(missing, *rows.shape[1:]))) if missing else rows
 
     def add(self, x: torch.Tensor) -> None:
-        """The sum over all ranks, in place."""
-        self._waited(lambda: self._group.allreduce([x]))
+        """Replace x by its sum over all ranks."""
+        self._wait_for(lambda: self._group.allreduce([x]))
 
     def join(self, x: torch.Tensor, width: int) -> torch.Tensor:
-        """Every rank's columns side by side, up to a width."""
+        """Return every rank's columns side by side, up to a width."""
         every = x.new_empty(self.rank.size * x.shape[0], x.shape[1])
-        self._waited(lambda: self._group._allgather_base(every, x.contiguous()))
+        self._wait_for(lambda: self._group._allgather_base(every, x.contiguous()))
         return every.view(self.rank.size, *x.shape).transpose(0, 1).reshape(x.shape[0], -1)[:, :width]
 
-    def hear(self, words: bytes) -> bytes:
-        """What rank 0 says; the words of the others are not heard."""
+    def broadcast(self, words: bytes) -> bytes:
+        """Return what rank 0 says; what the others pass is dropped."""
         size = torch.tensor([len(words)])
-        self._waited(lambda: self._group.broadcast(size, 0))
+        self._wait_for(lambda: self._group.broadcast(size, 0))
         if not size:
             return b""
         text = torch.zeros(int(size), dtype=torch.uint8)
         if self.rank.number == 0:
             text = torch.frombuffer(bytearray(words), dtype=torch.uint8)
-        self._waited(lambda: self._group.broadcast(text, 0))
+        self._wait_for(lambda: self._group.broadcast(text, 0))
         return text.numpy().tobytes()
 
     def leave(self) -> None:
-        """The end of the work together. A group that lives on until the process ends aborts it."""
+        """Leave the group; one that lives on until the process ends would abort it."""
         distributed.destroy_process_group()
         del self._group
 
-    def _waited(self, begin: Callable[[], Any]) -> None:
+    def _wait_for(self, begin: Callable[[], Any]) -> None:
         try:
             begin().wait()
         except RuntimeError as e:
             raise LostError("another rank is gone", why=_reason(e)) from None
 
 
-def meet(rank: Rank, device: torch.device) -> Team:
-    """Waits until all ranks are there. What is said between hosts goes by gloo, between GPUs by nccl."""
+def join_ranks(rank: Rank, device: torch.device) -> Team:
+    """Wait until all ranks are there. Hosts exchange data through gloo, GPUs through nccl."""
     if device.type not in _BACKENDS:
         raise UsageError(f"ranks do not decode on {device.type}", todo="choose --device cpu")
     if device.type == "cuda":
@@ -86,12 +86,13 @@ def meet(rank: Rank, device: torch.device) -> Team:
         distributed.init_process_group(_BACKENDS[device.type], rank=rank.number, world_size=rank.size)
     except RuntimeError as e:
         raise LostError("the ranks did not meet", why=_reason(e)) from None
-    group: ProcessGroup = distributed.group.WORLD
+    group = distributed.group.WORLD
+    assert group is not None, "the group was made above"
     return Team(rank, group)
 
 
 def _reason(error: RuntimeError) -> str:
-    """The first sentence of torch's, without the place in its source."""
+    """Return the first sentence of torch's error, without the place in its source."""
     line = str(error).partition("\n")[0].partition(". ")[0]
     return re.sub(r"^\[\S+\] ", "", line)[:200]
 
@@ -108,7 +109,7 @@ class Share:
         self._kept = max(1, team.rank.size // spec.kv_heads)  # ranks that keep the same keys
 
     def read(self, name: str) -> torch.Tensor:
-        """A copy, so that the whole need not be kept for its part."""
+        """Return a copy of this rank's part, so that the whole need not be kept for it."""
         kind, rank = name.split(".")[-2], self._team.rank
         if kind == "lm_head":
             return self._team.part(self._source.read(EMBEDDING if self._tied else name)).clone()
@@ -121,7 +122,7 @@ class Share:
 
 
 class Collectives:
-    """The rows of the plan in which ranks wait for each other."""
+    """The ops of the plan in which ranks wait for each other."""
 
     def __init__(self, team: Team, sampler: Sampler, state: Any, vocab: int) -> None:
         self._team, self._sampler, self._s, self._vocab = team, sampler, state, vocab
@@ -136,33 +137,33 @@ class Collectives:
         self._sampler.logits = self._team.join(self._sampler.logits, self._vocab)
 
     def _add(self) -> None:
-        """The ranks' products become one, in the stream's dtype whatever each was computed in."""
+        """Add up the ranks' products in the stream's dtype, whatever each was computed in."""
         self._s.h = self._s.h.to(self._s.dtype)
         self._team.add(self._s.h)
 
 
-class Relayed(Commands):
-    """What rank 0 hears reaches every rank at the same step, so that all do the same."""
+class RelayedCommands(Commands):
+    """Gives every rank at the same step what rank 0 has received, so that all do the same."""
 
-    def __init__(self, team: Team, heard: Commands) -> None:
+    def __init__(self, team: Team, received: Commands) -> None:
         super().__init__()
-        self._team, self._heard = team, heard
+        self._team, self._received = team, received
 
     def check(self) -> None:
-        self._heard.check()
+        self._received.check()
 
     def refresh(self) -> None:
         self.check()
-        said = json.loads(self._team.hear(self._said()) or "{}")
-        self.waiting.extend(said.get("waiting", ()))
-        self.refused.extend(said.get("refused", ()))
-        if said.get("closed"):
+        news = json.loads(self._team.broadcast(self._collect_news()) or "{}")
+        self.waiting.extend(news.get("waiting", ()))
+        self.refused.extend(news.get("refused", ()))
+        if news.get("closed"):
             self.closed.set()
 
-    def _said(self) -> bytes:
-        """Everything that was heard since it was last asked for; nothing, most of the time."""
-        closed = self._heard.closed.is_set() and not self.closed.is_set()
-        waiting, refused = _taken(self._heard.waiting), _taken(self._heard.refused)
+    def _collect_news(self) -> bytes:
+        """Return everything received since the last call as JSON; empty, most of the time."""
+        closed = self._received.closed.is_set() and not self.closed.is_set()
+        waiting, refused = _taken(self._received.waiting), _taken(self._received.refused)
         news = {"waiting": waiting, "refused": refused, "closed": closed}
         return json.dumps(news).encode() if any(news.values()) else b""
 

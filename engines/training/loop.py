@@ -1,4 +1,4 @@
-"""Training steps, written down phase by phase: a span for each phase, a row for each of its ops."""
+"""Run training steps and record them: a span for each phase, a row for each of its ops."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -9,10 +9,9 @@ import torch
 
 from capture.native.emit import Emitter, now
 from capture.record.kernels import MARK, Profiler, Window
-from engines.host.commands import Commands
-from engines.host.device import tell_problems, unseen
-from engines.host.heartbeat import Pulse
-from engines.host.orders import Orders
+from engines.host.commands import Commands, Control
+from engines.host.device import why_unwatched, write_problems
+from engines.host.heartbeat import Heartbeat
 from engines.host.trace import Ledger, Ticks
 from engines.plan import Row, host_row
 from engines.training.memory import Sizes, gauge
@@ -25,7 +24,7 @@ MODES: Final = {"spans": False, "windows": True, "continuous": True}
 LAUNCHED: Final = (host_row("launch"), host_row("device_wait"))
 
 
-class Course:
+class TrainingLoop:
     """Takes a trainer through its steps and hands an emitter what they took.
 
     On the processor an op of the forward pass or of the optimizer is timed by the clock, and the backward
@@ -34,16 +33,16 @@ class Course:
     """
 
     def __init__(
-        self, trainer: Trainer, rows: StepRows, emitter: Emitter, pulse: Pulse, commands: Commands
+        self, trainer: Trainer, rows: StepRows, emitter: Emitter, heartbeat: Heartbeat, commands: Commands
     ) -> None:
         self._trainer, self._rows, self._emitter = trainer, rows, emitter
-        self._pulse, self._commands = pulse, commands
+        self._heartbeat, self._commands = heartbeat, commands
         self._device = trainer.ids.device
         self._on_host = self._device.type == "cpu"
         self._ops: dict[str, tuple[Op, ...]] = {
-            "forward": _noted(trainer.forward, (row.scope for row in rows.forward)),
-            "backward": _noted((trainer.backward,), (SEED,)),
-            "optimizer": _noted(trainer.optimizer, (row.scope for row in rows.optimizer)),
+            "forward": annotated(trainer.forward, (row.scope for row in rows.forward)),
+            "backward": annotated((trainer.backward,), (SEED,)),
+            "optimizer": annotated(trainer.optimizer, (row.scope for row in rows.optimizer)),
         }
         self._ledger, self._owners = Ledger(emitter), Owners(rows)
         self._numbers: dict[Row, int] = {}
@@ -52,11 +51,11 @@ class Course:
         self._profiler = Profiler(gpu=self._device.type == "cuda")
         self._watched = True
         self._step = 0
-        self._orders = Orders(commands, emitter, pulse, self.mode, lambda _: "training takes no prompt")
+        self._control = Control(commands, emitter, heartbeat, self.mode, lambda _: "training takes no prompt")
 
     def mode(self, name: str) -> str:
-        """spans: no window of the profiler; else one in every step, since each phase is to be told."""
-        if why := unseen(self._device):
+        """Let the profiler watch every step (windows, continuous) or none (spans); return a sentence."""
+        if why := why_unwatched(self._device):
             self._watched = False
             return why
         if name not in MODES:
@@ -65,24 +64,24 @@ class Course:
         return "every step is watched by the profiler" if self._watched else "the profiler rests"
 
     def warm_up(self, steps: int) -> dict[str, int]:
-        """Steps that are not written down; how long each phase of the last took, without the profiler."""
+        """Run steps unrecorded; return how long each phase of the last took, without the profiler."""
         took: dict[str, int] = {}
         for number in range(1, steps + 1):
-            self._pulse.status(f"warming up, step {number} of {steps}")
+            self._heartbeat.status(f"warming up, step {number} of {steps}")
             ticks, _ = self._run(watched=self._watched and number == 1 < steps)
             took = {phase: each.end - each.at[0] for phase, each in ticks.items()}
         return took
 
     def run(self, steps: int) -> None:
-        """So many steps; 0: until the other side has had enough."""
-        self._pulse.status("capturing")
-        while not self._orders.ended and (not steps or self._step < steps):
+        """Run so many steps; 0: until told to end."""
+        self._heartbeat.status("capturing")
+        while not self._control.ended and (not steps or self._step < steps):
             self._step += 1
             self._write(*self._run(watched=self._watched))
-            self._orders.heed()
+            self._control.obey()
 
     def _run(self, *, watched: bool) -> tuple[dict[str, Ticks], Window | None]:
-        """A step, each phase of it on its own clock."""
+        """Run a step, each phase of it on its own clock."""
         try:
             if watched:
                 self._profiler.start()
@@ -92,9 +91,9 @@ class Course:
             self._profiler.abandon()
 
     def _phase(self, phase: str) -> Ticks:
-        """Each op on the processor; on an accelerator how long it took to launch them, and to wait."""
+        """Run a phase: each op is timed on the processor, launch and wait on an accelerator."""
         if self._step:
-            self._pulse.doing = f"step {self._step}, {phase}"
+            self._heartbeat.doing = f"step {self._step}, {phase}"
         self._gauge.reset()
         ticks = Ticks(now())
         with self._trainer.precision(phase):
@@ -118,19 +117,25 @@ class Course:
             self._emitter.event("span", phase, step=self._step, phase=phase, **span)
             self._write_clock(phase, each)
             for what, size in self._sizes[phase].items():
-                told = {"t": each.end, "step": self._step, "phase": phase, "bytes": size}
-                self._emitter.event("memory", f"{what}, {phase}", **told)
+                facts = {"t": each.end, "step": self._step, "phase": phase, "bytes": size}
+                self._emitter.event("memory", f"{what}, {phase}", **facts)
         if window is not None:
             self._write_window(window)
         self._emitter.event(
-            "step", "train", t=begin, dur=end - begin, step=self._step,
-            tokens=model.tokens, context=model.context, batch=model.batch,
-        )  # fmt: skip
+            "step",
+            "train",
+            t=begin,
+            dur=end - begin,
+            step=self._step,
+            tokens=model.tokens,
+            context=model.context,
+            batch=model.batch,
+        )
         self._emitter.counter("loss", self._trainer.loss)
-        self._pulse.touch()
+        self._heartbeat.touch()
 
     def _write_clock(self, phase: str, ticks: Ticks) -> None:
-        """What the processor's own clock tells of a phase."""
+        """Write what the processor's own clock says of a phase."""
         if not self._on_host:
             numbers = self._ledger.numbers(LAUNCHED)
         elif phase == "backward":
@@ -149,19 +154,19 @@ class Course:
             starts, durations = [w.start for w in part], [w.duration for w in part]
             self._emitter.columns(numbers, starts, durations, step=self._step, phase=phase)
         if not self._on_host:
-            tell_problems(self._emitter, window)
+            write_problems(self._emitter, window)
         self._emitter.cost_ns += self._profiler.overhead_ns
 
     def _number(self, rows: Sequence[Row]) -> list[int]:
-        """The numbers of rows of which none comes in a fixed order."""
+        """Return the numbers of rows that come in no fixed order."""
         new = tuple(dict.fromkeys(row for row in rows if row not in self._numbers))
         if new:
             self._numbers |= zip(new, self._ledger.numbers(new), strict=True)
         return [self._numbers[row] for row in rows]
 
 
-def _noted(ops: Iterable[Op], scopes: Iterable[str]) -> tuple[Op, ...]:
-    """Each op within an annotation that says to a profiler whose work it is."""
+def annotated(ops: Iterable[Op], scopes: Iterable[str]) -> tuple[Op, ...]:
+    """Return each op within an annotation that tells a profiler whose work it is."""
     return tuple(_within(_note(scope), op) for op, scope in zip(ops, scopes, strict=True))
 
 

@@ -13,7 +13,7 @@ Sizes = dict[str, int]
 
 _RESET: Final = Path("/proc/self/clear_refs")
 _STATUS: Final = Path("/proc/self/status")
-_PEAK_ONLY: Final = "5"  # what the kernel is told to forget: the peak of the resident set
+_PEAK_ONLY: Final = "5"  # what the kernel is asked to forget: the peak of the resident set
 _LINES: Final = {"VmHWM": "peak resident", "VmRSS": "resident at the end"}
 _STATS: Final = {
     "allocated_bytes.all.peak": "peak allocated",
@@ -31,7 +31,7 @@ class Gauge(Protocol):
     def reset(self) -> None: ...
 
     def read(self) -> Sizes:
-        """What is said of the phase → bytes."""
+        """Return the bytes by what they measure; empty where nothing measures them."""
 
 
 class Allocated:
@@ -68,8 +68,8 @@ class Resident:
             _RESET.write_text(_PEAK_ONLY)
 
     def read(self) -> Sizes:
-        told = dict(line.split(":", 1) for line in _STATUS.read_text().splitlines())
-        return {what: 1024 * int(told[name].split()[0]) for name, what in self._lines.items()}
+        fields = dict(line.split(":", 1) for line in _STATUS.read_text().splitlines())
+        return {what: 1024 * int(fields[name].split()[0]) for name, what in self._lines.items()}
 
     @property
     def held(self) -> int | None:
@@ -77,7 +77,7 @@ class Resident:
 
 
 class Unknown:
-    """Nobody tells."""
+    """Measures nothing."""
 
     held = None
 
@@ -88,9 +88,9 @@ class Unknown:
 
 
 def gauge(device: torch.device) -> Gauge:
-    """What measures the memory of a device."""
+    """Return what measures the memory of a device."""
     try:
-        found = Resident() if device.type == "cpu" else Allocated(device)
-        return found if found.read() else Unknown()
+        measures = Resident() if device.type == "cpu" else Allocated(device)
+        return measures if measures.read() else Unknown()
     except (OSError, KeyError, RuntimeError, NotImplementedError):
         return Unknown()

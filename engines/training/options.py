@@ -1,4 +1,4 @@
-"""Training as the door knows it: its options, and the size that they ask for. Nothing heavy is imported."""
+"""The options of training, and the model size that they ask for. Nothing heavy is imported."""
 
 import argparse
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from capture.errors import UsageError
-from engines.training.sizes import ATTENTIONS, CONTEXTS, OPTIMIZERS, SIZES, Size, sized
+from engines.training.sizes import ATTENTIONS, CONTEXTS, OPTIMIZERS, SIZES, Size, size_named
 
 BATCH: Final = 4
 MODEL: Final = next(iter(SIZES))
@@ -16,8 +16,8 @@ _ONLY_HERE: Final = ("layers", "attention", "optimizer", "warm_up")
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A course of training, as it was asked for."""
+class TrainingOptions:
+    """What the arguments of a training run ask for."""
 
     size: Size
     attention: str
@@ -26,7 +26,7 @@ class Asked:
 
 
 def add_options(add: Callable[..., Any], number: Callable[[str], int], count: Callable[[str], int]) -> None:
-    """The options that only training has; none has a value until it is asked for."""
+    """Add the options that only training has; none has a value until it is asked for."""
     add("--layers", type=number, help="in training: so many of the model's layers")
     add("--attention", choices=ATTENTIONS, help="in training: written out, or as torch fuses it")
     add("--optimizer", choices=OPTIMIZERS, help="in training: AdamW tensor by tensor, or by torch")
@@ -34,7 +34,7 @@ def add_options(add: Callable[..., Any], number: Callable[[str], int], count: Ca
 
 
 def refuse_elsewhere(args: argparse.Namespace) -> None:
-    """What only training knows is refused where nothing is trained."""
+    """Raise UsageError for what only training knows, in another mode."""
     for name in _ONLY_HERE:
         if getattr(args, name) is not None:
             option = f"--{name.replace('_', '-')}"
@@ -44,15 +44,15 @@ def refuse_elsewhere(args: argparse.Namespace) -> None:
 
 
 def label(args: argparse.Namespace) -> str:
-    """The name of what is trained, a part named as one; the word that was used where it is no name."""
+    """Return the name of what is trained, a part named as one; the argument itself where it is no name."""
     try:
-        return asked(args).size.name
+        return read_options(args).size.name
     except UsageError:
         return str(args.model)
 
 
-def asked(args: argparse.Namespace) -> Asked:
-    """What is to be trained, and how; what training cannot do is refused."""
+def read_options(args: argparse.Namespace) -> TrainingOptions:
+    """Return what is to be trained, and how. Raise UsageError for what training cannot do."""
     if args.weights not in ("auto", "random"):
         raise UsageError("training begins with random weights", todo="leave --weights out")
     if args.dtype not in DTYPES:
@@ -65,10 +65,13 @@ def asked(args: argparse.Namespace) -> Asked:
     if args.slow:
         raise UsageError("--slow is not of --mode train")
     context, attention = args.context or CONTEXTS[0], args.attention or ATTENTIONS[0]
-    whole = sized(args.model)
+    whole = size_named(args.model)
     size = replace(
-        whole, batch=args.batch, context=context,
-        explicit=attention == ATTENTIONS[0], mixed=args.dtype == "bf16",
-    )  # fmt: skip
+        whole,
+        batch=args.batch,
+        context=context,
+        explicit=attention == ATTENTIONS[0],
+        mixed=args.dtype == "bf16",
+    )
     part = size if args.layers is None else size.with_layers(args.layers)
-    return Asked(part, attention, args.optimizer or OPTIMIZERS[0], args.warm_up)
+    return TrainingOptions(part, attention, args.optimizer or OPTIMIZERS[0], args.warm_up)

@@ -64,7 +64,7 @@ class Size:
         return sum(math.prod(shape) for shape in self.tensors().values())
 
     def tensors(self) -> dict[str, tuple[int, ...]]:
-        """Name and shape of every parameter."""
+        """Return name and shape of every parameter."""
         d, f = self.width, self.ffn
         shapes: dict[str, tuple[int, ...]] = {"token_embeddings": (self.vocab, d)}
         for i in range(self.layers):
@@ -78,32 +78,32 @@ class Size:
         return {**shapes, "ln_final": (d,), "lm_head": (self.vocab, d)}
 
     def states(self) -> int:
-        """Bytes of parameters, gradients and both moments."""
+        """Return the bytes of parameters, gradients and both moments."""
         return 4 * FP32 * self.parameters
 
     def kept(self) -> int:
-        """Bytes that the forward pass keeps for the backward pass."""
+        """Return the bytes that the forward pass keeps for the backward pass."""
         if self.mixed:
             return self._kept_mixed()
         layer = self.tokens * (10 * self.width + 4 * self.ffn) + (2 * self.pairs if self.explicit else 0)
         return FP32 * (self.layers * layer + self.tokens * (3 * self.width + self.vocab))
 
     def _kept_mixed(self) -> int:
-        """The same with products in bf16: what they read is kept beside what it was made from."""
+        """Return the same with products in bf16: what they read is kept beside what it was made from."""
         layer = self.tokens * (46 * self.width + 8 * self.ffn) + (8 * self.pairs if self.explicit else 0)
         matrices = sum(math.prod(shape) for shape in self.tensors().values() if len(shape) == 2)
         copies = BF16 * (matrices - self.vocab * self.width)  # of all but the embeddings
         return self.layers * layer + self.tokens * (10 * self.width + 4 * self.vocab) + copies
 
     def bytes_needed(self, optimizer: str = "cs336") -> int:
-        """What a step holds at its fullest: the logits or the scores stand there a few times over."""
+        """Return what a step holds at its fullest, with several copies of the logits or the scores."""
         passing = max(2 * self.tokens * self.vocab, 3 * self.pairs if self.explicit else 0)
         copies = 2 * self.parameters if optimizer == "foreach" else 3 * self.vocab * self.width
         tensors = self.states() + max(self.kept() + FP32 * passing, FP32 * copies)
         return TORCH + (round(MALLOC * tensors) if self.on_host else tensors)
 
     def with_layers(self, layers: int) -> "Size":
-        """A part of the model, named as one."""
+        """Return a part of the model, named as one. Raise UsageError for layers that it does not have."""
         if not 1 <= layers <= self.layers:
             raise UsageError(f"--layers {layers}: {self.name} has {self.layers}", todo="ask for some of them")
         if layers == self.layers:
@@ -123,13 +123,13 @@ SIZES: Final = {
 }
 
 
-def sized(model: str) -> Size:
-    """The size of that name, with or without the family before it."""
-    known = {key: size for name, size in SIZES.items() for key in _keys(name)}
-    if found := known.get(model.lower()):
-        return found
-    near = difflib.get_close_matches(model.lower(), known, n=1, cutoff=0.6)
-    todo = f"did you mean {known[near[0]].name}?" if near else f"choose one of: {', '.join(SIZES)}"
+def size_named(model: str) -> Size:
+    """Return the size of that name, with or without its family. Raise UsageError for an unknown name."""
+    by_name = {key: size for name, size in SIZES.items() for key in _keys(name)}
+    if size := by_name.get(model.lower()):
+        return size
+    near = difflib.get_close_matches(model.lower(), by_name, n=1, cutoff=0.6)
+    todo = f"did you mean {by_name[near[0]].name}?" if near else f"choose one of: {', '.join(SIZES)}"
     raise UsageError(f"no model to train is called {model}", todo=todo)
 
 
@@ -138,7 +138,7 @@ def _keys(name: str) -> tuple[str, str]:
 
 
 def refuse_beyond(size: Size, limit: int, optimizer: str = "cs336") -> None:
-    """A size that does not fit into so many bytes is refused with the sum, and with what would fit."""
+    """Raise EngineError for a size that does not fit into so many bytes, with the sum and what would fit."""
     needed = size.bytes_needed(optimizer)
     if needed > limit:
         raise EngineError(
@@ -150,7 +150,7 @@ def refuse_beyond(size: Size, limit: int, optimizer: str = "cs336") -> None:
 
 
 def _smaller(size: Size, limit: int, optimizer: str) -> str:
-    """The largest of each kind of choice that would fit."""
+    """Return the largest of each kind of choice that would fit."""
     fitting = []
     for choices in _smaller_choices(size):
         needs = ((words, smaller.bytes_needed(optimizer)) for words, smaller in choices)
@@ -160,7 +160,7 @@ def _smaller(size: Size, limit: int, optimizer: str) -> str:
 
 
 def _smaller_choices(size: Size) -> Iterator[list[tuple[str, Size]]]:
-    """A part of the same, fewer positions, one sequence, a smaller size; the largest first."""
+    """Yield fewer layers, fewer positions, one sequence, a smaller size; each kind the largest first."""
     yield [(f"--layers {n}", replace(size, layers=n)) for n in range(size.layers - 1, 0, -1)]
     yield [(f"--context {c}", replace(size, context=c)) for c in reversed(CONTEXTS) if c < size.context]
     yield [("--batch 1", replace(size, batch=1))]

@@ -1,4 +1,4 @@
-"""From arguments to a running course of training: each choice on the way is told in the run's meta."""
+"""Build a trainer from its arguments and run it; what was chosen stands in the run's meta."""
 
 import argparse
 import platform
@@ -9,14 +9,14 @@ import torch
 
 from capture.errors import EngineError
 from capture.native.emit import Emitter
-from engines.build import find_device
+from engines.choices import find_device
 from engines.host.commands import Commands
-from engines.host.device import unseen
-from engines.host.heartbeat import Pulse
+from engines.host.device import why_unwatched
+from engines.host.heartbeat import Heartbeat
 from engines.host.roofs import device_name, roof_of
-from engines.training.loop import Course
+from engines.training.loop import TrainingLoop
 from engines.training.memory import gauge
-from engines.training.options import Asked, asked
+from engines.training.options import TrainingOptions, read_options
 from engines.training.rows import step_rows
 from engines.training.sizes import Size, refuse_beyond
 from engines.training.trainer import Trainer
@@ -26,40 +26,44 @@ WARM_UP: Final = 5  # until the clocks and the allocator of an accelerator have 
 WARM_UP_ON_CPU: Final = 2
 
 
-def run(args: argparse.Namespace, emitter: Emitter, id: str, pulse: Pulse, commands: Commands) -> None:
-    """The whole life of a trainer, after torch is there."""
+def run(
+    args: argparse.Namespace, emitter: Emitter, id: str, heartbeat: Heartbeat, commands: Commands
+) -> None:
+    """Train until the end; torch is imported by now."""
     commands.check()
     if args.threads:
         torch.set_num_threads(args.threads)
-    wanted, device = asked(args), find_device(args.device)
+    wanted, device = read_options(args), find_device(args.device)
     wanted = replace(wanted, size=replace(wanted.size, on_host=device.type == "cpu"))
     refuse_beyond(wanted.size, free_bytes(device), wanted.optimizer)
     if device.type == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = True  # as the course's own runs
     emitter.run(wanted.size.name, about(args, wanted, device), id=id)
-    trainer = build(wanted, device, args.seed, pulse, commands)
+    trainer = build(wanted, device, args.seed, heartbeat, commands)
     rows = step_rows(wanted.size, wanted.optimizer)
-    course = Course(trainer, rows, emitter, pulse, commands)
-    said = course.mode(args.capture)
-    if unseen(device):
-        emitter.mark(said, "note")
-    unwatched = course.warm_up(warm_up_steps(wanted, device))
+    training = TrainingLoop(trainer, rows, emitter, heartbeat, commands)
+    answer = training.mode(args.capture)
+    if why_unwatched(device):
+        emitter.mark(answer, "note")
+    unwatched = training.warm_up(warm_up_steps(wanted, device))
     if unwatched:
         emitter.run(wanted.size.name, {"unprofiled_ns": unwatched}, id=id)
-    course.run(args.steps)
+    training.run(args.steps)
 
 
-def warm_up_steps(wanted: Asked, device: torch.device) -> int:
+def warm_up_steps(wanted: TrainingOptions, device: torch.device) -> int:
     usual = WARM_UP_ON_CPU if device.type == "cpu" else WARM_UP
     return usual if wanted.warm_up is None else wanted.warm_up
 
 
-def build(wanted: Asked, device: torch.device, seed: int, pulse: Pulse, commands: Commands) -> Trainer:
-    """The model and its optimizer, telling how far they have come."""
+def build(
+    wanted: TrainingOptions, device: torch.device, seed: int, heartbeat: Heartbeat, commands: Commands
+) -> Trainer:
+    """Build the model and its optimizer, and report the progress."""
 
     def progress(share: float) -> None:
         commands.check()
-        pulse.progress("building weights", share)
+        heartbeat.progress("building weights", share)
 
     try:
         return Trainer(wanted.size, device, optimizer=wanted.optimizer, seed=seed, progress=progress)
@@ -68,16 +72,16 @@ def build(wanted: Asked, device: torch.device, seed: int, pulse: Pulse, commands
 
 
 def products(size: Size, device: torch.device) -> str:
-    """What matrix products are computed in."""
+    """Return what matrix products are computed in."""
     if size.mixed:
         return "bf16 by autocast"
     return "tf32" if device.type == "cuda" else "fp32"
 
 
-def about(args: argparse.Namespace, wanted: Asked, device: torch.device) -> dict[str, Any]:
-    """The run's meta: what a reader must know to judge its numbers."""
+def about(args: argparse.Namespace, wanted: TrainingOptions, device: torch.device) -> dict[str, Any]:
+    """Return the run's meta: what a reader must know to judge its numbers."""
     size, roof = wanted.size, roof_of(device)
-    known: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "mode": "train", "model": size.name, "device": device_name(device),
         "dtype": "bfloat16" if size.mixed else "float32", "products": products(size, device),
         "weights_in": "fp32", "weights": f"random({args.seed})",
@@ -89,4 +93,4 @@ def about(args: argparse.Namespace, wanted: Asked, device: torch.device) -> dict
         "warm_up": warm_up_steps(wanted, device), "threads": torch.get_num_threads(), "capture": args.capture,
         "producer": "tracetui engines", "torch": torch.__version__, "python": platform.python_version(),
     }  # fmt: skip
-    return {key: value for key, value in known.items() if value is not None}
+    return {key: value for key, value in facts.items() if value is not None}

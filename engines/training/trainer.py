@@ -36,9 +36,14 @@ class Trainer:
     """A model, its data and its optimizer; the ops of a phase stand in the order of its rows."""
 
     def __init__(
-        self, size: Size, device: torch.device, *, optimizer: str = "cs336", seed: int = 0,
+        self,
+        size: Size,
+        device: torch.device,
+        *,
+        optimizer: str = "cs336",
+        seed: int = 0,
         progress: Callable[[float], None] = lambda share: None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.size = size
         random = torch.Generator().manual_seed(seed)
         self.parameters: dict[str, torch.Tensor] = {}
@@ -51,11 +56,13 @@ class Trainer:
         self._seen = torch.ones(size.context, size.context, dtype=torch.bool, device=device).tril()
         self.values: dict[str, torch.Tensor] = {}
         self.forward = tuple(self._forward(*node) for node in _with_last_reads(list(self._graph())))
-        update = Unfused(self.parameters) if optimizer == "cs336" else Whole(self.parameters, optimizer)
+        update = (
+            AdamWByTensor(self.parameters) if optimizer == "cs336" else TorchAdamW(self.parameters, optimizer)
+        )
         self.optimizer = (*update.ops(), self._zero_grad)
 
     def precision(self, phase: str) -> AbstractContextManager[Any]:
-        """Around all of a phase: for products in bf16 torch casts what they read on the way forward."""
+        """Return the context of a phase: for products in bf16, torch casts what the forward pass reads."""
         if self.size.mixed and phase == "forward":
             return torch.autocast(self.ids.device.type, torch.bfloat16)
         return nullcontext()
@@ -65,7 +72,7 @@ class Trainer:
         return self.values["loss"].item()
 
     def backward(self) -> None:
-        """All gradients, as autograd goes through the graph of the forward pass."""
+        """Compute all gradients, as autograd goes through the graph of the forward pass."""
         self.values["loss"].backward()
 
     def _forward(self, node: Node, done_with: tuple[str, ...]) -> Op:
@@ -97,7 +104,7 @@ class Trainer:
         for name in "qk":
             yield Node(self._turned, (name,), f"turned_{name}")
         yield from self._attention()
-        yield self._linear(f"{at}attn.output_proj", "seen", "out")
+        yield self._linear(f"{at}attn.output_proj", "mixed", "out")
         yield Node(torch.add, (x, "out"), middle)
         yield self._norm(f"{at}ln2", middle, "g")
         yield self._linear(f"{at}ffn.w1", "g", "gate")
@@ -108,7 +115,7 @@ class Trainer:
 
     def _attention(self) -> Iterator[Node]:
         if not self.size.explicit:
-            yield Node(self._fused, ("turned_q", "turned_k", "v"), "seen")
+            yield Node(self._fused, ("turned_q", "turned_k", "v"), "mixed")
             return
         yield Node(_scores, ("turned_q", "turned_k"), "scores")
         yield Node(self._masked, ("scores",), "masked")
@@ -117,7 +124,7 @@ class Trainer:
         yield Node(_powers, ("masked", largest), powers)
         yield Node(_total, (powers,), total)
         yield Node(torch.div, (powers, total), chances)
-        yield Node(self._mixed, (chances, "v"), "seen")
+        yield Node(self._mixed, (chances, "v"), "mixed")
 
     def _linear(self, name: str, reads: str, writes: str) -> Node:
         return Node(lambda x: functional.linear(x, self.parameters[name]), (reads,), writes)
@@ -130,10 +137,11 @@ class Trainer:
         return Node(maths, (reads,), writes)
 
     def _heads(self, x: torch.Tensor) -> torch.Tensor:
-        return x.unflatten(-1, (self.size.heads, -1)).transpose(1, 2)
+        heads: torch.Tensor = x.unflatten(-1, (self.size.heads, -1))
+        return heads.transpose(1, 2)
 
     def _turned(self, x: torch.Tensor) -> torch.Tensor:
-        """Neighbours turned against each other; the halves of the result are the first and the second."""
+        """Rotate neighbours against each other; the halves of the result are the first and the second."""
         x = self._heads(x)
         cos, sin = self._rope
         first, second = x[..., 0::2], x[..., 1::2]
@@ -146,14 +154,14 @@ class Trainer:
         return (chances @ self._heads(v)).transpose(1, 2).flatten(2)
 
     def _fused(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        seen = functional.scaled_dot_product_attention(q, k, self._heads(v), is_causal=True)
-        return seen.transpose(1, 2).flatten(2)
+        mixed = functional.scaled_dot_product_attention(q, k, self._heads(v), is_causal=True)
+        return mixed.transpose(1, 2).flatten(2)
 
     def _loss(self, logits: torch.Tensor) -> torch.Tensor:
         return functional.cross_entropy(logits.flatten(0, 1), self.ids[:, 1:].flatten())
 
 
-class Unfused:
+class AdamWByTensor:
     """AdamW tensor by tensor, a dozen launches each, as the course writes it: decay comes last."""
 
     def __init__(self, parameters: dict[str, torch.Tensor]) -> None:
@@ -170,6 +178,7 @@ class Unfused:
         def op() -> None:
             self._steps[number] += 1
             step, grad = self._steps[number], parameter.grad
+            assert grad is not None, "the backward pass goes before"
             mean.mul_(BETAS[0]).add_((1 - BETAS[0]) * grad)
             square.mul_(BETAS[1]).add_((1 - BETAS[1]) * grad * grad)
             rate = RATE * (1 - BETAS[1] ** step) ** 0.5 / (1 - BETAS[0] ** step)
@@ -179,14 +188,19 @@ class Unfused:
         return op
 
 
-class Whole:
+class TorchAdamW:
     """AdamW over all tensors at once, by torch."""
 
     def __init__(self, parameters: dict[str, torch.Tensor], how: str) -> None:
         self._optimizer = torch.optim.AdamW(
-            parameters.values(), lr=RATE, betas=BETAS, eps=TINY, weight_decay=DECAY,
-            foreach=how == "foreach", fused=how == "fused",
-        )  # fmt: skip
+            parameters.values(),
+            lr=RATE,
+            betas=BETAS,
+            eps=TINY,
+            weight_decay=DECAY,
+            foreach=how == "foreach",
+            fused=how == "fused",
+        )
 
     def ops(self) -> tuple[Op, ...]:
         return (self._step,)
@@ -196,14 +210,14 @@ class Whole:
 
 
 def _with_last_reads(nodes: list[Node]) -> Iterator[tuple[Node, tuple[str, ...]]]:
-    """Each node, and the values that none after it reads: only the graph may hold on to them."""
+    """Yield each node with the values that none after it reads: only the graph may hold on to them."""
     for at, node in enumerate(nodes):
         last = {n for n in node.reads if not _read_again(n, nodes[at + 1 :])}
         yield node, tuple(sorted(last))
 
 
 def _read_again(name: str, later: list[Node]) -> bool:
-    """Whether a value is read before another takes its name."""
+    """Return whether a value is read before another takes its name."""
     for node in later:
         if name in node.reads:
             return True

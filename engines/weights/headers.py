@@ -1,4 +1,4 @@
-"""What safetensors say they hold: every size checked against the file before a byte is believed."""
+"""Read the headers of safetensors; every size is checked against the file before it is believed."""
 
 import json
 from collections.abc import Mapping
@@ -24,20 +24,20 @@ class Stored:
 
 
 def check(stored: Mapping[str, Stored], wanted: Mapping[str, tuple[int, ...]], folder: Path) -> None:
-    """That every wanted tensor is there, in its shape."""
+    """Raise EngineError unless every wanted tensor is there, in its shape."""
     for name, shape in wanted.items():
-        found = stored.get(name)
-        if found is None:
+        entry = stored.get(name)
+        if entry is None:
             raise EngineError(f"lacks the tensor {name}", where=str(folder))
-        if found.shape != shape:
+        if entry.shape != shape:
             raise EngineError(
-                f"holds {name} as {list(found.shape)}, its config asks for {list(shape)}",
-                where=str(found.path),
+                f"holds {name} as {list(entry.shape)}, its config asks for {list(shape)}",
+                where=str(entry.path),
             )
 
 
 def read_headers(folder: Path) -> dict[str, Stored]:
-    """Every tensor of a folder."""
+    """Return where every tensor of a folder lies."""
     stored: dict[str, Stored] = {}
     for path in shard_files(folder):
         for name, one in read_header(path).items():
@@ -48,7 +48,7 @@ def read_headers(folder: Path) -> dict[str, Stored]:
 
 
 def shard_files(folder: Path) -> list[Path]:
-    """The safetensors of a folder: those its index names, else the single file."""
+    """Return the safetensors of a folder: those its index names, else the single file."""
     index = folder / "model.safetensors.index.json"
     if index.is_file():
         return _indexed(index)
@@ -78,7 +78,7 @@ def _indexed(index: Path) -> list[Path]:
 
 
 def read_header(path: Path) -> dict[str, Stored]:
-    """What one file says it holds, refused unless the file has exactly the bytes for it."""
+    """Return where the tensors of one file lie. Raise EngineError unless the file has exactly their bytes."""
     try:
         size = path.stat().st_size
         with path.open("rb") as f:
@@ -119,7 +119,7 @@ def _stored(path: Path, entry: Mapping[str, Any], base: int) -> Stored:
 
 
 def _check_layout(stored: list[Stored], base: int, size: int) -> None:
-    """The tensors lie one after the other and fill the file to its last byte."""
+    """Raise ValueError unless the tensors lie one after the other and fill the file to its last byte."""
     at = base
     for s in sorted(stored, key=lambda s: (s.start, s.size)):
         if s.start != at:

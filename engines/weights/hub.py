@@ -1,4 +1,4 @@
-"""Where a Hugging Face cache keeps models, and what of each is there. Never the network, and no torch."""
+"""Find models in a Hugging Face cache, and what of each is there. Never the network, and no torch."""
 
 import os
 from dataclasses import replace
@@ -7,22 +7,23 @@ from typing import Any, Final
 
 from capture.errors import EngineError
 from capture.native.emit import Emitter
-from engines.models.spec import PRESETS, Spec, read_config, tensors
+from engines.models.catalogue import PRESETS, read_config
+from engines.models.spec import Spec, tensors
 from engines.weights.headers import check, read_headers, shard_files
 
 TOKENIZER: Final = "tokenizer.json"
 
 
-def tell(emitter: Emitter, id: str) -> None:
-    """Writes into the run's meta what lies here of every known model."""
+def write_survey(emitter: Emitter, id: str) -> None:
+    """Write into the run's meta what lies here of every preset."""
     folder, why = hub()
-    found = [entry for spec in PRESETS.values() for entry in survey(spec)]
-    told = {"folder": str(folder), "why": why, "there": folder.is_dir(), "found": found}
-    emitter.run("weights", {"weights_found": told}, id=id)
+    models = [entry for spec in PRESETS.values() for entry in survey(spec)]
+    about = {"folder": str(folder), "why": why, "there": folder.is_dir(), "found": models}
+    emitter.run("weights", {"weights_found": about}, id=id)
 
 
 def hub() -> tuple[Path, str]:
-    """The folder of the cache, and what decided on it."""
+    """Return the folder of the cache, and what decided on it."""
     if stated := os.environ.get("HF_HUB_CACHE"):
         return Path(stated).expanduser(), "HF_HUB_CACHE"
     if stated := os.environ.get("HF_HOME"):
@@ -30,14 +31,14 @@ def hub() -> tuple[Path, str]:
     return Path.home() / ".cache" / "huggingface" / "hub", "neither HF_HUB_CACHE nor HF_HOME is set"
 
 
-def cached(spec: Spec) -> list[Path]:
-    """The folders in which the cache would keep this model."""
+def cached_folders(spec: Spec) -> list[Path]:
+    """Return the folders in which the cache would keep this model."""
     here, _ = hub()
     return [folder for name in spec.hub for folder in _snapshots(here / f"models--{name.replace('/', '--')}")]
 
 
 def _snapshots(model: Path) -> list[Path]:
-    """The snapshot that `main` points to first, then the others."""
+    """Return the snapshots of a model: the one that `main` points to first, then the others."""
     try:
         main = (model / "refs" / "main").read_text()[:100].strip()
     except (OSError, ValueError):
@@ -47,29 +48,29 @@ def _snapshots(model: Path) -> list[Path]:
 
 
 def usable(folder: Path) -> bool:
-    """Whether a folder of the cache is one to read weights from."""
+    """Return whether a folder of the cache is one to read weights from."""
     return (folder / "config.json").is_file() and any(folder.glob("*.safetensors"))
 
 
-def described(folder: Path, name: str) -> Spec:
-    """The config decides what the model is; a preset only lends what a config does not say."""
+def read_spec(folder: Path, name: str) -> Spec:
+    """Return the model of a folder's config.json; a preset only adds end tokens that a config lacks."""
     config = folder / "config.json"
     if not config.is_file():
         raise EngineError("has no config.json", where=str(folder))
     spec = read_config(config, name)
-    known = PRESETS.get(name.lower())
-    return replace(spec, eos=tuple({*spec.eos, *known.eos})) if known else spec
+    preset = PRESETS.get(name.lower())
+    return replace(spec, eos=tuple({*spec.eos, *preset.eos})) if preset else spec
 
 
 def survey(spec: Spec) -> list[dict[str, Any]]:
-    """What the cache holds of a model, best first: the folder that would be read, or why one is not."""
-    folders = sorted(cached(spec), key=lambda folder: not usable(folder))
-    return [{"model": spec.name, **_looked_into(folder, spec)} for folder in folders] or [
+    """Return what the cache holds of a model, best first: the folder that would be read, or why it is not."""
+    folders = sorted(cached_folders(spec), key=lambda folder: not usable(folder))
+    return [{"model": spec.name, **_inspect(folder, spec)} for folder in folders] or [
         {"model": spec.name, "names": list(spec.hub)}
     ]
 
 
-def _looked_into(folder: Path, spec: Spec) -> dict[str, Any]:
+def _inspect(folder: Path, spec: Spec) -> dict[str, Any]:
     about: dict[str, Any] = {
         "folder": str(folder),
         "config": (folder / "config.json").is_file(),
@@ -78,7 +79,7 @@ def _looked_into(folder: Path, spec: Spec) -> dict[str, Any]:
     try:
         shards = shard_files(folder)
         about |= {"shards": len(shards), "bytes": sum(_size(path) for path in shards)}
-        check(read_headers(folder), tensors(described(folder, spec.name)), folder)
+        check(read_headers(folder), tensors(read_spec(folder, spec.name)), folder)
     except EngineError as e:
         about["refused"] = str(e)
     return about

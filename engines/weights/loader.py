@@ -1,4 +1,4 @@
-"""Tensors become matrices, one layer at a time, so that little is held twice."""
+"""Turn tensors into matrices, one layer at a time, so that little is held twice."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -14,7 +14,7 @@ _TURNED: Final = ("q_proj", "k_proj", "q_norm", "k_norm")
 
 
 class Loader:
-    """Reads a source, and has its tensors stored."""
+    """Reads the tensors of a source, and has them stored."""
 
     def __init__(
         self, spec: Spec, source: Source, packing: Storage, device: torch.device, *, fused: bool
@@ -40,7 +40,7 @@ class Loader:
         return self._vector(name) + (1.0 if self._spec.unit_offset else 0.0)
 
     def ends(self) -> tuple[Table, Matrix]:
-        """The embedding and the head."""
+        """Return the embedding and the head."""
         head = None if self._spec.tied else self._source.read("lm_head.weight")
         return self._packing.ends(self._source.read("model.embed_tokens.weight"), head, self._device)
 
@@ -62,11 +62,12 @@ class Loader:
         return torch.cat(parts, out=self._room[:size].view(-1, parts[0].shape[1]))
 
     def _paired(self, name: str) -> torch.Tensor:
-        """A tensor as it is stored, but the halves of a query's or key's head lie pair by pair, for Rope."""
+        """Return a tensor as stored, but with the halves of query and key heads put pair by pair for Rope."""
         read = self._source.read(name)
         if name.split(".")[-2] not in _TURNED:
             return read
-        return read.unflatten(0, (-1, 2, self._spec.head_dim // 2)).transpose(1, 2).flatten(0, 2)
+        halves: torch.Tensor = read.unflatten(0, (-1, 2, self._spec.head_dim // 2))
+        return halves.transpose(1, 2).flatten(0, 2)
 
     def _vector(self, name: str) -> torch.Tensor:
         return self._paired(name).to(self._device, torch.float32)

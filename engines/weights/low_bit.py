@@ -16,7 +16,7 @@ PER_WORD: Final = 8
 CHUNK: Final = 1 << 20  # weights that are in hand at once: what the caches hold in fp32
 PACKED_ROWS: Final = 64  # torch packs four bits by blocks of so many rows
 
-Tell = Callable[[int], None]
+Report = Callable[[int], None]
 
 
 @dataclass(frozen=True)
@@ -65,15 +65,15 @@ class Packed:
         return sum(t.numel() * t.element_size() for t in (self.codes, self.scales))
 
     def some(self, rows: slice | torch.Tensor) -> "Packed":
-        """These rows of it, as an embedding takes them."""
+        """Return these rows of it, as an embedding takes them."""
         return Packed(self.form, self.codes[rows], self.scales[rows])
 
     def signed(self) -> torch.Tensor:
-        """The codes as whole numbers around zero, [n, k]."""
+        """Return the codes as whole numbers around zero, [n, k]."""
         return self._stored().to(torch.int8) - self._middle
 
     def unpacked(self) -> torch.Tensor:
-        """The weights that it stands for, in fp32."""
+        """Return the weights that it stands for, in fp32."""
         grouped = self._stored().view(self.rows, -1, GROUP) - float(self._middle)
         return (grouped * self.scales[..., None]).flatten(1)
 
@@ -89,12 +89,12 @@ class Packed:
         return torch.stack((pairs & 0xF, pairs >> 4), -1).flatten(1)
 
     def chunks(self) -> Iterator["Packed"]:
-        """The matrix in pieces that do not fill the memory once they are unpacked."""
+        """Yield the matrix in pieces that do not fill the memory once they are unpacked."""
         return (self.some(piece) for piece in _pieces(self.rows, self.columns))
 
 
-def pack(weight: torch.Tensor, form: Form, tell: Tell | None = None) -> Packed:
-    """A matrix [n, k] in a form; k must be whole groups. `tell` hears of weights that are done."""
+def pack(weight: torch.Tensor, form: Form, report: Report | None = None) -> Packed:
+    """Return a matrix [n, k] in a form; k must be whole groups. `report` is called with the weights done."""
     n, k = weight.shape
     if k % GROUP:
         raise ValueError(f"rows of {k} are not whole groups of {GROUP}")
@@ -103,8 +103,8 @@ def pack(weight: torch.Tensor, form: Form, tell: Tell | None = None) -> Packed:
     scales = torch.empty(n, k // GROUP, dtype=form.scale, device=weight.device)
     for piece in _pieces(n, k):
         codes[piece], scales[piece] = _packed(weight[piece].float(), form)
-        if tell:
-            tell(k * len(scales[piece]))
+        if report:
+            report(k * len(scales[piece]))
     return Packed(form, codes, scales)
 
 
@@ -130,7 +130,7 @@ def _words(codes: torch.Tensor) -> torch.Tensor:
 
 
 def distance(weight: torch.Tensor, packed: Packed) -> tuple[float, float]:
-    """How far the packed matrix lies from the weight and how long the weight is, both squared."""
+    """Return how far the packed matrix lies from the weight and how long the weight is, both squared."""
     apart = length = 0.0
     for rows, part in zip(_pieces(*weight.shape), packed.chunks(), strict=True):
         meant = weight[rows].float()

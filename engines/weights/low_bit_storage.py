@@ -5,7 +5,7 @@ from typing import Final
 
 import torch
 
-from engines.weights.low_bit import Form, Packed, Tell, distance, pack
+from engines.weights.low_bit import Form, Packed, Report, distance, pack
 from engines.weights.packed_matrices import Product, matrix
 
 # bytes of a weight as the processor's products hold it: scales in pairs, with the codes for many rows
@@ -23,14 +23,14 @@ class Embedding:
 
 
 class Quantised:
-    """A form as the storage of a model: packs its matrices, and keeps count of what that costs in truth."""
+    """Stores a model in a form: packs its matrices, and measures how far that takes them from the weights."""
 
     fusion: Final = "dequant"
     keeps: Final = False
 
     def __init__(self, form: Form, device: torch.device) -> None:
         self.name, self.dtype, self.weight_bytes = form.name, form.scale, form.bits_per_weight / 8
-        self.tell: Tell | None = None  # hears of weights as they are packed
+        self.report: Report | None = None  # hears of weights as they are packed
         self._form, self._cpu = form, device.type == "cpu"
         self._apart = self._length = 0.0
         self._computed: Counter[str] = Counter()
@@ -67,7 +67,7 @@ class Quantised:
         return "; ".join(what for what, _ in self._computed.most_common())
 
     def _packed(self, weight: torch.Tensor, device: torch.device) -> Packed:
-        packed = pack(weight.to(device), self._form, self.tell)
+        packed = pack(weight.to(device), self._form, self.report)
         apart, length = distance(weight.to(device), packed)
         self._apart += apart
         self._length += length

@@ -1,15 +1,16 @@
-"""Packed matrices that multiply, each kind of device in the way that is fastest there.
+"""Packed matrices that multiply, on each kind of device in the way that is fastest there.
 
 What is multiplied may be rounded more than the format rounds: `computed` says what was done.
 """
 
 import warnings
 from collections.abc import Iterable
+from types import ModuleType
 from typing import Final, Protocol
 
 import torch
 
-from engines import kernels
+from engines.kernels import available, kernel
 from engines.weights.low_bit import GROUP, Packed
 
 WIDE: Final = 4  # rows from which unpacking once is cheaper than the slow product
@@ -97,18 +98,21 @@ def _by_row(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return (weight / scales[:, None]).round_().to(torch.int8), scales
 
 
+def kernel_for(packed: Packed) -> ModuleType:
+    """Return the kernel that multiplies a packed matrix."""
+    return kernel("w4a16_gemv" if packed.form.bits == 4 else "int8_gemv")
+
+
 class Kernel:
     """A packed matrix on a GPU, through Triton: never unpacked in memory for a few rows."""
 
     takes: Final = None
 
     def __init__(self, packed: Packed) -> None:
-        four = packed.form.bits == 4
-        self._module = kernels.load("w4a16_gemv" if four else "int8_gemv")
-        self._multiply = self._module.w4a16_gemv if four else self._module.int8_gemv
-        self._add = kernels.load("gemv").merge
+        module = kernel_for(packed)
+        self._multiply, self._add = module.launch, kernel("gemv").merge
         self.packed, self._unpacking = packed, Unpacking(packed)
-        self._split: int = self._module.split_of(packed.rows)
+        self._split: int = module.split_of(packed.rows)
         self.size = packed.size
         self.computed = f"{packed.form.name}: codes and scales exact, sums in fp32"
 
@@ -127,10 +131,10 @@ class Kernel:
 
 
 def matrix(packed: Packed) -> Product:
-    """The packed matrix as the device it lies on multiplies it fastest."""
+    """Return the packed matrix in the way that its device multiplies fastest."""
     if packed.codes.device.type == "cpu":
         return _on_processor(packed)
-    return Kernel(packed) if packed.codes.is_cuda and kernels.available() else Unpacking(packed)
+    return Kernel(packed) if packed.codes.is_cuda and available() else Unpacking(packed)
 
 
 def _on_processor(packed: Packed) -> Product:

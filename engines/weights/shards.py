@@ -13,7 +13,7 @@ _DTYPES: Final = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.flo
 
 
 class Shards:
-    """The tensors of a folder. They are read, not mapped: a file that shrinks must not kill the process."""
+    """Reads the tensors of a folder; a file is not mapped: if it shrinks, the process must not die of it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -21,7 +21,7 @@ class Shards:
         self._stamps = {s.path: _stamp(s.path) for s in self._stored.values()}
 
     def check(self, wanted: Mapping[str, tuple[int, ...]]) -> None:
-        """That every wanted tensor is there, in its shape."""
+        """Raise EngineError unless every wanted tensor is there, in its shape."""
         check(self._stored, wanted, self.folder)
 
     def read(self, name: str) -> torch.Tensor:

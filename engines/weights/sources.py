@@ -9,8 +9,9 @@ from typing import Final, Protocol
 import torch
 
 from capture.errors import EngineError, UsageError
-from engines.models.spec import PRESETS, Spec, preset, tensors
-from engines.weights.hub import cached, described, usable
+from engines.models.catalogue import PRESETS, preset
+from engines.models.spec import Spec, tensors
+from engines.weights.hub import cached_folders, read_spec, usable
 from engines.weights.shards import Shards
 
 BLOCK: Final = 1 << 23  # numbers drawn: most matrices are a piece of them
@@ -21,7 +22,7 @@ Progress = Callable[[float], None]
 
 
 class Source(Protocol):
-    """Gives tensors by the names that checkpoints use; they may be lent, so that nobody writes to them."""
+    """Gives tensors by the names that checkpoints use; they may be shared, so that nobody writes to them."""
 
     label: str
 
@@ -37,7 +38,7 @@ class Choice:
 
 
 def choose(model: str, weights: str) -> Choice:
-    """What `--model` and `--weights` mean on this machine."""
+    """Return what `--model` and `--weights` mean on this machine."""
     if weights == "random":
         return Choice(preset(model), None)
     if weights == "auto":
@@ -45,16 +46,16 @@ def choose(model: str, weights: str) -> Choice:
     folder = Path(weights).expanduser()
     if not folder.is_dir():
         raise UsageError(f"--weights {weights} is no folder", todo="auto and random are the other choices")
-    return Choice(described(folder, model), folder)
+    return Choice(read_spec(folder, model), folder)
 
 
 def _automatic(model: str) -> Choice:
     if Path(model).expanduser().is_dir():
         folder = Path(model).expanduser()
-        return Choice(described(folder, folder.name), folder)
+        return Choice(read_spec(folder, folder.name), folder)
     spec = preset(model)
-    folder = next(filter(usable, cached(spec)), None)
-    return Choice(described(folder, spec.name), folder) if folder else Choice(spec, None)
+    snapshot = next(filter(usable, cached_folders(spec)), None)
+    return Choice(read_spec(snapshot, spec.name), snapshot) if snapshot else Choice(spec, None)
 
 
 class Checkpoint:
@@ -69,7 +70,7 @@ class Checkpoint:
         return self._shards.read(name)
 
 
-class Chance:
+class RandomWeights:
     """Weights of the real shapes drawn from one normal block, each tensor at an offset of its own.
 
     One block, lent in pieces and tiled where a tensor is larger, takes a fraction of the time of drawing
@@ -101,12 +102,14 @@ class Chance:
 
 
 def open_source(choice: Choice, seed: int, dtype: torch.dtype = torch.bfloat16) -> Source:
-    """A checkpoint in its own dtype, or random weights in the one asked for."""
-    return Checkpoint(choice.folder, choice.spec) if choice.folder else Chance(choice.spec, seed, dtype)
+    """Return a checkpoint in its own dtype, or random weights in the one asked for."""
+    return (
+        Checkpoint(choice.folder, choice.spec) if choice.folder else RandomWeights(choice.spec, seed, dtype)
+    )
 
 
 class Tally:
-    """Counts the weights of a model that are done, and tells their share."""
+    """Counts the weights of a model that are done, and reports their share."""
 
     def __init__(self, spec: Spec, progress: Progress) -> None:
         self._progress = progress
@@ -117,8 +120,8 @@ class Tally:
         self._progress(1 - max(self._left, 0) / self._total)
 
 
-class Counted:
-    """A source that tells of every weight that is read."""
+class CountedSource:
+    """Wraps a source, and counts every weight that is read."""
 
     def __init__(self, source: Source, tally: Tally) -> None:
         self.label = source.label
@@ -135,7 +138,7 @@ def _size(shape: tuple[int, ...]) -> int:
 
 
 def free_memory() -> int:
-    """Bytes that may be taken: what the system calls available, less where a control group allows less."""
+    """Return the bytes that may be taken: what is available, or what a control group allows if less."""
     free = _meminfo("MemAvailable")
     group = Path("/sys/fs/cgroup")
     try:
@@ -147,7 +150,7 @@ def free_memory() -> int:
 
 
 def free_bytes(device: torch.device) -> int:
-    """What a device can still give; as good as no limit where it does not tell."""
+    """Return what a device can still give; as good as no limit where it is unknown."""
     if device.type == "cpu":
         return free_memory()
     if device.type == "cuda":
@@ -166,7 +169,7 @@ def _meminfo(field: str) -> int:
 def check_memory(
     spec: Spec, needed: int, free: int, needs: Callable[[Spec], int], ways: Mapping[str, int] | None = None
 ) -> None:
-    """Refuses before memory is taken; names other ways to run the model that fit, and models that do."""
+    """Raise EngineError before memory is taken; it names ways to run the model, and models, that fit."""
     if needed <= free:
         return
     smaller = sorted((s for s in PRESETS.values() if needs(s) <= free), key=needs, reverse=True)

@@ -101,7 +101,7 @@ class Storage(Protocol):
     def ends(
         self, table: torch.Tensor, head: torch.Tensor | None, device: torch.device
     ) -> tuple[Table, Matrix]:
-        """The embedding and the head, which is the table itself where there is none."""
+        """Return the embedding and the head, which is the table itself where there is none."""
 
 
 class Embedding:
@@ -146,32 +146,32 @@ class Packing:
 
     def matrix(self, weight: torch.Tensor, device: torch.device) -> Matrix:
         stored = self._stored(weight, device)
-        return self.make(own(stored) if self.keeps else stored)
+        return self.make(unshared(stored) if self.keeps else stored)
 
     def ends(
         self, table: torch.Tensor, head: torch.Tensor | None, device: torch.device
     ) -> tuple[Table, Matrix]:
-        stored = own(self._stored(table, device))
+        stored = unshared(self._stored(table, device))
         return Embedding(stored), self.make(stored) if head is None else self.matrix(head, device)
 
     def _stored(self, weight: torch.Tensor, device: torch.device) -> torch.Tensor:
         return to_dtype(weight, self.dtype).to(device)
 
 
-def own(weight: torch.Tensor) -> torch.Tensor:
-    """The weight itself, or a copy where it is part of something larger, that others share."""
+def unshared(weight: torch.Tensor) -> torch.Tensor:
+    """Return the weight itself, or a copy where it is part of something larger that others share."""
     return weight.clone() if weight.untyped_storage().nbytes() > weight.nbytes else weight
 
 
 def to_dtype(weight: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """The weight in another dtype; values beyond fp16 are refused by raising, never made infinite."""
+    """Return the weight in another dtype. Raise OverflowError for values beyond fp16."""
     if dtype == torch.float16 and weight.dtype != dtype and weight.abs().max() > FP16_MAX:
         raise OverflowError("a weight is beyond fp16; choose --dtype bf16")
     return weight.to(dtype)
 
 
 def _wide_dtype() -> torch.dtype:
-    """The dtype in which this processor multiplies many rows fastest."""
+    """Return the dtype in which this processor multiplies many rows fastest."""
     return torch.bfloat16 if fast_bf16() else torch.float32
 
 
@@ -188,7 +188,7 @@ DTYPES: Final = ("auto", "fp32", "fp16", "bf16")
 
 
 def candidates(dtype: str, device: str) -> tuple[Packing, ...]:
-    """The ways worth measuring for what `--dtype` asks."""
+    """Return the ways worth measuring for what `--dtype` asks."""
     bf16 = (BF16_PREPACKED, BF16) if device == "cpu" and fast_bf16() else (BF16,)
     if dtype != "auto":
         return {"fp32": (FP32,), "fp16": (FP16,), "bf16": bf16}[dtype]
@@ -206,16 +206,16 @@ class Measured:
 
 
 def fastest(spec: Spec, dtype: str, device: torch.device) -> tuple[Measured, tuple[Measured, ...]]:
-    """The fastest way, and all that were measured, best first. A single candidate is not measured."""
+    """Return the fastest way, and all that were measured, best first; a single candidate is not measured."""
     ways = candidates(dtype, device.type)
     if len(ways) == 1:
         return Measured(ways[0], 0.0), ()
-    found = tuple(sorted(map(Measured, ways, _rates(ways, spec)), key=lambda m: -m.rate))
-    return found[0], found
+    ranked = tuple(sorted(map(Measured, ways, _rates(ways, spec)), key=lambda m: -m.rate))
+    return ranked[0], ranked
 
 
 def _rates(ways: Sequence[Packing], spec: Spec) -> list[float]:
-    """Bytes a second of each way over one row; they take turns, so that a busy moment slows them alike.
+    """Return bytes a second of each way over one row; they take turns, so that a busy moment slows all.
 
     On one core: with all of them, ways that are all as fast as the memory look alike, and the one that leaves
     no core a moment to spare falls behind as soon as anything else runs.
@@ -240,7 +240,7 @@ def _one_core() -> Iterator[None]:
 
 
 def _sample(way: Packing, spec: Spec) -> tuple[list[tuple[Matrix, int]], int]:
-    """The matrices of enough layers to miss every cache, each with its columns, and their bytes."""
+    """Return the matrices of enough layers to miss every cache, each with its columns, and their bytes."""
     shapes = layer_shapes(spec)
     layer = sum(n * k for n, k in shapes) * way.dtype.itemsize
     layers = min(spec.layers, -(-SAMPLE_BYTES // layer))
@@ -251,7 +251,7 @@ def _sample(way: Packing, spec: Spec) -> tuple[list[tuple[Matrix, int]], int]:
 def _rounds(
     samples: Sequence[Sequence[tuple[Matrix, int]]], rows: dict[int, torch.Tensor]
 ) -> Iterator[list[float]]:
-    """Several rounds of a pass each, fewer where the machine is so busy that they take long."""
+    """Yield the seconds of a pass each, over several rounds; fewer where the machine is busy."""
     until = time.perf_counter() + MEASURE_S * len(samples)
     for _ in range(5):
         yield [_pass(matrices, rows) for matrices in samples]
@@ -271,7 +271,7 @@ def _filled(n: int, k: int, dtype: torch.dtype) -> torch.Tensor:
 
 
 def layer_shapes(spec: Spec) -> tuple[tuple[int, int], ...]:
-    """Rows and columns of one layer's fused matrices."""
+    """Return rows and columns of one layer's fused matrices."""
     return (
         (spec.query_width + 2 * spec.kv_width, spec.hidden),
         (spec.hidden, spec.query_width),
@@ -281,7 +281,7 @@ def layer_shapes(spec: Spec) -> tuple[tuple[int, int], ...]:
 
 
 def read_rate() -> float:
-    """Bytes a second at which this machine reads memory: the roof of every decode."""
+    """Return the bytes a second at which this machine reads memory: the roof of every decode."""
     field = torch.ones(1 << 26)
     best = min(_timed(field.sum) for _ in range(5))
     return field.numel() * 4 / best

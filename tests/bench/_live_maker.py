@@ -4,7 +4,7 @@ from pathlib import Path
 from random import Random
 
 from capture.native.emit import Emitter, now
-from engines.models.spec import preset
+from engines.models.catalogue import preset
 from engines.plan import Load, device_rows, host_row
 
 PERIOD_NS = 100_000_000  # ten steps a second

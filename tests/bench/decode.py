@@ -23,19 +23,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from engines.__main__ import settle
+from engines.host.process import tune
 
-settle()  # as the engine does, before torch is there
+tune()  # as the engine does, before torch is there
 
 import torch  # noqa: E402
 
 from capture.native.emit import Emitter, now  # noqa: E402
 from engines.decoder import Decoder  # noqa: E402
 from engines.host.trace import Ledger, Ticks  # noqa: E402
-from engines.models.spec import Spec, parameters, preset, tensors  # noqa: E402
+from engines.models.catalogue import preset  # noqa: E402
+from engines.models.spec import Spec, parameters, tensors  # noqa: E402
 from engines.weights import low_bit, storage  # noqa: E402
 from engines.weights.low_bit_storage import Quantised  # noqa: E402
-from engines.weights.sources import Chance  # noqa: E402
+from engines.weights.sources import RandomWeights  # noqa: E402
 from engines.weights.storage import Storage  # noqa: E402
 
 MODELS = ("gemma-3-1b", "llama-3.2-1b", "qwen2.5-0.5b")
@@ -158,7 +159,7 @@ class Ours:
 
     def __init__(self, spec: Spec, way: Storage) -> None:
         self.way, self.moved = way, parameters(spec) * way.weight_bytes
-        self.decoder = Decoder(spec, Chance(spec, 0), way, CPU, capacity=256)
+        self.decoder = Decoder(spec, RandomWeights(spec, 0), way, CPU, capacity=256)
         self.decoder.place(torch.arange(PROMPT)[None], 0)
         self.bare()
 
@@ -265,7 +266,7 @@ def transformers_model(spec: Spec) -> tuple[Any, Any] | None:
     config = getattr(transformers, f"{kind}{text}Config")(**fields(spec))
     with torch.device("meta"):
         model = getattr(transformers, f"{kind}ForCausalLM")(config)
-    source = Chance(spec, 0)
+    source = RandomWeights(spec, 0)
     table = {name: source.read(name) for name in tensors(spec)}
     model = model.to(torch.bfloat16).to_empty(device="cpu").eval()
     model.load_state_dict(table, strict=False, assign=True)

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from capture.run import Run
 from tests.bench.views import generated
-from tests.tracetui.analysis.test_evidence import series
-from tests.tracetui.analysis.test_repeats import called, measured
+from tests.tracetui.analysis.compare.test_repeats import called, measured
+from tests.tracetui.analysis.test_statistics import series
 from tracetui.analysis import statistics
 from tracetui.look import Look
 from tracetui.views import ask, view

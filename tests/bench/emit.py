@@ -9,8 +9,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from capture import Recorder
 from capture.native.emit import Emitter, now
+from tracetui import Recorder
 
 KERNELS = 290
 ROUNDS = 300

@@ -17,15 +17,16 @@ import torch
 
 from capture.native.emit import now
 from engines.decoder import Decoder
-from engines.fused import refusal
+from engines.fused.replay import Replay
+from engines.fused.step import refusal
 from engines.host.trace import Ticks
-from engines.models.spec import Spec, parameters, preset
-from engines.replay import Replay
+from engines.models.catalogue import preset
+from engines.models.spec import Spec, parameters
 from engines.sample import GREEDY
 from engines.weights import storage
 from engines.weights.low_bit import FORMS
 from engines.weights.low_bit_storage import Quantised
-from engines.weights.sources import Chance
+from engines.weights.sources import RandomWeights
 from tests.bench.decode import transformers_model
 
 MODELS = ("gemma-3-1b", "llama-3.2-1b", "qwen2.5-0.5b")
@@ -55,10 +56,10 @@ def main() -> None:
 
 def compare(spec: Spec, steps: int, rounds: int, *, peer: bool) -> None:
     device = torch.device("cuda")
-    plain = Decoder(spec, Chance(spec, 0), storage.BF16, device, capacity=CAPACITY)
-    granular = Decoder(spec, Chance(spec, 0), storage.BF16, device, capacity=CAPACITY, fused=False)
+    plain = Decoder(spec, RandomWeights(spec, 0), storage.BF16, device, capacity=CAPACITY)
+    granular = Decoder(spec, RandomWeights(spec, 0), storage.BF16, device, capacity=CAPACITY, fused=False)
     four = Quantised(FORMS["q4f16_1"], device)
-    coded = Decoder(spec, Chance(spec, 0), four, device, capacity=CAPACITY)
+    coded = Decoder(spec, RandomWeights(spec, 0), four, device, capacity=CAPACITY)
     bf16, four_bits = 2.0 * parameters(spec), parameters(spec) * four.weight_bytes
     ways: dict[str, tuple[Steps, float]] = {"granular": (eager(granular), bf16)}
     if why := refusal(spec, GREEDY, device):

@@ -20,7 +20,8 @@ import polars as pl
 
 from capture.open import load
 from capture.run import Run
-from engines.models.spec import parameters, preset
+from engines.models.catalogue import preset
+from engines.models.spec import parameters
 from tests.bench._screen import Screen
 from tests.bench.startup import BARE, seconds
 

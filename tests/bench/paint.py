@@ -13,10 +13,10 @@ from textual.app import App, ComposeResult
 
 from tests.tracetui.ui.hand import shuffled
 from tracetui.look import Look
-from tracetui.ui.paint import Painter
-from tracetui.ui.panes.sheet import measure
 from tracetui.ui.panes.table import Table
-from tracetui.ui.theme import palette
+from tracetui.ui.sheet import measure
+from tracetui.ui.terminal.paint import Painter
+from tracetui.ui.terminal.theme import palette
 
 
 class Host(App[None]):

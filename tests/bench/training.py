@@ -17,10 +17,10 @@ import torch
 from capture.native.emit import Emitter, now
 from capture.open import load
 from engines.host.commands import Commands
-from engines.host.heartbeat import Pulse
-from engines.training.loop import Course
+from engines.host.heartbeat import Heartbeat
+from engines.training.loop import TrainingLoop
 from engines.training.rows import step_rows
-from engines.training.sizes import sized
+from engines.training.sizes import size_named
 from engines.training.trainer import Trainer
 
 
@@ -30,13 +30,13 @@ def main() -> None:
     parser.add_argument("--context", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
-    size = replace(sized("small").with_layers(args.layers), context=args.context)
+    size = replace(size_named("small").with_layers(args.layers), context=args.context)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "prof.jsonl"
         emitter = Emitter(path)
         emitter.run(size.name, {})
         trainer = Trainer(size, torch.device("cpu"))
-        course = Course(trainer, step_rows(size, "cs336"), emitter, Pulse(emitter), Commands())
+        course = TrainingLoop(trainer, step_rows(size, "cs336"), emitter, Heartbeat(emitter), Commands())
         course.warm_up(2)
         took: dict[str, list[int]] = {"spans": [], "windows": []}
         for number in range(1, args.rounds + 1):

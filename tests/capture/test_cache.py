@@ -18,7 +18,7 @@ from tests.capture.test_export import same
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
     monkeypatch.delenv(cache.OFF, raising=False)
-    monkeypatch.setattr(cache, "WORTH_IT", 1)
+    monkeypatch.setattr(cache, "SMALLEST", 1)
     return tmp_path / "home" / "tracetui"
 
 
@@ -36,8 +36,8 @@ def sample(tmp_path: Path) -> Path:
 def parses(monkeypatch: pytest.MonkeyPatch) -> list[Source]:
     """Every source that is really parsed from here on."""
     seen: list[Source] = []
-    parsed = capture.open._parsed
-    monkeypatch.setattr(capture.open, "_parsed", lambda source: (seen.append(source), parsed(source))[1])
+    parsed = capture.open._parse
+    monkeypatch.setattr(capture.open, "_parse", lambda source: (seen.append(source), parsed(source))[1])
     return seen
 
 
@@ -69,7 +69,7 @@ def test_any_change_of_the_file_is_seen(sample: Path, monkeypatch: pytest.Monkey
 def test_another_version_of_the_code_parses_anew(sample: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     load(sample)
     seen = parses(monkeypatch)
-    monkeypatch.setattr(cache, "_code", lambda: b"another")
+    monkeypatch.setattr(cache, "_code_version", lambda: b"another")
     load(sample)
     assert len(seen) == 1
 
@@ -131,9 +131,9 @@ def test_the_oldest_entries_make_room(
 def test_small_inputs_and_pipes_are_not_kept(
     sample: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache, "WORTH_IT", 1 << 30)
+    monkeypatch.setattr(cache, "SMALLEST", 1 << 30)
     load(sample)
-    monkeypatch.setattr(cache, "WORTH_IT", 1)
+    monkeypatch.setattr(cache, "SMALLEST", 1)
     with sample.open("rb") as stream:
         assert cache.entry(Source.spooled(stream, "stdin")) is None
     assert entries(home) == []

@@ -19,9 +19,7 @@ from capture.importlog import Log
 from capture.native.schema import KINDS, LENSES
 from capture.open import load
 from capture.run import DTYPES, Run, build
-from tests.conftest import FIXTURES
 
-SAMPLES = sorted(p for p in FIXTURES.rglob("*") if p.is_file())
 BIG = 1 << 53
 
 
@@ -32,27 +30,6 @@ def same(one: Run, other: Run) -> None:
     assert one.tables.keys() == other.tables.keys()
     for name, table in one.tables.items():
         assert_frame_equal(table, other.tables[name])
-
-
-def runs_of(path: Path) -> list[Run]:
-    try:
-        return load(path, cache=False)
-    except CaptureError as e:
-        pytest.skip(str(e))
-
-
-@pytest.mark.parametrize("path", SAMPLES, ids=lambda p: p.relative_to(FIXTURES).as_posix())
-def test_every_fixture_reads_back_the_same(path: Path, tmp_path: Path) -> None:
-    runs = runs_of(path)
-    assert export(runs, tmp_path / "out.jsonl") == []
-    back = load(tmp_path / "out.jsonl", cache=False)
-    assert len(back) == len(runs)
-    for one, other in zip(runs, back, strict=True):
-        same(one, other)
-    for number, run in enumerate(runs):
-        assert export([run], tmp_path / f"{number}.parquet") == []
-        (back_run,) = load(tmp_path / f"{number}.parquet", cache=False)
-        same(run, back_run)
 
 
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)

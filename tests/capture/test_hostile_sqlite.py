@@ -1,6 +1,5 @@
 """SQLite files that lie, loop, swell or are broken."""
 
-import json
 import random
 import sqlite3
 import time
@@ -16,18 +15,15 @@ from capture.source import Source
 from tests.capture.loaders import _nsys_file as nsys
 from tests.capture.loaders.test_nsys_sqlite import two_processes
 from tests.capture.peak import peak_kib
-from tests.conftest import SHARED, shared
-
-MANIFEST = SHARED / "samples" / "hostile" / "MANIFEST.jsonl"
-ENTRIES = [json.loads(line) for line in MANIFEST.read_text().splitlines()] if MANIFEST.exists() else []
-DATABASES = [(e["file"], e["expect"]) for e in ENTRIES if e["file"].endswith(".sqlite")]
+from tests.hostile import Hostile
+from tests.hostile_sqlite import DATABASES
 
 
-@pytest.mark.parametrize(("name", "expect"), DATABASES)
-def test_each_does_what_is_expected(name: str, expect: str) -> None:
-    path = shared(f"samples/hostile/{name}")
+@pytest.mark.parametrize("case", DATABASES, ids=lambda c: c.file)
+def test_each_does_what_is_expected(case: Hostile, tmp_path: Path) -> None:
+    path = case.write(tmp_path)
     before, start = path.read_bytes(), time.process_time()
-    if expect == "refuse":
+    if case.expect == "refuse":
         with pytest.raises(UnreadableError) as refused:
             load(path)
         assert path.name in str(refused.value)
@@ -35,18 +31,21 @@ def test_each_does_what_is_expected(name: str, expect: str) -> None:
     else:
         (run,) = load(path)
         touched = run.log.dropped + run.log.repaired
-        assert (touched > 0) == (expect == "partial")
+        assert (touched > 0) == (case.expect == "partial")
     assert time.process_time() - start < 2
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("name", ["infinite_view.sqlite", "zeroblob_view.sqlite", "flips.sqlite"])
-def test_memory_stays_bounded(name: str) -> None:
-    assert peak_kib(shared(f"samples/hostile/{name}")) < 512 * 1024
+SWELLING = ("infinite_view.sqlite", "zeroblob_view.sqlite", "flips.sqlite")
 
 
-def test_the_control_is_read_whole() -> None:
-    (run,) = load(shared("samples/hostile/ok.sqlite"))
+@pytest.mark.parametrize("case", [c for c in DATABASES if c.file in SWELLING], ids=lambda c: c.file)
+def test_memory_stays_bounded(case: Hostile, tmp_path: Path) -> None:
+    assert peak_kib(case.write(tmp_path)) < 512 * 1024
+
+
+def test_the_control_is_read_whole(tmp_path: Path) -> None:
+    (run,) = load(DATABASES[0].write(tmp_path))
     assert (run.events.height, run.events["dur"].sum()) == (5000, 25_000)
     assert run.events["name"].n_unique() == 7
 

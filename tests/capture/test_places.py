@@ -59,5 +59,5 @@ def test_the_home_folder_stands_in(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_an_open_folder_is_closed_to_others(tmp_path: Path) -> None:
     (tmp_path / "open").mkdir(mode=0o755)
-    assert places.made_private(tmp_path / "open")
+    assert places.make_private(tmp_path / "open")
     assert stat.S_IMODE((tmp_path / "open").stat().st_mode) == 0o700

@@ -8,7 +8,7 @@ import pytest
 
 from capture.errors import UsageError
 from capture.open import groups, load_all
-from capture.ranks import merged, rank_of, ranks
+from capture.ranks import merge_ranks, rank_of, ranks
 from capture.run import Run
 
 KERNEL = {"kind": "kernel", "name": "gemv", "step": 1, "lens": "gpu"}
@@ -41,7 +41,7 @@ def test_files_that_name_their_rank_come_onto_one_clock(tmp_path: Path) -> None:
     )
     behind = started((1_000 - 500 * 10**9, 10**18), rank=1)
     native(tmp_path / "y.jsonl", behind, {**KERNEL, "t": 3_000 - 500 * 10**9, "dur": 10, "rank": 1})
-    (one,) = merged(load_all([tmp_path], cache=False))
+    (one,) = merge_ranks(load_all([tmp_path], cache=False))
     assert pairs(one) == [("rank 0", 2_000), ("rank 1", 3_000)]
     assert one.name == "toy" and one.meta["model"] == "toy-1b" and one.meta["ranks"] == 2
     assert "guess" not in one.meta
@@ -55,7 +55,7 @@ def test_readings_of_one_clock_are_not_corrected_by_their_own_error(tmp_path: Pa
             started((mono, 10**18), rank=n),
             {**KERNEL, "t": 5_000, "dur": 1, "rank": n},
         )
-    (one,) = merged(load_all([tmp_path], cache=False))
+    (one,) = merge_ranks(load_all([tmp_path], cache=False))
     assert pairs(one) == [("rank 0", 5_000), ("rank 1", 5_000)]
 
 
@@ -63,7 +63,7 @@ def test_a_file_name_may_tell_the_rank_and_tracks_stay_apart(tmp_path: Path) -> 
     for n in (7, 10):
         row = {**KERNEL, "t": 5, "dur": 1, "track": "gpu0/stream7"}
         native(tmp_path / f"job42_rank{n}.jsonl", started((0, 10**18)), row)
-    (one,) = merged(load_all([tmp_path], cache=False))
+    (one,) = merge_ranks(load_all([tmp_path], cache=False))
     assert pairs(one) == [("rank 10 / gpu0/stream7", 5), ("rank 7 / gpu0/stream7", 5)]
     assert ranks(one) == {"rank 7 / gpu0/stream7": 7, "rank 10 / gpu0/stream7": 10}
 
@@ -71,7 +71,7 @@ def test_a_file_name_may_tell_the_rank_and_tracks_stay_apart(tmp_path: Path) -> 
 def test_the_one_number_that_differs_is_the_rank(tmp_path: Path) -> None:
     for n in (1, 0):
         native(tmp_path / f"host3.{n}.2026.jsonl", started((0, 10**18)), {**KERNEL, "t": n, "dur": 1})
-    (one,) = merged(load_all([tmp_path], cache=False))
+    (one,) = merge_ranks(load_all([tmp_path], cache=False))
     assert pairs(one) == [("rank 0", 0), ("rank 1", 1)]
 
 
@@ -79,7 +79,7 @@ def test_guesses_are_labelled(tmp_path: Path) -> None:
     """No number, no clock: the order of the files and their first events stand in."""
     for name, t in (("left", 100), ("right", 9_000)):
         native(tmp_path / f"{name}.jsonl", {**KERNEL, "t": t, "dur": 1}, {**KERNEL, "t": t + 50, "dur": 1})
-    (one,) = merged(load_all([tmp_path], cache=False))
+    (one,) = merge_ranks(load_all([tmp_path], cache=False))
     assert pairs(one) == [("rank 0", 100), ("rank 0", 150), ("rank 1", 100), ("rank 1", 150)]
     order, clocks = one.meta["guess"]
     assert "numbered in their order" in order and "clocks of the ranks are not told" in clocks
@@ -96,7 +96,7 @@ def test_launches_follow_each_other(tmp_path: Path) -> None:
             )
         ]
         native(tmp_path / f"rank-{n}.jsonl", *runs)
-    first, second = merged(load_all([tmp_path], cache=False))
+    first, second = merge_ranks(load_all([tmp_path], cache=False))
     assert pairs(first) == [("rank 0", 10), ("rank 1", 11)]
     assert pairs(second) == [("rank 0", 20), ("rank 1", 21)]
 
@@ -107,7 +107,7 @@ def test_what_is_not_one_of_each_rank_is_refused(tmp_path: Path) -> None:
             tmp_path / f"{name}.jsonl", started((0, 1), rank=rank), {**KERNEL, "t": 1, "dur": 1, "rank": rank}
         )
     with pytest.raises(UsageError, match="there are 2 of rank 0, 1 of rank 1"):
-        merged(load_all([tmp_path], cache=False))
+        merge_ranks(load_all([tmp_path], cache=False))
 
 
 def test_a_shared_file_is_one_run_already(tmp_path: Path) -> None:
@@ -115,14 +115,14 @@ def test_a_shared_file_is_one_run_already(tmp_path: Path) -> None:
     rows = [{**KERNEL, "t": n, "dur": 1, "rank": n} for n in range(2)]
     native(tmp_path / "a.jsonl", *lines, *rows)
     (run,) = load_all([tmp_path], cache=False)
-    assert merged([run]) == [run] and ranks(run) == {"rank 0": 0, "rank 1": 1}
+    assert merge_ranks([run]) == [run] and ranks(run) == {"rank 0": 0, "rank 1": 1}
 
 
 def test_tables_tell_whose_they_are(tmp_path: Path) -> None:
     table = {"kind": "table", "name": "t", "types": {"x": "Int64"}, "columns": {"x": [5]}}
     for n in range(2):
         native(tmp_path / f"rank{n}.jsonl", started((0, 1)), table, {**KERNEL, "t": 1, "dur": 1})
-    (one,) = merged(load_all([tmp_path], cache=False))
+    (one,) = merge_ranks(load_all([tmp_path], cache=False))
     assert one.tables["t"].rows() == [(0, 5), (1, 5)]
 
 
@@ -130,7 +130,7 @@ def test_missing_ranks_are_counted(tmp_path: Path) -> None:
     for n in (0, 2):
         line = {**started((0, 1), rank=n), "meta": {"ranks": 4}}
         native(tmp_path / f"{n}.jsonl", line, {**KERNEL, "t": 1, "dur": 1, "rank": n})
-    (one,) = merged(load_all([tmp_path], cache=False))
+    (one,) = merge_ranks(load_all([tmp_path], cache=False))
     assert "2 of 4 ranks are here" in [n.message for n in one.log.notices]
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from capture import Recorder
 from capture.open import load
 from capture.run import Run
+from tracetui import Recorder
 
 
 def read(path: Path) -> Run:
@@ -107,7 +107,7 @@ def test_without_a_path_it_writes_to_the_stated_file_or_nowhere(
 
 def test_it_costs_a_program_nothing_but_the_standard_library() -> None:
     code = (
-        "import sys; from capture import Recorder; print(*{'polars', 'torch', 'msgspec'} & set(sys.modules))"
+        "import sys; from tracetui import Recorder; print(*{'polars', 'torch', 'msgspec'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []

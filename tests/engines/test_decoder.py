@@ -1,19 +1,22 @@
 """The decoder against a plain one in fp64 and against transformers, past the window and through the cache."""
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from engines.sample import Taste
+from engines.models.catalogue import read_config
+from engines.sample import SamplingOptions
 from engines.weights import storage
 from tests.engines import plain, tiny
 
 FAMILIES = tuple(tiny.SPECS)
 
 
-def relative(found: torch.Tensor, wanted: torch.Tensor) -> float:
-    return float((found - wanted).double().norm() / wanted.double().norm())
+def relative(actual: torch.Tensor, wanted: torch.Tensor) -> float:
+    return float((actual - wanted).double().norm() / wanted.double().norm())
 
 
 @pytest.mark.parametrize("fused", [True, False], ids=["fused", "granular"])
@@ -22,10 +25,10 @@ def test_equals_the_plain_decoder(family: str, fused: bool) -> None:
     spec = tiny.SPECS[family]
     table = tiny.weights(spec)
     ids = torch.randint(0, spec.vocab, (2, 26), generator=torch.Generator().manual_seed(1))
-    found = tiny.logits(tiny.decoder(spec, table, batch=2, fused=fused), ids, prefill=17)
+    actual = tiny.logits(tiny.decoder(spec, table, batch=2, fused=fused), ids, prefill=17)
     wanted = torch.stack([plain.forward(spec, table, row.tolist())[16:] for row in ids])
-    assert relative(found, wanted) < 1e-5
-    assert torch.equal(found.argmax(-1), wanted.argmax(-1))
+    assert relative(actual, wanted) < 1e-5
+    assert torch.equal(actual.argmax(-1), wanted.argmax(-1))
 
 
 @pytest.mark.parametrize("prefill", [1, 7, 8, 9, 25])
@@ -33,8 +36,8 @@ def test_where_the_prefill_ends_does_not_matter(prefill: int) -> None:
     spec = tiny.SPECS["gemma3"]
     table = tiny.weights(spec)
     ids = torch.randint(0, spec.vocab, (1, 26), generator=torch.Generator().manual_seed(2))
-    found = tiny.logits(tiny.decoder(spec, table), ids, prefill)[:, -1]
-    assert relative(found, plain.forward(spec, table, ids[0].tolist())[-1:]) < 1e-5
+    actual = tiny.logits(tiny.decoder(spec, table), ids, prefill)[:, -1]
+    assert relative(actual, plain.forward(spec, table, ids[0].tolist())[-1:]) < 1e-5
 
 
 def test_a_prompt_taken_in_pieces_is_the_same_prompt() -> None:
@@ -59,9 +62,9 @@ def test_sixteen_bits_stay_near(family: str, way: storage.Packing) -> None:
     spec = tiny.SPECS[family]
     table = {k: v.to(way.dtype).float() for k, v in tiny.weights(spec).items()}
     ids = torch.randint(0, spec.vocab, (1, 20), generator=torch.Generator().manual_seed(4))
-    found = tiny.logits(tiny.decoder(spec, table, packing=way), ids, prefill=12)
+    actual = tiny.logits(tiny.decoder(spec, table, packing=way), ids, prefill=12)
     wanted = plain.forward(spec, table, ids[0].tolist())[11:]
-    assert relative(found[0], wanted) < (0.02 if way.dtype == torch.float16 else 0.05)
+    assert relative(actual[0], wanted) < (0.02 if way.dtype == torch.float16 else 0.05)
 
 
 def test_a_residual_beyond_fp16_stays_finite() -> None:
@@ -70,10 +73,10 @@ def test_a_residual_beyond_fp16_stays_finite() -> None:
     table = tiny.weights(spec)
     table["model.layers.0.post_feedforward_layernorm.weight"] += 2e5
     ids = torch.arange(12)[None]
-    found = tiny.logits(tiny.decoder(spec, table, packing=storage.FP16), ids, prefill=6)
+    actual = tiny.logits(tiny.decoder(spec, table, packing=storage.FP16), ids, prefill=6)
     wanted = plain.forward(spec, table, ids[0].tolist())[5:]
-    assert torch.isfinite(found).all()
-    assert relative(found[0], wanted) < 0.02
+    assert torch.isfinite(actual).all()
+    assert relative(actual[0], wanted) < 0.02
 
 
 def test_windowed_layers_keep_only_their_window() -> None:
@@ -92,17 +95,17 @@ def test_greedy_takes_the_likeliest_and_a_seed_repeats_a_draw() -> None:
     table = tiny.weights(spec)
     ids = torch.arange(9)[None]
 
-    def tokens(taste: Taste) -> list[int]:
-        model = tiny.decoder(spec, table, taste=taste)
+    def tokens(sampling: SamplingOptions) -> list[int]:
+        model = tiny.decoder(spec, table, sampling=sampling)
         tiny.logits(model, ids, prefill=8)
         return model.sampler.token.tolist()
 
     best = int(plain.forward(spec, table, list(range(9)))[-1].argmax())
-    assert tokens(Taste()) == [best]
-    assert tokens(Taste(temperature=5.0, top_k=1, seed=3)) == [best]
-    assert tokens(Taste(temperature=5.0, top_p=1e-6, seed=3)) == [best]
-    drawn = {seed: tokens(Taste(temperature=3.0, seed=seed)) for seed in range(8)}
-    assert {seed: tokens(Taste(temperature=3.0, seed=seed)) for seed in range(8)} == drawn
+    assert tokens(SamplingOptions()) == [best]
+    assert tokens(SamplingOptions(temperature=5.0, top_k=1, seed=3)) == [best]
+    assert tokens(SamplingOptions(temperature=5.0, top_p=1e-6, seed=3)) == [best]
+    drawn = {seed: tokens(SamplingOptions(temperature=3.0, seed=seed)) for seed in range(8)}
+    assert {seed: tokens(SamplingOptions(temperature=3.0, seed=seed)) for seed in range(8)} == drawn
     assert len({t[0] for t in drawn.values()}) > 1
 
 
@@ -123,6 +126,16 @@ CONFIGS = {
     "qwen3": ("Qwen3Config", "Qwen3ForCausalLM", {
         "head_dim": 16, "num_key_value_heads": 2, "rope_parameters": PLAIN_ROPE, "tie_word_embeddings": False,
     }),
+    "mistral": ("MistralConfig", "MistralForCausalLM", {
+        "head_dim": 16, "num_key_value_heads": 2, "rope_parameters": PLAIN_ROPE, "sliding_window": 8,
+    }),
+    "mistral without a window": ("MistralConfig", "MistralForCausalLM", {
+        "head_dim": 16, "num_key_value_heads": 2, "rope_parameters": PLAIN_ROPE, "sliding_window": None,
+    }),
+    "qwen2 with windows": ("Qwen2Config", "Qwen2ForCausalLM", {
+        "num_key_value_heads": 2, "rope_parameters": PLAIN_ROPE, "tie_word_embeddings": True,
+        "use_sliding_window": True, "sliding_window": 8, "max_window_layers": 3,
+    }),
 }  # fmt: skip
 
 
@@ -134,9 +147,13 @@ def transformers_model(family: str) -> Any:
 
 
 @pytest.mark.parametrize("family", CONFIGS)
-def test_equals_transformers(family: str) -> None:
-    spec = tiny.SPECS[family]
+def test_equals_transformers(family: str, tmp_path: Path) -> None:
+    """From the config.json that transformers writes, through a prefill and cached steps past every window."""
     model = transformers_model(family)
+    model.config.save_pretrained(tmp_path)
+    spec = read_config(tmp_path / "config.json", f"tiny-{family}")
+    if family in tiny.SPECS:
+        assert spec == replace(tiny.SPECS[family], max_context=512, eos=spec.eos, bos=spec.bos)
     table = tiny.weights(spec, seed=5)
     missing, extra = model.load_state_dict(table, strict=False)
     assert not extra and set(missing) <= {"lm_head.weight"}
@@ -144,6 +161,6 @@ def test_equals_transformers(family: str) -> None:
     ids = torch.randint(0, 301, (2, 40), generator=torch.Generator().manual_seed(6))
     with torch.inference_mode():
         wanted = model(ids).logits[:, 28:]
-    found = tiny.logits(tiny.decoder(spec, table, batch=2), ids, prefill=29)
-    assert relative(found, wanted) < 1e-5
-    assert torch.equal(found.argmax(-1), wanted.argmax(-1))
+    actual = tiny.logits(tiny.decoder(spec, table, batch=2), ids, prefill=29)
+    assert relative(actual, wanted) < 1e-5
+    assert torch.equal(actual.argmax(-1), wanted.argmax(-1))

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import torch
 
-from engines.__main__ import main, settle
+from engines.__main__ import main
+from engines.host.process import tune
 from tests.engines import folders, plain, tiny
 
 ROOT = Path(__file__).parent.parent.parent
@@ -235,5 +236,5 @@ def test_what_torch_is_told_yields_to_the_user(
 ) -> None:
     environment = dict(own)
     monkeypatch.setattr(os, "environ", environment)
-    settle()
+    tune()
     assert environment == settled

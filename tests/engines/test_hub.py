@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from engines.models.spec import preset
+from engines.models.catalogue import preset
 from engines.weights import hub
 from tests.engines import folders
 
@@ -50,9 +50,9 @@ def test_where_is_looked(
 def test_whole_weights_are_counted(cache: Path) -> None:
     folder, _ = folders.gemma(snapshot(cache, "google/gemma-3-1b-it"), shards=3)
     (folder / "tokenizer.json").write_text("{}")
-    (found,) = hub.survey(preset("gemma-3-1b"))
+    (actual,) = hub.survey(preset("gemma-3-1b"))
     whole = sum(p.stat().st_size for p in folder.glob("*.safetensors"))
-    assert found == {
+    assert actual == {
         "model": "gemma-3-1b", "folder": str(folder), "config": True, "tokenizer": True, "shards": 3,
         "bytes": whole,
     }  # fmt: skip
@@ -70,8 +70,8 @@ def test_what_would_not_be_read_says_why(cache: Path) -> None:
 
 
 def test_a_model_that_is_not_there_has_its_names(cache: Path) -> None:
-    (found,) = hub.survey(preset("gemma-3-1b"))
-    assert found["model"] == "gemma-3-1b" and "google/gemma-3-1b-it" in found["names"]
+    (actual,) = hub.survey(preset("gemma-3-1b"))
+    assert actual["model"] == "gemma-3-1b" and "google/gemma-3-1b-it" in actual["names"]
 
 
 def test_the_door_tells_it_and_torch_is_not_imported(cache: Path, tmp_path: Path) -> None:
@@ -87,6 +87,6 @@ def test_the_door_tells_it_and_torch_is_not_imported(cache: Path, tmp_path: Path
     assert done.stdout.split() == ["0", "False"]
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     told: dict[str, Any] = {k: v for r in lines if r["kind"] == "run" for k, v in r["meta"].items()}
-    found = told["weights_found"]
-    assert found["folder"] == str(cache) and found["there"] is True
-    assert {f["model"] for f in found["found"]} >= {"gemma-3-1b", "smollm2-135m", "llama-3.2-1b"}
+    actual = told["weights_found"]
+    assert actual["folder"] == str(cache) and actual["there"] is True
+    assert {f["model"] for f in actual["found"]} >= {"gemma-3-1b", "smollm2-135m", "llama-3.2-1b"}

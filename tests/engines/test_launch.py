@@ -30,7 +30,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def engine(model: Path, out: Path, *more: str) -> list[str]:
-    return ["-m", "engines", "--model", "gemma", "--weights", str(model), "--out", str(out),
+    return ["-m", "tracetui.engine", "--model", "gemma", "--weights", str(model), "--out", str(out),
             "--dtype", "fp32", "--device", "cpu", "--prompt", "one two three",
             "--threads", "1", *more]  # fmt: skip
 
@@ -51,9 +51,9 @@ def recorded(path: Path) -> list[dict[str, Any]]:
 def wait_for(out: Path, **facts: Any) -> dict[str, Any]:
     until = time.monotonic() + LONG
     while time.monotonic() < until:
-        found = [r for r in recorded(out) if all(r.get(k) == v for k, v in facts.items())]
-        if found:
-            return found[0]
+        actual = [r for r in recorded(out) if all(r.get(k) == v for k, v in facts.items())]
+        if actual:
+            return actual[0]
         time.sleep(0.05)
     raise AssertionError(f"{facts} did not come within {LONG} s")
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from engines.models.spec import parameters, preset
+from engines.models.catalogue import preset
+from engines.models.spec import parameters
 from engines.plan import Load, Row, device_rows
 from tests.engines import tiny
 
@@ -55,8 +56,8 @@ def test_a_prefill_counts_the_pairs_it_looks_at() -> None:
         window: sum(1 for q in range(3, 14) for k in range(q + 1) if window is None or q - k < window)
         for window in (8, None)
     }
-    found = {r.window: r.flops[0] for r in rows if r.name == "attention"}
-    assert found == {window: 4 * 4 * 16 * n for window, n in pairs.items()}
+    actual = {r.window: r.flops[0] for r in rows if r.name == "attention"}
+    assert actual == {window: 4 * 4 * 16 * n for window, n in pairs.items()}
 
 
 def test_names_are_those_people_know() -> None:

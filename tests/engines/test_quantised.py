@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 import torch
 
-from engines import build
-from engines.__main__ import QUANTS
+from capture.errors import EngineError
+from engines.arguments import QUANTS
+from engines.choices import check_room
 from engines.decoder import bytes_needed
-from engines.models.spec import parameters, preset
+from engines.models.catalogue import preset
+from engines.models.spec import parameters
 from engines.plan import Load, device_rows
 from engines.weights import low_bit
 from engines.weights.low_bit import FORMS, Form
@@ -41,9 +43,9 @@ def test_equals_the_plain_decoder_over_what_is_stored(family: str, form: Form, f
     spec, table = SPECS[family], tiny.weights(SPECS[family])
     ids = torch.randint(0, spec.vocab, (2, 20), generator=torch.Generator().manual_seed(1))
     model = tiny.decoder(spec, table, packing=Quantised(form, CPU), batch=2, fused=fused)
-    found = tiny.logits(model, ids, prefill=12)
+    actual = tiny.logits(model, ids, prefill=12)
     wanted = torch.stack([plain.forward(spec, meant(table, form), row.tolist())[11:] for row in ids])
-    assert relative(found, wanted) < TOLERANCE[form.name]
+    assert relative(actual, wanted) < TOLERANCE[form.name]
 
 
 @pytest.mark.parametrize(("name", "bits"), [("q4f16_1", 4.5), ("q4f32_1", 5.0), ("q8_0", 8.5)])
@@ -72,7 +74,7 @@ def test_what_is_packed_is_told_as_it_goes() -> None:
     """The share of all weights after each matrix, the table first; norms are not packed."""
     spec, shares = SPECS["llama"], []
     way = Quantised(FORMS["q4f16_1"], CPU)
-    way.tell = Tally(spec, shares.append).add
+    way.report = Tally(spec, shares.append).add
     tiny.decoder(spec, tiny.weights(spec), packing=way)
     assert shares[0] == pytest.approx(304 * 64 / parameters(spec))
     assert shares == sorted(shares)
@@ -95,8 +97,8 @@ def test_memory_is_known_beforehand() -> None:
 
 def test_too_little_memory_names_tighter_ways() -> None:
     spec = preset("gemma-3-1b")
-    with pytest.raises(build.EngineError, match=r"these fit: --quant q4f16_1 \(2\.\d GB\), qwen3-0\.6b"):
-        build.check_room(spec, FP16, CPU, 2_300_000_000, 1, 1024)
+    with pytest.raises(EngineError, match=r"these fit: --quant q4f16_1 \(2\.\d GB\), qwen3-0\.6b"):
+        check_room(spec, FP16, CPU, 2_300_000_000, 1, 1024)
 
 
 @pytest.fixture(scope="module")

@@ -18,9 +18,10 @@ from capture.errors import UsageError
 from capture.record.torchrun import Rank, of_environment, run_id
 from engines.decoder import Decoder
 from engines.host.commands import Commands
-from engines.models.spec import PRESETS, Spec, tensors
+from engines.models.catalogue import PRESETS
+from engines.models.spec import Spec, tensors
 from engines.ranks import launch
-from engines.ranks.tensor_parallel import Collectives, Relayed, Share, Team, meet
+from engines.ranks.tensor_parallel import Collectives, RelayedCommands, Share, Team, join_ranks
 from engines.sample import GREEDY, Sampler
 from engines.weights.low_bit import FORMS
 from engines.weights.low_bit_storage import Quantised
@@ -33,12 +34,12 @@ T = TypeVar("T")
 
 def together(size: int, work: Callable[[Team], T]) -> list[T]:
     """The same work on so many ranks, each a thread of its own with gloo between them."""
-    store, found, failed = distributed.HashStore(), {}, []
+    store, actual, failed = distributed.HashStore(), {}, []
 
     def rank(number: int) -> None:
         try:
             group = distributed.ProcessGroupGloo(store, number, size)
-            found[number] = work(Team(Rank(number, size, number, size), group))
+            actual[number] = work(Team(Rank(number, size, number, size), group))
         except BaseException as e:
             failed.append(e)
 
@@ -48,7 +49,7 @@ def together(size: int, work: Callable[[Team], T]) -> list[T]:
     for t in threads:
         t.join(60)
     assert not failed, failed
-    return [found[n] for n in range(size)]
+    return [actual[n] for n in range(size)]
 
 
 def alone(number: int, size: int) -> Team:
@@ -154,7 +155,7 @@ def test_what_rank_0_hears_reaches_all_at_once() -> None:
         if team.rank.number == 0:
             heard.waiting = deque([{"do": "prompt", "text": "é"}])
             heard.refused.append("nonsense")
-        told = Relayed(team, heard)
+        told = RelayedCommands(team, heard)
         told.refresh()
         heard.closed.set()
         for _ in range(3):
@@ -199,10 +200,10 @@ def test_together_they_decode_what_one_decodes_alone(family: str, size: int) -> 
         model = Decoder(own, source, FP32, torch.device("cpu"), batch=2, capacity=64, fused=fused, team=team)
         return tiny.logits(model, ids, prefill=13)
 
-    found = together(size, work)
-    assert all(torch.equal(rank, found[0]) for rank in found[1:])
-    assert float((found[0] - wanted).norm() / wanted.norm()) < 1e-5
-    assert torch.equal(found[0].argmax(-1), wanted.argmax(-1))
+    actual = together(size, work)
+    assert all(torch.equal(rank, actual[0]) for rank in actual[1:])
+    assert float((actual[0] - wanted).norm() / wanted.norm()) < 1e-5
+    assert torch.equal(actual[0].argmax(-1), wanted.argmax(-1))
 
 
 @pytest.mark.parametrize("form", ["q4f32_1", "q8_0"])
@@ -218,9 +219,9 @@ def test_packed_weights_are_shared_in_whole_groups(form: str) -> None:
 
     wanted = packed(spec, tiny.Table(table), None)
     own = launch.share(spec, 2)
-    found = together(2, lambda team: packed(own, Share(tiny.Table(table), spec, team), team))
-    assert torch.equal(found[0], found[1])
-    assert float((found[0] - wanted).norm() / wanted.norm()) < 0.02  # activations are rounded to 16 bits
+    actual = together(2, lambda team: packed(own, Share(tiny.Table(table), spec, team), team))
+    assert torch.equal(actual[0], actual[1])
+    assert float((actual[0] - wanted).norm() / wanted.norm()) < 0.02  # activations are rounded to 16 bits
 
 
 def test_the_plan_tells_what_ranks_send() -> None:
@@ -244,7 +245,7 @@ def test_the_plan_tells_what_ranks_send() -> None:
 
 def test_ranks_meet_only_where_each_has_a_device() -> None:
     with pytest.raises(UsageError, match="ranks do not decode on mps"):
-        meet(Rank(0, 2, 0, 2), torch.device("mps"))
+        join_ranks(Rank(0, 2, 0, 2), torch.device("mps"))
     if torch.cuda.device_count() < 64:
         with pytest.raises(UsageError, match="64 ranks need a GPU each"):
-            meet(Rank(0, 64, 0, 64), torch.device("cuda"))
+            join_ranks(Rank(0, 64, 0, 64), torch.device("cuda"))

@@ -8,10 +8,11 @@ import torch
 
 from capture.record.kernels import Row as Kernel
 from capture.record.kernels import Window
-from engines import replay as replay_module
+from engines.fused import replay as replay_module
+from engines.fused.launch_order import LaunchOrder, with_owners
+from engines.fused.replay import Replay
 from engines.host.trace import Ledger, Op, Ticks
 from engines.plan import Row
-from engines.replay import Replay, Score, attributed
 from engines.sample import GREEDY
 from tests.engines import tiny
 from tests.engines.test_device import Paper
@@ -23,31 +24,31 @@ def kernel(name: str, start: int, launch: int, owner: str | None = None) -> Kern
     return Kernel(name, start, 5, owner, "", None, "gpu", "gpu 0", launch)
 
 
-SCORE = Score((("gemv", "L0.attn.qkv"), ("gemv", "L0.attn.out"), ("norm", "L0.norm")))
+ORDER = LaunchOrder((("gemv", "L0.attn.qkv"), ("gemv", "L0.attn.out"), ("norm", "L0.norm")))
 
 
 def test_a_replays_kernels_are_those_of_the_step_in_their_order() -> None:
     rows = [kernel("norm", 30, 7), kernel("gemv", 10, 7), kernel("gemv", 20, 7), kernel("Memcpy DtoH", 40, 8)]
-    found = attributed(Window(rows), SCORE)
-    assert [(k.name, k.start, k.owner) for k in found.rows] == [
+    actual = with_owners(Window(rows), ORDER)
+    assert [(k.name, k.start, k.owner) for k in actual.rows] == [
         ("gemv", 10, "L0.attn.qkv"), ("gemv", 20, "L0.attn.out"), ("norm", 30, "L0.norm"),
         ("Memcpy DtoH", 40, None),
     ]  # fmt: skip
-    assert found.problems == {}
+    assert actual.problems == {}
 
 
 def test_what_a_runtime_puts_before_a_graph_belongs_to_nobody() -> None:
     rows = [kernel("fill", 5, 7), *(kernel(n, 10 + i, 7) for i, n in enumerate(("gemv", "gemv", "norm")))]
-    assert [k.owner for k in attributed(Window(rows), SCORE).rows] == [None, *(o for _, o in SCORE.kernels)]
+    assert [k.owner for k in with_owners(Window(rows), ORDER).rows] == [None, *(o for _, o in ORDER.kernels)]
 
 
 @pytest.mark.parametrize("names", [("gemv", "norm"), ("gemv", "norm", "norm"), ("gemv", "norm", "gemv")])
 def test_a_replay_that_is_another_is_not_guessed_at(names: tuple[str, ...]) -> None:
     good = [kernel(n, 100 + i, 8) for i, n in enumerate(("gemv", "gemv", "norm"))]
     rows = [kernel(n, 10 + i, 7, owner="cudaGraphLaunch") for i, n in enumerate(names)] + good
-    found = attributed(Window(rows, {"launches without a kernel": 1}), SCORE)
-    assert [k.owner for k in found.rows] == [None] * len(names) + [o for _, o in SCORE.kernels]
-    assert found.problems == {
+    actual = with_owners(Window(rows, {"launches without a kernel": 1}), ORDER)
+    assert [k.owner for k in actual.rows] == [None] * len(names) + [o for _, o in ORDER.kernels]
+    assert actual.problems == {
         "launches without a kernel": 1, "replays whose kernels are not those of the step": 1,
     }  # fmt: skip
 
@@ -100,19 +101,19 @@ class Step:
     made: ClassVar[list[int]] = []
     seen: ClassVar[list[tuple[int, int]]] = []
 
-    def __init__(self, decoder: Any, carried: Any, taste: Any, context: int) -> None:
+    def __init__(self, decoder: Any, device_state: Any, sampling: Any, context: int) -> None:
         self.made.append(context)
         self.rows = (Row("embed", "embed", "copy"), Row("attention", "attn.core", "attention", 0),
                      Row("sample", "sample", "other"))  # fmt: skip
 
         def embed() -> None:
-            carried.position += 1
+            device_state.position += 1
 
         def layer() -> None:
-            self.seen.append((int(carried.token), int(carried.position)))
+            self.seen.append((int(device_state.token), int(device_state.position)))
 
         def sample() -> None:
-            carried.token += 1
+            device_state.token += 1
 
         self.ops = tuple(map(noted, ("embed", "L0.attn.core", "sample"), (embed, layer, sample)))
 

@@ -46,7 +46,7 @@ def ticking(seconds: float) -> Callable[[], float]:
 def test_rates_are_work_over_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(roofs.time, "perf_counter", ticking(0.5))
     with torch.inference_mode():
-        roof = roofs.measured(CPU, lambda _: None)
+        roof = roofs.measure(CPU, lambda _: None)
     assert roof.read_bytes_per_s == 3e10
     assert roof.copy_bytes_per_s == 2 * (1 << 16) / 0.5
     assert roof.flop_per_s["fp32"] == 2 * 32**3 / 0.5
@@ -101,7 +101,7 @@ def test_through_the_door_the_roofs_stand_in_the_meta(tmp_path: Path) -> None:
 
 def test_a_device_that_cannot_be_measured_is_named() -> None:
     with pytest.raises(UsageError, match="roofs of a meta device are not measured"):
-        roofs.measured(torch.device("meta"), lambda _: None)
+        roofs.measure(torch.device("meta"), lambda _: None)
 
 
 def test_a_run_carries_its_roof(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from capture.errors import CaptureError, EngineError, UsageError
-from engines.models.spec import PRESETS, Scaling, Spec, from_config, parameters, preset, read_config, tensors
+from engines.models.catalogue import PRESETS, from_config, preset, read_config
+from engines.models.spec import Scaling, Spec, parameters, tensors
 from tests.engines import folders
 
 # published parameter counts, and those outside the embedding
@@ -60,16 +61,16 @@ def test_llama_in_both_wordings() -> None:
 @pytest.mark.parametrize(
     ("name", "fields"),
     [
-        ("Gemma3TextConfig", {}),
+        ("Gemma3TextConfig", {"sliding_window": 8}),
         ("LlamaConfig", {"rope_parameters": {**folders.tiny.LLAMA3, "rope_theta": 5e5}}),
-        ("Qwen2Config", {}),
-        ("Qwen3Config", {"head_dim": 16}),
+        ("Qwen2Config", {"sliding_window": 8}),
+        ("Qwen3Config", {"head_dim": 16, "sliding_window": 8}),
     ],
 )
 def test_a_config_that_transformers_writes(name: str, fields: dict[str, Any], tmp_path: Path) -> None:
     """A round through the file: what transformers holds is what is read."""
     transformers = pytest.importorskip("transformers")
-    config = getattr(transformers, name)(num_hidden_layers=7, sliding_window=8, **fields)
+    config = getattr(transformers, name)(num_hidden_layers=7, **fields)
     config.save_pretrained(tmp_path)
     spec = read_config(tmp_path / "config.json", "tiny")
     assert (spec.vocab, spec.hidden, spec.heads) == (
@@ -101,6 +102,68 @@ def test_what_is_not_decoded_is_refused(change: dict[str, Any], said: str) -> No
         from_config({**folders.OLD_GEMMA, **change}, "tiny")
 
 
+MISTRAL = {**folders.OLD_LLAMA, "model_type": "mistral", "sliding_window": 32, "rope_scaling": None}
+
+
+def test_mistral_keeps_its_window() -> None:
+    assert from_config(MISTRAL, "tiny").window == 32 and all(from_config(MISTRAL, "tiny").local)
+    assert from_config({**MISTRAL, "sliding_window": None}, "tiny").local == ()
+    silent = {key: value for key, value in MISTRAL.items() if key != "sliding_window"}
+    assert from_config(silent, "tiny").window == 4096
+
+
+# what other architectures, or newer versions of these, ask for
+FEATURES = {
+    "attention_bias": True, "attention_multiplier": 0.0078, "attention_sinks": 4, "auto_map": {"": ""},
+    "clip_qkv": 8.0, "embedding_multiplier": 12.0, "final_logit_softcapping": 30.0, "is_causal": False,
+    "kv_lora_rank": 512, "layer_types": ["chunked_attention"] * 7, "logits_scaling": 8.0, "mlp_bias": True,
+    "no_rope_layers": [1, 0], "num_experts": 8, "num_local_experts": 8, "partial_rotary_factor": 0.5,
+    "qk_norm": "rms", "quantization_config": {"quant_method": "gptq"}, "query_pre_attn_scalar": 256,
+    "residual_multiplier": 0.22, "sliding_window": 8, "use_bidirectional_attention": True,
+    "use_qk_norm": True, "use_sliding_window": True, "what_nobody_has_heard_of": 0.5,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("key", FEATURES)
+def test_a_key_that_llama_does_not_read_is_refused_by_name(key: str) -> None:
+    with pytest.raises(EngineError, match=f"not decoded here \\({key}"):
+        from_config({**folders.OLD_LLAMA, key: FEATURES[key]}, "tiny")
+
+
+@pytest.mark.parametrize(
+    ("fields", "change", "said"),
+    [
+        (folders.NEW_GEMMA, {"layer_types": ["full_attention"] * 6 + ["linear_attention"]},
+         "layer_types linear_attention"),
+        (MISTRAL, {"layer_types": ["full_attention"] * 7}, "layer_types"),
+        (MISTRAL, {"rope_scaling": {"rope_type": "linear", "factor": 2.0, "attention_factor": 0.7}},
+         "rope_scaling.attention_factor"),
+        (MISTRAL, {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 3]}},
+         "rope_parameters.mrope_section"),
+        (folders.OLD_LLAMA, {"rope_parameters": {"rope_type": "default"}}, "beside other rope_parameters"),
+        ({**MISTRAL, "model_type": "qwen2"}, {"layer_types": ["sliding_attention"] * 7},
+         "without use_sliding_window"),
+    ],
+)  # fmt: skip
+def test_a_half_known_feature_is_refused_by_name(
+    fields: dict[str, Any], change: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(EngineError, match=f"not decoded here \\(.*{said}"):
+        from_config({**fields, **change}, "tiny")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"attention_bias": False, "mlp_bias": False, "clip_qkv": None, "partial_rotary_factor": 1.0},
+        {"torch_dtype": "bfloat16", "_name_or_path": "x", "unsloth_fixed": True, "use_cache": True},
+        {"architectures": ["LlamaForCausalLM"], "transformers.js_config": {"dtype": "q4"}, "pad_token_id": 2},
+    ],
+)
+def test_what_changes_nothing_is_taken(change: dict[str, Any]) -> None:
+    assert from_config({**folders.OLD_LLAMA, **change}, "x") == from_config(folders.OLD_LLAMA, "x")
+
+
 @pytest.mark.parametrize("raw", [b"", b"[]", b"{", b"\xff", b"[" * 100_000, b'{"model_type": {}}'])
 def test_a_broken_config_is_one_sentence(raw: bytes, tmp_path: Path) -> None:
     path = tmp_path / "config.json"
@@ -130,5 +193,5 @@ def test_presets_equal_configs_of_the_same_model() -> None:
         '"sliding_window_pattern":6,"query_pre_attn_scalar":256,"max_position_embeddings":32768,'
         '"hidden_activation":"gelu_pytorch_tanh","eos_token_id":[1,106],"bos_token_id":2}'
     )
-    found = from_config(published, "gemma-3-1b")
-    assert found == Spec(**{**vars(preset("gemma-3-1b")), "hub": ()})
+    actual = from_config(published, "gemma-3-1b")
+    assert actual == Spec(**{**vars(preset("gemma-3-1b")), "hub": ()})

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from engines.host.text import Words, open_text
-from engines.models.spec import preset
+from engines.models.catalogue import preset
 
 
 def byte_level(folder: Path, *special: str) -> Path:

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from capture.errors import EngineError, UsageError
-from engines.models.spec import parameters, preset, tensors
+from engines.models.catalogue import preset
+from engines.models.spec import parameters, tensors
 from engines.weights import hub, sources, storage
 from engines.weights.headers import read_header
 from engines.weights.shards import Shards
@@ -40,7 +41,7 @@ def test_the_cache_is_searched_its_main_snapshot_first(
     model = tmp_path / "models--google--gemma-3-1b-it"
     for sha in ("aaa", "bbb"):
         folders.gemma(model / "snapshots" / sha)
-    assert hub.cached(preset("gemma-3-1b"))[0].name == "aaa"
+    assert hub.cached_folders(preset("gemma-3-1b"))[0].name == "aaa"
     (model / "refs").mkdir()
     (model / "refs" / "main").write_text("bbb\n")
     choice = sources.choose("gemma-3-1b", "auto")
@@ -56,24 +57,24 @@ def test_without_a_cache_the_weights_are_random(tmp_path: Path, monkeypatch: pyt
 
 def test_random_weights_have_the_real_shapes_and_differ() -> None:
     spec = tiny.SPECS["gemma3"]
-    source = sources.Chance(spec, seed=7)
-    again = sources.Chance(spec, seed=7)
+    source = sources.RandomWeights(spec, seed=7)
+    again = sources.RandomWeights(spec, seed=7)
     read = {n: source.read(n) for n in tensors(spec)}
     assert {n: tuple(t.shape) for n, t in read.items()} == tensors(spec)
     assert all(torch.equal(again.read(n), t) for n, t in read.items())
-    assert not torch.equal(sources.Chance(spec, seed=8).read("model.embed_tokens.weight"),
+    assert not torch.equal(sources.RandomWeights(spec, seed=8).read("model.embed_tokens.weight"),
                            read["model.embed_tokens.weight"])  # fmt: skip
     gate, up = (read[f"model.layers.0.mlp.{n}_proj.weight"] for n in ("gate", "up"))
     assert not torch.equal(gate, up)
     assert 0.018 < gate.float().std() < 0.022
     assert not read["model.norm.weight"].any()
-    assert sources.Chance(tiny.SPECS["llama"], 0).read("model.norm.weight").eq(1).all()
+    assert sources.RandomWeights(tiny.SPECS["llama"], 0).read("model.norm.weight").eq(1).all()
 
 
 @pytest.mark.parametrize("way", [storage.FP32, storage.BF16])
 def test_what_is_lent_is_copied_by_who_keeps_it(way: storage.Packing) -> None:
     """Else all matrices were one piece of memory, and a step as fast as the caches."""
-    source = sources.Chance(tiny.SPECS["llama"], 0, way.dtype)
+    source = sources.RandomWeights(tiny.SPECS["llama"], 0, way.dtype)
     names = [f"model.layers.{i}.mlp.down_proj.weight" for i in range(3)]
     lent = [source.read(name) for name in names]
     assert len({t.untyped_storage().data_ptr() for t in lent}) == 1
@@ -86,7 +87,7 @@ def test_what_is_lent_is_copied_by_who_keeps_it(way: storage.Packing) -> None:
 
 def test_random_weights_are_the_same_in_any_dtype() -> None:
     spec = tiny.SPECS["gemma3"]
-    as_bf16 = sources.Chance(spec, seed=7)
+    as_bf16 = sources.RandomWeights(spec, seed=7)
     for dtype in (torch.float16, torch.float32):
         stored = sources.open_source(sources.Choice(spec, None), 7, dtype)
         for name in tensors(spec):
@@ -96,7 +97,7 @@ def test_random_weights_are_the_same_in_any_dtype() -> None:
 
 def test_a_tensor_larger_than_the_block_is_filled_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "BLOCK", 1000)
-    table = sources.Chance(tiny.SPECS["gemma3"], 0).read("model.embed_tokens.weight")
+    table = sources.RandomWeights(tiny.SPECS["gemma3"], 0).read("model.embed_tokens.weight")
     assert table[-1].count_nonzero() > 40 and table.float().std() > 0.015
 
 

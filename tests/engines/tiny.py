@@ -7,7 +7,7 @@ import torch
 from engines.cache import LayerCache
 from engines.decoder import Decoder
 from engines.models.spec import Scaling, Spec, tensors
-from engines.sample import GREEDY, Taste
+from engines.sample import GREEDY, SamplingOptions
 from engines.weights.storage import FP32, Packing
 
 LLAMA3 = {"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
@@ -27,6 +27,10 @@ SPECS = {
     ),
     "qwen2": Spec("tiny-qwen2", "qwen2", 301, 48, 7, 4, 2, 12, 80, theta=1e6, qkv_bias=True),
     "qwen3": Spec("tiny-qwen3", "qwen3", 301, 48, 7, 4, 2, 16, 80, theta=1e6, qk_norm=True, tied=False),
+    "mistral": Spec(
+        "tiny-mistral", "mistral", 301, 48, 7, 4, 2, 16, 80,
+        theta=1e6, window=8, local=(True,) * 7, tied=False,
+    ),
     "linear": replace(_GEMMA, name="tiny-gemma3-linear", scaling=Scaling("linear", 8.0)),
 }  # fmt: skip
 
@@ -52,24 +56,26 @@ def weights(spec: Spec, seed: int = 0) -> dict[str, torch.Tensor]:
     }
 
 
-def decoder(spec: Spec, table: dict[str, torch.Tensor], *, batch: int = 1, capacity: int = 64,
-            packing: Packing = FP32, fused: bool = True, taste: Taste = GREEDY) -> Decoder:  # fmt: skip
+def decoder(
+    spec: Spec, table: dict[str, torch.Tensor], *, batch: int = 1, capacity: int = 64,
+    packing: Packing = FP32, fused: bool = True, sampling: SamplingOptions = GREEDY,
+) -> Decoder:  # fmt: skip
     return Decoder(
         spec, Table(table), packing, torch.device("cpu"),
-        taste=taste, fused=fused, batch=batch, capacity=capacity,
+        sampling=sampling, fused=fused, batch=batch, capacity=capacity,
     )  # fmt: skip
 
 
 def logits(model: Decoder, ids: torch.Tensor, prefill: int) -> torch.Tensor:
     """[batch, positions from the prefill's last one on, vocab]: a prefill, then a cached step for each id."""
-    found = []
+    actual = []
     with torch.inference_mode():
         for start, end in ((0, prefill), *((i, i + 1) for i in range(prefill, ids.shape[1]))):
             model.place(ids[:, start:end], start)
             for op in model.ops:
                 op()
-            found.append(model.sampler.logits.clone())
-    return torch.stack(found, 1)
+            actual.append(model.sampler.logits.clone())
+    return torch.stack(actual, 1)
 
 
 def caches(model: Decoder) -> list[LayerCache]:

@@ -2,12 +2,14 @@
 
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from capture.importlog import Log
 from capture.run import Run, build
 
 MS = 1_000_000
+OPS = ("attn.q", "attn.core", "mlp.down", "norm")
 
 
 def made(rows: list[dict[str, Any]], tables: dict[str, pl.DataFrame] | None = None, **meta: Any) -> Run:
@@ -90,3 +92,40 @@ def nested() -> Run:
     return made(
         [{"kind": "span", "track": t, "name": n, "t": a, "dur": d, "lens": "host"} for t, n, a, d in spans]
     )
+
+
+def recording(
+    name: str, *, slow: dict[str, float] | None = None, steps: int = 48, noise: int = 0, gap: int = 50
+) -> Run:
+    """A decode of `steps` steps with four ops on two layers; `slow` multiplies an op's time."""
+    rng = np.random.default_rng(noise)
+    rows: list[dict[str, Any]] = []
+    for step in range(1, steps + 1):
+        total = 0
+        for layer in range(2):
+            for i, op in enumerate(OPS):
+                base = 1000 * (i + 1) + (40 * step if op == "attn.core" else 0)
+                dur = int(base * (slow or {}).get(op, 1) * rng.normal(1, 0.02))
+                rows.append(
+                    {
+                        "kind": "kernel",
+                        "name": f"L{layer}.{op}",
+                        "op": op,
+                        "layer": layer,
+                        "dur": dur,
+                        "step": step,
+                    }
+                )
+                total += dur
+        rows.append(
+            {
+                "kind": "step",
+                "name": "step",
+                "step": step,
+                "tokens": 1,
+                "context": 10 + step,
+                "dur": total + gap,
+            }
+        )
+    frame = pl.DataFrame(rows).with_columns(phase=pl.lit("decode"), lens=pl.lit("gpu"))
+    return build(name, {"model": "toy"}, frame, Log())

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import FIXTURES, seed
+from tests.conftest import FIXTURES, document
 
 PROFILE = FIXTURES / "native" / "flat.jsonl"
 
@@ -104,10 +104,11 @@ def test_a_row_is_entered_headless_too() -> None:
     assert wrong.returncode == 2 and "name=attention" in wrong.stderr
 
 
-def test_every_row_of_a_table_that_a_source_states() -> None:
-    done = tracetui("report", "tables", seed(3), "--focus", "table=comparison", "--format", "json")
+@pytest.mark.parametrize(("name", "rows"), [("latencyprism/cross.md", 29), ("seed 3", 264)])
+def test_every_row_of_a_table_that_a_source_states(name: str, rows: int) -> None:
+    done = tracetui("report", "tables", document(name), "--focus", "table=comparison", "--format", "json")
     told = json.loads(done.stdout)
-    assert len(told["rows"]) == 264 and len(told["columns"]) == 17
+    assert len(told["rows"]) == rows and len(told["columns"]) == 17
 
 
 def test_a_broken_pipe_is_quiet() -> None:

@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 
 from capture.export import export
-from tests.conftest import seed
-from tests.tracetui.analysis.test_repeats import FACTORS, noisy
+from tests.conftest import document
+from tests.tracetui.analysis.compare.test_repeats import FACTORS, noisy
 from tests.tracetui.test_cli import tracetui
 
 SLOW = {"mlp.down": 1.3}
@@ -117,10 +117,13 @@ def test_a_repeat_must_be_of_the_same_thing(files: Path, tmp_path: Path) -> None
         assert done.returncode == 4 and why in done.stderr
 
 
-def test_a_report_that_holds_both_sides_of_a_wrong_comparison() -> None:
-    done = tracetui("diff", seed(3), "--stats", "cycle", "--format", "json")
+@pytest.mark.parametrize(("name", "rows", "cycles"), [
+    ("latencyprism/cross.md", 29, "3 36"), ("seed 3", 264, "14 238"),
+])  # fmt: skip
+def test_a_report_that_holds_both_sides_of_a_wrong_comparison(name: str, rows: int, cycles: str) -> None:
+    done = tracetui("diff", document(name), "--stats", "cycle", "--format", "json")
     told = json.loads(done.stdout)
-    assert done.returncode == 4 and len(told["rows"]) == 264
+    assert done.returncode == 4 and len(told["rows"]) == rows
     assert not told["comparable"]["ok"] and any(
-        "14" in r and "238" in r for r in told["comparable"]["reasons"]
+        all(n in r for n in cycles.split()) for r in told["comparable"]["reasons"]
     )

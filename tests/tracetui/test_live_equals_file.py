@@ -16,13 +16,13 @@ from capture.native.emit import Emitter
 from capture.native.follow import Follow
 from capture.open import load
 from capture.run import Run
-from tests.tracetui.ui.hand import until
+from tests.tracetui.ui.hand import answer, until
 from tracetui.look import Look
 from tracetui.process import Engine
 from tracetui.report import report
 from tracetui.ui.app import Explorer
-from tracetui.ui.following import Following
 from tracetui.ui.options import Options
+from tracetui.ui.workers.follow import FileFollower
 from tracetui.views import missing, view, views
 
 ROOT = Path(__file__).parents[2]
@@ -215,19 +215,19 @@ record(Path(sys.argv[1]), 60)
 def test_the_screen_ends_with_what_report_prints(tmp_path: Path) -> None:
     path = tmp_path / "prof.jsonl"
     engine = Engine([sys.executable, "-c", ENGINE, str(path)])
-    app = Explorer(Following(path, engine, "kernels"), Options(view="kernels", follow=True, engine=engine))
+    app = Explorer(FileFollower(path, engine, "kernels"), Options(view="kernels", follow=True, engine=engine))
     shown: dict[str, list[dict[str, Any]]] = {}
 
     async def session() -> None:
         async with app.run_test(size=(120, 40)) as pilot:
             await until(app, pilot, "engine ended")
             await until(app, pilot, "60 steps")
-            for number, name in enumerate([v.name for v in app.tabs], 1):
+            for number, name in enumerate([v.name for v in app.workspace.tabs], 1):
                 if name in ("kernels", "layers", "steps"):
                     await pilot.press(str(number))
-                    while not app.answered or app.session.view != name:
+                    while not app.settled or app.workspace.session.view != name:
                         await pilot.pause(0.02)
-                    shown[name] = app.answer.rows.to_dicts()
+                    shown[name] = answer(app).rows.to_dicts()
 
     try:
         asyncio.run(session())

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from capture.errors import EngineError
-from tracetui.process import Engine, surroundings
+from tracetui.process import Engine, recorded_environment
 
 LISTENS = "import sys, time\nfor line in sys.stdin: print('got', line.strip(), flush=True)"
 
@@ -39,11 +39,11 @@ def gone(pid: int) -> bool:
 def test_orders_reach_the_engine() -> None:
     engine = program(LISTENS)
     assert engine.send({"do": "prompt", "text": "hé"})
-    until(lambda: engine.last_words() and engine.last_words()[0].endswith("}"))
-    assert json.loads(engine.last_words()[0].removeprefix("got ")) == {"do": "prompt", "text": "hé"}
+    until(lambda: engine.last_lines() and engine.last_lines()[0].endswith("}"))
+    assert json.loads(engine.last_lines()[0].removeprefix("got ")) == {"do": "prompt", "text": "hé"}
     engine.stop()
     assert gone(engine.pid)
-    assert engine.obituary() == ""
+    assert engine.failure_reason() == ""
 
 
 @pytest.mark.parametrize(
@@ -58,21 +58,21 @@ def test_orders_reach_the_engine() -> None:
 def test_each_death_has_its_sentence(code: str, says: str) -> None:
     engine = program(code)
     until(lambda: not engine.running)
-    until(lambda: says in engine.obituary())
+    until(lambda: says in engine.failure_reason())
     engine.stop()
 
 
 def test_a_good_end_has_none() -> None:
     engine = program("print('done')")
     until(lambda: not engine.running)
-    assert engine.obituary() == ""
+    assert engine.failure_reason() == ""
 
 
 def test_what_it_prints_is_kept_within_bounds() -> None:
     engine = program("import sys\nfor i in range(200000): print('x' * 20, i)")
     until(lambda: not engine.running, 30)
-    until(lambda: engine.last_words(1) == ["x" * 20 + " 199999"])
-    assert sum(map(len, engine.last_words(10**6))) <= 70_000
+    until(lambda: engine.last_lines(1) == ["x" * 20 + " 199999"])
+    assert sum(map(len, engine.last_lines(10**6))) <= 70_000
     engine.stop()
 
 
@@ -96,8 +96,8 @@ time.sleep(60)
 STARTER = """
 import sys, time
 from tracetui.process import Engine
-engine = Engine([sys.executable, "-c", sys.argv[1]], leashed=True)
-print(engine.pid, engine._leash.pid, flush=True)
+engine = Engine([sys.executable, "-c", sys.argv[1]], with_watchdog=True)
+print(engine.pid, engine._watchdog.pid, flush=True)
 time.sleep(60)
 """
 
@@ -110,7 +110,7 @@ time.sleep(60)
 """
 
 
-def test_a_leashed_program_and_its_children_end_when_their_starter_is_killed(tmp_path: Path) -> None:
+def test_a_program_with_a_watchdog_and_its_children_end_when_their_starter_is_killed(tmp_path: Path) -> None:
     note = tmp_path / "child"
     code = STUBBORN.format(note=str(note))
     with subprocess.Popen(
@@ -140,21 +140,21 @@ def test_an_engine_that_is_started_anew_is_sampled_anew(tmp_path: Path) -> None:
     engine.stop()
 
 
-def test_a_leash_leaves_with_its_program() -> None:
-    engine = Engine([sys.executable, "-c", "raise SystemExit(3)"], leashed=True)
-    assert engine._leash is not None
-    held = engine._leash.pid
+def test_a_watchdog_leaves_with_its_program() -> None:
+    engine = Engine([sys.executable, "-c", "raise SystemExit(3)"], with_watchdog=True)
+    assert engine._watchdog is not None
+    held = engine._watchdog.pid
     until(lambda: engine.returncode == 3 and gone(held))
     engine.stop()
-    assert engine.obituary() == "the engine ended with exit code 3"
+    assert engine.failure_reason() == "the engine ended with exit code 3"
 
 
-def test_a_leashed_program_has_its_own_streams_and_signals() -> None:
+def test_a_program_with_a_watchdog_has_its_own_streams_and_signals() -> None:
     said = "import os, sys; print(sys.stdin.readline().strip(), flush=True); os.kill(os.getpid(), 11)"
-    engine = Engine([sys.executable, "-c", said], leashed=True)
+    engine = Engine([sys.executable, "-c", said], with_watchdog=True)
     assert engine.send({"do": "hear"})
     until(lambda: engine.returncode == -signal.SIGSEGV)
-    until(lambda: engine.last_words() == ['{"do": "hear"}'])
+    until(lambda: engine.last_lines() == ['{"do": "hear"}'])
     engine.stop()
 
 
@@ -172,6 +172,6 @@ def test_what_cannot_be_started() -> None:
 
 
 def test_a_foreign_program_learns_where_its_lines_go(tmp_path: Path) -> None:
-    told = surroundings(tmp_path / "out.jsonl")
-    assert told["TRACETUI_OUT"] == str(tmp_path / "out.jsonl")
-    assert told["PYTHONPATH"].split(os.pathsep)[0].endswith("capture/record/site")
+    environment = recorded_environment(tmp_path / "out.jsonl")
+    assert environment["TRACETUI_OUT"] == str(tmp_path / "out.jsonl")
+    assert environment["PYTHONPATH"].split(os.pathsep)[0].endswith("capture/record/site")

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from argparse import ArgumentParser
+from importlib.util import find_spec
 from pathlib import Path
 
 import polars as pl
@@ -20,6 +21,8 @@ from tests.tracetui.test_process import until
 from tracetui.process import Engine
 from tracetui.replayer import Replay
 from tracetui.verbs import _engine, record
+
+needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed here")
 
 SHELL = """
 printf '%s\\n' '{"kind":"run","schema":1,"name":"shell","meta":{"model":"toy"}}' >>"$TRACETUI_OUT"
@@ -84,7 +87,7 @@ def test_an_engine_that_hangs_is_named_and_so_is_its_return(
 
 
 FILLS = """
-from capture import Recorder
+from tracetui import Recorder
 with Recorder() as rec:
     for n in range(3000):
         with rec.step(), rec.span("attention"):
@@ -115,7 +118,7 @@ def test_an_engine_that_is_refused_leaves_no_file(tmp_path: Path) -> None:
     ("asked", "says"),
     [
         (("--dtype", "fp9"), "argument --dtype: invalid choice: 'fp9'"),
-        (("--top-p", "7"), "top-p"),
+        pytest.param(("--top-p", "7"), "top-p", marks=needs_torch),
         (("--mode", "train", "--ranks", "2"), "training runs on one rank"),
     ],
 )

@@ -1,1 +1,1 @@
-"""Pure functions from frame to frame: no drawing, no files, no Textual."""
+"""Pure functions from frame to frame over one run: no drawing, no files, no Textual."""

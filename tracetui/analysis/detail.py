@@ -13,49 +13,49 @@ from tracetui.look import Look
 
 BINS: Final = 10
 WIDE_RANGE: Final = 50  # largest over smallest, beyond which bins grow by a factor instead of a distance
-TOLD: Final = ("name", "step", "layer", "phase", "op", "count", "track", "path", "shape")
+COLUMNS: Final = ("name", "step", "layer", "phase", "op", "count", "track", "path", "shape")
 
 
 def launches(run: Run, look: Look) -> pl.DataFrame:
-    """The rows themselves, but for folded ones, in the order of time where it is known."""
-    told = [c for c in TOLD if run.has(c)]
+    """Return the rows themselves, without folded ones, in the order of time where it is known."""
+    columns = [c for c in COLUMNS if run.has(c)]
     rows = select.timed(run, look).filter(select.whole(run))
     start = [(pl.col("t") - select.start(run)).alias("at_ns")] if run.has("t") else []
-    rows = rows.select(*start, pl.col("dur").alias("dur_ns"), *told)
+    rows = rows.select(*start, pl.col("dur").alias("dur_ns"), *columns)
     return (rows.sort("at_ns", maintain_order=True, nulls_last=True) if start else rows).collect()
 
 
 def statistics(run: Run, look: Look) -> pl.DataFrame:
-    """What the kernels view says of all these rows together."""
+    """Return what the kernels view says of all these rows together."""
     return kernel_table(run, replace(look, group="all", per="total"))
 
 
 def histogram(durations: pl.Series, bins: int = BINS) -> pl.DataFrame:
-    """low_ns, high_ns, count: each duration counted once; the last bin holds its upper edge too."""
+    """Return low_ns, high_ns, count: each duration counted once; the last bin holds its upper edge too."""
     values = durations.drop_nulls()
     schema = {"low_ns": pl.Int64, "high_ns": pl.Int64, "count": pl.Int64}
     if values.is_empty():
         return pl.DataFrame(schema=schema)
     low, high = pl.DataFrame({"v": values}).select(a=pl.col("v").min(), b=pl.col("v").max()).row(0)
     edges = _edges(low, high, bins)
-    found = dict(_binned(values, edges).iter_rows())
+    counts = dict(_binned(values, edges).iter_rows())
     rows = {
         "low_ns": edges[:-1],
         "high_ns": edges[1:],
-        "count": [found.get(i, 0) for i in range(len(edges) - 1)],
+        "count": [counts.get(i, 0) for i in range(len(edges) - 1)],
     }
     return pl.DataFrame(rows, schema=schema)
 
 
 def _binned(values: pl.Series, edges: list[int]) -> pl.DataFrame:
-    """bin → how many values lie from its lower edge up to the next."""
+    """Return bin → how many values lie from its lower edge up to the next."""
     inner = pl.Series(edges[1:-1], dtype=pl.Int64)
     place = inner.search_sorted(values, side="right") if inner.len() else pl.zeros(values.len(), eager=True)
     return pl.DataFrame({"bin": place}).group_by("bin").agg(pl.len())
 
 
 def _edges(low: int, high: int, bins: int) -> list[int]:
-    """Whole, rising edges from the lowest value to the highest."""
+    """Return whole, rising edges from the lowest value to the highest."""
     if high - low < bins:
         return list(range(low, high + 1)) if high > low else [low, low]
     if low > 0 and high / low > WIDE_RANGE:
@@ -65,24 +65,24 @@ def _edges(low: int, high: int, bins: int) -> list[int]:
 
 
 def by_step(run: Run, look: Look) -> pl.DataFrame:
-    """step → phase, total and, where tokens are known, the time of one token."""
+    """Return step → phase, total and, where tokens are known, the time of one token."""
     if not run.has("step"):
         return pl.DataFrame(
             schema={"step": pl.Int64, "phase": pl.String, "total_ns": pl.Int64, "per_token_ns": pl.Float64}
         )
     rows = select.timed(run, look).filter(pl.col("step").is_not_null())
     sums = rows.group_by("step").agg(pl.col("dur").sum().alias("total_ns")).collect()
-    known = steps.marks(run).select("step", "phase", "tokens")
+    marks = steps.marks(run).select("step", "phase", "tokens")
     per = pl.when(pl.col("tokens") > 0).then(pl.col("total_ns") / pl.col("tokens"))
     return (
-        sums.join(known, on="step", how="left")
+        sums.join(marks, on="step", how="left")
         .select("step", "phase", "total_ns", per_token_ns=per)
         .sort("step")
     )
 
 
 def by_layer(run: Run, look: Look) -> pl.DataFrame:
-    """layer → total."""
+    """Return layer → total."""
     if not run.has("layer"):
         return pl.DataFrame(schema={"layer": pl.Int32, "total_ns": pl.Int64})
     rows = select.timed(run, look).filter(pl.col("layer").is_not_null())

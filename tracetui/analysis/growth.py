@@ -1,4 +1,4 @@
-"""Growth: each op across decode steps, per token, against the context length."""
+"""Growth: the time of each op per token, over the decode steps, against the context length."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -25,9 +25,9 @@ class Growth:
 
 
 def growth(run: Run, look: Look, group: str) -> Growth:
-    """The fitted growth of every group over the chosen steps."""
-    axis, known = _axis(_chosen_steps(run, look))
-    series = _series(_sums(run, look, group, known), known)
+    """Return the growth of every group over the chosen steps, with the law fitted to it."""
+    axis, axis_steps = _axis(_chosen_steps(run, look))
+    series = _series(_sums(run, look, group, axis_steps), axis_steps)
     lines = laws.fit(series)
     judged = laws.judge(series, lines).with_columns(series["step"])
     whole = _whole(series)
@@ -44,26 +44,26 @@ def growth(run: Run, look: Look, group: str) -> Growth:
 
 
 def _chosen_steps(run: Run, look: Look) -> pl.DataFrame:
-    """The decode steps; where the source knows no decode, all steps of the phase asked for."""
-    known = steps.marks(run)
+    """Return the decode steps; where the source knows no decode, all steps of the phase asked for."""
+    marks = steps.marks(run)
     if look.window is not None:
-        known = known.filter(pl.col("step").is_between(*look.window))
-    phase = look.phase or ("decode" if (known["phase"] == "decode").any() else None)
-    return known.filter(pl.col("phase") == phase) if phase else known
+        marks = marks.filter(pl.col("step").is_between(*look.window))
+    phase = look.phase or ("decode" if (marks["phase"] == "decode").any() else None)
+    return marks.filter(pl.col("phase") == phase) if phase else marks
 
 
-def _axis(known: pl.DataFrame) -> tuple[str, pl.DataFrame]:
-    """What the series are fitted against, and step → x, tokens."""
-    complete = [c for c in ("context", "tokens") if known.height and known[c].null_count() == 0]
+def _axis(marks: pl.DataFrame) -> tuple[str, pl.DataFrame]:
+    """Return the name of the x that series are fitted against, and step → x, tokens."""
+    complete = [c for c in ("context", "tokens") if marks.height and marks[c].null_count() == 0]
     tokens = pl.col("tokens").clip(lower_bound=1) if "tokens" in complete else pl.col("steps")
     axis = complete[0] if complete else "step"
     x = tokens.cum_sum() if axis == "tokens" else pl.col(axis)
-    return axis, known.select("step", "steps", x=x.cast(pl.Float64), tokens=tokens)
+    return axis, marks.select("step", "steps", x=x.cast(pl.Float64), tokens=tokens)
 
 
-def _sums(run: Run, look: Look, group: str, known: pl.DataFrame) -> pl.DataFrame:
+def _sums(run: Run, look: Look, group: str, axis_steps: pl.DataFrame) -> pl.DataFrame:
     rows = select.with_group(run, select.timed(run, look), group)
-    rows = rows.filter(pl.col("step").is_in(known["step"].implode()))
+    rows = rows.filter(pl.col("step").is_in(axis_steps["step"].implode()))
     return (
         rows.group_by(pl.col(group).alias("row"), pl.col("step").alias("n"))
         .agg(pl.col("dur").sum())
@@ -72,7 +72,7 @@ def _sums(run: Run, look: Look, group: str, known: pl.DataFrame) -> pl.DataFrame
 
 
 def _names(run: Run, look: Look, group: str) -> pl.DataFrame:
-    """row → the one name that stands behind it, where it is one."""
+    """Return row → the one name that stands behind it; null where there are several."""
     if group == "name":
         return pl.DataFrame(schema={"row": pl.Categorical})
     rows = select.with_group(run, select.timed(run, look), group).select(pl.col(group).alias("row"), "name")
@@ -80,12 +80,12 @@ def _names(run: Run, look: Look, group: str) -> pl.DataFrame:
     return rows.unique().group_by("row").agg(one).collect()
 
 
-def _series(sums: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
-    """row, step → its time per token and its share of all that was measured in the step."""
+def _series(sums: pl.DataFrame, axis_steps: pl.DataFrame) -> pl.DataFrame:
+    """Return row, step → its time per token and its share of all that was measured in the step."""
     total = pl.col("dur").sum().over("n")
     share = pl.when(total > 0).then(pl.col("dur") / total)
     return (
-        sums.join(known, left_on="n", right_on="step")
+        sums.join(axis_steps, left_on="n", right_on="step")
         .select(
             "row", "x", "steps", "tokens", "dur", y=pl.col("dur") / pl.col("tokens"), share=share, step="n"
         )
@@ -94,7 +94,7 @@ def _series(sums: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
 
 
 def _whole(series: pl.DataFrame) -> pl.DataFrame:
-    """All that was measured, step by step, judged by its own line."""
+    """Return all that was measured, step by step, judged by its own line."""
     sums = (
         series.group_by("step").agg(pl.col("x", "steps", "tokens").first(), pl.col("dur").sum()).sort("step")
     )
@@ -104,7 +104,7 @@ def _whole(series: pl.DataFrame) -> pl.DataFrame:
 
 
 def _table(series: pl.DataFrame, lines: pl.DataFrame, judged: pl.DataFrame, axis: str) -> pl.DataFrame:
-    """One row a group, largest total first."""
+    """Return one row a group, largest total first."""
     off = judged.filter("outlier").group_by("row").agg(pl.col("step").sort())
     off = off.select("row", outliers=pl.col("step").map_elements(stretches, return_dtype=pl.String))
     slope, error = (pl.col(c).cast(pl.Float64) * 1000 for c in ("slope", "slope_se"))
@@ -115,20 +115,35 @@ def _table(series: pl.DataFrame, lines: pl.DataFrame, judged: pl.DataFrame, axis
         .with_columns(axis=pl.lit(axis), slope_ns_per_1k=slope, slope_se_ns_per_1k=error)
         .sort("total_ns", "row", descending=[True, False], nulls_last=True)
         .select(
-            "row", "trend", "steps", "tokens", "total_ns", "first_ns", "last_ns", "law", "axis",
-            "slope_ns_per_1k", "slope_se_ns_per_1k", "r2", "share_first", "share_last", "half_step",
+            "row",
+            "trend",
+            "steps",
+            "tokens",
+            "total_ns",
+            "first_ns",
+            "last_ns",
+            "law",
+            "axis",
+            "slope_ns_per_1k",
+            "slope_se_ns_per_1k",
+            "r2",
+            "share_first",
+            "share_last",
+            "half_step",
             "outliers",
         )
-    )  # fmt: skip
+    )
 
 
 def _trends(series: pl.DataFrame) -> pl.DataFrame:
-    """row → its course, a value a step; where steps were folded, one for as many steps each."""
+    """Return row → its course, a value a step; where steps were folded, a value for as many steps each."""
     if not (series["steps"] > 1).any():
         return series.group_by("row").agg(pl.col("y").alias("trend"))
-    known = series.select("step", "steps").unique().sort("step")
+    step_sizes = series.select("step", "steps").unique().sort("step")
     placed = series.join(
-        known.select("step", cell=steps.cells(known["steps"], TREND_CELLS)), on="step", maintain_order="left"
+        step_sizes.select("step", cell=steps.cells(step_sizes["steps"], TREND_CELLS)),
+        on="step",
+        maintain_order="left",
     )
     mean = pl.col("dur").sum() / pl.col("tokens").sum()
     return (
@@ -156,7 +171,7 @@ def _ends() -> list[pl.Expr]:
 
 
 def _slow(judged: pl.DataFrame, whole: pl.DataFrame) -> pl.DataFrame:
-    """Of each step whose total leaves its line: every row, against what its own line expects."""
+    """Return, for each step whose total leaves its line, every row against what its own line expects."""
     off = whole.filter("outlier")["step"]
     ratio = pl.when(pl.col("expected") > 0).then(pl.col("y") / pl.col("expected"))
     return judged.filter(pl.col("step").is_in(off.implode())).select(
@@ -165,11 +180,11 @@ def _slow(judged: pl.DataFrame, whole: pl.DataFrame) -> pl.DataFrame:
 
 
 def stretches(numbers: pl.Series) -> str:
-    """27, 28, 39 → '27–28, 39'."""
-    found: list[list[int]] = []
+    """Write numbers as ranges: 27, 28, 39 → '27–28, 39'."""
+    ranges: list[list[int]] = []
     for n in numbers:
-        if found and n == found[-1][1] + 1:
-            found[-1][1] = n
+        if ranges and n == ranges[-1][1] + 1:
+            ranges[-1][1] = n
         else:
-            found.append([n, n])
-    return ", ".join(f"{a}–{b}" if a < b else str(a) for a, b in found)
+            ranges.append([n, n])
+    return ", ".join(f"{a}–{b}" if a < b else str(a) for a, b in ranges)

@@ -16,7 +16,7 @@ TREND_CELLS: Final = 48
 
 
 def kernel_table(run: Run, look: Look) -> pl.DataFrame:
-    """One row a group, largest total first, with its share, its trend over steps, and its rates."""
+    """Return one row a group, largest total first: its share, its trend over steps, its rates."""
     group = look.group or "name"
     rows = select.with_group(run, select.in_steps(run, look), group)
     rows = windows.weighed(run, look, rows)
@@ -29,12 +29,12 @@ def kernel_table(run: Run, look: Look) -> pl.DataFrame:
 
 
 def total_table(run: Run, look: Look) -> pl.DataFrame:
-    """One row a group: count, total and share alone, which is several times faster."""
+    """Return one row a group: count, total and share alone, which is several times faster."""
     return total_tables(run, look, (look.group or "name",))[0]
 
 
 def total_tables(run: Run, look: Look, groups: Sequence[str]) -> list[pl.DataFrame]:
-    """The same by each of several groups; all of them take one pass over the rows."""
+    """Return such a table for each of several groups, in one pass over the rows."""
     rows = select.in_steps(run, look)
     for group in groups:
         rows = select.with_group(run, rows, group)
@@ -47,14 +47,14 @@ def total_tables(run: Run, look: Look, groups: Sequence[str]) -> list[pl.DataFra
 
 
 def _whole(run: Run, look: Look) -> int | None:
-    """What shares are of where a filter hides rows: all rows, hidden or not."""
+    """Return what shares are of where a filter hides rows: all rows; None without a filter."""
     if not look.filter:
         return None
     return windows.whole(run, look, select.in_steps(run, replace(look, filter="")))
 
 
 def divisor(run: Run, look: Look) -> float:
-    """What totals are divided by: 1, the steps looked at, or their tokens; a filter changes none of these."""
+    """Return what totals are divided by: 1, the steps looked at, or their tokens; a filter changes none."""
     if look.per == "total" or not run.has("step"):
         return 1
     rows = select.in_steps(run, replace(look, filter="", focus=()))
@@ -66,7 +66,7 @@ def divisor(run: Run, look: Look) -> float:
 
 
 def trends(run: Run, rows: pl.LazyFrame, group: str, width: int = TREND_CELLS) -> pl.DataFrame:
-    """group → its time per step (per token where tokens are known) in a few cells; a gap is null."""
+    """Return group → its time per step (per token where known) in a few cells; a gap is null."""
     sums = (
         rows.filter(pl.col("step").is_not_null()).group_by(group, "step").agg(pl.col("dur").sum()).collect()
     )
@@ -85,13 +85,13 @@ def trends(run: Run, rows: pl.LazyFrame, group: str, width: int = TREND_CELLS) -
 
 
 def _cells(run: Run, numbers: pl.Series, width: int) -> pl.DataFrame:
-    """step → the cell of a trend in which it falls, and its tokens (its steps where they are unknown).
+    """Return step → the cell of a trend in which it falls, and its weight: tokens, else steps.
 
     A prefill in front of a decode would flatten everything after it: it is left out.
     """
-    known = steps.marks(run).filter(pl.col("step").is_in(numbers.implode()))
-    decode = known.filter(pl.col("phase") == "decode")
-    chosen = decode if decode.height else known
+    marks = steps.marks(run).filter(pl.col("step").is_in(numbers.implode()))
+    decode = marks.filter(pl.col("phase") == "decode")
+    chosen = decode if decode.height else marks
     tokens = pl.col("tokens").fill_null(0).clip(lower_bound=0)
     counted = chosen.filter(tokens > 0)
     weight = tokens if counted.height == chosen.height else pl.col("steps")
@@ -99,7 +99,7 @@ def _cells(run: Run, numbers: pl.Series, width: int) -> pl.DataFrame:
 
 
 def _sums(run: Run, rows: pl.LazyFrame, group: str, work: Sequence[pl.Expr] = ()) -> pl.DataFrame:
-    """Labels, totals, extremes, work. The rows are first added up under all labels, in one fast pass."""
+    """Return labels, totals, extremes and work; rows are first added up under all labels, in one pass."""
     labels = [c for c in LABELS if run.has(c) and c != group]
     low, high = _extremes(run)
     alike = rows.group_by(group, *labels).agg(*_totals(run), low, high, *work).collect()
@@ -117,13 +117,13 @@ def _sums(run: Run, rows: pl.LazyFrame, group: str, work: Sequence[pl.Expr] = ()
 
 
 def _totals(run: Run) -> tuple[pl.Expr, pl.Expr]:
-    """How many launches some rows are, and their time."""
+    """Return expressions of how many launches some rows are, and of their time."""
     count = pl.col("count").fill_null(1).sum() if run.has("count") else pl.len()
     return count.cast(pl.Int64).alias("count"), pl.col("dur").sum().alias("total_ns")
 
 
 def _extremes(run: Run) -> list[pl.Expr]:
-    """The shortest and the longest launch, known only where each row is one or states its own."""
+    """Return the shortest and the longest launch, known only where each row is one or states its own."""
     chosen = []
     for stated, extreme in (("min", pl.Expr.min), ("max", pl.Expr.max)):
         each = select.instance_dur(run)
@@ -134,19 +134,20 @@ def _extremes(run: Run) -> list[pl.Expr]:
 
 
 def _of_all(run: Run, each: pl.Expr, value: pl.Expr) -> pl.Expr:
-    """A value that stands only where every row of the group takes part in it."""
+    """Return a value that stands only where every row of the group takes part in it."""
     return value if select.all_instances(run) else pl.when(each.null_count() == 0).then(value)
 
 
 def _quantiles(run: Run, rows: pl.LazyFrame, group: str) -> pl.DataFrame:
-    """Percentiles of instances that were not folded, else what the source printed for a row; not of sums."""
+    """Return percentiles of instances, else what the source printed for a row; null for sums."""
     each = select.instance_dur(run)
     launches = rows.filter(select.whole(run)) if select.folded(run) else rows
     own = [each.quantile(q, "linear").alias(f"{name}_ns") for name, q in QUANTILES]
     table = launches.group_by(group).agg(*own, _gaps=each.null_count()).collect()
-    known = pl.when(pl.col("_gaps") == 0)
+    complete = pl.when(pl.col("_gaps") == 0)
     table = table.select(
-        group, *(known.then(pl.col(f"{n}_ns").round().cast(pl.Int64)).alias(f"{n}_ns") for n, _ in QUANTILES)
+        group,
+        *(complete.then(pl.col(f"{n}_ns").round().cast(pl.Int64)).alias(f"{n}_ns") for n, _ in QUANTILES),
     )
     stated = [name for name, _ in QUANTILES if run.has(name)]
     if not stated:

@@ -1,4 +1,4 @@
-"""How a series grows: a line fitted to it, the points that leave the line, and a word for its shape.
+"""Fit a line to a series, find the points that leave it, and name the law of its growth.
 
 The line is the least-squares line over all points but the outliers, which are those further than `FAR` robust
 deviations from a resistant line (through the medians of the outer thirds): a spike of a few steps does not
@@ -24,7 +24,7 @@ _DEVIATION: Final = 1.4826  # of a normal distribution, in median absolute devia
 
 
 def fit(points: pl.DataFrame) -> pl.DataFrame:
-    """row, x, y (ordered by x in each row) → row, slope, intercept, slope_se, r2, law."""
+    """Return row, x, y (ordered by x in each row) → row, slope, intercept, slope_se, r2, law."""
     kept = _with_outliers(points).filter(~pl.col("outlier"))
     lines = kept.group_by("row").agg(_least_squares())
     fitted = lines.join(_two_levels(points), on="row", nulls_equal=True).with_columns(_law())
@@ -32,14 +32,14 @@ def fit(points: pl.DataFrame) -> pl.DataFrame:
 
 
 def judge(points: pl.DataFrame, lines: pl.DataFrame) -> pl.DataFrame:
-    """The points, each with what its line expects and whether it is an outlier."""
+    """Return the points, each with what its line expects and whether it is an outlier."""
     judged = _with_outliers(points).join(lines, on="row", how="left", nulls_equal=True)
     expected = pl.col("intercept") + pl.col("slope").fill_null(0) * pl.col("x")
     return judged.select("row", "x", "y", "outlier", expected=expected)
 
 
 def _with_outliers(points: pl.DataFrame) -> pl.DataFrame:
-    """Points that are far from the resistant line of their row, by its own spread and by its own level."""
+    """Mark points far from the resistant line of their row, by its own spread and by its own level."""
     lines = points.group_by("row").agg(_resistant()).with_columns(_resistant_slope())
     residual = pl.col("y") - pl.col("_slope") * (pl.col("x") - pl.col("_middle"))
     near = points.join(lines, on="row", nulls_equal=True).with_columns(_r=residual)
@@ -86,7 +86,7 @@ def _least_squares() -> list[pl.Expr]:
 
 
 def _two_levels(points: pl.DataFrame) -> pl.DataFrame:
-    """row → the part of the variance that two levels leave at the best cut, and how far they are apart."""
+    """Return row → the variance that two levels leave at the best cut, and how far they are apart."""
     n, i = pl.len().over("row"), pl.int_range(1, pl.len() + 1).over("row")
     y = pl.col("y") - pl.col("y").mean().over("row")  # around zero, so that squares keep their digits
     parts = points.select("row", _n=n, _i=i, _y=y, _m=pl.col("y").mean().over("row")).with_columns(

@@ -1,4 +1,4 @@
-"""Layers beside each other: time per layer and op (or step), and the layer that is not like the others."""
+"""Compare the layers of a run: time per layer and op (or step), and the layer unlike the others."""
 
 import polars as pl
 
@@ -10,9 +10,7 @@ _DEVIATION = 1.4826  # of a normal distribution, in median absolute deviations
 
 
 def layer_table(run: Run, look: Look, column: str) -> pl.DataFrame:
-    """One row a layer and op: its time, per token where tokens are known, its rates where its work is, and
-    how far it is from the rest.
-    """
+    """Return one row a layer and op: its time, also per token, its rates, and how far it is from the rest."""
     rows = select.with_group(run, select.timed(run, look), column).filter(pl.col("layer").is_not_null())
     if column == "step":
         rows = rows.filter(pl.col("step").is_not_null())
@@ -34,23 +32,23 @@ def layer_table(run: Run, look: Look, column: str) -> pl.DataFrame:
 
 
 def _tokens(run: Run, rows: pl.LazyFrame, column: str) -> pl.DataFrame | None:
-    """column → the tokens of the steps in which its rows stand; none where a step does not tell them."""
+    """Return column → the tokens of the steps in which its rows stand; None where a step tells none."""
     if not run.has("step") or not run.has("tokens"):
         return None
-    known = steps.marks(run).select(pl.col("step").alias("_n"), "tokens").lazy()
-    pairs = rows.select(pl.col(column), pl.col("step").alias("_n")).unique().join(known, on="_n", how="left")
-    found = (
+    marks = steps.marks(run).select(pl.col("step").alias("_n"), "tokens").lazy()
+    pairs = rows.select(pl.col(column), pl.col("step").alias("_n")).unique().join(marks, on="_n", how="left")
+    sums = (
         pairs.group_by(column)
         .agg(pl.col("tokens").sum(), pl.col("tokens").null_count().alias("unknown"))
         .collect()
     )
-    if found.is_empty() or found["unknown"].sum() or not found["tokens"].min():
+    if sums.is_empty() or sums["unknown"].sum() or not sums["tokens"].min():
         return None
-    return found.drop("unknown")
+    return sums.drop("unknown")
 
 
 def _oddness(column: str) -> list[pl.Expr]:
-    """Distance from the median of all layers in robust deviations; odd beyond the bounds of an outlier."""
+    """Return the distance from the median of all layers in robust deviations; odd beyond a bound."""
     value = pl.col("total_ns")
     middle = value.median().over(column)
     off = value - middle

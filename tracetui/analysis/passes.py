@@ -1,4 +1,4 @@
-"""The passes of a training run: which of its steps are whole, what was done in them, how long each took."""
+"""The passes of a training run: which steps are whole, what was done in them, how long each took."""
 
 import re
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from typing import Final
 
 import polars as pl
 
-from capture.classify.enrich import phase_of
+from capture.classify.names import phase_of
 from capture.run import Run
 from tracetui.analysis import select, steps
 from tracetui.look import Look
@@ -17,9 +17,13 @@ STEP: Final = "step"
 RUN: Final = "run"  # all that was done, where the source marks no phases
 
 _LABELS: Final = {
-    "phase": pl.String(), "name": pl.String(), "category": pl.String(), "op": pl.String(),
-    "path": pl.String(), "layer": pl.Int32(),
-}  # fmt: skip
+    "phase": pl.String(),
+    "name": pl.String(),
+    "category": pl.String(),
+    "op": pl.String(),
+    "path": pl.String(),
+    "layer": pl.Int32(),
+}
 _APART: Final = ", timed in Python"  # ends the name of a pass that was timed in a run without the profiler
 _TORCH: Final = re.compile(r"autograd::|(?:\w+::)*\w+Backward\d*$|Optimizer\.zero_grad#")  # parts of a pass
 
@@ -37,37 +41,40 @@ class Passes:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """What the run is told apart into."""
+        """Return the names of the phases into which the run is split."""
         return PHASES if marked(self.run) else (RUN,)
 
     def of(self, phase: str) -> pl.DataFrame:
-        """What was done in a phase, or in all of a step or a run."""
+        """Return what was done in a phase, or in all of a step or a run."""
         return self.work if phase in (STEP, RUN) else self.work.filter(pl.col("phase") == phase)
 
     def whole(self, phase: str) -> int | None:
-        """The time of all kernels of a phase; unknown where a part of them is listed."""
+        """Return the time of all kernels of a phase; None where only a part of them is listed."""
         return None if self.stated else int(self.of(phase)["total_ns"].sum())
 
 
 def marked(run: Run) -> bool:
-    """Whether any phase of training is told."""
+    """Tell whether any phase of training is marked."""
     return not set(PHASES).isdisjoint(select.phases(run))
 
 
 def passes(run: Run, look: Look) -> Passes:
-    known = _whole_steps(run, look)
+    """Return the passes of the whole steps that the look speaks of."""
+    whole_steps = _whole_steps(run, look)
     marks = steps.marks(run)
-    marks = marks.clear() if known is None else marks.filter(pl.col("step").is_in(known.implode()))
-    walls = _walls(run, look, known) | _step_wall(marks)
-    count = None if known is None else int(marks["steps"].sum())
-    return Passes(run, look, count, _work(run, look, known), walls, _stated(run))
+    marks = (
+        marks.clear() if whole_steps is None else marks.filter(pl.col("step").is_in(whole_steps.implode()))
+    )
+    walls = _walls(run, look, whole_steps) | _step_wall(marks)
+    count = None if whole_steps is None else int(marks["steps"].sum())
+    return Passes(run, look, count, _work(run, look, whole_steps), walls, _stated(run))
 
 
 def apart(run: Run, phase: str) -> int | None:
-    """How long one pass took in a run without the profiler."""
-    told = run.meta.get("unprofiled_ns")
-    if isinstance(told, Mapping):
-        parts = [told.get(p) for p in (PHASES if phase == STEP else (phase,))]
+    """Return how long one pass took in a run without the profiler; None where none was timed."""
+    times = run.meta.get("unprofiled_ns")
+    if isinstance(times, Mapping):
+        parts = [times.get(p) for p in (PHASES if phase == STEP else (phase,))]
         numbers = [n for n in parts if isinstance(n, int)]
         return sum(numbers) if len(numbers) == len(parts) else None
     own = run.events.filter(kind="span", phase=phase) if run.has("phase") else run.events.clear()
@@ -76,24 +83,24 @@ def apart(run: Run, phase: str) -> int | None:
 
 
 def _whole_steps(run: Run, look: Look) -> pl.Series | None:
-    """The steps in which every phase that kernels are known of was seen."""
+    """Return the steps in which every phase was seen that has kernels; None without steps or phases."""
     if not (run.has("step") and marked(run)):
         return None
     rows = select.timed(run, look).filter(pl.col("phase").cast(pl.String).is_in(PHASES))
-    told = rows.filter(pl.col("step").is_not_null()).select("step", "phase").unique().collect()
-    if told.is_empty():
+    phased = rows.filter(pl.col("step").is_not_null()).select("step", "phase").unique().collect()
+    if phased.is_empty():
         return None
-    counts = told.group_by("step").agg(pl.len())
-    return counts.filter(pl.col("len") == told["phase"].n_unique())["step"]
+    counts = phased.group_by("step").agg(pl.len())
+    return counts.filter(pl.col("len") == phased["phase"].n_unique())["step"]
 
 
-def _work(run: Run, look: Look, known: pl.Series | None) -> pl.DataFrame:
-    """What was done in whole steps; in the phases, where no steps are told; all, where no phases are."""
+def _work(run: Run, look: Look, whole_steps: pl.Series | None) -> pl.DataFrame:
+    """Return the rows of whole steps; of the phases, where no steps are told; all, without phases."""
     lacking = {c: kind for c, kind in {**_LABELS, "flops": pl.Float64()}.items() if not run.has(c)}
     rows = select.timed(run, look).with_columns(pl.lit(None, kind).alias(c) for c, kind in lacking.items())
     whole = pl.col("phase").cast(pl.String).is_in(PHASES) if marked(run) else pl.lit(value=True)
-    if known is not None:
-        whole = pl.col("step").is_in(known.implode())
+    if whole_steps is not None:
+        whole = pl.col("step").is_in(whole_steps.implode())
     flops = pl.when(pl.col("flops").count() > 0).then(pl.col("flops").sum())
     sums = (
         rows.filter(whole)
@@ -109,30 +116,30 @@ def _work(run: Run, look: Look, known: pl.Series | None) -> pl.DataFrame:
     return plain.sort("total_ns", *_LABELS, descending=order, nulls_last=True).collect()
 
 
-def _walls(run: Run, look: Look, known: pl.Series | None) -> dict[str, tuple[int, int]]:
-    """Phase → how many spans are called by it, and what they took."""
+def _walls(run: Run, look: Look, whole_steps: pl.Series | None) -> dict[str, tuple[int, int]]:
+    """Return phase → how many spans are called by it, and what they took."""
     if not marked(run):
         return {}
     spans = select.timed(run, look, "span", "wall" if run.has("lens") else None)
     spans = spans.filter(pl.col("phase").cast(pl.String).is_in(PHASES))
-    if known is not None:
-        spans = spans.filter(pl.col("step").is_null() | pl.col("step").is_in(known.implode()))
+    if whole_steps is not None:
+        spans = spans.filter(pl.col("step").is_null() | pl.col("step").is_in(whole_steps.implode()))
     path = pl.col("path") if run.has("path") else pl.lit(None)
     sums = (
         spans.group_by(pl.col("phase", "name").cast(pl.String), path.cast(pl.String).alias("path"))
         .agg(select.standing_for(run).sum().cast(pl.Int64).alias("count"), pl.col("dur").sum())
         .collect()
     )
-    found: dict[str, tuple[int, int]] = {}
+    walls: dict[str, tuple[int, int]] = {}
     for phase, name, where, count, dur in sums.iter_rows():
         if _is_pass(phase, name, where):
-            times, total = found.get(phase, (0, 0))
-            found[phase] = (times + count, total + dur)
-    return found
+            times, total = walls.get(phase, (0, 0))
+            walls[phase] = (times + count, total + dur)
+    return walls
 
 
 def _is_pass(phase: str, name: str, path: str | None) -> bool:
-    """Whether a span is the phase itself: not something within it, nor a pass that was timed apart."""
+    """Tell whether a span is the phase itself: not something within it, nor a pass that was timed apart."""
     if name.endswith(_APART) or _TORCH.match(name):
         return False
     return phase_of(name) == phase and phase_of(path or "") != phase
@@ -144,7 +151,7 @@ def _step_wall(marks: pl.DataFrame) -> dict[str, tuple[int, int]]:
 
 
 def _stated(run: Run) -> dict[str, float]:
-    """`matmul_forward_%` and its like, in per cent."""
+    """Return the shares that the source prints, `matmul_forward_%` and its like, in per cent."""
     if not run.has("value"):
         return {}
     rows = run.events.filter(kind="counter").select(pl.col("name").cast(pl.String), "value")

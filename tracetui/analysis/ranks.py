@@ -32,20 +32,22 @@ class Ranks:
 
     @property
     def numbers(self) -> list[int]:
+        """Return the ranks in order."""
         return [int(n) for n in self.cells["rank"].unique().sort()]
 
     @property
     def steps(self) -> int:
+        """Return how many steps all ranks have."""
         return self.cells["step"].n_unique()
 
     def work(self) -> Floats:
-        """Ranks × steps, in ns."""
+        """Return ranks × steps, in ns."""
         ordered = self.cells.sort("rank", "step")["work_ns"]
         return ordered.to_numpy().astype(float).reshape(len(self.numbers), -1)
 
 
 def compared(run: Run, look: Look) -> Ranks:
-    """The ranks of a run in the steps looked at; a step that a rank lacks is left out."""
+    """Return the ranks of a run in the steps looked at; a step that a rank lacks is left out."""
     rows = _rows(run, look)
     timed = run.has("t") and rows["t"].null_count() == 0
     comm = pl.col("category").eq_missing("comm") if run.has("category") else pl.lit(False)
@@ -58,12 +60,12 @@ def compared(run: Run, look: Look) -> Ranks:
 
 
 def phase_of(run: Run, look: Look) -> str | None:
-    """The phase looked at: where none is chosen the decode, that a prefill would outweigh."""
+    """Return the phase looked at: the one chosen, else decode; None where the run has no decode."""
     return look.phase or ("decode" if "decode" in select.phases(run) else None)
 
 
 def _rows(run: Run, look: Look) -> pl.DataFrame:
-    """What ranks do in steps, with the rank of each row; waits for the device are neither work nor comm."""
+    """Return what ranks do in steps, with the rank; waits for the device are neither work nor comm."""
     kept = [c for c in ("name", "op", "category", "t", "dur", "step", "track") if run.has(c)]
     rows = select.timed(run, look).filter(pl.col("step").is_not_null()).select(kept)
     if run.has("category"):
@@ -76,7 +78,7 @@ def _rows(run: Run, look: Look) -> pl.DataFrame:
 
 
 def _cells(rows: pl.DataFrame, rank: int, timed: bool) -> pl.DataFrame:
-    """step, rank → busy_ns, work_ns and comm_ns of one rank."""
+    """Return step, rank → busy_ns, work_ns and comm_ns of one rank."""
     own = rows.lazy().filter(pl.col("rank") == rank).select("step", "dur", "comm", *(["t"] * timed)).collect()
     own = own.sort("t") if timed and not own["t"].is_sorted() else own
     whole = _spent(own, "busy_ns", timed)
@@ -86,7 +88,7 @@ def _cells(rows: pl.DataFrame, rank: int, timed: bool) -> pl.DataFrame:
 
 
 def _spent(own: pl.DataFrame, name: str, timed: bool) -> pl.DataFrame:
-    """step → the time of the rows; where their moments are known, what overlaps counts once."""
+    """Return step → the time of the rows; where their moments are known, what overlaps counts once."""
     if timed:
         end = pl.col("t") + pl.col("dur")
         before = pl.max_horizontal("t", end.cum_max().shift(1))
@@ -95,7 +97,7 @@ def _spent(own: pl.DataFrame, name: str, timed: bool) -> pl.DataFrame:
 
 
 def _walls(run: Run) -> pl.DataFrame:
-    """step, rank → the wall time that the rank's own step row tells."""
+    """Return step, rank → the wall time that the rank's own step row tells."""
     rows = run.events.lazy().filter(
         (pl.col("kind") == "step") & pl.col("dur").is_not_null() & pl.col("step").is_not_null()
     )
@@ -109,27 +111,35 @@ def _walls(run: Run) -> pl.DataFrame:
 
 
 def _by_role(rows: pl.LazyFrame, run: Run) -> pl.DataFrame:
-    """rank, op → time: of rows without a role, their name is it."""
-    known = [c for c in ("op", "name") if run.has(c)]
-    sums = rows.group_by("rank", *known).agg(pl.col("dur").sum())
-    role = pl.coalesce(pl.col(c).cast(pl.String) for c in known)
+    """Return rank, op → time; rows without a role go by their name."""
+    labels = [c for c in ("op", "name") if run.has(c)]
+    sums = rows.group_by("rank", *labels).agg(pl.col("dur").sum())
+    role = pl.coalesce(pl.col(c).cast(pl.String) for c in labels)
     return sums.group_by("rank", op=role).agg(total_ns=pl.col("dur").sum()).collect()
 
 
-def rank_table(found: Ranks, look: Look) -> pl.DataFrame:
-    """One row a rank: its means of a step, and how far its work is behind that of the others."""
-    work = found.work()
+def rank_table(ranks: Ranks, look: Look) -> pl.DataFrame:
+    """Return one row a rank: its means of a step, and how far its work is behind that of the others."""
+    work = ranks.work()
     order = np.sort(work, axis=0)
     longest = (work == order[-1]) & (order[-1] > order[-2])
-    per_step = found.cells.group_by("rank").agg(
-        steps=pl.len(),
-        wall_ns=_mean("wall_ns"), work_ns=_mean("work_ns"), comm_ns=_mean("comm_ns"),
-        comm_share=pl.col("comm_ns").sum() / pl.col("busy_ns").sum(),
-        exposed_share=(pl.col("busy_ns") - pl.col("work_ns")).sum() / pl.col("busy_ns").sum(),
-    ).sort("rank")  # fmt: skip
-    return per_step.hstack([pl.Series("slowest", longest.sum(axis=1))]).hstack(_behind(work, look)).hstack(
-        [pl.Series("trend", _trends(work))]
-    )  # fmt: skip
+    per_step = (
+        ranks.cells.group_by("rank")
+        .agg(
+            steps=pl.len(),
+            wall_ns=_mean("wall_ns"),
+            work_ns=_mean("work_ns"),
+            comm_ns=_mean("comm_ns"),
+            comm_share=pl.col("comm_ns").sum() / pl.col("busy_ns").sum(),
+            exposed_share=(pl.col("busy_ns") - pl.col("work_ns")).sum() / pl.col("busy_ns").sum(),
+        )
+        .sort("rank")
+    )
+    return (
+        per_step.hstack([pl.Series("slowest", longest.sum(axis=1))])
+        .hstack(_behind(work, look))
+        .hstack([pl.Series("trend", _trends(work))])
+    )
 
 
 def _mean(column: str) -> pl.Expr:
@@ -137,7 +147,7 @@ def _mean(column: str) -> pl.Expr:
 
 
 def _behind(work: Floats, look: Look) -> pl.DataFrame:
-    """Each rank's work against the median of the others in the same steps, with evidence."""
+    """Return each rank's work against the median of the others in the same steps, with evidence."""
     others = np.stack([np.median(np.delete(work, i, axis=0), axis=0) for i in range(len(work))])
     seen = paired(others, work)
     floor = look.terms.threshold * seen.median_a
@@ -157,36 +167,48 @@ def _behind(work: Floats, look: Look) -> pl.DataFrame:
 
 
 def _trends(work: Floats) -> list[list[float]]:
-    """The work over the steps, in a few cells."""
+    """Return the work of each rank over the steps, in a few cells."""
     cells = np.array_split(work, min(_TREND, work.shape[1]), axis=1)
     means = np.stack([cell.mean(axis=1) for cell in cells], axis=1)
     return [[float(x) for x in rank] for rank in means]
 
 
-def step_skews(found: Ranks) -> pl.DataFrame:
-    """One row a step: which ranks worked least and most, and how far they are apart."""
+def step_skews(ranks: Ranks) -> pl.DataFrame:
+    """Return one row a step: which ranks worked least and most, and how far they are apart."""
     by_work = pl.col("rank").sort_by("work_ns", "rank")
     return (
-        found.cells.group_by("step")
+        ranks.cells.group_by("step")
         .agg(
-            fastest=by_work.first(), slowest=pl.col("rank").sort_by(-pl.col("work_ns"), "rank").first(),
-            fastest_ns=pl.col("work_ns").min(), slowest_ns=pl.col("work_ns").max(),
-            wall_ns=pl.col("wall_ns").max(), by_rank=pl.col("work_ns").sort_by("rank"),
+            fastest=by_work.first(),
+            slowest=pl.col("rank").sort_by(-pl.col("work_ns"), "rank").first(),
+            fastest_ns=pl.col("work_ns").min(),
+            slowest_ns=pl.col("work_ns").max(),
+            wall_ns=pl.col("wall_ns").max(),
+            by_rank=pl.col("work_ns").sort_by("rank"),
         )
         .with_columns(skew_ns=pl.col("slowest_ns") - pl.col("fastest_ns"))
         .with_columns(skew_share=(pl.col("skew_ns") / pl.col("slowest_ns")).fill_nan(None))
         .sort("step")
         .select(
-            "step", "fastest", "slowest", "fastest_ns", "slowest_ns", "skew_ns", "skew_share", "wall_ns",
+            "step",
+            "fastest",
+            "slowest",
+            "fastest_ns",
+            "slowest_ns",
+            "skew_ns",
+            "skew_share",
+            "wall_ns",
             "by_rank",
         )
-    )  # fmt: skip
+    )
 
 
-def excess(found: Ranks, rank: int) -> tuple[str, int] | None:
-    """The role in which a rank takes the most time a step beyond the median of the others."""
+def excess(ranks: Ranks, rank: int) -> tuple[str, int] | None:
+    """Return the role in which a rank takes the most time a step beyond the median of the others, and this
+    time; None where there is none.
+    """
     own = pl.col("total_ns").filter(pl.col("rank") == rank).sum()
     others = pl.col("total_ns").filter(pl.col("rank") != rank).median().fill_null(0)
-    by_op = found.ops.group_by("op").agg(over=((own - others) / found.steps).round().cast(pl.Int64))
+    by_op = ranks.ops.group_by("op").agg(over=((own - others) / ranks.steps).round().cast(pl.Int64))
     most = by_op.drop_nulls("op").sort("over", "op", descending=[True, False]).head(1).rows()
     return (str(most[0][0]), int(most[0][1])) if most and most[0][1] > 0 else None

@@ -19,14 +19,14 @@ COLUMNS: Final = (*RATES, *AGAINST_ROOF)
 
 @select.once
 def roof_of(run: Run) -> Roof | None:
-    """The roof that the run carries, else what is stated of its device, if that is known."""
+    """Return the roof that the run carries, else that of its device; None where neither is known."""
     device = run.meta.get("device")
-    told = roofs.from_meta(run.meta.get("roof"))
-    return told or (roofs.from_table(device) if isinstance(device, str) else None)
+    roof = roofs.from_meta(run.meta.get("roof"))
+    return roof or (roofs.from_table(device) if isinstance(device, str) else None)
 
 
 def dtype_of(run: Run) -> str | None:
-    """What products are computed in: their own word first, since a training in fp32 may multiply in tf32."""
+    """Return what products are computed in, as stated first (fp32 may multiply in tf32); None if unknown."""
     products, dtype = run.meta.get("products"), run.meta.get("dtype")
     if isinstance(products, str) and products:
         return products.split()[0]
@@ -34,33 +34,33 @@ def dtype_of(run: Run) -> str | None:
 
 
 def work(run: Run) -> list[pl.Expr]:
-    """The bytes and operations of a group: sums that stand only where every row has its part."""
+    """Return expressions of a group's bytes and operations, null where a row does not tell its own."""
     return [pl.when(pl.col(c).null_count() == 0).then(pl.col(c).sum()).alias(c) for c in WORK if run.has(c)]
 
 
 def with_rates(table: pl.DataFrame, run: Run) -> pl.DataFrame:
-    """A table of counts, totals and work with its rates in place of the work; what is not known is absent."""
-    told = [c for c in WORK if c in table.columns]
+    """Return a table of counts, totals and work with rates in place of the work; null where unknown."""
+    present = [c for c in WORK if c in table.columns]
     rated = table.with_columns(
-        _rate(work, name) for work, name in zip(WORK, RATES, strict=True) if work in told
+        _rate(work, name) for work, name in zip(WORK, RATES, strict=True) if work in present
     )
     roof = roof_of(run)
-    if roof and told:
-        rated = rated.with_columns(*_against(roof, dtype_of(run), told))
+    if roof and present:
+        rated = rated.with_columns(*_against(roof, dtype_of(run), present))
     empty = [c for c in COLUMNS if c in rated.columns and rated[c].null_count() == rated.height]
-    return rated.drop(*told, *empty)
+    return rated.drop(*present, *empty)
 
 
 def _rate(work: str, name: str) -> pl.Expr:
-    """Thousands of millions a second; the rate of no work is none."""
-    known = (pl.col(work) > 0) & (pl.col("total_ns") > 0)
-    return pl.when(known).then(pl.col(work) / pl.col("total_ns")).alias(name)
+    """Return thousands of millions a second; null where there is no work."""
+    measurable = (pl.col(work) > 0) & (pl.col("total_ns") > 0)
+    return pl.when(measurable).then(pl.col(work) / pl.col("total_ns")).alias(name)
 
 
-def _against(roof: Roof, dtype: str | None, known: Sequence[str]) -> tuple[pl.Expr, pl.Expr]:
-    """The share of the nearer roof, and which of them binds: the one that would take longest at best."""
+def _against(roof: Roof, dtype: str | None, present: Sequence[str]) -> tuple[pl.Expr, pl.Expr]:
+    """Return the share of the nearer roof, and which of them binds: the one that takes longest at best."""
     limits = {"bytes": roof.memory, "flops": roof.compute(dtype)}
-    least = {c: pl.col(c) / limits[c] * 1e9 for c in known if limits[c]}
+    least = {c: pl.col(c) / limits[c] * 1e9 for c in present if limits[c]}
     if not least:
         return pl.lit(None, pl.Float64).alias("roof_share"), pl.lit(None, pl.String).alias("bound")
     memory = least.get("bytes", pl.lit(0.0)).fill_null(0.0)
@@ -68,11 +68,14 @@ def _against(roof: Roof, dtype: str | None, known: Sequence[str]) -> tuple[pl.Ex
     at_best, floor = pl.max_horizontal(memory, compute), pl.col("count") * roof.floor_ns
     sure = (at_best > 0) & (pl.col("total_ns") > 0)
     word = (
-        pl.when(memory > pl.col("total_ns")).then(pl.lit(roof.cache))
-        .when(floor > at_best).then(pl.lit("floor"))
-        .when(compute > memory).then(pl.lit("compute"))
+        pl.when(memory > pl.col("total_ns"))
+        .then(pl.lit(roof.cache))
+        .when(floor > at_best)
+        .then(pl.lit("floor"))
+        .when(compute > memory)
+        .then(pl.lit("compute"))
         .otherwise(pl.lit("memory"))
-    )  # fmt: skip
+    )
     return (
         pl.when(sure).then(at_best / pl.col("total_ns")).alias("roof_share"),
         pl.when(sure).then(word).alias("bound"),
@@ -80,7 +83,7 @@ def _against(roof: Roof, dtype: str | None, known: Sequence[str]) -> tuple[pl.Ex
 
 
 def notes(run: Run, table: pl.DataFrame) -> list[str]:
-    """Which roof the shares are of and how it is known, and what the words beside them mean."""
+    """Return which roof the shares are of, how it is known, and what the words beside them mean."""
     roof = roof_of(run)
     if roof is None or "bound" not in table.columns:
         rated = any(c in table.columns for c in RATES)
@@ -91,11 +94,11 @@ def notes(run: Run, table: pl.DataFrame) -> list[str]:
         "floor": f"floor: less work than fits the {least} that a launch takes at least",
     }
     words = set(table["bound"].drop_nulls())
-    return [f"roof: {told(roof, dtype_of(run))}", *(m for w, m in meanings.items() if w in words)]
+    return [f"roof: {describe(roof, dtype_of(run))}", *(m for w, m in meanings.items() if w in words)]
 
 
-def told(roof: Roof, dtype: str | None = None) -> str:
-    """A roof in a few words: its figures, and how they are known."""
+def describe(roof: Roof, dtype: str | None = None) -> str:
+    """Write a roof in a few words: its figures, and how they are known."""
     compute = roof.compute(dtype)
     figures = [
         *([f"{_giga(roof.memory)} GB/s"] if roof.memory else []),

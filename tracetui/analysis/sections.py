@@ -1,4 +1,4 @@
-"""metallic's own report over a recording: the same sections, keys, filters, limits and order."""
+"""Compute metallic's own report from a recording: the same sections, keys, filters, limits and order."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -42,7 +42,7 @@ class Section:
 
 
 def sections(run: Run) -> list[Section]:
-    """Every section that the recording has something for."""
+    """Return every section for which the recording has rows."""
     samples = durations(run)
     made = [
         Section("Event type summary", _event_types(run, samples)),
@@ -55,7 +55,7 @@ def sections(run: Run) -> list[Section]:
 
 
 def durations(run: Run) -> pl.DataFrame:
-    """Every duration with the name that the file gave it, in the order of the lines."""
+    """Return every duration with the name that the file gave it, in the order of the lines."""
     key = ["lens", "name", "path"]
     names = run.tables["names"].with_columns(pl.col(key).cast(pl.Categorical()))
     timed = run.events.lazy().filter(pl.col("kind").is_in(["kernel", "span"]) & pl.col("dur").is_not_null())
@@ -65,7 +65,7 @@ def durations(run: Run) -> pl.DataFrame:
 
 
 def statistics(samples: pl.DataFrame, *keys: str) -> pl.DataFrame:
-    """keys → count and statistics in µs, by falling total; equal totals in order of appearance."""
+    """Return keys → count and statistics in µs, by falling total; equal totals in order of appearance."""
     n = pl.len()
     ranked = (
         samples.lazy()
@@ -83,7 +83,7 @@ def statistics(samples: pl.DataFrame, *keys: str) -> pl.DataFrame:
 
 
 def _percentile(name: str, q: float) -> pl.Expr:
-    """Linear between the two nearest ranks, computed as numpy does."""
+    """Return a percentile, linear between the two nearest ranks, computed as numpy does."""
     rank = (pl.len() - 1).cast(pl.Float64) * q
     part = rank - rank.floor()
     low, high = _US.quantile(q, "lower"), _US.quantile(q, "higher")
@@ -133,7 +133,7 @@ def _ops(samples: pl.DataFrame) -> Iterator[Section]:
 
 
 def _kernel_type() -> pl.Expr:
-    """The last segment of a name; of a stage its name without what follows the last underscore."""
+    """Return the last segment of a name; of a stage its name without what follows the last underscore."""
     last = _RAW.str.split("/").list.last()
     return (
         pl.when(last.str.contains(r"^sdpa_block_.*_op$"))
@@ -172,7 +172,7 @@ def _sync(samples: pl.DataFrame) -> pl.DataFrame:
 
 
 def printed(tables: Mapping[str, pl.DataFrame]) -> list[Section]:
-    """The sections of a report that was printed already, in its own figures."""
+    """Return the sections of a report that was printed already, in its own figures."""
     in_us = {c: pl.col(f"{c}_ns") / 1000 for c in ("total", "mean", "min", "max", "p95", "p99")}
     titles = {re.sub(r"[^a-z0-9]+", " ", title.lower()).strip(): title for title in TITLES}
     return [

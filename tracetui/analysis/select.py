@@ -1,4 +1,4 @@
-"""The rows of a run that a look speaks of."""
+"""Select the rows of a run that a look speaks of."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
@@ -11,6 +11,7 @@ from capture.errors import UsageError
 from capture.native.schema import LENSES
 from capture.ranks import ranks
 from capture.run import Run
+from tracetui import cancel
 from tracetui.look import Look
 
 Fact = TypeVar("Fact")
@@ -21,7 +22,7 @@ _FACTS: Final[WeakKeyDictionary[Run, dict[Callable[[Run], Any], Any]]] = WeakKey
 
 
 def once(fact: Callable[[Run], Fact]) -> Callable[[Run], Fact]:
-    """A fact of a run is found once: a run never changes, and every question asks for its facts again."""
+    """Compute a fact of a run once: a run never changes, and every question asks for its facts again."""
 
     @wraps(fact)
     def known(run: Run) -> Fact:
@@ -36,12 +37,12 @@ def once(fact: Callable[[Run], Fact]) -> Callable[[Run], Fact]:
 
 @once
 def rank_tracks(run: Run) -> dict[str, int]:
-    """The tracks that are a rank's, each with its rank."""
+    """Return the tracks that belong to a rank, each with its rank."""
     return ranks(run)
 
 
 def with_rank(run: Run, rows: pl.LazyFrame) -> pl.LazyFrame:
-    """The rows with the rank on whose track they are; null for those on no rank's."""
+    """Return the rows with the rank of their track; null for those on no rank's."""
     tracks = rank_tracks(run)
     names = pl.Series("track", list(tracks), dtype=pl.String).cast(pl.Categorical())
     whose = pl.LazyFrame({"track": names, "rank": pl.Series(list(tracks.values()), dtype=pl.Int64)})
@@ -50,27 +51,27 @@ def with_rank(run: Run, rows: pl.LazyFrame) -> pl.LazyFrame:
 
 @once
 def lenses(run: Run) -> list[str]:
-    """The lenses under which a run has timed leaf rows, in the order in which they are preferred."""
+    """Return the lenses under which a run has timed leaf rows, in the order in which they are preferred."""
     if not run.has("lens"):
         return []
     timed = run.events["lens"].filter(run.events["kind"] == "kernel")
-    found = set(timed.unique().cast(pl.String).drop_nulls())
-    return [lens for lens in LENSES if lens in found]
+    names = set(timed.unique().cast(pl.String).drop_nulls())
+    return [lens for lens in LENSES if lens in names]
 
 
 def lens_of(run: Run, look: Look) -> str | None:
-    """The stopwatch in use: the one asked for, else the one that the source is best seen through."""
-    known = lenses(run)
+    """Return the lens in use: the one asked for, else the run's own, else the preferred one; None without."""
+    available = lenses(run)
     if look.lens is not None:
         if look.lens not in LENSES:
             raise UsageError(f"no lens is called {look.lens!r}", todo=f"choose one of: {', '.join(LENSES)}")
         return look.lens
     preferred = run.meta.get("lens")
-    return str(preferred) if preferred in known else known[0] if known else None
+    return str(preferred) if preferred in available else available[0] if available else None
 
 
 def total(run: Run) -> int | None:
-    """The time of all kernel rows under the lens in use, in ns."""
+    """Return the time of all kernel rows under the lens in use, in ns; None without durations."""
     if not run.has("dur"):
         return None
     return int(timed(run, Look()).select(pl.col("dur").sum()).collect().item())
@@ -78,7 +79,7 @@ def total(run: Run) -> int | None:
 
 @once
 def phases(run: Run) -> list[str]:
-    """The phases of a run, in the order in which they begin."""
+    """Return the phases of a run, in the order in which they begin."""
     if not run.has("phase"):
         return []
     phase = run.events["phase"]
@@ -86,7 +87,7 @@ def phases(run: Run) -> list[str]:
 
 
 def changes(column: pl.Series) -> pl.Series:
-    """Whether a value is another one than that of the row before.
+    """Tell of each value whether it differs from that of the row before.
 
     Rows come in long stretches of one step or phase: what is distinct among these few is soon found.
     """
@@ -95,12 +96,13 @@ def changes(column: pl.Series) -> pl.Series:
 
 
 def of_kind(run: Run, kind: str, columns: Sequence[str]) -> pl.DataFrame:
-    """The rows of a kind of which there are few; what stands in the others is not looked at."""
+    """Return the rows of a kind of which there are few, without a look at the others."""
     return run.events[(run.events["kind"] == kind).arg_true(), have(run, columns)]
 
 
 def timed(run: Run, look: Look, kind: str = "kernel", lens: str | None = None) -> pl.LazyFrame:
-    """Rows of one kind with a duration, under one lens, in the phase, window and filter asked for."""
+    """Return rows of one kind with a duration, under one lens, in the phase, window and filter asked for."""
+    cancel.check()  # nearly every query begins here
     rows = run.events.lazy().filter((pl.col("kind") == kind) & pl.col("dur").is_not_null())
     chosen = lens or lens_of(run, look)
     if chosen is not None:
@@ -109,7 +111,7 @@ def timed(run: Run, look: Look, kind: str = "kernel", lens: str | None = None) -
 
 
 def narrowed(rows: pl.LazyFrame, run: Run, look: Look) -> pl.LazyFrame:
-    """Rows in the phase, window, focus and filter asked for."""
+    """Return the rows in the phase, window, focus and filter asked for."""
     if look.phase is not None and run.has("phase"):
         rows = rows.filter(pl.col("phase") == look.phase)
     if look.window is not None and run.has("step"):
@@ -123,7 +125,7 @@ def narrowed(rows: pl.LazyFrame, run: Run, look: Look) -> pl.LazyFrame:
 
 
 def in_steps(run: Run, look: Look) -> pl.LazyFrame:
-    """Timed rows; where they are to be shared out over steps, only those that stand in one."""
+    """Return timed rows; only those in a step where they are to be shared out over steps."""
     rows = timed(run, look)
     if look.per != "total" and run.has("step"):
         return rows.filter(pl.col("step").is_not_null())
@@ -131,18 +133,18 @@ def in_steps(run: Run, look: Look) -> pl.LazyFrame:
 
 
 def with_group(run: Run, rows: pl.LazyFrame, group: str) -> pl.LazyFrame:
-    """The rows with the column they are grouped by; a source without it puts all into one group."""
+    """Return the rows with the column they are grouped by; null throughout where the source lacks it."""
     return rows if run.has(group) else rows.with_columns(pl.lit(None, pl.String).alias(group))
 
 
 def all_instances(run: Run) -> bool:
-    """Whether every row is one launch: no aggregate of many, no sum of a step."""
+    """Tell whether every row is one launch: no aggregate of many, no sum of a step."""
     return not (step_sums(run) or aggregates(run) or folded(run))
 
 
 @once
 def aggregates(run: Run) -> bool:
-    """Whether the source states rows that stand for several launches."""
+    """Tell whether the source states rows that stand for several launches."""
     if not run.has("count"):
         return False
     many = run.events[(run.events["count"] > 1).arg_true(), have(run, ["count", "step"])]
@@ -150,12 +152,12 @@ def aggregates(run: Run) -> bool:
 
 
 def folded(run: Run) -> bool:
-    """Whether steps that lie far back were folded while the run was followed."""
+    """Tell whether steps that lie far back were folded while the run was followed."""
     return isinstance(run.meta.get("folded"), Mapping)
 
 
 def whole(run: Run) -> pl.Expr:
-    """Whether a row is as the source told it, not one that older rows were folded into."""
+    """Tell of each row whether it is as the source gave it, not one that older rows were folded into."""
     if not folded(run):
         return pl.lit(True)
     once = pl.col("count").fill_null(1) == 1 if run.has("count") else pl.lit(True)
@@ -166,12 +168,12 @@ def whole(run: Run) -> pl.Expr:
 
 
 def standing_for(run: Run) -> pl.Expr:
-    """How many launches, samples or steps a row is."""
+    """Return how many launches, samples or steps a row stands for."""
     return pl.col("count").fill_null(1) if run.has("count") else pl.repeat(1, pl.len(), dtype=pl.Int64)
 
 
 def instance_dur(run: Run) -> pl.Expr:
-    """The duration of a row that is one launch, null for a sum."""
+    """Return the duration of a row that is one launch, null for a sum."""
     if all_instances(run):
         return pl.col("dur")
     if step_sums(run):
@@ -181,7 +183,7 @@ def instance_dur(run: Run) -> pl.Expr:
 
 @once
 def step_sums(run: Run) -> bool:
-    """Whether the source states one sum for each name and step, without times or launches."""
+    """Tell whether the source states one sum for each name and step, without times or launches."""
     if run.has("count") or not run.has("step") or on_timeline(run):
         return False
     key = [c for c in ("name", "step", "lens", "track", "path") if run.has(c)]
@@ -192,7 +194,7 @@ def step_sums(run: Run) -> bool:
 
 
 def on_timeline(run: Run, kinds: Sequence[str] = ("kernel",)) -> bool:
-    """Whether any row of these kinds has a start."""
+    """Tell whether any row of these kinds has a start."""
     if not run.has("t"):
         return False
     rows = run.events.lazy().filter(pl.col("kind").is_in(list(kinds)))
@@ -200,13 +202,21 @@ def on_timeline(run: Run, kinds: Sequence[str] = ("kernel",)) -> bool:
 
 
 def start(run: Run) -> int:
-    """Where the run's own clock stands at its first event."""
+    """Return where the run's own clock stands at its first event."""
     return int(run.events.select(pl.col("t").min()).item() or 0) if run.has("t") else 0
 
 
 def has_kind(run: Run, kind: str) -> bool:
-    """Whether the run has rows of a kind."""
+    """Tell whether the run has rows of a kind."""
     return kind in _kinds(run)
+
+
+def why_no_kernels(run: Run) -> str:
+    """Return the note for an answer without a kernel row: the look leaves none, or the run has none."""
+    if has_kind(run, "kernel") or not has_kind(run, "span"):
+        return NOTHING
+    nested = run.has("path") or on_timeline(run, ("span",))
+    return "this source has spans and no kernels" + ("; the tree view shows them" if nested else "")
 
 
 @once
@@ -215,7 +225,7 @@ def _kinds(run: Run) -> frozenset[str]:
 
 
 def matching(rows: pl.LazyFrame, events: pl.DataFrame, pattern: str, column: str = "name") -> pl.LazyFrame:
-    """Rows whose name fits the regular expression; each distinct name is looked at once."""
+    """Return rows whose name fits the regular expression; each distinct name is looked at once."""
     if not pattern:
         return rows
     names = events[column].unique().cast(pl.String).drop_nulls()
@@ -224,7 +234,7 @@ def matching(rows: pl.LazyFrame, events: pl.DataFrame, pattern: str, column: str
 
 
 def fitting(names: pl.Series, pattern: str) -> pl.Series:
-    """Which names fit, case-blind unless the pattern has a capital.
+    """Tell which names fit, case-blind unless the pattern has a capital; raise UsageError for no pattern.
 
     No pattern can make it take long: this engine never goes back.
     """
@@ -232,21 +242,22 @@ def fitting(names: pl.Series, pattern: str) -> pl.Series:
     try:
         return names.str.contains(flags + pattern)
     except pl.exceptions.ComputeError as e:
-        known = (line.removeprefix("error: ") for line in str(e).splitlines() if line.startswith("error: "))
-        raise UsageError(f"{pattern!r} is no regular expression", why=next(known, "")) from None
+        reasons = (line.removeprefix("error: ") for line in str(e).splitlines() if line.startswith("error: "))
+        raise UsageError(f"{pattern!r} is no regular expression", why=next(reasons, "")) from None
 
 
 def have(run: Run, columns: Sequence[str]) -> list[str]:
+    """Return those of the columns that the run has."""
     return [c for c in columns if run.has(c)]
 
 
 def notes(run: Run, look: Look) -> list[str]:
-    """What the numbers are of: which stopwatch, how many ranks, how much of a long run."""
+    """Return what the numbers are of: which lens, how many ranks, how much of a long run."""
     return [*stopwatch(run, look), *together(run, look), *folding(run)]
 
 
 def together(run: Run, look: Look) -> list[str]:
-    """Of how many ranks the times are."""
+    """Return a note where times of several ranks are added."""
     number = len(set(rank_tracks(run).values()))
     if number < 2 or "track" in look.focused:
         return []
@@ -256,21 +267,21 @@ def together(run: Run, look: Look) -> list[str]:
 
 
 def stopwatch(run: Run, look: Look) -> list[str]:
-    """Which lens the numbers are of, and what it leaves out."""
-    said = []
-    chosen, known = lens_of(run, look), lenses(run)
-    others = [x for x in known if x != chosen]
+    """Return notes on the lens that the numbers are of, and on those that it leaves out."""
+    notes = []
+    chosen, available = lens_of(run, look), lenses(run)
+    others = [x for x in available if x != chosen]
     if others:
-        said.append(f"{chosen} times; those of {', '.join(others)} cover the same time and are not added")
-    if chosen is not None and chosen not in known:
-        said.append(
-            f"this source has no {chosen} times; it has {', '.join(known) or 'none that name a lens'}"
+        notes.append(f"{chosen} times; those of {', '.join(others)} cover the same time and are not added")
+    if chosen is not None and chosen not in available:
+        notes.append(
+            f"this source has no {chosen} times; it has {', '.join(available) or 'none that name a lens'}"
         )
-    return said
+    return notes
 
 
 def folding(run: Run) -> list[str]:
-    """What is no longer seen one by one of a run that goes on for long."""
+    """Return a note where old steps are no longer seen one by one."""
     if not folded(run):
         return []
     first = run.meta["folded"].get("before")

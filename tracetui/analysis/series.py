@@ -10,12 +10,12 @@ TREND_CELLS = 64
 
 
 def counter_table(run: Run, look: Look) -> pl.DataFrame:
-    """One row a counter: how many samples, their range, the last, and how they moved."""
+    """Return one row a counter: how many samples, their range, the last, and how they moved."""
     return _sampled(run, look, "counter", "value", ["name", *select.have(run, ("unit", "track"))])
 
 
 def memory_table(run: Run, look: Look) -> pl.DataFrame:
-    """One row a name: smallest, largest and last size, and how it moved."""
+    """Return one row a name: smallest, largest and last size, and how it moved."""
     table = _sampled(run, look, "memory", "bytes", ["name", *select.have(run, ("track",))])
     sizes = {c: f"{c}_bytes" for c in ("first", "mean", "min", "max", "last")}
     whole = (pl.col(c).round().cast(pl.Int64) for c in sizes)
@@ -23,7 +23,7 @@ def memory_table(run: Run, look: Look) -> pl.DataFrame:
 
 
 def samples(run: Run, look: Look, kind: str, value: str) -> pl.LazyFrame:
-    """Samples in the order of time; where the source tells none, in its own order."""
+    """Return samples in the order of time; where the source tells none, in its own order."""
     rows = run.events.lazy().filter((pl.col("kind") == kind) & pl.col(value).is_not_null())
     rows = select.narrowed(rows, run, look)
     return rows.sort("t", maintain_order=True, nulls_last=True) if run.has("t") else rows

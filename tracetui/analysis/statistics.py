@@ -1,4 +1,4 @@
-"""Whether two series differ: medians, intervals, tests and effect sizes that know about autocorrelation.
+"""Test whether two series differ: medians, intervals, tests and effect sizes under autocorrelation.
 
 Steps of one run follow each other, so a slow moment slows several of them. The interval bootstraps whole
 blocks of steps, and the variance of the rank test is widened by the series' autocorrelation time.
@@ -37,7 +37,7 @@ class Evidence:
 
 
 def paired(a: Floats, b: Floats) -> Evidence:
-    """Rows × steps on both sides, step i of one aligned with step i of the other."""
+    """Judge rows × steps on both sides, step i of one aligned with step i of the other."""
     difference = b - a
     tau = autocorrelation_time(difference)
     low, high = block_interval(difference, tau)
@@ -48,7 +48,7 @@ def paired(a: Floats, b: Floats) -> Evidence:
 
 
 def ragged(a: Sequence[Floats], b: Sequence[Floats]) -> Evidence:
-    """Rows whose number of samples differs from row to row, without any order among the samples."""
+    """Judge rows whose number of samples differs from row to row, without any order among the samples."""
     one = [_alone(x, y) for x, y in zip(a, b, strict=True)]
     columns = [np.concatenate([getattr(e, f.name) for e in one]) for f in fields(Evidence)]
     whole = Evidence(*columns)
@@ -56,7 +56,7 @@ def ragged(a: Sequence[Floats], b: Sequence[Floats]) -> Evidence:
 
 
 def _alone(a: Floats, b: Floats) -> Evidence:
-    """One row; sorted samples know no autocorrelation."""
+    """Judge one row; sorted samples know no autocorrelation."""
     if min(len(a), len(b)) < FEWEST:
         return _undecided(a, b)
     low, high = (np.array([bound]) for bound in shift_interval(a, b))
@@ -66,7 +66,7 @@ def _alone(a: Floats, b: Floats) -> Evidence:
 
 
 def _undecided(a: Floats, b: Floats) -> Evidence:
-    """Too few samples: their medians, and nothing that would judge them."""
+    """Return the medians of too few samples, and nothing that would judge them."""
     x, y = (np.array([np.median(side) if len(side) else np.nan]) for side in (a, b))
     unknown = np.full(1, np.nan)
     return Evidence(
@@ -79,14 +79,14 @@ def _evidence(
 ) -> Evidence:
     few = (n_a < FEWEST) | (n_b < FEWEST)
     low, high, p = (np.where(few, np.nan, x) for x in (low, high, p))
-    return Evidence(
-        np.median(a, axis=1), np.median(b, axis=1), delta, low, high, p, benjamini_hochberg(p),
-        cliffs_delta(a, b), n_a.astype(np.int64), n_b.astype(np.int64),
-    )  # fmt: skip
+    median_a, median_b = np.median(a, axis=1), np.median(b, axis=1)
+    adjusted, cliff = benjamini_hochberg(p), cliffs_delta(a, b)
+    counts = n_a.astype(np.int64), n_b.astype(np.int64)
+    return Evidence(median_a, median_b, delta, low, high, p, adjusted, cliff, *counts)
 
 
 def autocorrelation_time(rows: Floats) -> Floats:
-    """How many following steps carry the information of one independent step, at least 1.
+    """Return how many following steps carry the information of one independent step, at least 1.
 
     Rows of one run live through the same moments, so no row's time is taken below that of their common
     autocorrelation: one row alone is too short a witness, and the luckiest of many rows would be believed.
@@ -101,7 +101,7 @@ def autocorrelation_time(rows: Floats) -> Floats:
 
 
 def _autocorrelations(rows: Floats) -> Floats:
-    """Rows × lags, with a linear trend taken out; a constant row has none."""
+    """Return rows × lags, with a linear trend taken out; a constant row has none."""
     n = rows.shape[1]
     x = np.arange(n) - (n - 1) / 2
     flat = rows - rows.mean(axis=1, keepdims=True)
@@ -112,13 +112,13 @@ def _autocorrelations(rows: Floats) -> Floats:
 
 
 def _first_order(correlation: Floats, n: int) -> Floats:
-    """The time of an AR(1) series, its first autocorrelation freed of the bias that detrending brings."""
+    """Return the time of an AR(1) series, its first autocorrelation freed of the bias of detrending."""
     freed = np.clip(correlation + (2 + 4 * correlation) / n, 0.0, 0.98)
     return np.asarray((1 + freed) / (1 - freed))
 
 
 def _windowed(correlation: Floats, n: int) -> float:
-    """Sokal's time: the sum of autocorrelations stops at the first lag of five times itself."""
+    """Return Sokal's time: the sum of autocorrelations stops at the first lag of five times itself."""
     lags = min(n // 4, 200)
     times = 1 + 2 * np.cumsum(correlation[1 : lags + 1])
     far = np.flatnonzero(np.arange(1, lags + 1) >= 5 * times)
@@ -127,7 +127,7 @@ def _windowed(correlation: Floats, n: int) -> float:
 
 
 def _masked(correlation: Floats, n: int) -> float:
-    """The time of an AR(1) series below white noise: its decay is seen from the first lag to the second."""
+    """Return the time of an AR(1) series below white noise, by its decay from the first lag to the second."""
     first, second = correlation[1:3]
     if first <= 2 / np.sqrt(n):
         return 1.0
@@ -137,7 +137,7 @@ def _masked(correlation: Floats, n: int) -> float:
 
 
 def block_interval(rows: Floats, tau: Floats) -> tuple[Floats, Floats]:
-    """The 95 % interval of each row's median under a circular block bootstrap, without drawing it.
+    """Return the 95 % interval of each row's median under a circular block bootstrap, without draws.
 
     A median is known as well as the number of steps below it; the spread that the bootstrap gives to this
     number has a closed form, and the interval reaches as many ranks to either side (Woodruff's interval).
@@ -153,14 +153,14 @@ def block_interval(rows: Floats, tau: Floats) -> tuple[Floats, Floats]:
 
 
 def _block_spread(rows: Floats, block: int) -> Floats:
-    """The standard deviation of each row's sum over all its resamples of circular blocks."""
+    """Return the standard deviation of each row's sum over all its resamples of circular blocks."""
     n = rows.shape[1]
     sums = np.cumsum(np.concatenate([np.zeros((len(rows), 1)), rows, rows[:, :block]], axis=1), axis=1)
     return np.asarray(np.std(sums[:, block : block + n] - sums[:, :n], axis=1) * np.sqrt(n / block))
 
 
 def _distance(tau: Floats, n: int, block: int) -> Floats:
-    """How many standard deviations make 95 %: more than 1.96 where blocks miss a part and τ is uncertain.
+    """Return how many standard deviations make 95 %: above 1.96 as blocks miss a part and τ is uncertain.
 
     For an AR(1) series of time τ, blocks of b steps see its variance too small by the part (τ² − 1) / 2τb.
     """
@@ -171,12 +171,12 @@ def _distance(tau: Floats, n: int, block: int) -> Floats:
 
 
 def _freedom(tau: Floats, n: int) -> Floats:
-    """The longer the autocorrelation time, the worse it is known; at 1 it is not in use."""
+    """Return degrees of freedom: a longer autocorrelation time is known worse; at 1 it is not in use."""
     return np.maximum(1.0, np.divide(n, tau - 1, out=np.full_like(tau, np.inf), where=tau > 1))
 
 
 def _at_rank(ordered: Floats, rank: Floats) -> Floats:
-    """Of each row the value at a rank, between two ranks a part of both."""
+    """Return for each row the value at a rank, between two ranks a part of both."""
     rank = np.clip(rank, 0, ordered.shape[1] - 1)
     first = np.floor(rank).astype(np.int64)
     near, far = (
@@ -187,13 +187,13 @@ def _at_rank(ordered: Floats, rank: Floats) -> Floats:
 
 
 def _by_block(tau: Floats, n: int) -> list[tuple[int, NDArray[np.int64]]]:
-    """Rows that share a block length: a power of two not below twice their autocorrelation time."""
+    """Return rows by block length: a power of two not below twice their autocorrelation time."""
     wanted = np.clip(2 ** np.ceil(np.log2(2 * tau)), 1, max(1, n // 4)).astype(np.int64)
     return [(int(size), np.flatnonzero(wanted == size)) for size in np.unique(wanted)]
 
 
 def shift_interval(a: Floats, b: Floats, resamples: int = RESAMPLES) -> tuple[float, float]:
-    """The 95 % interval of the difference of two medians whose samples know no order.
+    """Return the 95 % interval of the difference of two medians whose samples know no order.
 
     Both sides take both streams of draws in turn, so that swapping the sides swaps the signs exactly.
     """
@@ -206,7 +206,7 @@ def shift_interval(a: Floats, b: Floats, resamples: int = RESAMPLES) -> tuple[fl
 
 
 def resampled_medians(values: Floats, stream: int, resamples: int) -> Floats:
-    """Medians of bootstrap resamples, drawn as what they are: order statistics of uniform draws of places."""
+    """Return medians of bootstrap resamples, as order statistics of uniform draws of places."""
     n, rng = len(values), np.random.default_rng((SEED, len(values), stream))
     half = n // 2
     upper = rng.beta(half + 1, n - half, resamples)
@@ -216,7 +216,7 @@ def resampled_medians(values: Floats, stream: int, resamples: int) -> Floats:
 
 
 def signed_rank(difference: Floats, tau: Floats) -> Floats:
-    """Wilcoxon's signed-rank test, its variance widened by the autocorrelation time.
+    """Return p of Wilcoxon's signed-rank test, its variance widened by the autocorrelation time.
 
     That time is itself an estimate, so the longer it is, the heavier the tails; without it they are normal.
     """
@@ -232,7 +232,7 @@ def signed_rank(difference: Floats, tau: Floats) -> Floats:
 
 
 def mann_whitney(a: Floats, b: Floats) -> Floats:
-    """Mann–Whitney's U, two-sided, normal approximation with ties."""
+    """Return p of Mann–Whitney's U, two-sided, normal approximation with ties."""
     from scipy.special import ndtr
     from scipy.stats import rankdata
 
@@ -253,7 +253,7 @@ def _tie_term(ranks: Floats) -> float:
 
 
 def cliffs_delta(a: Floats, b: Floats) -> Floats:
-    """How much oftener a step of b is slower than a step of a than the other way round, −1 to 1."""
+    """Return P(b > a) − P(b < a) over all pairs of samples, −1 to 1."""
     from scipy.stats import rankdata
 
     n, m = a.shape[1], b.shape[1]
@@ -265,19 +265,19 @@ def cliffs_delta(a: Floats, b: Floats) -> Floats:
 
 
 def benjamini_hochberg(p: Floats, weight: Floats | None = None) -> Floats:
-    """p-values corrected for being many; NaN stays NaN. A row of more weight needs less evidence."""
+    """Return p-values corrected for being many; NaN stays NaN, more weight needs less evidence."""
     out = np.full_like(p, np.nan)
-    known = np.flatnonzero(~np.isnan(p))
-    if weight is not None and len(known):
-        p = p * weight[known].mean() / weight
-    order = known[np.argsort(p[known], kind="stable")]
+    valid = np.flatnonzero(~np.isnan(p))
+    if weight is not None and len(valid):
+        p = p * weight[valid].mean() / weight
+    order = valid[np.argsort(p[valid], kind="stable")]
     scaled = p[order] * len(order) / np.arange(1, len(order) + 1)
     out[order] = np.minimum(1.0, np.minimum.accumulate(scaled[::-1])[::-1])
     return out
 
 
-def verdicts(found: Evidence, floor: Floats, *, alpha: float = ALPHA) -> list[str]:
-    """slower, faster, same or ~ for each row.
+def verdicts(evidence: Evidence, floor: Floats, *, alpha: float = ALPHA) -> list[str]:
+    """Return slower, faster, same or ~ for each row.
 
     `floor` is the difference that matters, in ns: a row is slower or faster when its interval excludes zero,
     its corrected p is below alpha and its median difference reaches the floor; it is the same when the whole
@@ -285,7 +285,7 @@ def verdicts(found: Evidence, floor: Floats, *, alpha: float = ALPHA) -> list[st
     """
     return [
         _verdict(*row, alpha)
-        for row in zip(found.delta, found.low, found.high, found.p_adjusted, floor, strict=True)
+        for row in zip(evidence.delta, evidence.low, evidence.high, evidence.p_adjusted, floor, strict=True)
     ]
 
 

@@ -1,4 +1,4 @@
-"""The step axis: one row a step, and how far it measures what the wall clock saw."""
+"""The step axis: one row a step, and how much of its wall time the kernels account for."""
 
 from typing import Final
 
@@ -9,29 +9,35 @@ from tracetui.analysis import select
 from tracetui.look import Look
 
 _EMPTY: Final = {
-    "step": pl.Int64(), "phase": pl.String(), "tokens": pl.Int64(), "context": pl.Int64(),
-    "batch": pl.Int64(), "t": pl.Int64(), "wall_ns": pl.Int64(), "steps": pl.Int64(),
-}  # fmt: skip
+    "step": pl.Int64(),
+    "phase": pl.String(),
+    "tokens": pl.Int64(),
+    "context": pl.Int64(),
+    "batch": pl.Int64(),
+    "t": pl.Int64(),
+    "wall_ns": pl.Int64(),
+    "steps": pl.Int64(),
+}
 _STATED: Final = ("step", "phase", "tokens", "context", "batch", "t", "dur", "count")
 
 
 @select.once
 def marks(run: Run) -> pl.DataFrame:
-    """One row a step, in order: phase, tokens, context, batch, start, wall time; null where unknown.
+    """Return one row a step, in order: phase, tokens, context, batch, start, wall time; null where unknown.
 
     `steps` is 1 but for steps that were folded into one.
     """
     if not run.has("step"):
         return pl.DataFrame(schema=_EMPTY)
     rows = select.of_kind(run, "step", _STATED).filter(pl.col("step").is_not_null())
-    found = _phases(run).join(rows.group_by("step").agg(_stated(run)), on="step", how="left")
-    if "phase_stated" in found.columns:
-        found = found.with_columns(phase=pl.coalesce("phase_stated", "phase"))
-    return found.with_columns(pl.col("steps").fill_null(1)).select(*_EMPTY).sort("step")
+    table = _phases(run).join(rows.group_by("step").agg(_stated(run)), on="step", how="left")
+    if "phase_stated" in table.columns:
+        table = table.with_columns(phase=pl.coalesce("phase_stated", "phase"))
+    return table.with_columns(pl.col("steps").fill_null(1)).select(*_EMPTY).sort("step")
 
 
 def _phases(run: Run) -> pl.DataFrame:
-    """step → the phase on which all its rows agree."""
+    """Return step → the phase on which all its rows agree."""
     step = run.events["step"]
     if not run.has("phase"):
         return pl.DataFrame({"step": step.drop_nulls().unique()}).with_columns(phase=pl.lit(None, pl.String))
@@ -42,7 +48,7 @@ def _phases(run: Run) -> pl.DataFrame:
 
 
 def _stated(run: Run) -> list[pl.Expr]:
-    """What step rows say. Several rows of one step are its ranks: they run at once, so the largest stands."""
+    """Return what step rows say; of several ranks in one step, which run at once, the largest."""
     highest = {"tokens": "tokens", "context": "context", "batch": "batch", "dur": "wall_ns"}
     exprs = [
         (pl.col(c).max() if run.has(c) else pl.lit(None, pl.Int64)).alias(alias)
@@ -56,32 +62,42 @@ def _stated(run: Run) -> list[pl.Expr]:
 
 
 def cells(steps: pl.Series, width: int) -> pl.Series:
-    """The cell, of as many as the width says or as there are steps, in which each row of a course falls."""
+    """Return the cell, of as many as the width says or as there are steps, in which each step falls."""
     whole, widest = int(steps.sum()), int(steps.max() or 1)  # type: ignore[arg-type]
     return (steps.cum_sum() - steps) * min(width, whole // widest) // whole
 
 
 def step_table(run: Run, look: Look) -> pl.DataFrame:
-    """One row a step: what its kernels took under each lens, per token, and beside the wall clock."""
+    """Return one row a step: its kernels under each lens, per token, and beside the wall clock."""
     chosen = select.lens_of(run, look)
     others = [x for x in select.lenses(run) if x != chosen]
-    known = marks(run)
+    step_marks = marks(run)
     if look.phase is not None:
-        known = known.filter(pl.col("phase") == look.phase)
+        step_marks = step_marks.filter(pl.col("phase") == look.phase)
     if look.window is not None:
-        known = known.filter(pl.col("step").is_between(*look.window))
-    table = known.join(_totals(run, look, chosen, "total_ns"), on="step", how="left")
+        step_marks = step_marks.filter(pl.col("step").is_between(*look.window))
+    table = step_marks.join(_totals(run, look, chosen, "total_ns"), on="step", how="left")
     for lens in others:
         table = table.join(_totals(run, look, lens, f"{lens}_total_ns"), on="step", how="left")
     return table.with_columns(_derived()).select(
-        "step", *(["steps"] if (table["steps"] > 1).any() else []),
-        "phase", "tokens", "context", "batch", "total_ns", *(f"{x}_total_ns" for x in others),
-        "per_token_ns", "wall_ns", "gap_ns", "gap_share", "tokens_per_s",
-    )  # fmt: skip
+        "step",
+        *(["steps"] if (table["steps"] > 1).any() else []),
+        "phase",
+        "tokens",
+        "context",
+        "batch",
+        "total_ns",
+        *(f"{x}_total_ns" for x in others),
+        "per_token_ns",
+        "wall_ns",
+        "gap_ns",
+        "gap_share",
+        "tokens_per_s",
+    )
 
 
 def stated(run: Run, phase: object) -> str | None:
-    """What the source itself says of a phase: its GPU total and its wall time."""
+    """Return what the source itself says of a phase, its GPU total and wall time; None where nothing."""
     gpu, wall = run.meta.get(f"{phase}_gpu_ns"), run.meta.get(f"{phase}_ms")
     if not isinstance(gpu, int) or not isinstance(wall, int | float) or wall <= 0:
         return None
@@ -99,7 +115,7 @@ def _totals(run: Run, look: Look, lens: str | None, name: str) -> pl.DataFrame:
 
 
 def _derived() -> list[pl.Expr]:
-    """A gap below zero would say that kernels overlap: then it is no gap and stays unknown."""
+    """Return the columns computed from others; a gap below zero means overlap and stays null."""
     tokens, total, wall = pl.col("tokens"), pl.col("total_ns"), pl.col("wall_ns")
     gap = pl.when(wall >= total).then(wall - total)
     whole = pl.coalesce(wall, total)

@@ -14,20 +14,41 @@ from tracetui.look import Look
 
 _RATES: Final = ("decode_tokens_per_s", "prefill_tokens_per_s", "tokens_per_s")
 ASKED_FIRST: Final = (
-    "model", "device", "dtype", "quant", "weights", "batch", "ranks", "prompt_tokens", "tokens", "context",
+    "model",
+    "device",
+    "dtype",
+    "quant",
+    "weights",
+    "batch",
+    "ranks",
+    "prompt_tokens",
+    "tokens",
+    "context",
     "ttft_ms",
-    "prefill_ms", "decode_ms", "total_ms", *_RATES, "driver", "producer", "argv", "profiled", "truncated",
-)  # fmt: skip
+    "prefill_ms",
+    "decode_ms",
+    "total_ms",
+    *_RATES,
+    "driver",
+    "producer",
+    "argv",
+    "profiled",
+    "truncated",
+)
 COUNTED: Final = ("batch", "ranks", "prompt_tokens", "tokens", "context", "profiled", "truncated", *_RATES)
 BY: Final = ("phase", "category", "op", "name")
 SCHEMA: Final = {
-    "part": pl.String(), "name": pl.String(), "text": pl.String(), "count": pl.Int64(),
-    "total_ns": pl.Int64(), "share": pl.Float64(),
-}  # fmt: skip
+    "part": pl.String(),
+    "name": pl.String(),
+    "text": pl.String(),
+    "count": pl.Int64(),
+    "total_ns": pl.Int64(),
+    "share": pl.Float64(),
+}
 
 
 def summary_table(run: Run, look: Look, top: int = 10) -> pl.DataFrame:
-    """part `run` holds facts as text; parts phase, category, op and name hold where the time went."""
+    """Return facts as text in part `run`, and where the time went by phase, category, op and name."""
     parts = [facts(run)]
     if run.has("dur"):
         by = [column for column in BY if run.has(column)]
@@ -37,23 +58,23 @@ def summary_table(run: Run, look: Look, top: int = 10) -> pl.DataFrame:
 
 
 def facts(run: Run) -> pl.DataFrame:
-    """What is known of the run as a whole: what it says itself, then what its steps add up to."""
-    known = {k: run.meta[k] for k in ASKED_FIRST if run.meta.get(k) not in (None, "", [], {})}
-    told = {**{_named(k): _written(k, v) for k, v in known.items()}, **_of_steps(run, known)}
-    return _rows("run", list(told), list(told.values()))
+    """Return what is known of the run as a whole: what it says itself, then what its steps add up to."""
+    stated = {k: run.meta[k] for k in ASKED_FIRST if run.meta.get(k) not in (None, "", [], {})}
+    words = {**{_named(k): _written(k, v) for k, v in stated.items()}, **_of_steps(run, stated)}
+    return _rows("run", list(words), list(words.values()))
 
 
-def _of_steps(run: Run, known: Mapping[str, Any]) -> dict[str, str]:
-    """How many steps of each phase, and the decode rate where the source does not state it."""
+def _of_steps(run: Run, stated: Mapping[str, Any]) -> dict[str, str]:
+    """Return how many steps each phase has, and the decode rate where the source does not state it."""
     table = steps.marks(run)
-    said = {}
+    words = {}
     for (phase,), part in table.group_by("phase", maintain_order=True):
-        said[f"{phase or 'other'} steps" if phase else "steps"] = f"{int(part['steps'].sum()):,}"
+        words[f"{phase or 'other'} steps" if phase else "steps"] = f"{int(part['steps'].sum()):,}"
     decode = table.filter(pl.col("phase") == "decode").drop_nulls(["tokens", "wall_ns"])
     wall = int(decode["wall_ns"].sum())
-    if wall and "decode_tokens_per_s" not in known:
-        said["decode tokens/s"] = units.rate(int(decode["tokens"].sum()) * 1e9 / wall)
-    return said
+    if wall and "decode_tokens_per_s" not in stated:
+        words["decode tokens/s"] = units.rate(int(decode["tokens"].sum()) * 1e9 / wall)
+    return words
 
 
 def _named(key: str) -> str:
@@ -84,10 +105,10 @@ def _rows(part: str, names: list[str], texts: list[str]) -> pl.DataFrame:
 
 
 def scope(run: Run, look: Look) -> list[str]:
-    """What the numbers of the summary must not be read without."""
-    said = windows.scope(run, look, scaled=True)
+    """Return the notes without which the numbers of the summary would mislead."""
+    notes = windows.scope(run, look, scaled=True)
     if run.meta.get("profiled"):
-        said.append("numbers were taken while profiling: the unprofiled run is faster")
+        notes.append("numbers were taken while profiling: the unprofiled run is faster")
     if run.meta.get("truncated"):
-        said.append("the source was cut short")
-    return said + [f"a guess: {text}" for text in run.meta.get("guess", [])]
+        notes.append("the source was cut short")
+    return notes + [f"a guess: {text}" for text in run.meta.get("guess", [])]

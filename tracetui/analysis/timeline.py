@@ -27,7 +27,7 @@ class Timeline:
 
 
 def timeline(run: Run, look: Look) -> Timeline | None:
-    """What ran in the window; None where nothing on a timeline fits the look."""
+    """Return what ran in the window; None where nothing on a timeline fits the look."""
     rows = _rows(run, look)
     whole = _extent(rows)
     if whole is None:
@@ -51,7 +51,7 @@ def timeline(run: Run, look: Look) -> Timeline | None:
 
 
 def _rows(run: Run, look: Look) -> pl.LazyFrame:
-    """Everything with a start and a duration, each in the lane of its track, its lens, or its kind."""
+    """Return everything with a start and a duration, each in the lane of its track, its lens, or its kind."""
     rows = run.events.lazy().filter(
         pl.col("kind").is_in(list(_KINDS)) & pl.col("t").is_not_null() & pl.col("dur").is_not_null()
     )
@@ -69,7 +69,7 @@ def _extent(rows: pl.LazyFrame) -> tuple[int, int] | None:
 
 
 def _named(table: pl.DataFrame) -> pl.DataFrame:
-    """Lanes by their names, steps above spans above kernels."""
+    """Return lanes by their names, steps above spans above kernels."""
     kind = pl.col("kind").cast(pl.String)
     table = table.with_columns(pl.col("lane").cast(pl.String), kind).sort(
         kind.replace_strict({k: i for i, k in enumerate(_KINDS)}, return_dtype=pl.Int8),
@@ -80,7 +80,7 @@ def _named(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def _lanes(placed: pl.DataFrame, window: int) -> pl.DataFrame:
-    """One row a lane, with the part of the window in which it was busy."""
+    """Return one row a lane, with the part of the window in which it was busy."""
     lanes = placed.select("lane", "kind", "a", "b").partition_by("lane", "kind", as_dict=True)
     rows = [
         (*lane, own.height, busy := _union(own["a"], own["b"]), busy / window, own["a"].min(), own["b"].max())
@@ -91,14 +91,14 @@ def _lanes(placed: pl.DataFrame, window: int) -> pl.DataFrame:
 
 
 def _union(starts: pl.Series, ends: pl.Series) -> int:
-    """The time covered by intervals in the order of their starts: what overlaps counts once."""
+    """Return the time covered by intervals in the order of their starts: what overlaps counts once."""
     before = ends.cum_max().shift(1, fill_value=starts[0])
     covered = pl.select(pl.max_horizontal(starts, before)).to_series()
     return int((ends - covered).clip(lower_bound=0).sum())
 
 
 def _cells(seen: pl.LazyFrame, low: int, high: int) -> pl.DataFrame:
-    """How busy each cell of each lane is; only rows longer than a cell are spread over several."""
+    """Return how busy each cell of each lane is; only rows longer than a cell are spread over several."""
     width = (high - low) / CELLS
     first, last = (((pl.col(c) - low) / width).floor().cast(pl.Int32).clip(0, CELLS - 1) for c in ("a", "b"))
     placed = seen.select("lane", "kind", "a", "b", first=first, last=last)
@@ -122,6 +122,6 @@ def _cells(seen: pl.LazyFrame, low: int, high: int) -> pl.DataFrame:
 
 
 def _names(placed: pl.DataFrame, window: int) -> pl.DataFrame:
-    """Rows that are long enough to hold a name on the widest screen."""
+    """Return rows that are long enough to hold a name on the widest screen."""
     long = (pl.col("b") - pl.col("a")) * CELLS >= NAMED * window
     return placed.filter(long).sort("a", "name").select("lane", "kind", "a", "b", "name")

@@ -1,4 +1,4 @@
-"""What a training run is asked: how long each phase took, on which kernels, and how much of it was products.
+"""Training runs: how long each phase took, on which kernels, and how much of it was matrix products.
 
 Whose work a row is, is told by its plan or its scope where there is one, and by the kernel's name where not.
 """
@@ -17,11 +17,12 @@ from tracetui.look import Look
 
 TOP: Final = 5
 SCHEMA: Final = {
-    "part": pl.String(), "phase": pl.String(), "name": pl.String(), "category": pl.String(),
-    "count": pl.Int64(), "total_ns": pl.Int64(), "mean_ns": pl.Int64(), "share": pl.Float64(),
-    "time_ratio": pl.Float64(), "flops": pl.Float64(), "flop_ratio": pl.Float64(), "bytes": pl.Int64(),
+    **dict.fromkeys(("part", "phase", "name", "category"), pl.String()),
+    **dict.fromkeys(("count", "total_ns", "mean_ns"), pl.Int64()),
+    **dict.fromkeys(("share", "time_ratio", "flops", "flop_ratio"), pl.Float64()),
+    "bytes": pl.Int64(),
     "text": pl.String(),
-}  # fmt: skip
+}
 
 _OF_ATTENTION: Final = r"(?i)scores|final[ _]matmul|out(put)?[ _]proj|\bo_proj"
 _LOG_SOFTMAX: Final = r"(?i)log_?softmax"  # of the loss, and never of attention
@@ -45,103 +46,107 @@ Row = dict[str, Any]
 
 
 def training_table(run: Run, look: Look) -> tuple[pl.DataFrame, list[str]]:
-    """One row a figure, part by part, and what they are of; where there is no answer, text says why."""
-    known = passes(run, look)
-    rows = [{"part": name, **row} for name, part in PARTS.items() for row in part(known)]
-    return pl.DataFrame(rows, schema=SCHEMA), _notes(known)
+    """Return one row a figure, part by part, and notes; where there is no answer, text says why."""
+    measured = passes(run, look)
+    rows = [{"part": name, **row} for name, part in PARTS.items() for row in part(measured)]
+    return pl.DataFrame(rows, schema=SCHEMA), _notes(measured)
 
 
-def _notes(known: Passes) -> list[str]:
-    notes = [] if marked(known.run) else [_UNMARKED]
-    if known.steps is not None:
-        notes.append(f"totals are of {known.steps:,} {'step' if known.steps == 1 else 'steps'}")
-    if known.stated:
+def _notes(measured: Passes) -> list[str]:
+    notes = [] if marked(measured.run) else [_UNMARKED]
+    if measured.steps is not None:
+        notes.append(f"totals are of {measured.steps:,} {'step' if measured.steps == 1 else 'steps'}")
+    if measured.stated:
         notes.append("the source lists the longest kernels only; shares are those that it prints")
-    if known.work["category"].eq("attention").any():
+    if measured.work["category"].eq("attention").any():
         notes.append("fused attention holds products, but is not counted among them")
     return notes
 
 
-def _times(known: Passes) -> Iterator[Row]:
-    """Each phase on each clock that there is: the wall, the kernels, and the wall without the profiler."""
-    for phase in dict.fromkeys((*PHASES, STEP, *known.parts)):
-        count, wall = known.walls.get(phase, (0, 0))
+def _times(measured: Passes) -> Iterator[Row]:
+    """Yield each phase on each clock: the wall, the kernels, and the wall without the profiler."""
+    for phase in dict.fromkeys((*PHASES, STEP, *measured.parts)):
+        count, wall = measured.walls.get(phase, (0, 0))
         if count:
-            yield _figure(phase, "wall", count, wall, share=_share_of_step(known, phase, wall))
+            yield _figure(phase, "wall", count, wall, share=_share_of_step(measured, phase, wall))
         elif phase == "forward":
             yield {"phase": phase, "text": f"{_UNKNOWN} how long the forward pass took as a whole"}
-        kernels = known.of(phase)
-        if kernels.height and not known.stated and (count or phase in known.parts or marked(known.run)):
+        kernels = measured.of(phase)
+        if (
+            kernels.height
+            and not measured.stated
+            and (count or phase in measured.parts or marked(measured.run))
+        ):
             own = _sum(phase, "kernels", kernels, wall or None)
             yield own | {"mean_ns": round(own["total_ns"] / count) if count else None}
-        yield from _unprofiled(known, phase, wall / count if count else None)
+        yield from _unprofiled(measured, phase, wall / count if count else None)
 
 
-def _share_of_step(known: Passes, phase: str, wall: int) -> float | None:
-    whole = known.walls.get(STEP, (0, 0))[1]
+def _share_of_step(measured: Passes, phase: str, wall: int) -> float | None:
+    whole = measured.walls.get(STEP, (0, 0))[1]
     return wall / whole if whole and phase != STEP else None
 
 
-def _unprofiled(known: Passes, phase: str, wall: float | None) -> Iterator[Row]:
-    """The same pass when no profiler was at work, and how it compares."""
-    name, took = "without the profiler", apart(known.run, phase)
+def _unprofiled(measured: Passes, phase: str, wall: float | None) -> Iterator[Row]:
+    """Yield the same pass without a profiler, and how it compares."""
+    name, took = "without the profiler", apart(measured.run, phase)
     if took is not None:
         yield _figure(phase, name, 1, took) | {"time_ratio": took / wall if wall else None}
     elif phase == "forward":
         yield {"phase": phase, "name": name, "text": f"{_UNKNOWN} how long a pass takes then"}
 
 
-def _top(known: Passes) -> Iterator[Row]:
-    """The kernels of each phase that took most of it."""
-    for phase in known.parts:
-        own = known.of(phase)
+def _top(measured: Passes) -> Iterator[Row]:
+    """Yield the kernels of each phase that took most of it."""
+    for phase in measured.parts:
+        own = measured.of(phase)
         if own.is_empty():
             yield _no_kernels(phase, [phase])
         sums = own.group_by("name", "category").agg(pl.col("count", "total_ns").sum())
         order = sums.sort("total_ns", "name", "category", descending=[True, False, False])
         for row in order.head(TOP).to_dicts():
-            share = _share(row["total_ns"], known.whole(phase))
-            told = _figure(phase, row["name"], row["count"], row["total_ns"], share=share)
-            yield told | {"category": row["category"]}
+            share = _share(row["total_ns"], measured.whole(phase))
+            figure = _figure(phase, row["name"], row["count"], row["total_ns"], share=share)
+            yield figure | {"category": row["category"]}
 
 
-def _others(known: Passes) -> Iterator[Row]:
-    """What of each phase is no matrix product, by category."""
-    for phase in known.parts:
-        others = known.of(phase).filter(pl.col("category").ne_missing("matmul"))
-        if known.of(phase).is_empty() and not _is_stated(known, phase):
+def _others(measured: Passes) -> Iterator[Row]:
+    """Yield what of each phase is no matrix product, by category."""
+    for phase in measured.parts:
+        others = measured.of(phase).filter(pl.col("category").ne_missing("matmul"))
+        if measured.of(phase).is_empty() and not _is_stated(measured, phase):
             yield _no_kernels(phase, [phase])
             continue
-        yield _of_phase(known, phase, "all but matmul", others)
+        yield _of_phase(measured, phase, "all but matmul", others)
         sums = others.group_by(pl.col("category").fill_null("other")).agg(pl.col("count", "total_ns").sum())
         for row in sums.sort("total_ns", "category", descending=[True, False]).to_dicts():
-            share = _share(row["total_ns"], known.whole(phase))
-            told = _figure(phase, row["category"], row["count"], row["total_ns"], share=share)
-            yield told | {"category": row["category"]}
+            share = _share(row["total_ns"], measured.whole(phase))
+            figure = _figure(phase, row["category"], row["count"], row["total_ns"], share=share)
+            yield figure | {"category": row["category"]}
 
 
-def _products(known: Passes) -> Iterator[Row]:
-    """The share of matrix products in the forward pass, and in the whole step."""
-    for phase in ("forward", STEP) if marked(known.run) else (RUN,):
-        unseen = [] if _is_stated(known, phase) else _unseen(known, phase)
+def _products(measured: Passes) -> Iterator[Row]:
+    """Yield the share of matrix products in the forward pass, and in the whole step."""
+    for phase in ("forward", STEP) if marked(measured.run) else (RUN,):
+        unseen = [] if _is_stated(measured, phase) else _unseen(measured, phase)
         if unseen:
             yield _no_kernels(phase, unseen)
             continue
-        own, product = known.of(phase), pl.col("category").eq_missing("matmul")
-        yield _of_phase(known, phase, "matmul", own.filter(product))
-        yield _of_phase(known, phase, "other", own.filter(~product))
+        own, product = measured.of(phase), pl.col("category").eq_missing("matmul")
+        yield _of_phase(measured, phase, "matmul", own.filter(product))
+        yield _of_phase(measured, phase, "other", own.filter(~product))
 
 
-def _unseen(known: Passes, phase: str) -> list[str]:
-    """The phases that belong to the question and of which no kernel is known."""
-    asked = {"forward", "backward", *known.walls} if phase == STEP else {phase}
-    return [p for p in PHASES if p in asked and known.of(p).is_empty()]
+def _unseen(measured: Passes, phase: str) -> list[str]:
+    """Return the phases that belong to the question and of which no kernel is known."""
+    asked = {"forward", "backward", *measured.walls} if phase == STEP else {phase}
+    return [p for p in PHASES if p in asked and measured.of(p).is_empty()]
 
 
-def _attention(known: Passes) -> Iterator[Row]:
-    """Softmax against the products of attention and its output projection, in a forward pass."""
-    phase = known.parts[0]
-    softmax, products = _stated_attention(known.run) if known.stated else _split(known.of(phase))
+def _attention(measured: Passes) -> Iterator[Row]:
+    """Yield softmax against the products of attention and its output projection, in a forward pass."""
+    phase = measured.parts[0]
+    softmax, products = _stated_attention(measured.run) if measured.stated else _split(measured.of(phase))
     missing = [name for name, rows in (("softmax", softmax), ("matmul", products)) if rows.is_empty()]
     if missing:
         yield {"phase": phase, "text": f"{_UNKNOWN} attention's {' and '.join(missing)} apart"}
@@ -150,13 +155,15 @@ def _attention(known: Passes) -> Iterator[Row]:
     part["flops"], whole["flops"] = _flops(softmax), _flops(products)
     yield from (part, whole)
     yield {
-        "phase": phase, "name": "softmax / matmul",
-        "time_ratio": _share(part["total_ns"], whole["total_ns"]), **_flop_ratio(known.run, part, whole),
-    }  # fmt: skip
+        "phase": phase,
+        "name": "softmax / matmul",
+        "time_ratio": _share(part["total_ns"], whole["total_ns"]),
+        **_flop_ratio(measured.run, part, whole),
+    }
 
 
 def _flop_ratio(run: Run, softmax: Row, products: Row) -> Row:
-    """By what the rows count, else by the shape of the model."""
+    """Return the ratio of FLOPs as the rows count them, else by the shape of the model."""
     if softmax["flops"] and products["flops"]:
         return {"flop_ratio": softmax["flops"] / products["flops"]}
     ratio = _by_formula(run)
@@ -165,7 +172,7 @@ def _flop_ratio(run: Run, softmax: Row, products: Row) -> Row:
 
 
 def _split(forward: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """A scope that is called softmax holds its kernels, whatever they are called; the loss's is left out."""
+    """Return softmax and products; a scope called softmax holds its kernels, the loss's is left out."""
     path = pl.col("path").fill_null("")
     of_loss = path.str.contains(_LOG_SOFTMAX) | pl.col("name").fill_null("").str.contains(_LOG_SOFTMAX)
     softmax = path.str.contains("(?i)softmax") | pl.col("category").eq_missing("softmax")
@@ -177,7 +184,7 @@ def _split(forward: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 
 def _stated_attention(run: Run) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """What a report prints of both."""
+    """Return what a report prints of both."""
     spans = run.events.filter(kind="span") if run.has("category") else run.events.clear()
     lacking = (pl.lit(None, pl.Int64).alias("count"), pl.lit(None, pl.Float64).alias("flops"))
     softmax, products = (spans.filter(category=c) for c in ("softmax", "matmul"))
@@ -185,31 +192,31 @@ def _stated_attention(run: Run) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 
 def _by_formula(run: Run) -> float | None:
-    """Softmax FLOPs over those of a layer's products, with one for each element of the scores."""
-    known = [run.meta.get(c) for c in ("heads", "d_model", "context")]
-    heads, width, context = (n if isinstance(n, int) and n > 0 else None for n in known)
+    """Return softmax FLOPs over those of a layer's products; None where the sizes are unknown."""
+    sizes = [run.meta.get(c) for c in ("heads", "d_model", "context")]
+    heads, width, context = (n if isinstance(n, int) and n > 0 else None for n in sizes)
     if heads is None or width is None or context is None:
         return None
     return heads * context**2 / (4 * width * context**2 + 2 * context * width**2)
 
 
-def _owners(known: Passes) -> Iterator[Row]:
-    """Whose work the backward pass was: a module's, or something that is named instead."""
-    backward = known.of("backward")
+def _owners(measured: Passes) -> Iterator[Row]:
+    """Yield whose work the backward pass was: a module's, or something that is named instead."""
+    backward = measured.of("backward")
     if backward.is_empty():
         yield _no_kernels("backward", ["backward"])
-    elif not (known.run.has("path") or known.run.has("layer")):
+    elif not (measured.run.has("path") or measured.run.has("layer")):
         yield {"phase": "backward", "text": f"{_UNKNOWN} modules: neither path nor layer"}
     else:
         owned = backward.with_columns(owner=_owner())
         for owner in ("modules", *_NAMED, "unattributed"):
             part = owned.filter(owner=owner)
             if part.height or owner == "modules":
-                yield _sum("backward", owner, part, known.whole("backward"))
+                yield _sum("backward", owner, part, measured.whole("backward"))
 
 
 def _owner() -> pl.Expr:
-    """A layer, or a scope below that of the phase which is neither autograd's own nor a thread's."""
+    """Return the layer of a row, or a scope below its phase that is neither autograd's own nor a thread's."""
     scopes = pl.col("path").str.split(PATH_SEPARATOR)
     inner = scopes.list.eval(pl.element().filter(~pl.element().str.contains(_NO_MODULE)))
     owned = pl.col("layer").is_not_null() | (inner.list.len() > 0).fill_null(False)
@@ -220,10 +227,14 @@ def _owner() -> pl.Expr:
     return pl.coalesce(named, gradients, modules, loss, pl.lit("unattributed"))
 
 
-def _memory(known: Passes) -> Iterator[Row]:
-    """The largest that each phase was seen to take, beside what the weights and the whole step need."""
-    seen = select.have(known.run, ("phase", "bytes"))
-    rows = samples(known.run, known.look, "memory", "bytes").collect() if len(seen) == 2 else pl.DataFrame()
+def _memory(measured: Passes) -> Iterator[Row]:
+    """Yield the most that each phase was seen to take, beside what the weights and the whole step need."""
+    seen = select.have(measured.run, ("phase", "bytes"))
+    rows = (
+        samples(measured.run, measured.look, "memory", "bytes").collect()
+        if len(seen) == 2
+        else pl.DataFrame()
+    )
     for phase in PHASES if rows.height else ():
         own = rows.filter(pl.col("phase") == phase).group_by(
             pl.col("name").cast(pl.String), maintain_order=True
@@ -233,7 +244,7 @@ def _memory(known: Passes) -> Iterator[Row]:
     if not rows.height or not rows["phase"].is_in(list(PHASES)).any():
         yield {"phase": STEP, "text": f"{_UNKNOWN} how much memory a phase takes"}
     for name, fact in _FORESEEN.items():
-        size = known.run.meta.get(fact)
+        size = measured.run.meta.get(fact)
         if isinstance(size, int):
             yield {"phase": STEP, "name": name, "bytes": size}
 
@@ -242,17 +253,17 @@ def _no_kernels(phase: str, of: list[str]) -> Row:
     return {"phase": phase, "text": f"{_UNKNOWN} the kernels of {' and '.join(of)}"}
 
 
-def _is_stated(known: Passes, phase: str) -> bool:
-    return f"matmul_{_PRINTED.get(phase)}_%" in known.stated
+def _is_stated(measured: Passes, phase: str) -> bool:
+    return f"matmul_{_PRINTED.get(phase)}_%" in measured.stated
 
 
-def _of_phase(known: Passes, phase: str, name: str, rows: pl.DataFrame) -> Row:
-    """Rows beside all of their phase; where the source prints the share, that stands alone."""
+def _of_phase(measured: Passes, phase: str, name: str, rows: pl.DataFrame) -> Row:
+    """Return rows with their share of the phase; where the source prints the share, that alone."""
     what = "matmul" if name == "matmul" else "other"
-    percent = known.stated.get(f"{what}_{_PRINTED.get(phase)}_%")
+    percent = measured.stated.get(f"{what}_{_PRINTED.get(phase)}_%")
     if percent is not None:
         return {"phase": phase, "name": name, "share": percent / 100}
-    return _sum(phase, name, rows, known.whole(phase))
+    return _sum(phase, name, rows, measured.whole(phase))
 
 
 def _flops(rows: pl.DataFrame) -> float | None:
@@ -260,7 +271,7 @@ def _flops(rows: pl.DataFrame) -> float | None:
 
 
 def _sum(phase: str, name: str, rows: pl.DataFrame, whole: int | None = None) -> Row:
-    """Rows added up, with their share of a whole."""
+    """Return rows added up, with their share of a whole."""
     total = int(rows["total_ns"].sum())
     count = int(rows["count"].sum()) if rows["count"].count() else None
     return _figure(phase, name, count, total, share=_share(total, whole))
@@ -268,8 +279,8 @@ def _sum(phase: str, name: str, rows: pl.DataFrame, whole: int | None = None) ->
 
 def _figure(phase: str, name: str, count: int | None, total: int, *, share: float | None = None) -> Row:
     mean = round(total / count) if count else None
-    known = {"count": count, "total_ns": total, "mean_ns": mean, "share": share}
-    return {"phase": phase, "name": name, **known}
+    figures = {"count": count, "total_ns": total, "mean_ns": mean, "share": share}
+    return {"phase": phase, "name": name, **figures}
 
 
 def _share(part: int, whole: int | None) -> float | None:

@@ -15,7 +15,7 @@ _LEAVES: Final = {"path": pl.String(), "count": pl.Int64(), "own_ns": pl.Int64()
 
 
 def tree_table(run: Run, look: Look) -> pl.DataFrame:
-    """One row a scope, parents first, siblings by falling time.
+    """Return one row a scope, parents first, siblings by falling time.
 
     A scope that was itself measured takes what it measured; any other takes the sum of what is in it.
     """
@@ -25,7 +25,7 @@ def tree_table(run: Run, look: Look) -> pl.DataFrame:
 
 
 def stated(run: Run) -> bool:
-    """Whether timed rows say in which scope they stand."""
+    """Tell whether timed rows say in which scope they stand."""
     if not run.has("path"):
         return False
     timed = run.events.lazy().filter(pl.col("kind").is_in(["kernel", "span"]))
@@ -33,13 +33,13 @@ def stated(run: Run) -> bool:
 
 
 def lens_of_scopes(run: Run, look: Look, column: str) -> str | None:
-    """The stopwatch of the tree: the one in use, or the first whose rows know the column."""
+    """Return the lens of the tree: the one in use, or the first whose rows know the column; None without."""
     if look.lens is not None or not run.has("lens"):
         return select.lens_of(run, look)
     rows = run.events.lazy().filter(pl.col("kind").is_in(["kernel", "span"]) & pl.col(column).is_not_null())
-    found = set(rows.select(pl.col("lens").unique()).collect()["lens"].cast(pl.String))
+    names = set(rows.select(pl.col("lens").unique()).collect()["lens"].cast(pl.String))
     used = select.lens_of(run, look)
-    return used if used in found else next((x for x in LENSES if x in found), None)
+    return used if used in names else next((x for x in LENSES if x in names), None)
 
 
 def _timed(run: Run, look: Look, kind: str, lens: str | None) -> pl.LazyFrame:
@@ -50,7 +50,7 @@ def _timed(run: Run, look: Look, kind: str, lens: str | None) -> pl.LazyFrame:
 
 
 def _by_path(run: Run, look: Look) -> pl.DataFrame:
-    """path with name → launches, leaf time and span time."""
+    """Return path with name → launches, leaf time and span time."""
     parts, lens = [], lens_of_scopes(run, look, "path")
     for kind, column in (("kernel", "own_ns"), ("span", "span_ns")):
         rows = _timed(run, look, kind, lens)
@@ -68,12 +68,12 @@ def _by_path(run: Run, look: Look) -> pl.DataFrame:
 
 
 def _by_time(run: Run, look: Look) -> pl.DataFrame:
-    """Spans and kernels of one track nest where one lies within the other."""
+    """Return the same for rows without paths: a row is inside another of its track that covers it."""
     keys, lens = select.have(run, ("track",)), lens_of_scopes(run, look, "t")
     parts = [_timed(run, look, k, lens).filter(pl.col("t").is_not_null()) for k in ("span", "kernel")]
     rows = pl.concat([p.select(*keys, "t", "dur", pl.col("name").cast(pl.String), "kind") for p in parts])
     rows = rows.sort(*keys, "t", "dur", descending=[*(False for _ in keys), False, True]).head(MOST_NESTED)
-    found: dict[str, list[int]] = {}
+    nodes: dict[str, list[int]] = {}
     stack: list[tuple[int, str]] = []
     track: object = None
     for *key, t, dur, name, kind in rows.collect().iter_rows():
@@ -83,13 +83,13 @@ def _by_time(run: Run, look: Look) -> pl.DataFrame:
             stack.pop()
         path = stack[-1][1] + PATH_SEPARATOR + name if stack else name
         stack.append((t + dur, path))
-        sums = found.setdefault(path, [0, 0, 0])
+        sums = nodes.setdefault(path, [0, 0, 0])
         sums[0] += 1
         sums[1 if kind == "kernel" else 2] += dur
-    columns = list(zip(*found.values(), strict=True)) or [(), (), ()]
+    columns = list(zip(*nodes.values(), strict=True)) or [(), (), ()]
     names = ("count", "own_ns", "span_ns")
     return _summed(
-        pl.DataFrame({"path": list(found), **dict(zip(names, columns, strict=True))}, schema=_LEAVES)
+        pl.DataFrame({"path": list(nodes), **dict(zip(names, columns, strict=True))}, schema=_LEAVES)
     )
 
 
@@ -105,16 +105,17 @@ def _summed(sums: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_parents(leaves: pl.DataFrame) -> dict[str, dict[str, int]]:
-    """Every scope on the way to a leaf: count, own, span and the sum of its children."""
+    """Return every scope on the way to a leaf: count, own, span and the sum of its children."""
     nodes: dict[str, dict[str, int]] = {}
     for path, count, own, span in leaves.select("path", "count", "own_ns", "span_ns").iter_rows():
         nodes[path] = {"count": count, "own": own or 0, "span": span or 0, "inside": 0}
-        while PATH_SEPARATOR in path:
-            path = path.rpartition(PATH_SEPARATOR)[0]
-            nodes.setdefault(path, {"count": 0, "own": 0, "span": 0, "inside": 0})
+        parent = _parent(path)
+        while parent is not None:
+            nodes.setdefault(parent, {"count": 0, "own": 0, "span": 0, "inside": 0})
+            parent = _parent(parent)
     for path in sorted(nodes, key=_depth, reverse=True):
-        parent = path.rpartition(PATH_SEPARATOR)[0]
-        if parent:
+        parent = _parent(path)
+        if parent is not None:
             nodes[parent]["inside"] += _inclusive(nodes[path])
     return nodes
 
@@ -123,22 +124,28 @@ def _inclusive(node: dict[str, int]) -> int:
     return max(node["span"], node["own"] + node["inside"])
 
 
+def _parent(path: str) -> str | None:
+    """Return the path of the scope around this one; None at the root. A name may be empty."""
+    above, separator, _ = path.rpartition(PATH_SEPARATOR)
+    return above if separator else None
+
+
 def _depth(path: str) -> int:
     return path.count(PATH_SEPARATOR)
 
 
 def _ordered(nodes: dict[str, dict[str, int]]) -> pl.DataFrame:
-    """Depth first, the largest sibling first."""
-    children: dict[str, list[str]] = {}
+    """Return the nodes depth first, the largest sibling first."""
+    children: dict[str | None, list[str]] = {}
     for path in nodes:
-        children.setdefault(path.rpartition(PATH_SEPARATOR)[0], []).append(path)
+        children.setdefault(_parent(path), []).append(path)
     for siblings in children.values():
         siblings.sort(key=lambda p: (-_inclusive(nodes[p]), p), reverse=True)
-    waiting, order = list(children.get("", [])), []
+    waiting, order = list(children.get(None, [])), []
     while waiting:
         order.append(waiting.pop())
         waiting += children.get(order[-1], [])
-    total = sum(_inclusive(nodes[p]) for p in children.get("", []))
+    total = sum(_inclusive(nodes[p]) for p in children.get(None, []))
     return pl.DataFrame(
         {
             "scope": ["  " * _depth(p) + p.rpartition(PATH_SEPARATOR)[2] for p in order],
@@ -150,7 +157,12 @@ def _ordered(nodes: dict[str, dict[str, int]]) -> pl.DataFrame:
             "path": order,
         },
         schema={
-            "scope": pl.String, "inclusive_ns": pl.Int64, "self_ns": pl.Int64, "share": pl.Float64,
-            "count": pl.Int64, "depth": pl.Int64, "path": pl.String,
+            "scope": pl.String,
+            "inclusive_ns": pl.Int64,
+            "self_ns": pl.Int64,
+            "share": pl.Float64,
+            "count": pl.Int64,
+            "depth": pl.Int64,
+            "path": pl.String,
         },
-    )  # fmt: skip
+    )

@@ -1,4 +1,4 @@
-"""The state of a run and of its machine at the last moment that is known: what a head line tells."""
+"""The state of a run and of its machine at the last moment known, for a header line."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -20,7 +20,7 @@ _COST: Final = "capture cost"
 
 @dataclass(frozen=True)
 class Vitals:
-    """What is not known is None, and a device none of whose counters were read is absent."""
+    """Figures of the newest moment; None where unknown, no gauge of a device that was not read."""
 
     context: int | None = None
     memory: float | None = None  # bytes in use: of the GPU where there is one, else of the process
@@ -31,6 +31,7 @@ class Vitals:
 
 
 def vitals(run: Run) -> Vitals:
+    """Return the newest state of a run."""
     newest = _newest(run)
     memory = next((newest[name, "B"] for name in _MEMORY if (name, "B") in newest), None)
     roof = roofline.roof_of(run)
@@ -50,22 +51,24 @@ def vitals(run: Run) -> Vitals:
 
 
 def _newest(run: Run) -> dict[tuple[str, str], float]:
-    """Each counter's last second, of those in the unit that is meant here; of several devices the first."""
+    """Return each counter's last second, of those in the unit meant here; of several devices the first."""
     if not run.has("value"):
         return {}
-    known = (
+    units_of = (
         {n: u for figures in GAUGES.values() for n, u in figures} | dict.fromkeys(_MEMORY, "B") | {_COST: "%"}
     )
     name, value = pl.col("name").cast(pl.String), pl.col("value")
     columns = ("name", "value", "track", "t", "unit")
-    rows = select.of_kind(run, "counter", columns).filter(name.is_in(sorted(known)), value.is_not_null())
+    rows = select.of_kind(run, "counter", columns).filter(name.is_in(sorted(units_of)), value.is_not_null())
     track, unit = (
         pl.col(c).cast(pl.String) if run.has(c) else pl.lit(None, pl.String) for c in ("track", "unit")
     )
     order = pl.col("t") if run.has("t") else pl.int_range(pl.len())
-    meant = name.replace_strict(known, return_dtype=pl.String)
+    own_unit = name.replace_strict(units_of, return_dtype=pl.String)
     samples = (
-        rows.select_seq(name, value, track.alias("track"), order.alias("at"), meant.alias("meant"), unit=unit)
+        rows.select_seq(
+            name, value, track.alias("track"), order.alias("at"), own_unit.alias("meant"), unit=unit
+        )
         .filter(pl.col("unit").fill_null(pl.col("meant")) == pl.col("meant"))
         .sort("at")
         .group_by("name", "meant", "track")
@@ -77,25 +80,25 @@ def _newest(run: Run) -> dict[tuple[str, str], float]:
 
 
 def _context(run: Run) -> int | None:
-    """The context length at the end of the last step."""
-    known = steps.marks(run)["context"].drop_nulls()
-    return int(known[-1]) if known.len() else None
+    """Return the context length at the end of the last step; None where unknown."""
+    contexts = steps.marks(run)["context"].drop_nulls()
+    return int(contexts[-1]) if contexts.len() else None
 
 
 def _read_share(run: Run, roof: float) -> float | None:
-    """The traffic of the decode steps over their wall time; where the kernels do not tell all of it, that of
-    the weights alone.
+    """Return the traffic of the decode steps over their wall time, as a share of the roof; None where
+    unknown. Where the kernels do not tell all of the traffic, it is that of the weights alone.
     """
     walls = steps.marks(run).filter((pl.col("phase") == "decode") & (pl.col("wall_ns") > 0))
-    found = _moved(run, walls) or _weights(run, walls)
-    if found is None:
+    traffic = _moved(run, walls) or _weights(run, walls)
+    if traffic is None:
         return None
-    moved, wall = found
+    moved, wall = traffic
     return moved / (wall / 1e9) / roof if moved and wall else None
 
 
 def _moved(run: Run, walls: pl.DataFrame) -> tuple[float, int] | None:
-    """Bytes that the kernels of some steps moved, and the wall time of these steps."""
+    """Return the bytes that the kernels of these steps moved, and their wall time; None where unknown."""
     seen_in_part = windows.coverage(run, Look()) is not None
     if seen_in_part or not (run.has("bytes") and run.has("step") and run.has("dur")):
         return None
@@ -106,10 +109,10 @@ def _moved(run: Run, walls: pl.DataFrame) -> tuple[float, int] | None:
 
 
 def _weights(run: Run, walls: pl.DataFrame) -> tuple[float, int] | None:
-    """Every decode pass reads the weights once, however many sequences it decodes."""
+    """Return the bytes of the weights read, once a pass, and the wall time; None where they are unknown."""
     each = run.meta.get("bytes_per_token")
     if isinstance(each, bool) or not isinstance(each, int | float) or each <= 0:
         return None
-    told = walls.filter(pl.col("tokens").is_not_null())
-    passes = told.select((pl.col("tokens") / pl.col("batch").fill_null(1).clip(1)).sum()).item()
-    return each * passes, int(told["wall_ns"].sum())
+    timed = walls.filter(pl.col("tokens").is_not_null())
+    passes = timed.select((pl.col("tokens") / pl.col("batch").fill_null(1).clip(1)).sum()).item()
+    return each * passes, int(timed["wall_ns"].sum())

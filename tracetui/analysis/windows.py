@@ -1,4 +1,4 @@
-"""Rows that were seen in some steps only, because watching costs time: which steps, and what they stand for.
+"""Rows that were seen in some steps only, because watching costs time, and what they stand for.
 
 A recorder that watches single kernels in short windows tells in which steps it did, and times every step in
 some cheaper way. What was seen keeps its distribution. Phase by phase, totals are scaled by the time of all
@@ -23,28 +23,28 @@ _SCALED: Final = ("scaled_ns", "scaled_count")
 
 @select.once
 def watched(run: Run) -> dict[str, pl.DataFrame]:
-    """Lens → one row a step: its phase, how many steps it is, how many of them were watched, and its time."""
+    """Return lens → one row a step: its phase, how many steps it is, how many were watched, its time."""
     if not (run.has("op") and run.has("step") and run.has("lens")):
         return {}
     spans = select.of_kind(run, "span", ("op", "lens", "step", "count", "track"))
-    told = spans.filter(pl.col("op") == WINDOW)
-    return {str(lens): _watched(run, rows) for (lens,), rows in told.group_by("lens") if lens is not None}
+    windows = spans.filter(pl.col("op") == WINDOW)
+    return {str(lens): _watched(run, rows) for (lens,), rows in windows.group_by("lens") if lens is not None}
 
 
-def _watched(run: Run, told: pl.DataFrame) -> pl.DataFrame:
-    """Several ranks watch the same steps: the one that watched most stands for them."""
-    counts = told.with_columns(_n=select.standing_for(run)).group_by("step", *select.have(run, ["track"]))
+def _watched(run: Run, windows: pl.DataFrame) -> pl.DataFrame:
+    """Return the steps of one lens; of several ranks the one that watched most counts."""
+    counts = windows.with_columns(_n=select.standing_for(run)).group_by("step", *select.have(run, ["track"]))
     most = counts.agg(pl.col("_n").sum()).group_by("step").agg(pl.col("_n").max().alias("watched"))
-    known = steps.marks(run).select("step", "phase", "steps", "t", "wall_ns")
-    table = known.join(most, on="step", how="left").with_columns(
+    marks = steps.marks(run).select("step", "phase", "steps", "t", "wall_ns")
+    table = marks.join(most, on="step", how="left").with_columns(
         pl.min_horizontal(pl.col("watched").fill_null(0), "steps").cast(pl.Int64)
     )
-    table = table.join(_spans(run, str(told["lens"][0])), on="step", how="left")
+    table = table.join(_spans(run, str(windows["lens"][0])), on="step", how="left")
     return table.with_columns(per=_per_step(table)).drop("wall_ns", "spans_ns")
 
 
 def _spans(run: Run, lens: str) -> pl.DataFrame:
-    """step → what the spans of the lens took, which are timed in every step."""
+    """Return step → what the spans of the lens took, which are timed in every step."""
     if not run.has("dur"):
         return pl.DataFrame(schema={"step": pl.Int64, "spans_ns": pl.Int64})
     rows = run.events.filter(
@@ -54,8 +54,9 @@ def _spans(run: Run, lens: str) -> pl.DataFrame:
 
 
 def _per_step(table: pl.DataFrame) -> pl.Expr:
-    """The time of one step, by the best of what is known of all. Watching makes a step longer than it is:
-    the time of a watched one lies between those of its neighbours."""
+    """Return the time of one step, by the best of what is known of all. Watching makes a step longer than it
+    is: the time of a watched one lies between those of its neighbours.
+    """
     timed = next((c for c in ("spans_ns", "wall_ns") if not table[c].null_count()), None)
     per = (pl.col(timed) if timed else pl.col("steps")) / pl.col("steps")
     alone = pl.when(pl.col("watched") < pl.col("steps")).then(per)
@@ -63,7 +64,7 @@ def _per_step(table: pl.DataFrame) -> pl.Expr:
 
 
 def coverage(run: Run, look: Look) -> pl.DataFrame | None:
-    """One row a phase: phase, watched, steps, scale; none where all that there is was seen."""
+    """Return phase, watched, steps, scale, one row a phase; None where everything was seen."""
     table = watched(run).get(select.lens_of(run, look) or "")
     if table is None or look.group == "step" or "step" in look.focused:
         return None
@@ -79,14 +80,14 @@ def coverage(run: Run, look: Look) -> pl.DataFrame | None:
 
 
 def weighed(run: Run, look: Look, rows: pl.LazyFrame) -> pl.LazyFrame:
-    """The rows with what each stands for; as they are where everything was seen."""
+    """Return the rows with what each stands for; as they are where everything was seen."""
     phases = coverage(run, look)
     if phases is None:
         return rows
     table = watched(run)[select.lens_of(run, look) or ""]
     often = pl.when(pl.col("watched") > 0).then(pl.col("steps") / pl.col("watched"))
-    known = phases.select("phase", "scale", often=often)
-    scales = table.join(known, on="phase", nulls_equal=True).select("step", "scale", "often")
+    factors = phases.select("phase", "scale", often=often)
+    scales = table.join(factors, on="phase", nulls_equal=True).select("step", "scale", "often")
     time, count = (pl.col(c).fill_null(1.0) for c in ("scale", "often"))
     return rows.join(scales.lazy(), on="step", how="left").with_columns(
         scaled_ns=pl.col("dur") * time, scaled_count=select.standing_for(run) * count
@@ -94,12 +95,12 @@ def weighed(run: Run, look: Look, rows: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def sums(run: Run, look: Look) -> list[pl.Expr]:
-    """What has to be added up of weighed rows, to be scaled afterwards."""
+    """Return the expressions that add up weighed rows, to be scaled afterwards."""
     return [] if coverage(run, look) is None else [pl.col(c).sum() for c in _SCALED]
 
 
 def scaled(table: pl.DataFrame) -> pl.DataFrame:
-    """Totals and counts of all steps; what was measured stands beside them, with the factor between."""
+    """Return totals and counts of all steps, beside what was measured and the factor between."""
     if _SCALED[0] not in table.columns:
         return table
     scale = pl.when(pl.col("total_ns") > 0).then(pl.col("scaled_ns") / pl.col("total_ns"))
@@ -112,13 +113,13 @@ def scaled(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def whole(run: Run, look: Look, rows: pl.LazyFrame) -> int:
-    """The time of all rows, scaled where they stand for more."""
+    """Return the time of all rows, scaled where they stand for more."""
     rows, column = weighed(run, look, rows), "dur" if coverage(run, look) is None else _SCALED[0]
     return int(rows.select(pl.col(column).sum().round()).collect().item())
 
 
 def stood_for(run: Run, look: Look, numbers: pl.Series) -> pl.Series:
-    """The steps that rows of these steps stand for."""
+    """Return the steps that rows of these steps stand for."""
     phases = coverage(run, look)
     if phases is None:
         return numbers
@@ -129,7 +130,7 @@ def stood_for(run: Run, look: Look, numbers: pl.Series) -> pl.Series:
 
 
 def stretched(run: Run, look: Look, rows: pl.LazyFrame) -> pl.LazyFrame:
-    """The rows as what they stand for, where they stand for more: with a count, whoever else has none."""
+    """Return the rows with time and count of what they stand for; unchanged where all was seen."""
     if coverage(run, look) is None:
         return rows
     time = pl.col("scaled_ns").round().cast(pl.Int64)
@@ -137,30 +138,30 @@ def stretched(run: Run, look: Look, rows: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def seen(run: Run, look: Look, numbers: pl.Series) -> pl.Series:
-    """Of each step whether it was watched: in the others nothing was seen, which is not nothing."""
+    """Tell of each step whether it was watched: elsewhere nothing was seen, which is not nothing."""
     table = watched(run).get(select.lens_of(run, look) or "")
     if table is None:
         return pl.repeat(True, numbers.len(), eager=True)
-    known = table.filter(pl.col("watched") == pl.col("steps"))["step"]
-    return numbers.is_in(known.implode())
+    complete = table.filter(pl.col("watched") == pl.col("steps"))["step"]
+    return numbers.is_in(complete.implode())
 
 
 def share(run: Run, look: Look) -> float:
-    """The share of the steps of watched phases in which single rows were seen."""
+    """Return the share of the steps of watched phases in which single rows were seen."""
     phases = coverage(run, look)
     if phases is None:
         return 1.0
-    known = phases.filter(pl.col("watched") > 0)
-    return int(known["watched"].sum()) / max(1, int(known["steps"].sum()))
+    watched_phases = phases.filter(pl.col("watched") > 0)
+    return int(watched_phases["watched"].sum()) / max(1, int(watched_phases["steps"].sum()))
 
 
 def scope(run: Run, look: Look, *, scaled: bool = False) -> list[str]:
-    """Which stopwatch the numbers are of, and in how many steps it was looked at."""
+    """Return notes on the lens of the numbers, and on the steps in which rows were seen."""
     return [*select.notes(run, look), *notes(run, look, scaled=scaled)]
 
 
 def notes(run: Run, look: Look, *, scaled: bool) -> list[str]:
-    """In how many steps the rows were seen, and what that means for the numbers."""
+    """Return in how many steps the rows were seen, and what that means for the numbers."""
     phases = coverage(run, look)
     if phases is None:
         return []
@@ -169,11 +170,14 @@ def notes(run: Run, look: Look, *, scaled: bool) -> list[str]:
     lens = select.lens_of(run, look)
     seen = phases.filter(pl.col("watched") > 0)
     words = ", ".join(f"{w:,} of {n:,} {p or ''}".strip() + " steps" for p, w, n in _counts(seen))
-    means = "totals, counts and shares are scaled to all of them, the rest is as it was seen" if scaled else (
-        "what stands here is what was seen, not scaled")  # fmt: skip
-    said = [f"{lens} rows were seen in {words or 'no step'}{_aside(run, look)}; {means}"]
+    means = (
+        "totals, counts and shares are scaled to all of them, the rest is as it was seen"
+        if scaled
+        else "what stands here is what was seen, not scaled"
+    )
+    lines = [f"{lens} rows were seen in {words or 'no step'}{_aside(run, look)}; {means}"]
     missed = [str(p or "other") for p, w, _ in _counts(phases) if not w]
-    return said + ([f"no window in {', '.join(missed)}: its {lens} rows are not known"] if missed else [])
+    return lines + ([f"no window in {', '.join(missed)}: its {lens} rows are not known"] if missed else [])
 
 
 def _counts(phases: pl.DataFrame) -> Sequence[tuple[str | None, int, int]]:
@@ -188,14 +192,14 @@ def _unseen(run: Run, look: Look, step: int) -> str:
 
 
 def _aside(run: Run, look: Look) -> str:
-    """How long ago the last window was, and what the capture takes, where they are known."""
+    """Return how long ago the last window was, and what the capture takes; empty where unknown."""
     table = watched(run)[select.lens_of(run, look) or ""]
     last = table.filter(pl.col("watched") > 0)["t"].max()
     end = table["t"].max()
-    told = []
+    parts = []
     if isinstance(last, int) and isinstance(end, int) and end > last:
-        told.append(f"the last {units.duration(end - last)} before the end")
+        parts.append(f"the last {units.duration(end - last)} before the end")
     if run.has("value"):
         cost = series.counter_table(run, Look(filter="^capture cost$"))["mean"].mean()
-        told += [f"capture cost {cost:.1f}%"] if isinstance(cost, float) else []
-    return f" ({', '.join(told)})" if told else ""
+        parts += [f"capture cost {cost:.1f}%"] if isinstance(cost, float) else []
+    return f" ({', '.join(parts)})" if parts else ""

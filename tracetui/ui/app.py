@@ -1,280 +1,238 @@
-"""The explorer: what each key does to the desk, and how the screen is opened and left."""
+"""The explorer: a Textual app that holds the workspace and its controllers, and passes events on to them."""
 
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from textual.app import SystemCommand
+from textual import events
+from textual.app import App, SystemCommand
 from textual.screen import Screen
 
 from capture.errors import UsageError
-from tracetui import units
-from tracetui.ui import copying, keys, terminal
-from tracetui.ui.commands import COMMANDS, pan, sort_by
-from tracetui.ui.comparing import CHOICES
-from tracetui.ui.drafting import Drafting
-from tracetui.ui.driver import Driver
-from tracetui.ui.following import Following
-from tracetui.ui.messages import Entered, LeaveAsked, SortAsked
+from tracetui.ui import messages
+from tracetui.ui.controllers.arrivals import Arrivals
+from tracetui.ui.controllers.cursor import Cursor
+from tracetui.ui.controllers.engine import EngineControl
+from tracetui.ui.controllers.export import Clipboard, Export
+from tracetui.ui.controllers.filter import Filter
+from tracetui.ui.controllers.input import InputLine
+from tracetui.ui.controllers.navigation import Navigation
+from tracetui.ui.controllers.runs import Columns, FilePrompt, Links, Runs
+from tracetui.ui.key_commands import Controllers, has_to_wait, key_commands, paste_text
+from tracetui.ui.keyboard import Keyboard
+from tracetui.ui.main_screen import MainScreen
 from tracetui.ui.options import Options
-from tracetui.ui.reading import Reading
-from tracetui.ui.theme import PALETTES
-from tracetui.views import Focus, entered
+from tracetui.ui.palette import palette_commands
+from tracetui.ui.questions import Questions
+from tracetui.ui.renderer import Renderer
+from tracetui.ui.terminal import theme, tty
+from tracetui.ui.terminal.driver import Driver
+from tracetui.ui.terminal.paint import Painter
+from tracetui.ui.workers.feed import Feed
+from tracetui.ui.workers.follow import FileFollower
+from tracetui.ui.workers.pool import Pool
+from tracetui.ui.workers.read import FileReader
+from tracetui.ui.workspace import Workspace
 
 __all__ = ["Explorer", "Options", "run"]
 
-FARTHEST: Final = 1 << 20
-LEAVES: Final = ("detail", "pair", "counters", "memory", "log", "import")
+REFRESH: Final = 0.25  # seconds between two pictures of loading
 
 
-class Explorer(Drafting):
-    """The desk with its keys."""
+class Explorer(App[None]):
+    """Builds the parts and hands events to them; what they do is not decided here."""
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """While the input line is open, its keys are its own."""
-        return not (action == "do" and self.draft is not None)
+    TITLE = "tracetui"
+    CSS_PATH = "app.tcss"
+    ALLOW_SELECT = False
 
-    def action_do(self, name: str) -> None:
-        """A key of the table: a change of the session, or something done here."""
-        self._remember_row()
-        if name.startswith("tab_"):
-            self.open_tab(int(name.removeprefix("tab_")))
-        elif name in COMMANDS and not (name == "back" and self.leave()):
-            if self.page == "view":
-                self.become(COMMANDS[name](self.session))
-        elif name not in COMMANDS:
-            getattr(self, f"do_{name}")()
+    def __init__(self, feed: Feed | None, options: Options, driver: type[Driver] | None = None) -> None:
+        # Known from the start, or Textual would turn colours into greys instead of leaving them out.
+        super().__init__(driver_class=driver, ansi_color=True if "NO_COLOR" in os.environ else None)
+        self.animation_level = "none"
+        for each in theme.THEMES:
+            self.register_theme(each)
+        self.theme = theme.chosen(options.theme, self.no_color)
+        self.workspace = Workspace(feed, options)
+        self.main = MainScreen(_painter(self.theme, options))
+        self.renderer = Renderer(self.workspace, self.main, lambda: self.size, self.set_timer)
+        self.pool = Pool("answers")
+        self.questions = Questions(self.workspace, self.renderer, self.pool, self.post_message)
+        self.input_line = InputLine(self.workspace, self.renderer)
+        self.controllers = self._controllers()
+        own = {"suspend": self.action_suspend_process, "palette": self.action_command_palette}
+        commands = key_commands(self.workspace, self.controllers, own)
+        paste = partial(paste_text, self.workspace, self.input_line, self.controllers.files)
+        waits = partial(has_to_wait, self.workspace, self.questions)
+        self.keyboard = Keyboard(commands, self.input_line, waits, paste)
 
-    def open_tab(self, number: int) -> None:
-        if number <= len(self.tabs):
-            self._remember_row()
-            self.become(self.session.at(self.tabs[number - 1].name))
+    def _controllers(self) -> Controllers:
+        workspace, renderer, questions, line = self.workspace, self.renderer, self.questions, self.input_line
+        navigation = Navigation(workspace, renderer, questions, lambda code: self.exit(return_code=code))
+        runs = Runs(workspace, renderer, questions, navigation, self.post_message)
+        return Controllers(
+            navigation=navigation,
+            cursor=Cursor(workspace, renderer, questions),
+            filter=Filter(workspace, renderer, questions, line, self.set_timer),
+            export=Export(
+                workspace, line, partial(self.export_screenshot, title="tracetui"), self.post_message
+            ),
+            clipboard=Clipboard(workspace, renderer, self._write),
+            runs=runs,
+            files=FilePrompt(renderer, line, runs.open_file, self._run_async),
+            columns=Columns(workspace, renderer, navigation),
+            links=Links(workspace, renderer, questions),
+            engine=EngineControl(workspace, renderer, line, self._run_async, navigation.show_page),
+            arrivals=Arrivals(workspace, renderer, questions),
+        )
 
-    def _remember_row(self) -> None:
-        """The look carries the cursor, so that coming back finds it."""
-        if self.page == "view" and self.main.shows_table:
-            self.session = self.session.looking(cursor=(self.main.table.cursor, 0))
+    # what the parts need of Textual
 
-    def leave(self) -> bool:
-        """Out of the help or a list of choices; when none is open, there is more to do."""
-        if self.page in ("help", *CHOICES) and self.views:
-            self.page = "view"
-            self._show_answer()
-            self.ask()  # the runs may have grown meanwhile
-        elif self.page in ("loading", "refused"):
-            self.do_quit()
-        else:
-            return False
-        return True
-
-    def do_quit(self) -> None:
-        self.exit(return_code=130 if self.page == "loading" else self.failed)
-
-    def do_suspend(self) -> None:
-        self.action_suspend_process()
-
-    def do_palette(self) -> None:
-        self.action_command_palette()
-
-    def do_help(self) -> None:
-        if self.page == "help":
-            self.leave()
-        elif self.views:
-            self.show_help()
-
-    # moving
-
-    def do_move_down(self) -> None:
-        self._move(1, 0)
-
-    def do_move_up(self) -> None:
-        self._move(-1, 0)
-
-    def do_move_right(self) -> None:
-        self._move(0, 1)
-
-    def do_move_left(self) -> None:
-        self._move(0, -1)
-
-    def do_page_down(self) -> None:
-        self._turn(1)
-
-    def do_page_up(self) -> None:
-        self._turn(-1)
-
-    def do_half_down(self) -> None:
-        self._turn(0.5)
-
-    def do_half_up(self) -> None:
-        self._turn(-0.5)
-
-    def do_first(self) -> None:
-        self._go_far(-FARTHEST)
-
-    def do_last(self) -> None:
-        self._go_far(FARTHEST)
-
-    def _go_far(self, by: int) -> None:
-        """To the first or last row; on a timeline to its begin or end."""
-        over_time = self.page == "view" and self.view.over_time
-        self._move(0 if over_time else by, by if over_time else 0)
-
-    def _move(self, rows: int, columns: int) -> None:
-        if self.main.shows_table:
-            if columns:
-                self.main.table.shift(columns)
-            else:
-                self.main.table.move(rows)
-        elif self.page == "view" and columns and self.view.over_time:
-            self.become(pan(self.session, columns))
-        elif self.page == "view" and self.main.has_cursor:
-            self._move_cell(rows, columns)
-        else:
-            self.main.scroll_drawing(rows)
-
-    def _turn(self, pages: float) -> None:
-        if self.main.shows_table:
-            self.main.table.turn(pages)
-        else:
-            self._move(round(pages * self.main.pane.height), 0)
-
-    def _move_cell(self, rows: int, columns: int) -> None:
-        """To another cell; where the drawing ends, it comes out the same and the cursor goes back."""
-        row, column = self.session.look.cursor
-        last = max(0, self._answer.rows.height - 1)
-        cursor = (max(0, min(last, row + rows)), max(0, column + columns))
-        self.become(self.session.looking(cursor=cursor))
-
-    def do_next_match(self) -> None:
-        self._match(1)
-
-    def do_previous_match(self) -> None:
-        self._match(-1)
-
-    def _match(self, direction: int) -> None:
-        if not self.main.table.match(self._pattern, direction):
-            self.tell("nothing fits" if self._pattern else "/ takes an expression first")
-
-    # in and out
-
-    def do_enter(self) -> None:
-        if self.page in CHOICES:
-            self.chosen()
-        elif self.page == "view" and self.doubted:
-            self.become(self.session.looking(terms=replace(self.session.look.terms, forced=True)))
-        elif self.page == "view" and self.shown_view != self.session.view:
-            self.tell("the rows are still to come")
-        elif self.page == "view":
-            seen = self.main.shows_table or self.main.has_cursor
-            focus = entered(self.view, self._answer, self.session.look) if seen else ()
-            target = self._deeper(focus)
-            if target is None:
-                self.tell("there is nothing further in")
-            else:
-                self.become(self.session.into(target, focus))
-
-    def _deeper(self, focus: Focus) -> str | None:
-        """A table of tables opens one; a kernel opens in detail; else come the kernels inside."""
-        asked, here = dict(focus), self.view.name
-        if "table" in asked and not self.session.look.focus:
-            return here
-        if not asked or here in LEAVES or "table" in asked:
-            return None
-        return "pair" if here == "diff" else "detail" if "name" in asked else "kernels"
-
-    def on_entered(self, message: Entered) -> None:
-        self._remember_row()
-        self.do_enter()
-
-    def on_sort_asked(self, message: SortAsked) -> None:
-        if self.page == "view":
-            self.become(sort_by(self.session, message.column))
-
-    def do_next_view(self) -> None:
-        self._beside(1)
-
-    def do_previous_view(self) -> None:
-        self._beside(-1)
-
-    def _beside(self, by: int) -> None:
-        """The next view that the run can feed."""
-        fed = [i for i, (_, can) in enumerate(self.titles()) if can]
-        here = self._tab()
-        if fed:
-            ahead = [i for i in fed if (i - here) * by > 0]
-            self.open_tab((ahead or fed)[0 if by > 0 else -1] + 1)
-
-    def do_mark(self) -> None:
-        """The row joins those that a chart shows, or leaves them."""
-        row = self.main.table.sheet.identity(self.main.table.cursor) if self.main.shows_table else ()
-        row = row or tuple(v for _, v in entered(self.view, self._answer, self.session.look))
-        if self.page == "view" and row:
-            chosen = self.session.look.chosen
-            chosen = tuple(c for c in chosen if c != row) if row in chosen else (*chosen, row)
-            self.become(self.session.looking(chosen=chosen))
-
-    # copying
-
-    def do_copy_row(self) -> None:
-        self._copy(copying.plain)
-
-    def do_copy_markdown(self) -> None:
-        self._copy(copying.markdown)
-
-    def _copy(self, written: Any) -> None:
-        """Handed to the terminal; whether it arrives in a clipboard, only the terminal knows."""
-        if not self.options.clipboard:
-            self.tell("the clipboard is off (--no-clipboard)")
-            return
-        shows_rows = self.main.shows_table
-        text = written(self.main.table.row) if shows_rows else copying.drawing(self._lines or ())
-        sequence = terminal.clipboard(text)
-        if sequence is None:
-            self.tell(f"{len(text):,} characters are too many for a clipboard; x writes a file")
-        elif self._driver is not None:
+    def _write(self, sequence: str) -> None:
+        if self._driver is not None:
             self._driver.write(sequence)
-            self.tell(f"{len(text.encode()):,} bytes sent to the terminal's clipboard")
 
-    # the palette, and the end
+    def _run_async(self, coroutine: Coroutine[Any, Any, None], group: str) -> object:
+        return self.run_worker(coroutine, group=group, exclusive=True)
+
+    def get_default_screen(self) -> MainScreen:
+        return self.main
+
+    def watch_theme(self, name: str) -> None:
+        if self.is_running:
+            self.main.paint_with(_painter(name, self.workspace.options))
+
+    # keys
+
+    async def on_event(self, event: events.Event) -> None:
+        """Take keys before Textual does; those of the palette are its own."""
+        if isinstance(event, events.Key) and not event.is_forwarded and self.screen is self.main:
+            self.keyboard.press(event.key, event.character)
+        else:
+            await super().on_event(event)
+
+    def on_paste(self, event: events.Paste) -> None:
+        if self.screen is self.main:
+            self.keyboard.paste(event.text)
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """The palette is the key table again, with the views and the themes."""
-        for key in keys.possible(keys.KEYS, rows=True, live=self.options.follow):
-            told = key.text if key.text.startswith(key.short) else f"{key.short}: {key.text}"
-            yield SystemCommand(told, keys.written(key), lambda do=key.do: self.action_do(do))
-        for number, view in enumerate(self.tabs, 1):
-            yield SystemCommand(view.title, "view", lambda n=number: self.open_tab(n))
-        for column in self.session.columns:
-            told = f"sort by {units.heading(column)}"
-            yield SystemCommand(told, "order", lambda c=column: self.become(sort_by(self.session, c)))
-        for name in PALETTES:
-            yield SystemCommand(f"theme {name}", "colours", lambda n=name: setattr(self, "theme", n))
+        themes = partial(setattr, self, "theme")
+        yield from palette_commands(self.workspace, self.keyboard, self.controllers.navigation, themes)
+
+    # time and size
+
+    def on_mount(self) -> None:
+        self.call_after_refresh(self._show_first)
+        if self.workspace.feed is not None:
+            self.workspace.feed.start(self.post_message)
+            self.set_interval(REFRESH, self._tick, name="progress")
+
+    def _show_first(self) -> None:
+        """Say what is going on in the first frame; an engine's counters begin after it."""
+        self.renderer.show_bands()
+        self.renderer.show_progress()
+        live = self.workspace.live
+        if live is not None and live.engine is not None:
+            self.call_after_refresh(live.engine.sample)
+
+    def _tick(self) -> None:
+        self.renderer.show_progress()
+        self.questions.tell_slow()
+        self.keyboard.lose_patience()
+
+    def on_resize(self, event: events.Resize) -> None:
+        self.call_after_refresh(self.renderer.show_resized)
+
+    def on_pane_resized(self, message: messages.PaneResized) -> None:
+        self.questions.refit()
+
+    # what widgets and threads say
+
+    def on_answered(self, message: messages.Answered) -> None:
+        self.questions.take(message)
+        self._settle()
+
+    def on_refused(self, message: messages.Refused) -> None:
+        self.questions.refuse(message)
+        self._settle()
+
+    def _settle(self) -> None:
+        """An answer is in sight: keys that waited for it go on, then runs that have grown since."""
+        self.keyboard.drain()
+        self.controllers.arrivals.catch_up()
+
+    def on_cursor_moved(self, message: messages.CursorMoved) -> None:
+        if not self.questions.unanswered:  # else it has moved in what stands there for the last time
+            self.questions.remember_cursor()
+        self.renderer.show_status()
+
+    def on_row_clicked(self, message: messages.RowClicked) -> None:
+        self.keyboard.press("enter", None)
+
+    def on_heading_clicked(self, message: messages.HeadingClicked) -> None:
+        self.controllers.navigation.sort_by(message.column)
+
+    def on_runs_changed(self, message: messages.RunsChanged) -> None:
+        self.controllers.arrivals.take(message)
+
+    def on_runs_opened(self, message: messages.RunsOpened) -> None:
+        self.controllers.runs.add(message)
+
+    def on_views_loaded(self, message: messages.ViewsLoaded) -> None:
+        self.controllers.arrivals.take_views(message)
+        self.keyboard.drain()
+
+    def on_load_failed(self, message: messages.LoadFailed) -> None:
+        self.controllers.arrivals.refuse(message)
+        self.keyboard.drain()
+
+    def on_progress_changed(self, message: messages.ProgressChanged) -> None:
+        self.renderer.show_progress()
+
+    def on_close_requested(self, message: messages.CloseRequested) -> None:
+        self.exit(return_code=message.code)
+
+    def on_notice(self, message: messages.Notice) -> None:
+        self.renderer.tell(message.text)
+
+    # the end
 
     def _fatal_error(self) -> None:
-        """The command line tells of it in one sentence, once the terminal is itself again."""
+        """Print nothing: the command line tells of it in one sentence, once the terminal is itself again."""
         self._close_messages_no_wait()
+
+    @property
+    def settled(self) -> bool:
+        """Whether what was asked last is answered, and no key waits."""
+        return self.questions.answered and self.keyboard.idle
 
     @property
     def crash(self) -> Exception | None:
         return self._exception
 
 
-def _reading(paths: list[str], options: Options) -> Reading | Following:
-    """A file that grows is followed; with others beside it, all are read once."""
+def _painter(name: str, options: Options) -> Painter:
+    return Painter(theme.palette(name), options.ascii)
+
+
+def open_feed(paths: list[str], options: Options) -> Feed:
+    """Return what follows a file that grows; with others beside it, what reads all of them once."""
     if options.follow and len(paths) == 1:
-        return Following(paths[0], options.engine, options.view, options.beside)
-    return Reading(paths, options.cache, options.view, options.merge)
+        return FileFollower(paths[0], options.engine, options.view, options.beside)
+    return FileReader(paths, options.cache, options.view, options.merge)
 
 
 def run(paths: Sequence[str | Path], options: Options) -> int:
-    """The screen, until it is left; its exit code."""
-    reason = terminal.unusable()
+    """Show the screen until it is left; return the exit code. Raises UsageError without a terminal."""
+    reason = tty.unusable()
     if reason is not None:
         raise UsageError("no screen can be shown", why=reason, todo="tracetui report prints any view")
-    options = replace(options, ascii=options.ascii or not terminal.speaks_unicode())
-    app = Explorer(_reading([str(p) for p in paths], options), options, Driver)
-    with terminal.Guard(lambda number: app.post_message(LeaveAsked(128 + number))) as guard:
+    options = replace(options, ascii=options.ascii or not tty.speaks_unicode())
+    app = Explorer(open_feed([str(p) for p in paths], options), options, Driver)
+    with tty.Guard(lambda number: app.post_message(messages.CloseRequested(128 + number))) as guard:
         app.run()
     if guard.received is not None:
         return 128 + guard.received

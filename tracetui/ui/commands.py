@@ -12,80 +12,80 @@ ZOOM: Final = 2
 
 
 def group(session: Session) -> Session:
-    """The next grouping that the run can tell apart."""
+    """Group by the next column that the run has."""
     run = session.run
-    known = [g for g in GROUPS if run is None or run.has(g)]
-    return session.looking(group=_after(known, session.look.group or "name"), sort=None, cursor=(0, 0))
+    choices = [g for g in GROUPS if run is None or run.has(g)]
+    return session.with_look(group=_after(choices, session.look.group or "name"), sort=None, cursor=(0, 0))
 
 
 def lens(session: Session) -> Session:
-    known = session.fact.lenses
-    current = session.look.lens or (known[0] if known else None)
-    return session.looking(lens=_after(known, current)) if len(known) > 1 else session
+    choices = session.info.lenses
+    current = session.look.lens or (choices[0] if choices else None)
+    return session.with_look(lens=_after(choices, current)) if len(choices) > 1 else session
 
 
 def phase(session: Session) -> Session:
-    """All phases, then each by itself."""
-    known = [None, *session.fact.phases]
-    return session.looking(phase=_after(known, session.look.phase))
+    """Show the next phase; after the last one all of them."""
+    choices = [None, *session.info.phases]
+    return session.with_look(phase=_after(choices, session.look.phase))
 
 
 def per(session: Session) -> Session:
-    return session.looking(per=_after(PERS, session.look.per))
+    return session.with_look(per=_after(PERS, session.look.per))
 
 
 def sort(session: Session) -> Session:
-    """The next column decides the order."""
+    """Sort by the next column."""
     if not session.columns:
         return session
-    return session.looking(sort=_after(session.columns, session.look.sort), descending=True, cursor=(0, 0))
+    return session.with_look(sort=_after(session.columns, session.look.sort), descending=True, cursor=(0, 0))
 
 
 def sort_by(session: Session, column: str) -> Session:
-    """A column decides the order; the same one again turns it round."""
+    """Sort by a column; where that is in force already, turn the order round."""
     if session.look.sort == column:
         return reverse(session)
-    return session.looking(sort=column, descending=True, cursor=(0, 0))
+    return session.with_look(sort=column, descending=True, cursor=(0, 0))
 
 
 def reverse(session: Session) -> Session:
     look = session.look
     column = look.sort or (session.columns[0] if session.columns else None)
     down = not look.descending if look.sort else False
-    return session.looking(sort=column, descending=down, cursor=(0, 0))
+    return session.with_look(sort=column, descending=down, cursor=(0, 0))
 
 
 def clear_filter(session: Session) -> Session:
-    return session.looking(filter="", cursor=(0, 0))
+    return session.with_look(filter="", cursor=(0, 0))
 
 
 def back(session: Session) -> Session:
-    """Esc: first the filter goes, then one level out."""
-    return clear_filter(session) if session.look.filter else session.out()
+    """Clear the filter; without one go one level out."""
+    return clear_filter(session) if session.look.filter else session.outside()
 
 
 def changed(session: Session) -> Session:
     terms = session.look.terms
-    return session.looking(terms=replace(terms, changed_only=not terms.changed_only), cursor=(0, 0))
+    return session.with_look(terms=replace(terms, changed_only=not terms.changed_only), cursor=(0, 0))
 
 
 def full_names(session: Session) -> Session:
-    return session.looking(full_names=not session.look.full_names)
+    return session.with_look(full_names=not session.look.full_names)
 
 
 def one_table(session: Session) -> Session:
-    return session.looking(one_table=not session.look.one_table)
+    return session.with_look(one_table=not session.look.one_table)
 
 
 def pinned(session: Session, place: int) -> Session:
-    """A run is what the others are measured against; the same again: no longer."""
+    """Make a run the baseline; where it is one already, make it none."""
     return against(session, None if session.baseline == place else place)
 
 
 def against(session: Session, place: int | None) -> Session:
-    """Views of two runs compare with this one, and views of many divide by it; it stands for itself alone."""
-    terms = replace(session.look.terms, baseline=place, more_a=(), more_b=(), told=())
-    return replace(session.looking(terms=terms), baseline=place)
+    """Compare with this run, and divide by it where many are compared; None: with no particular one."""
+    terms = replace(session.look.terms, baseline=place, more_a=(), more_b=(), notes=())
+    return replace(session.with_look(terms=terms), baseline=place)
 
 
 def next_part(session: Session) -> Session:
@@ -105,50 +105,50 @@ def zoom_out(session: Session) -> Session:
 
 
 def zoom_all(session: Session) -> Session:
-    return session.looking(zoom=None, window=None)
+    return session.with_look(zoom=None, window=None)
 
 
 def pan(session: Session, direction: int) -> Session:
-    """A quarter of what is in sight to one side."""
-    span, extent = session.look.zoom, session.fact.extent
+    """Move the part of a timeline that is in sight by a quarter of it."""
+    span, extent = session.look.zoom, session.info.extent
     if span is None or extent is None:
         return session
     shift = direction * (span[1] - span[0]) // 4
     shift = max(extent[0] - span[0], min(extent[1] - span[1], shift))
-    return session.looking(zoom=(span[0] + shift, span[1] + shift))
+    return session.with_look(zoom=(span[0] + shift, span[1] + shift))
 
 
 def _step(session: Session, direction: int) -> Session:
-    """Of many runs the next baseline, else the next layer where one is in focus, else the next step."""
+    """Go to the next baseline of many runs, else to the next layer in focus, else to the next step."""
     if session.view == "compare" and session.baseline is not None:
         return against(session, (session.baseline + direction) % len(session.runs))
     focused = session.look.focused
-    if "layer" in focused and session.fact.layers:
-        layer = _beside(session.fact.layers, focused["layer"], direction)
+    if "layer" in focused and session.info.layers:
+        layer = _beside(session.info.layers, focused["layer"], direction)
         focus = tuple((k, layer if k == "layer" else v) for k, v in session.look.focus)
-        return session.looking(focus=focus)
-    if not session.fact.steps:
+        return session.with_look(focus=focus)
+    if not session.info.steps:
         return session
     window = session.look.window
-    step = _beside(session.fact.steps, window[0] if window and window[0] == window[1] else None, direction)
-    return session.looking(window=(step, step))
+    step = _beside(session.info.steps, window[0] if window and window[0] == window[1] else None, direction)
+    return session.with_look(window=(step, step))
 
 
 def _zoom(session: Session, factor: float) -> Session:
     """On a timeline the moment, elsewhere the range of steps."""
     if session.view == "timeline":
-        extent, old, field = session.fact.extent, session.look.zoom, "zoom"
+        extent, old, field = session.info.extent, session.look.zoom, "zoom"
     else:
-        steps = session.fact.steps
+        steps = session.info.steps
         extent, old, field = ((steps[0], steps[-1]) if steps else None), session.look.window, "window"
     if extent is None:
         return session
     zoomed = scaled(old or extent, extent, factor)
-    return session.looking(**{field: None if zoomed == extent else zoomed})
+    return session.with_look(**{field: None if zoomed == extent else zoomed})
 
 
 def scaled(span: tuple[int, int], extent: tuple[int, int], factor: float) -> tuple[int, int]:
-    """A span made wider or narrower around its middle, inside the extent."""
+    """Return a span made wider or narrower around its middle, inside the extent."""
     middle, half = (span[0] + span[1]) / 2, max(0.5, (span[1] - span[0]) * factor / 2)
     low, high = max(extent[0], round(middle - half)), min(extent[1], round(middle + half))
     return (low, high) if low <= high else span
@@ -162,7 +162,7 @@ def _beside(values: Sequence[int], current: Any, direction: int) -> int:
 
 
 def _after(values: Sequence[Any], current: Any) -> Any:
-    """The value after the current one, round and round."""
+    """Return the value after the current one; after the last the first."""
     return values[(values.index(current) + 1) % len(values)] if current in values else values[0]
 
 

@@ -1,16 +1,14 @@
-"""The key table: the bindings, the footer, the palette and the help are all made from it."""
+"""The key table: what each key does, the footer, the palette and the help are all made from it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
-
-from textual.binding import Binding
 
 
 class Key(NamedTuple):
     """One thing that keys do."""
 
     keys: str  # as Textual names them, by comma
-    do: str  # the command, see App.action_do
+    do: str  # the name of the command, see key_commands
     short: str  # what it does, in a word or two
     text: str  # the same in the help
     when: str = ""  # `rows`: a table or drawing with a cursor; `live`; empty: always
@@ -84,6 +82,8 @@ FOOTERS: Final[Mapping[str, Mapping[str, str]]] = {
              "export": "export"},
     "list": {"enter": "choose", "filter": "path of a file", "pin": "baseline"},
     "columns": {"enter": "show or hide"},
+    "guides": {"enter": "open"},
+    "help": {"enter": "guides"},
     "page": {},
 }  # fmt: skip
 ENGINES: Final[Mapping[str, Mapping[str, str]]] = {
@@ -95,18 +95,30 @@ ENGINES: Final[Mapping[str, Mapping[str, str]]] = {
 }
 MORE: Final = ("runs", "columns", "phase", "per", "lens", "sort", "mark", "full_names", "copy_row")
 
+# Commands that act on what is in sight: they wait until it answers what is asked.
+NEEDING_AN_ANSWER: Final = frozenset(
+    (
+        "enter", "next_match", "previous_match", "sort", "reverse", "mark", "link", "one_table", "columns",
+        "full_names", "copy_row", "copy_markdown", "export", "move_down", "move_up", "move_right",
+        "move_left", "page_down", "page_up", "half_down", "half_up", "first", "last",
+    )
+)  # fmt: skip
+# Commands that do something while nothing is read yet; the others wait for the first view.
+WHILE_LOADING: Final = frozenset(
+    ("quit", "back", "palette", "suspend", "pause", "mode", "prompt", "restart", "engine")
+)
+OPENING_THE_LINE: Final = frozenset(("filter", "export", "prompt", "engine"))
 
 DIGITS: Final = 9
+TABS: Final = {str(number): f"tab_{number}" for number in range(1, DIGITS + 1)}  # key → command
+NEEDING_ALL_VIEWS: Final = frozenset(("next_view", "previous_view", "help", *TABS.values()))
+# Commands that do not go on with what is in sight.
+ELSEWHERE: Final = NEEDING_ALL_VIEWS | WHILE_LOADING | {"runs", "diff"}
 
 
-def bindings() -> list[Binding]:
-    """The table as Textual wants it, with a digit for each of the first views.
-
-    They have priority, so that keys typed ahead are taken in their order: what opens the input line opens it
-    before the next key is looked at.
-    """
-    digits = [Key(str(n), f"tab_{n}", f"view {n}", f"view {n}") for n in range(1, DIGITS + 1)]
-    return [Binding(k.keys, f"app.do('{k.do}')", k.text, show=False, priority=True) for k in (*KEYS, *digits)]
+def names_by_key() -> dict[str, str]:
+    """Return the command of each key."""
+    return {name: key.do for key in KEYS for name in key.keys.split(",")} | TABS
 
 
 def written(key: Key) -> str:
@@ -123,15 +135,15 @@ class Moment(NamedTuple):
 
 
 def footer(now: Moment) -> list[tuple[str, str]]:
-    """Keys and their words: the ways out, what an engine can be told, what the place is for, the rest."""
+    """Return keys and their words: the ways out, then those for the engine, for the place, and the rest."""
     here = {**ENGINES[now.engine], **FOOTERS[now.place]}
     rest = MORE if now.place in ("table", "drawing", "diff", "pair", "many", "time") else ()
-    known = {key.do: key for key in KEYS}
+    by_command = {key.do: key for key in KEYS}
     words = {"quit": "quit", "help": "help"} | ({"back": "out"} if now.leaves else {}) | here
-    words |= {do: known[do].short for do in rest if do not in words}
+    words |= {do: by_command[do].short for do in rest if do not in words}
     if not now.enters:
         words.pop("enter", None)
-    return [(written(known[do]).split(" ")[0], word) for do, word in words.items()]
+    return [(written(by_command[do]).split(" ")[0], word) for do, word in words.items()]
 
 
 def possible(keys: Sequence[Key], *, rows: bool, live: bool) -> list[Key]:

@@ -1,4 +1,4 @@
-"""What the parts of the screen tell each other."""
+"""The messages that widgets and background threads post to the app."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,63 +8,62 @@ from textual.message import Message
 
 from capture.errors import CaptureError
 from capture.run import Run
-from tracetui.ui.facts import Facts
-from tracetui.ui.panes.sheet import Sheet
-from tracetui.views import Answer, View
-from tracetui.views.ink import Line
+from tracetui.ui.question import Picture
+from tracetui.ui.run_info import RunInfo
+from tracetui.views import View
 
 
-class Moved(Message):
-    """The cursor stands on another row."""
+class CursorMoved(Message):
+    """The cursor of the table is on another row."""
 
 
-class Sized(Message):
-    """A pane has another size, now that it is laid out."""
+class PaneResized(Message):
+    """A pane has been laid out in another size."""
 
 
-class Entered(Message):
-    """A row was clicked that had the cursor already."""
+class RowClicked(Message):
+    """The row with the cursor was clicked."""
 
 
 @dataclass(eq=False)
-class SortAsked(Message):
-    """A heading was clicked."""
+class HeadingClicked(Message):
+    """The heading of a column was clicked."""
 
     column: str
 
 
 @dataclass(eq=False)
 class RunsChanged(Message):
-    """Runs have been read, or have grown."""
+    """The runs of the feed have been read, or have grown."""
 
     runs: Sequence[Run]
-    facts: Sequence[Facts]
+    infos: Sequence[RunInfo]
     views: Sequence[View] = ()  # at least the one to begin with
 
 
 @dataclass(eq=False)
 class RunsOpened(Message):
-    """The runs of a file were read while others are looked at; the last of them is meant."""
+    """The runs of a further file have been read; its last run is the one that was asked for."""
 
     path: Path
-    runs: Sequence[tuple[Run, Facts]]
-    against: bool  # as what the run shown is compared with
+    runs: Sequence[tuple[Run, RunInfo]]
+    against: bool  # whether the run in sight is to be compared with it
 
 
-class WordsChanged(Message):
-    """An engine that is not at work yet does something else."""
+class ProgressChanged(Message):
+    """An engine that has not taken a step yet does something else than before."""
 
 
 @dataclass(eq=False)
-class ViewsKnown(Message):
-    """Every view is loaded: the tabs can be shown."""
+class ViewsLoaded(Message):
+    """Every view is loaded, so that the tabs can be shown."""
 
     views: Sequence[View]
 
 
 @dataclass(eq=False)
-class LeaveAsked(Message):
-    """A signal wants the screen closed."""
+class CloseRequested(Message):
+    """A signal asks the program to end with this exit code."""
 
     code: int
 
@@ -78,25 +77,23 @@ class LoadFailed(Message):
 
 @dataclass(eq=False)
 class Answered(Message):
-    """A view has an answer: rows measured for a table, or a drawing."""
+    """The picture of a question is ready."""
 
-    ticket: int
-    answer: Answer
-    sheet: Sheet
-    lines: Sequence[Line] | None
+    number: int  # of the job that made it
+    picture: Picture
 
 
 @dataclass(eq=False)
 class Refused(Message):
     """A question has no answer, and this is why."""
 
-    ticket: int
+    number: int
     why: str
-    fault: bool = False  # ours, not the person's
+    fault: bool = False  # a fault of the program, not of the question
 
 
 @dataclass(eq=False)
-class Told(Message):
+class Notice(Message):
     """A sentence for the status line."""
 
     text: str

@@ -1,19 +1,20 @@
-"""The screen as a picture: opened without a terminal, looked at once, written as SVG."""
+"""A picture of the screen: opened without a terminal and written as SVG."""
 
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from capture.atomic import whole_file
 from capture.run import Run
 from tracetui.look import Look
 from tracetui.ui.app import Explorer, Options
-from tracetui.ui.facts import facts
 from tracetui.ui.messages import RunsChanged
+from tracetui.ui.run_info import describe_run
 from tracetui.views import View, views
 
-PATIENCE = 60.0
-TICK = 0.02
+PATIENCE: Final = 60.0  # seconds
+TICK: Final = 0.02
 
 
 def picture(
@@ -26,7 +27,7 @@ def picture(
     *,
     force: bool = False,
 ) -> None:
-    """Writes what the screen shows of a view, at a size in cells."""
+    """Write what the screen shows of a view, at a size in cells. Raises UsageError where the file exists."""
     with whole_file(out, overwrite=force) as file:
         file.write(asyncio.run(_drawn(view, runs, chosen, look, size)).encode())
 
@@ -34,10 +35,10 @@ def picture(
 async def _drawn(view: View, runs: Sequence[Run], chosen: int, look: Look, size: tuple[int, int]) -> str:
     app = Explorer(None, Options(view=view.name, run=str(chosen + 1), look=look))
     async with app.run_test(size=size) as pilot:
-        app.post_message(RunsChanged(runs, [facts(r) for r in runs], views()))
+        app.post_message(RunsChanged(runs, [describe_run(r) for r in runs], views()))
         for _ in range(round(PATIENCE / TICK)):
             await pilot.pause(TICK)
-            if app.page == "view" and app.answered:
+            if app.workspace.shows_view and app.settled:
                 break
         await pilot.pause()
         return app.export_screenshot(title="tracetui")

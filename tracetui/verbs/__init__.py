@@ -17,12 +17,13 @@ VERBS: Final = {
     "export": "write a run as .jsonl .parquet .csv .json (Chrome trace) or a view as .svg",
     "formats": "what is read, and how each is produced",
     "doctor": "what this machine, or a file, can and cannot do",
+    "help": "print a guide: tracetui help comparing",
 }
 BESIDE: Final = ("record", "replay")  # what stands beside a program that works; live starts that first
 
 
 class Verb(Protocol):
-    """What a command module offers."""
+    """The interface of a command module."""
 
     def options(self, parser: ArgumentParser) -> None: ...
 
@@ -30,4 +31,5 @@ class Verb(Protocol):
 
 
 def verb(name: str) -> Verb:
+    """Return the command of a name."""
     return cast(Verb, import_module(f"tracetui.verbs.{name}"))

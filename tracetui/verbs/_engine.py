@@ -1,17 +1,17 @@
-"""What live and record ask of an engine, and its start; no table is imported for that."""
+"""Options of the engine for live and record, and its start; no table is imported for that."""
 
 from argparse import ArgumentParser, BooleanOptionalAction, Namespace
 from pathlib import Path
 
 from capture.errors import UsageError
-from tracetui.process import Bundled, Engine, surroundings
+from tracetui.process import Bundled, Engine, recorded_environment
 
 MODELS = {"decode": "gemma-3-1b", "prefill": "gemma-3-1b", "train": "cs336-small"}
 QUANTS = ("q0f16", "q4f16_1", "q4f32_1", "q8_0")
 
 
 def options(parser: ArgumentParser) -> None:
-    """What the engine is asked; a command after -- takes its place."""
+    """Declare what the engine is asked; a command after -- takes its place."""
     parser.add_argument("--mode", default="decode", choices=tuple(MODELS), help="what the engine does")
     parser.add_argument("--model", help=" or ".join(dict.fromkeys(MODELS.values())))
     parser.add_argument("--weights", default="auto", help="auto, random or a folder")
@@ -60,26 +60,47 @@ def _training_options(parser: ArgumentParser) -> None:
 
 
 def started(args: Namespace, out: Path, *, interactive: bool = False) -> Engine:
-    """What was asked for, at work; its lines go to `out`."""
+    """Start the engine or the command that was asked for; its lines go to `out`."""
     if args.command:
-        return Engine(args.command, surroundings(out), leashed=True)
+        return Engine(args.command, recorded_environment(out), with_watchdog=True)
     return Bundled(arguments(args), out, interactive=interactive)
 
 
 def arguments(args: Namespace) -> list[str]:
-    """The engine's options, those that were given."""
+    """Return the engine's options, those that were given."""
     names = (
-        "mode", "model", "weights", "device", "dtype", "quant", "prompt", "steps", "context", "batch",
-        "tokens_per_report", "temperature", "top_k", "top_p", "seed", "threads", "ranks", "path", "capture",
-        "slow", "layers", "attention", "optimizer", "warm_up",
-    )  # fmt: skip
+        "mode",
+        "model",
+        "weights",
+        "device",
+        "dtype",
+        "quant",
+        "prompt",
+        "steps",
+        "context",
+        "batch",
+        "tokens_per_report",
+        "temperature",
+        "top_k",
+        "top_p",
+        "seed",
+        "threads",
+        "ranks",
+        "path",
+        "capture",
+        "slow",
+        "layers",
+        "attention",
+        "optimizer",
+        "warm_up",
+    )
     given = ((f"--{name.replace('_', '-')}", getattr(args, name)) for name in names)
     valued = [part for name, value in given if value is not None for part in (name, str(value))]
     return valued if args.graph is None else [*valued, "--graph" if args.graph else "--no-graph"]
 
 
 def place(args: Namespace) -> Path:
-    """Where the recording goes: as asked, else among the recordings."""
+    """Return where the recording goes: as asked, else a new file among the recordings."""
     from capture.places import new_recording
 
     if args.output is None:

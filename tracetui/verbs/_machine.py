@@ -1,4 +1,4 @@
-"""What this machine can do and what lies on it, in lines: its roofs, and the weights of every known model."""
+"""Describe this machine in lines: its roofs, and the weights of every known model."""
 
 import os
 import tempfile
@@ -21,7 +21,7 @@ MEASURE: Final = "tracetui doctor --measure"
 
 def measure(device: str) -> Roof:
     """Measures the roofs of a device, and keeps them for every run to come."""
-    roof = roofs.from_meta(_told("roofs", "--device", device).get("roof"))
+    roof = roofs.from_meta(_ask_engine("roofs", "--device", device).get("roof"))
     if roof is None:
         raise EngineError("the engine measured nothing")
     roofs.keep(roof)
@@ -29,7 +29,7 @@ def measure(device: str) -> Roof:
 
 
 def busy() -> str:
-    """Why the figures may be too small; empty on a machine that does little else."""
+    """Return why the figures may be too small; empty on a machine that does little else."""
     try:
         load, cores = os.getloadavg()[0], os.cpu_count() or 1
     except OSError:
@@ -39,7 +39,7 @@ def busy() -> str:
 
 
 def roof_lines() -> Iterator[str]:
-    """Every roof that is known: measured and kept, or stated in the table for a GPU that is here."""
+    """Yield every roof that is known: measured and kept, or stated in the table for a GPU that is here."""
     kept = list(roofs.kept().values())
     rest = [gpu for gpu in dict.fromkeys(roofs.nvidia_gpus()) if gpu not in {roof.device for roof in kept}]
     if not kept:
@@ -54,13 +54,15 @@ def roof_lines() -> Iterator[str]:
 
 
 def roof_entry(roof: Roof) -> Iterator[str]:
-    """A device, its figures, and how they are known."""
+    """Yield a device, its figures, and how they are known."""
     yield f"  {roof.device}: {', '.join(_figures(roof))}"
     if roof.source == roofs.TABLE:
         yield f"    table: as its maker states it ({MEASURE})"
     else:
-        told = [f"{roof.source} {roof.when}".rstrip(), *([f"torch {roof.torch}"] if roof.torch else [])]
-        yield "    " + ", ".join([*told, *([f"driver {roof.driver}"] if roof.driver else []), *_stale(roof)])
+        origin = [f"{roof.source} {roof.when}".rstrip(), *([f"torch {roof.torch}"] if roof.torch else [])]
+        yield "    " + ", ".join(
+            [*origin, *([f"driver {roof.driver}"] if roof.driver else []), *_stale(roof)]
+        )
 
 
 def _figures(roof: Roof) -> Iterator[str]:
@@ -74,7 +76,7 @@ def _figures(roof: Roof) -> Iterator[str]:
 
 
 def _stale(roof: Roof) -> Iterator[str]:
-    """Why a run that starts now would not take it."""
+    """Yield why a run that starts now would not take the roof."""
     now = installed("torch")
     if roof.torch and now and roof.torch != now:
         yield f"not used: torch is {now} now ({MEASURE})"
@@ -84,7 +86,7 @@ def _stale(roof: Roof) -> Iterator[str]:
 
 
 def installed(package: str) -> str:
-    """Its version; empty where it is not installed."""
+    """Return the version of a package; empty where it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -92,19 +94,19 @@ def installed(package: str) -> str:
 
 
 def weight_lines() -> Iterator[str]:
-    """Where weights are looked for, and what was found of each known model."""
+    """Yield where weights are looked for, and what was found of each known model."""
     try:
-        told = _told("weights")["weights_found"]
+        answer = _ask_engine("weights")["weights_found"]
     except (CaptureError, KeyError) as e:
         yield f"weights: cannot be looked for: {e}"
         return
-    gone = "" if told["there"] else ", which is not there"
-    yield f"weights: {told['folder']} ({told['why']}){gone}"
-    for entry in told["found"]:
-        yield from _found(entry)
+    absent = "" if answer["there"] else ", which is not there"
+    yield f"weights: {answer['folder']} ({answer['why']}){absent}"
+    for entry in answer["found"]:
+        yield from _weight_entry(entry)
 
 
-def _found(entry: Mapping[str, Any]) -> Iterator[str]:
+def _weight_entry(entry: Mapping[str, Any]) -> Iterator[str]:
     model = f"  {entry['model']:14}"
     if "folder" not in entry:
         yield f"{model} random: none found under {', '.join(entry['names'])}"
@@ -116,7 +118,7 @@ def _found(entry: Mapping[str, Any]) -> Iterator[str]:
         yield f"{model} config, {shards}, {words}: {entry['folder']}"
 
 
-def _told(what: str, *more: str) -> Mapping[str, Any]:
+def _ask_engine(what: str, *more: str) -> Mapping[str, Any]:
     """What the engine tells of this machine in place of decoding."""
     from capture.open import load
 
@@ -128,6 +130,6 @@ def _told(what: str, *more: str) -> Mapping[str, Any]:
                 time.sleep(EVERY)
         finally:
             engine.stop()
-        if engine.obituary():
+        if engine.failure_reason():
             raise engine.failure()
         return load(out, cache=False)[0].meta

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from capture.errors import PartialError, UsageError
 from tracetui.look import GROUPS, PERS, Look
+from tracetui.samples import resolved
 
 if TYPE_CHECKING:
     from capture.run import Run
@@ -18,8 +19,13 @@ VIEW = "summary"  # that a screen begins with
 
 
 def input_options(parser: ArgumentParser, files: str = "+") -> None:
+    """Declare the files, and how they are read."""
     parser.add_argument(
-        "files", nargs=files, metavar="FILE", help="a profile, a folder of profiles, or - for stdin"
+        "files",
+        nargs=files,
+        type=resolved,
+        metavar="FILE",
+        help="a profile, a folder of profiles, - for stdin, or sample:decode",
     )
     parser.add_argument("--no-cache", action="store_true", help="parse anew, write no cache")
     parser.add_argument(
@@ -28,12 +34,14 @@ def input_options(parser: ArgumentParser, files: str = "+") -> None:
 
 
 def merge_option(parser: ArgumentParser) -> None:
+    """Declare --merge."""
     parser.add_argument(
         "--merge", action="store_true", help="runs of one rank each become one run, a track a rank"
     )
 
 
 def look_options(parser: ArgumentParser) -> None:
+    """Declare what a view is asked: run, order, filter, grouping, phase, lens, steps."""
     parser.add_argument("--run", dest="which", metavar="N|NAME", help="one run, where a file holds several")
     parser.add_argument(
         "--sort", metavar="COLUMN", help="sort by a column: numbers from the largest, text from A"
@@ -57,6 +65,7 @@ def look_options(parser: ArgumentParser) -> None:
 def screen_options(
     parser: ArgumentParser, view: str | None = VIEW, about: str = "the view to begin with"
 ) -> None:
+    """Declare how the screen looks and with which view it begins."""
     parser.add_argument("--view", default=view, help=about)
     parser.add_argument("--theme", choices=("dark", "light", "ansi"), help="colours of the screen")
     parser.add_argument("--ascii", action="store_true", help="draw with ASCII characters only")
@@ -64,7 +73,7 @@ def screen_options(
 
 
 def screen(args: Namespace, **more: Any) -> "Options":
-    """What the command line asks of the screen."""
+    """Return what the command line asks of the screen."""
     from tracetui.ui.options import Options
 
     return Options(
@@ -73,7 +82,9 @@ def screen(args: Namespace, **more: Any) -> "Options":
 
 
 def load(args: Namespace) -> "list[Run]":
-    """All runs of the files that were named; what was lost is told on stderr."""
+    """Return all runs of the files that were named; print on stderr what was lost. Raise PartialError for a
+    loss under --strict.
+    """
     from capture.open import load_all
 
     runs = load_all(args.files, cache=not args.no_cache, merge=getattr(args, "merge", False))
@@ -91,22 +102,24 @@ def load(args: Namespace) -> "list[Run]":
 
 
 def choose(runs: "Sequence[Run]", which: str | None) -> int:
-    """The place of the run that is meant, by number from one or by a part of its name."""
+    """Return the place of the run that is meant, by number from one or by a part of its name. Raise
+    UsageError where it is none or several.
+    """
     if which is None:
         return 0
     if which.isdecimal() and 1 <= int(which) <= len(runs):
         return int(which) - 1
     exact = [i for i, r in enumerate(runs) if r.name == which]
-    found = exact or [i for i, r in enumerate(runs) if which.lower() in r.name.lower()]
-    if len(found) == 1:
-        return found[0]
+    places = exact or [i for i, r in enumerate(runs) if which.lower() in r.name.lower()]
+    if len(places) == 1:
+        return places[0]
     names = ", ".join(f"{i}: {r.name}" for i, r in enumerate(runs, 1))
-    what = f"{len(found)} runs are called" if found else "no run is called"
+    what = f"{len(places)} runs are called" if places else "no run is called"
     raise UsageError(f"{what} {which!r}", todo=f"the runs are {names}")
 
 
 def look(args: Namespace) -> Look:
-    """The look that the options ask for."""
+    """Return the look that the options ask for."""
     asked = Look(
         sort=args.sort,
         filter=args.filter,
@@ -139,18 +152,18 @@ def _window(text: str) -> tuple[int, int]:
 
 
 def say(text: str) -> None:
-    """A word to the person, beside the data."""
+    """Print a line for the person on stderr, beside the data."""
     print(f"tracetui: {text}", file=sys.stderr)
 
 
 def room(args: Namespace) -> tuple[int, bool]:
-    """How wide the answer may be, and whether a table is cut to it: a pipe folds no lines."""
+    """Return how wide the answer may be, and whether a table is cut to it: a pipe folds no lines."""
     width = args.width or shutil.get_terminal_size((120, 40)).columns
     return width, args.width is not None or sys.stdout.isatty()
 
 
 def has_screen() -> bool:
-    """Whether there is a terminal that can show a screen."""
+    """Tell whether there is a terminal that can show a screen."""
     import os
 
     try:

@@ -13,7 +13,7 @@ from tracetui.verbs import _shared
 
 @dataclass(frozen=True, eq=False)
 class Sides:
-    """All runs that were read, the places of those that either side consists of, and identical ones."""
+    """All runs that were read, the places of those on either side, and identical ones."""
 
     runs: list[Run]
     a: list[int]
@@ -23,23 +23,26 @@ class Sides:
 
     @property
     def pair(self) -> tuple[int, int]:
-        """The middle run of either side, which stands for it where one run must."""
+        """Return the middle run of either side, which represents it where one run must."""
         return self._middle(self.a), self._middle(self.b)
 
     @property
     def more_a(self) -> tuple[Run, ...]:
+        """Return the runs that repeat side a."""
         return (*self._others(self.a), *self.identical.of_a)
 
     @property
     def more_b(self) -> tuple[Run, ...]:
+        """Return the runs that repeat side b."""
         return (*self._others(self.b), *self.identical.of_b)
 
     @property
-    def told(self) -> tuple[str, ...]:
-        return (*self.twice, *self.identical.told)
+    def notes(self) -> tuple[str, ...]:
+        """Return what was named twice, and what became of identical runs."""
+        return (*self.twice, *self.identical.notes)
 
     def _others(self, side: list[int]) -> tuple[Run, ...]:
-        """The runs of a side that repeat its middle one."""
+        """Return the runs of a side that repeat its middle one."""
         return tuple(self.runs[i] for i in side if i not in self.pair)
 
     def _middle(self, places: list[int]) -> int:
@@ -49,15 +52,17 @@ class Sides:
 
 
 def sides_of(args: Namespace) -> Sides:
-    """What is compared, each recording once on its side, and the identical runs behind --aa."""
+    """Return what is compared, each recording once on its side, and the identical runs behind --aa. Raise
+    UsageError where a side has no run, or a run is on both.
+    """
     named = _named(args)
     a, b = (_once(named.runs, side) for side in (named.a, named.b))
     on_a, on_b = ([named.runs[i] for i in side] for side in (a, b))
     for run in on_a:
         if len(on_a) + len(on_b) > 2 and recordings.among(run, on_b):
-            raise UsageError(f"{recordings.called(run)} is on both sides", todo="name it on one of them")
+            raise UsageError(f"{recordings.file_label(run)} is on both sides", todo="name it on one of them")
     twice = tuple(
-        f"{recordings.called(named.runs[i])} is named twice: counted once"
+        f"{recordings.file_label(named.runs[i])} is named twice: counted once"
         for i in (*named.a, *named.b)
         if i not in (*a, *b)
     )
@@ -70,7 +75,7 @@ def _once(runs: Sequence[Run], places: Sequence[int]) -> list[int]:
 
 
 def _named(args: Namespace) -> Sides:
-    """A file or folder and its --a against another and its --b; or two runs of the only file."""
+    """Return a file or folder and its --a against another and its --b; or two runs of the only file."""
     if len(args.files) > 2:
         todo = "tracetui compare FILE… puts many side by side; --a FILE… and --b FILE… take repeats of a side"
         raise UsageError("diff takes two inputs", todo=todo)
@@ -90,7 +95,7 @@ def _named(args: Namespace) -> Sides:
 
 
 def _inputs(args: Namespace, files: Sequence[str]) -> Iterator[list[Run]]:
-    """The runs of each file; a folder's files are repeats, unless they are the ranks of one run."""
+    """Yield the runs of each file; a folder's files are repeats, unless they are the ranks of one run."""
     from capture.open import gather, load_all
 
     for file in files if args.merge else gather(files):

@@ -6,12 +6,16 @@ from pathlib import Path
 
 from capture import places
 from capture.errors import UsageError
+from tracetui.samples import resolved
 from tracetui.verbs import _shared
 
 
 def options(parser: ArgumentParser) -> None:
+    """Declare the options of the command."""
     parser.add_argument("name", nargs="?", help="of the baseline; without one all are listed")
-    parser.add_argument("files", nargs="*", metavar="FILE", help="the profile to keep under this name")
+    parser.add_argument(
+        "files", nargs="*", type=resolved, metavar="FILE", help="the profile to keep under this name"
+    )
     parser.add_argument("--run", dest="which", metavar="N|NAME", help="which run of the file")
     parser.add_argument("--remove", action="store_true", help="forget the baseline")
     parser.add_argument("--no-cache", action="store_true", help="parse anew, write no cache")
@@ -19,6 +23,7 @@ def options(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
+    """List, show, keep or remove baselines."""
     if args.name is None:
         return _list()
     place = places.baseline(args.name)

@@ -10,6 +10,7 @@ from tracetui.verbs import _shared
 
 
 def options(parser: ArgumentParser) -> None:
+    """Declare the options of the command."""
     _shared.input_options(parser)
     _shared.look_options(parser)
     _shared.screen_options(parser, "kernels", "whose rows are compared: kernels, steps, shapes, memory …")
@@ -21,6 +22,7 @@ def options(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
+    """Show the matrix on the screen, or print it; return the exit code."""
     runs = _shared.load(args)
     if len(runs) < 2:
         raise UsageError("one run alone cannot be compared", todo="name a second file")
@@ -42,7 +44,7 @@ def run(args: Namespace) -> int:
 
 
 def _screen(args: Namespace, look: Look, base: int | None) -> int:
-    """The matrix on the screen, sorted by key: a column as it is called is what a report sorts by."""
+    """Show the matrix; the screen sorts by key, --sort is for reports."""
     from tracetui.ui.app import run as show
 
     baseline = None if base is None else str(base + 1)

@@ -12,6 +12,7 @@ from capture.run import Run
 from tracetui import units
 from tracetui.kept_links import kept
 from tracetui.look import GROUPS, RANKINGS, Link, Look, Terms
+from tracetui.samples import resolved
 from tracetui.verbs import _shared
 from tracetui.verbs._sides import Sides, sides_of
 
@@ -19,60 +20,59 @@ NOT_COMPARABLE = 4
 
 
 def options(parser: ArgumentParser) -> None:
+    """Declare the options of the command."""
     _shared.input_options(parser, "*")
-    for side in "ab":
-        parser.add_argument(
-            f"--{side}",
-            nargs="+",
-            default=[],
-            metavar="FILE",
-            help=f"repeats of side {side}: the run is the sample",
-        )
-    _shared.merge_option(parser)
-    parser.add_argument("--run-a", metavar="N|NAME", help="which run of the first input (or of the only one)")
-    parser.add_argument(
-        "--run-b", metavar="N|NAME", help="which run of the second input (or of the only one)"
-    )
+    _side_options(parser)
     _shared.screen_options(parser, None)
-    parser.add_argument("--stats", choices=("kernel", "cycle"), default="kernel")
-    parser.add_argument("--rank", choices=RANKINGS, default="suspicion", help="order of cycle statistics")
-    parser.add_argument("--align", choices=("context", "step"), default="context")
-    parser.add_argument(
-        "--threshold", default="1%", metavar="PERCENT", help="the smallest change that matters"
-    )
-    parser.add_argument(
-        "--fail-over", metavar="PERCENT", help="exit 1 when a row is slower by more, with evidence"
-    )
-    parser.add_argument("--rows", metavar="REGEX", help="rows that the gate looks at: names or ops")
-    parser.add_argument("--changed", action="store_true", help="only rows that changed, with evidence")
-    parser.add_argument("--force", action="store_true", help="compare runs that should not be compared")
-    parser.add_argument(
-        "--aa",
-        nargs="+",
-        default=[],
-        metavar="FILE",
-        help="identical runs: what they differ by is noise, and no change below it is believed",
-    )
-    parser.add_argument(
-        "--link",
-        nargs=2,
-        action="append",
-        default=[],
-        metavar=("NAME_A", "NAME_B"),
-        help="these two rows are the same work; on the screen M links the marked rows, and keeps it",
-    )
-    parser.add_argument("--filter", default="", metavar="REGEX", help="only names that fit")
-    parser.add_argument("--group-by", choices=GROUPS)
-    parser.add_argument("--phase", metavar="PHASE")
-    parser.add_argument("--lens", metavar="LENS")
-    parser.add_argument("--sort", metavar="COLUMN")
-    parser.add_argument("--reverse", action="store_true")
-    parser.add_argument("--limit", type=int, metavar="N")
-    parser.add_argument("--format", choices=("table", "json", "csv", "md"))
-    parser.add_argument("--width", type=int)
+    _gate_options(parser)
+    _answer_options(parser)
+
+
+def _side_options(parser: ArgumentParser) -> None:
+    """Declare which runs are compared."""
+    add = parser.add_argument
+    for side in "ab":
+        repeats = f"repeats of side {side}: the run is the sample"
+        add(f"--{side}", nargs="+", type=resolved, default=[], metavar="FILE", help=repeats)
+    _shared.merge_option(parser)
+    for side, place in (("a", "first"), ("b", "second")):
+        which = f"which run of the {place} input (or of the only one)"
+        add(f"--run-{side}", metavar="N|NAME", help=which)
+
+
+def _gate_options(parser: ArgumentParser) -> None:
+    """Declare on what terms runs are compared, and when the exit code says that something got worse."""
+    add = parser.add_argument
+    add("--stats", choices=("kernel", "cycle"), default="kernel")
+    add("--rank", choices=RANKINGS, default="suspicion", help="order of cycle statistics")
+    add("--align", choices=("context", "step"), default="context")
+    add("--threshold", default="1%", metavar="PERCENT", help="the smallest change that matters")
+    add("--fail-over", metavar="PERCENT", help="exit 1 when a row is slower by more, with evidence")
+    add("--rows", metavar="REGEX", help="rows that the gate looks at: names or ops")
+    add("--changed", action="store_true", help="only rows that changed, with evidence")
+    add("--force", action="store_true", help="compare runs that should not be compared")
+    noise = "identical runs: what they differ by is noise, and no change below it is believed"
+    add("--aa", nargs="+", type=resolved, default=[], metavar="FILE", help=noise)
+    link = "these two rows are the same work; on the screen M links the marked rows, and keeps it"
+    add("--link", nargs=2, action="append", default=[], metavar=("NAME_A", "NAME_B"), help=link)
+
+
+def _answer_options(parser: ArgumentParser) -> None:
+    """Declare which rows are shown, and how."""
+    add = parser.add_argument
+    add("--filter", default="", metavar="REGEX", help="only names that fit")
+    add("--group-by", choices=GROUPS)
+    add("--phase", metavar="PHASE")
+    add("--lens", metavar="LENS")
+    add("--sort", metavar="COLUMN")
+    add("--reverse", action="store_true")
+    add("--limit", type=int, metavar="N")
+    add("--format", choices=("table", "json", "csv", "md"))
+    add("--width", type=int)
 
 
 def run(args: Namespace) -> int:
+    """Show or print the comparison; return 0, 1 for a regression, or 4 where nothing could be decided."""
     sides = sides_of(args)
     a, b = sides.pair
     pair, look = (sides.runs[a], sides.runs[b]), _look(args, sides)
@@ -80,19 +80,19 @@ def run(args: Namespace) -> int:
         return _screen(args, look, a, b)
     from tracetui.analysis.compare.diff import diff
 
-    found = diff(*pair, look)
-    told = _told(args, pair, look)
+    compared = diff(*pair, look)
+    text = _report(args, pair, look)
     if (args.format or "table") == "json":
-        told = json.dumps(json.loads(told) | {"comparable": found.comparable.as_dict()})
-    sys.stdout.write(told.rstrip("\n") + "\n")
-    if not found.comparable.ok and not args.force:
-        _shared.say("not comparable: " + "; ".join(found.comparable.reasons) + " (--force overrules)")
+        text = json.dumps(json.loads(text) | {"comparable": compared.comparable.as_dict()})
+    sys.stdout.write(text.rstrip("\n") + "\n")
+    if not compared.comparable.ok and not args.force:
+        _shared.say("not comparable: " + "; ".join(compared.comparable.reasons) + " (--force overrules)")
         return NOT_COMPARABLE
-    return _gate(args, look, found.rows) if args.fail_over is not None else 0
+    return _gate(args, look, compared.rows) if args.fail_over is not None else 0
 
 
 def _screen(args: Namespace, look: Look, a: int, b: int) -> int:
-    """Both runs on the screen, the first as the baseline of the second."""
+    """Show both runs on the screen, the first as the baseline of the second."""
     from tracetui.ui.app import run as show
 
     files = [*args.files[:1], *args.a, *args.files[1:], *args.b]
@@ -109,7 +109,7 @@ def _look(args: Namespace, sides: Sides) -> Look:
         more_a=sides.more_a,
         more_b=sides.more_b,
         same=sides.identical.noise,
-        told=sides.told,
+        notes=sides.notes,
         links=(*(Link(a, b) for a, b in args.link), *kept()),
         forced=args.force,
         changed_only=args.changed,
@@ -126,7 +126,7 @@ def _look(args: Namespace, sides: Sides) -> Look:
 
 
 def percent(text: str) -> float:
-    """3% and 3 both mean a share of 0.03."""
+    """Return a percentage as a share: 3% and 3 both mean 0.03; raise UsageError where it is none."""
     try:
         return float(text.removesuffix("%")) / 100
     except ValueError:
@@ -137,7 +137,7 @@ def _view(args: Namespace) -> str:
     return args.view or ("cycles" if args.stats == "cycle" else "diff")
 
 
-def _told(args: Namespace, pair: tuple[Run, Run], look: Look) -> str:
+def _report(args: Namespace, pair: tuple[Run, Run], look: Look) -> str:
     from tracetui.report import report
     from tracetui.verbs.report import sorted_look
     from tracetui.views import ask, view
@@ -150,15 +150,15 @@ def _told(args: Namespace, pair: tuple[Run, Run], look: Look) -> str:
 
 
 def _gate(args: Namespace, look: Look, rows: Any) -> int:
-    """1 when a row is slower by more than allowed, 4 when nothing could be decided."""
+    """Return 1 when a row is slower by more than allowed, 4 when nothing could be decided, else 0."""
     import polars as pl
 
     from tracetui.analysis.compare.diff import weight
     from tracetui.analysis.select import fitting
 
     if args.rows:
-        known = pl.col("name", "op", "category").cast(pl.String)
-        words = pl.concat_str(known, separator=" ", ignore_nulls=True)
+        labels = pl.col("name", "op", "category").cast(pl.String)
+        words = pl.concat_str(labels, separator=" ", ignore_nulls=True)
         rows = rows.filter(fitting(rows.select(words).to_series(), args.rows.replace(",", "|")))
     slower = rows.filter(pl.col("verdict") == "slower")
     for row in slower.sort(weight().abs(), descending=True).iter_rows(named=True):
@@ -176,7 +176,7 @@ def _gate(args: Namespace, look: Look, rows: Any) -> int:
 
 
 def _sized(row: dict[str, Any]) -> str:
-    """A row with what its verdict rests on."""
+    """Write a row with what its verdict rests on."""
     before, after = (units.duration(row[c]) for c in ("median_a_ns", "median_b_ns"))
     change = f" {row['median_delta_ns'] / row['median_a_ns']:+.1%}" if row["median_a_ns"] else ""
     where = f" in {row['phase']}" if row["phase"] else ""

@@ -44,6 +44,7 @@ _PACKAGES: Final = (
 
 
 def options(parser: ArgumentParser) -> None:
+    """Declare the options of the command."""
     _shared.input_options(parser, "*")
     parser.add_argument(
         "--measure", action="store_true", help="measure how fast this machine is at best, and keep it"
@@ -52,6 +53,7 @@ def options(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
+    """Print what can be answered, or measure the machine; return the exit code."""
     if args.measure and args.files:
         raise UsageError("--measure is of this machine, not of a file")
     lines = _measured(args.device) if args.measure else _file(args) if args.files else _here()
@@ -69,30 +71,31 @@ def _measured(device: str) -> Iterator[str]:
 
 
 def _file(args: Namespace) -> Iterator[str]:
-    known = views()
+    all_views = views()
     for r in _shared.load(args):
         yield f"{r.log.source}: {r.log.format}, run {r.name!r}"
         yield f"  {r.log.read:,} records read, {r.log.kept:,} kept, {r.log.dropped:,} dropped"
         yield from (f"  {n.severity}: {n.message}" for n in r.log.notices)
-        yield from _answers(r, [v for v in known if v.runs == 1])
+        yield from _answers(r, [v for v in all_views if v.runs == 1])
         yield from _roof(r)
 
 
 def _answers(run: Run, asked: list[View]) -> Iterator[str]:
-    gone = {v: missing(v, [run]) for v in asked}
-    yield "  can answer: " + ", ".join(v.name for v in asked if not gone[v])
+    lacking = {v: missing(v, [run]) for v in asked}
+    yield "  can answer: " + ", ".join(v.name for v in asked if not lacking[v])
     for v in asked:
-        if gone[v]:
-            yield f"  cannot answer {v.name}: it needs {' and '.join(gone[v])}"
-    columns = dict.fromkeys(c for lacks in gone.values() for c in lacks)
+        if lacking[v]:
+            yield f"  cannot answer {v.name}: it needs {' and '.join(lacking[v])}"
+    columns = dict.fromkeys(c for lacks in lacking.values() for c in lacks)
     yield from (f"  next time, for {_CAPTURE_WITH[c]}" for c in columns if c in _CAPTURE_WITH)
 
 
 def _roof(run: Run) -> Iterator[str]:
-    """What the work of a run is held against, where it tells its work."""
+    """Yield what the work of a run is held against, where it tells its work."""
     if run.has("bytes") or run.has("flops"):
         roof = roofline.roof_of(run)
-        yield f"  roof: {roofline.told(roof, roofline.dtype_of(run)) if roof else 'none known of its device'}"
+        words = roofline.describe(roof, roofline.dtype_of(run)) if roof else "none known of its device"
+        yield f"  roof: {words}"
 
 
 def _here() -> Iterator[str]:

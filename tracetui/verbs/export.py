@@ -9,6 +9,7 @@ from tracetui.verbs import _shared
 
 
 def options(parser: ArgumentParser) -> None:
+    """Declare the options of the command."""
     _shared.input_options(parser)
     _shared.merge_option(parser)
     _shared.look_options(parser)
@@ -19,14 +20,17 @@ def options(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
+    """Write the file and return the exit code."""
     from capture.export import SUFFIXES, export
 
     out = Path(args.output)
     if out.suffix == ".svg":
         return _picture(args, out)
     if out.suffix not in SUFFIXES:
-        known = " ".join((*SUFFIXES, ".svg"))
-        raise UsageError(f"{out.name} has no suffix that says what to write", todo=f"choose one of {known}")
+        suffixes = " ".join((*SUFFIXES, ".svg"))
+        raise UsageError(
+            f"{out.name} has no suffix that says what to write", todo=f"choose one of {suffixes}"
+        )
     runs = _shared.load(args)
     chosen = [runs[_shared.choose(runs, args.which)]] if args.which else runs
     for note in export(chosen, out, overwrite=args.force):

@@ -5,17 +5,19 @@ from argparse import ArgumentParser, Namespace
 
 
 def options(parser: ArgumentParser) -> None:
+    """Declare the options of the command."""
     parser.add_argument("--format", choices=("table", "md"), default="table")
 
 
 def run(args: Namespace) -> int:
+    """Print one entry a format and return the exit code."""
     from capture.loaders import loaders
 
-    known = sorted(loaders(), key=lambda x: x.FORMAT.lower())
+    formats = sorted(loaders(), key=lambda x: x.FORMAT.lower())
     if args.format == "md":
         lines = ["| format | written by | how |", "|:--|:--|:--|"]
-        lines += [f"| {x.FORMAT} | {x.PRODUCER} | {x.HOWTO} |" for x in known]
+        lines += [f"| {x.FORMAT} | {x.PRODUCER} | {x.HOWTO} |" for x in formats]
     else:
-        lines = [f"{x.FORMAT}\n    written by {x.PRODUCER}\n    {x.HOWTO}" for x in known]
+        lines = [f"{x.FORMAT}\n    written by {x.PRODUCER}\n    {x.HOWTO}" for x in formats]
     sys.stdout.write("\n".join(lines) + "\n")
     return 0

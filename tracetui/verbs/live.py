@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tracetui.process import Engine
+from tracetui.samples import resolved
 from tracetui.threads import leave_the_cores
 from tracetui.verbs import _engine, _shared
 
@@ -15,14 +16,19 @@ SMALL: Final = 1 << 20  # bytes that are read at once; more of them hold somethi
 
 
 def options(parser: ArgumentParser) -> None:
+    """Declare the options of the command."""
     _engine.options(parser)
     parser.add_argument(
-        "--baseline", metavar="FILE", help="a recording, or baseline:NAME, that `d` compares with"
+        "--baseline",
+        type=resolved,
+        metavar="FILE",
+        help="a recording, or baseline:NAME, that `d` compares with",
     )
     _shared.screen_options(parser)
 
 
 def run(args: Namespace) -> int:
+    """Start the engine, show its file until the person leaves, and return the exit code."""
     if not _shared.has_screen():
         return _recorded(args)
     beside = _beside(args)
@@ -37,7 +43,7 @@ def run(args: Namespace) -> int:
 
 
 def kept(out: Path) -> bool:
-    """Whether a step came to be recorded: a file without any goes, one that cannot be read stays."""
+    """Tell whether a step was recorded; a file without any is removed, one that cannot be read stays."""
     from capture.errors import CaptureError
     from capture.open import load
     from tracetui.verbs import record
@@ -74,7 +80,7 @@ def _beside(args: Namespace) -> "tuple[Run, ...]":
 
 
 def _shown(args: Namespace, out: Path, engine: Engine, beside: "tuple[Run, ...]") -> int:
-    """The screen is imported beside an engine that is at it as well: neither waits for the other."""
+    """Show the screen and return its exit code; it is imported while the engine starts as well."""
     leave_the_cores()
     from tracetui.ui.app import run as show
 

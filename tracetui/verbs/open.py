@@ -4,21 +4,32 @@ import shutil
 import sys
 from argparse import ArgumentParser, Namespace
 
+from tracetui.samples import sample
 from tracetui.verbs import _shared
 
 
 def options(parser: ArgumentParser) -> None:
+    """Declare the options of the command."""
     _shared.input_options(parser, "*")
     _shared.merge_option(parser)
     _shared.look_options(parser)
+    parser.add_argument(
+        "--sample",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a recording that comes with the tool: decode",
+    )
     parser.add_argument("--follow", action="store_true", help="keep reading a file that grows")
     _shared.screen_options(parser)
 
 
 def run(args: Namespace) -> int:
+    """Show the files on the screen, or print their summaries; return the exit code."""
     from tracetui.views import view
 
     view(args.view)
+    args.files += [str(sample(name)) for name in args.sample]
     if not args.files:
         return _recordings()
     if not _shared.has_screen():
@@ -31,7 +42,7 @@ def run(args: Namespace) -> int:
 
 
 def _summary(args: Namespace) -> int:
-    """There is no terminal: the summary of every run says what a person asks first."""
+    """Print the summary of every run, where there is no terminal."""
     from tracetui.report import report
     from tracetui.views import view
 
@@ -47,12 +58,12 @@ def _summary(args: Namespace) -> int:
 
 
 def _recordings() -> int:
-    """Nothing was named: the recordings, newest first."""
+    """Print the recordings, newest first, where no file was named."""
     from capture.places import recordings
 
-    found = recordings()
-    for path in found:
+    paths = recordings()
+    for path in paths:
         sys.stdout.write(f"{path}\n")
-    if not found:
-        _shared.say("no recording yet; name a file: tracetui open FILE")
+    if not paths:
+        _shared.say("no recording yet; name a file, or try tracetui open --sample decode")
     return 0

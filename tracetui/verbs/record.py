@@ -19,11 +19,15 @@ EVERY = 0.5  # seconds between two words of progress
 
 
 def options(parser: ArgumentParser) -> None:
+    """Declare the options of the command."""
     _engine.options(parser)
     parser.add_argument("--quiet", action="store_true", help="no progress, no summary")
 
 
 def run(args: Namespace) -> int:
+    """Record until the engine ends, print the summary and return the exit code; raise EngineError for a
+    failure.
+    """
     if args.steps is None and not args.command:
         args.steps = STEPS[args.mode]
         _shared.say(f"recording {args.steps} steps of {args.mode} (--steps changes that)")
@@ -34,10 +38,10 @@ def run(args: Namespace) -> int:
         runs = _watch(running, out, args.quiet)
     finally:
         running.stop()
-    if running.obituary():
+    if running.failure_reason():
         raise running.failure(todo=_rest(out, runs))
-    if running.complaint:
-        raise EngineError(running.complaint, todo=_rest(out, runs))
+    if running.gap_warning:
+        raise EngineError(running.gap_warning, todo=_rest(out, runs))
     _shared.say(f"recorded {out}")
     if not args.quiet and runs:
         from capture.open import load
@@ -51,12 +55,12 @@ def run(args: Namespace) -> int:
 
 
 def _rest(out: Path, runs: list[Run]) -> str:
-    """What to do with what a failed engine left."""
+    """Return what to do with what a failed engine left; empty where that is nothing."""
     return f"what was recorded opens: tracetui open {out}" if kept(out, runs) else ""
 
 
 def kept(out: Path, runs: list[Run]) -> bool:
-    """Whether there is a recording; a file without a single timed row is not worth keeping."""
+    """Tell whether there is a recording; a file without a single timed row is removed."""
     if any(run.has("dur") for run in runs):
         return True
     out.unlink(missing_ok=True)
@@ -64,33 +68,33 @@ def kept(out: Path, runs: list[Run]) -> bool:
 
 
 def _watch(running: Engine, out: Path, quiet: bool) -> list[Run]:
-    """Follows the file until the engine ends, telling what it is doing."""
-    follow, told, hush = Follow(out), "", ""
+    """Follow the file until the engine ends, printing its progress; return its runs."""
+    follow, printed, reported = Follow(out), "", ""
     while running.running:
         time.sleep(EVERY)
         if follow.poll() and not quiet:
-            told = _progress(follow.runs(), told)
-        hush = _hush(running.complaint or follow.silence, hush)
+            printed = _progress(follow.runs(), printed)
+        reported = _report_silence(running.gap_warning or follow.silence, reported)
     follow.poll()
     return follow.runs(final=True)
 
 
-def _hush(silence: str, told: str) -> str:
-    """That an engine hangs, once, and that it goes on again."""
-    if bool(silence) != bool(told):
+def _report_silence(silence: str, printed: str) -> str:
+    """Print once that an engine hangs, and once that it goes on again; return what was printed last."""
+    if bool(silence) != bool(printed):
         _shared.say(f"{silence}: Ctrl+C ends it" if silence else "the engine is heard again")
     return silence
 
 
-def _progress(runs: list[Run], told: str) -> str:
-    """The steps so far, else the last word of the engine's status; told once."""
+def _progress(runs: list[Run], printed: str) -> str:
+    """Print the steps so far, else the engine's status, when it changed; return what was printed last."""
     if not runs:
-        return told
+        return printed
     events = runs[-1].events
     ended = events.filter(pl.col("kind") == "step")
     steps = ended["step"].n_unique() if "step" in ended.columns else ended.height  # ranks each tell theirs
     status = events.filter(pl.col("path") == "status") if runs[-1].has("path") else events.clear()
     word = f"{steps} steps" if steps else str(status["name"][-1]) if status.height else ""
-    if word and word != told:
+    if word and word != printed:
         _shared.say(word)
     return word

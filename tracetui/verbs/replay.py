@@ -3,16 +3,19 @@
 from argparse import ArgumentParser, Namespace
 
 from capture.errors import UsageError
+from tracetui.samples import resolved
 from tracetui.verbs import _shared
 
 
 def options(parser: ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", help="a native recording")
+    """Declare the options of the command."""
+    parser.add_argument("file", type=resolved, metavar="FILE", help="a native recording")
     parser.add_argument("--speed", type=float, default=1.0, metavar="X", help="times as fast as it was")
     _shared.screen_options(parser)
 
 
 def run(args: Namespace) -> int:
+    """Show the replay and return the exit code."""
     if args.speed <= 0:
         raise UsageError(f"--speed {args.speed} is no speed", todo="give a number above zero")
     if not _shared.has_screen():
@@ -30,7 +33,7 @@ def run(args: Namespace) -> int:
 
 
 def _native(file: str) -> None:
-    """Only our own lines have the pace at which they came."""
+    """Raise UsageError for any other format: only native lines have the pace at which they came."""
     from capture.loaders import native
     from capture.source import Source
 

@@ -15,6 +15,7 @@ from tracetui.views import ask, view
 
 
 def options(parser: ArgumentParser) -> None:
+    """Declare the options of the command."""
     parser.add_argument("view", help="which view; `tracetui report list` names them")
     _shared.input_options(parser, "*")
     _shared.merge_option(parser)
@@ -25,6 +26,7 @@ def options(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
+    """Print the view and return the exit code."""
     if args.view == "list":
         return _list()
     asked = view(args.view)
@@ -51,12 +53,14 @@ def _list() -> int:
 
 
 def sorted_look(look: Look, rows: pl.DataFrame, reverse: bool) -> Look:
-    """The sort column as the answer calls it, numbers from the largest, text from A."""
+    """Return the look with the sort column as the answer calls it, numbers from the largest, text from A.
+    Raise UsageError where no column has this name.
+    """
     named = {name(c): c for name in (units.spoken, units.heading, str) for c in rows.columns}
     column = named.get(look.sort or "")
     if column is None:
         if not rows.columns:
             return replace(look, sort=None)
-        known = ", ".join(rows.columns)
-        raise UsageError(f"no column is called {look.sort!r}", todo=f"the columns are {known}")
+        columns = ", ".join(rows.columns)
+        raise UsageError(f"no column is called {look.sort!r}", todo=f"the columns are {columns}")
     return replace(look, sort=column, descending=rows.schema[column].is_numeric() != reverse)

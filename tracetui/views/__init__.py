@@ -9,6 +9,7 @@ import polars as pl
 
 from capture.errors import UsageError
 from capture.run import Run
+from tracetui import cancel
 from tracetui.analysis import select
 from tracetui.look import Look
 from tracetui.views.ink import Line, Size
@@ -67,7 +68,7 @@ Tones = Callable[[pl.DataFrame], Mapping[str, Sequence[str]]]  # of some rows: c
 
 @dataclass(frozen=True)
 class Dress:
-    """What a table shows beside its numbers; whoever sees no colour finds the same in signs and words."""
+    """What a table shows beside its numbers: colours, and the same in signs and words."""
 
     tones: Tones
     bar: str = ""  # the column that is drawn as a signed bar too
@@ -76,7 +77,7 @@ class Dress:
 
 @dataclass(frozen=True)
 class View:
-    """A question and a drawing."""
+    """A question about runs, and the drawing of its answer."""
 
     name: str
     title: str
@@ -88,7 +89,6 @@ class View:
     columns: tuple[str, ...] = ()  # columns by falling importance, for narrow screens; empty: as they come
     label: str = ""  # the column that a person knows a row by, where that is not the first of the key
     dress: Dress | None = None  # None: numbers and words alone
-    document: Callable[[Sequence[Run], Look], str] | None = None  # its Markdown, where a table is too little
     partly: bool = False  # it answers what it can where a need is not met
     over_time: bool = False  # its columns are moments: left and right are earlier and later
     group: str = "name"  # what its rows stand for, unless the look says otherwise
@@ -96,6 +96,7 @@ class View:
 
 
 def views() -> list[View]:
+    """Return all views, in the order of the tabs."""
     return [_load(module) for module in VIEWS]
 
 
@@ -104,7 +105,7 @@ def _load(module: str) -> View:
 
 
 def view(name: str) -> View:
-    """The view of a name."""
+    """Return the view of a name; raise UsageError where there is none."""
     names = {_RENAMED.get(module, module): module for module in VIEWS}
     if name not in names:
         raise UsageError(f"no view is called {name!r}", todo=f"choose one of: {', '.join(names)}")
@@ -112,7 +113,7 @@ def view(name: str) -> View:
 
 
 def missing(view: View, runs: Sequence[Run]) -> tuple[str, ...]:
-    """What the view needs and a run does not have, in words."""
+    """Return what the view needs and a run does not have, in words."""
     asked = runs[: max(1, view.runs)]
     return tuple(sorted({_word(need) for need in view.needs for run in asked if not _has(run, need)}))
 
@@ -140,18 +141,19 @@ def _word(need: str) -> str:
 
 
 def ask(view: View, runs: Sequence[Run], look: Look) -> Answer:
-    """The answer, or an empty one that says which column is missing."""
-    gone = missing(view, runs)
-    if not gone:
+    """Return the answer, or an empty one that says which column is missing."""
+    cancel.check()
+    lacking = missing(view, runs)
+    if not lacking:
         return view.answer(runs, look)
-    part = view.answer(runs, look) if view.partly else Answer(pl.DataFrame(), missing=gone)
+    part = view.answer(runs, look) if view.partly else Answer(pl.DataFrame(), missing=lacking)
     then = "the {} view needs it" if part.missing else "what else the {} view asks is answered"
-    note = f"this source does not tell {' and '.join(gone)}; {then.format(view.title.lower())}"
+    note = f"this source does not tell {' and '.join(lacking)}; {then.format(view.title.lower())}"
     return replace(part, notes=(note, *part.notes))
 
 
 def entered(view: View, answer: Answer, look: Look) -> Focus:
-    """What Enter at the cursor asks the next view about; nothing where the cursor stands on nothing."""
+    """Return what Enter at the cursor asks the next view about; empty where the cursor is on no row."""
     if view.enter is not None:
         return view.enter(answer, look)
     row = look.cursor[0]
@@ -161,7 +163,7 @@ def entered(view: View, answer: Answer, look: Look) -> Focus:
 
 
 def ordered(answer: Answer, look: Look) -> Answer:
-    """The answer sorted and cut as the look asks; a cut is said."""
+    """Return the answer sorted and cut as the look asks, with a note where rows are left out."""
     rows, notes = answer.rows, list(answer.notes)
     if look.sort is not None and look.sort in rows.columns:
         rows = rows.sort(look.sort, descending=look.descending, nulls_last=True, maintain_order=True)

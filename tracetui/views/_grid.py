@@ -1,4 +1,4 @@
-"""A grid of cells: layers down, ops or steps across, as much of it as fits around the cursor."""
+"""Draw a grid of cells: layers down, ops or steps across, as much of it as fits around the cursor."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,26 +30,28 @@ class Grid:
 
     @property
     def here(self) -> Cell | None:
+        """Return the row under the cursor; None where the cell is empty."""
         return self.cells.get((self.downs[self.row], self.acrosses[self.place]))
 
     def wide(self, size: Size) -> int:
+        """Return how many cells of the terminal a cell of the grid fills."""
         return max(NARROWEST, min(WIDEST, (size.width - HEAD) // len(self.acrosses)))
 
     def across(self, size: Size) -> Sequence[Any]:
-        """The columns in sight."""
+        """Return the columns in sight."""
         fits = max(1, (size.width - HEAD) // self.wide(size))
         left = max(0, min(self.place - fits // 2, len(self.acrosses) - fits))
         return self.acrosses[left : left + fits]
 
     def down(self, size: Size) -> Sequence[Any]:
-        """The layers in sight."""
+        """Return the layers in sight."""
         room = max(1, size.height - REST)
         top = max(0, min(self.row - (size.height - REST) // 2, len(self.downs) - (size.height - REST)))
         return self.downs[top : top + room]
 
 
 def grid(answer: Answer, look: Look, weight: str) -> Grid:
-    """Layers in order; ops by their falling sum of the weight, steps and other numbers in order."""
+    """Return the grid of an answer: layers and numbers in order, ops by their falling sum of the weight."""
     column = answer.key[1]
     downs = answer.rows["layer"].unique().sort().to_list()
     sums = answer.rows.group_by(column).agg(pl.col(weight).sum())
@@ -66,7 +68,7 @@ def grid(answer: Answer, look: Look, weight: str) -> Grid:
 def drawn(
     shown: Grid, size: Size, paint: Callable[[Cell | None, Any, bool], Span], foot: Sequence[Line]
 ) -> list[Line]:
-    """A heading, the cells as they are painted, and what stands below them."""
+    """Return a heading, the cells as `paint` draws them, and the lines of the foot."""
     across = shown.across(size)
     here = shown.downs[shown.row], shown.acrosses[shown.place]
     head = ink.line(("layer ", "title"), (_headings(across, shown.wide(size), size), "title"))
@@ -81,7 +83,7 @@ def drawn(
 
 
 def _headings(shown: Sequence[Any], wide: int, size: Size) -> str:
-    """A label over each cell; numbers wider than their cell stand over every second, third … one."""
+    """Return a label over each cell; wide numbers stand over every second, third … one."""
     labels = _short(["–" if a is None else str(a) for a in shown], wide - 1)
     every = 1
     if all(isinstance(a, int) for a in shown):
@@ -90,7 +92,7 @@ def _headings(shown: Sequence[Any], wide: int, size: Size) -> str:
 
 
 def _short(labels: Sequence[str], wide: int) -> Sequence[str]:
-    """Roles without the family before the dot, where that does not fit and none becomes another."""
+    """Return the labels without the family before the dot, where they do not fit and stay different."""
     if max(map(len, labels), default=0) <= wide:
         return labels
     last = [label.rpartition(".")[2] for label in labels]
@@ -98,7 +100,7 @@ def _short(labels: Sequence[str], wide: int) -> Sequence[str]:
 
 
 def entered(answer: Answer, look: Look, weight: str) -> Focus:
-    """The layer and the column under the cursor."""
+    """Return the layer and the column under the cursor."""
     if answer.rows.is_empty():
         return ()
     shown = grid(answer, look, weight)

@@ -8,89 +8,102 @@ import polars as pl
 
 from capture.errors import UsageError
 from capture.run import Run
+from tracetui import glyphs
 from tracetui.look import Look
-from tracetui.views import MANY, Answer, Dress, Focus, View, ask, ink, view
+from tracetui.views import MANY, Answer, Dress, Focus, View, ask, view
 from tracetui.views.diff import labels
 
 if TYPE_CHECKING:
     from tracetui.analysis.compare.matrix import Matrix
 
 LAW: Final = ("exponent", "r2")
+_UNITS: Final = {"_ns": "_ns", "bytes": "_bytes"}  # the end of a column's name → that of the matrix
 MEASURES: Final = ("total_ns", "dur_ns", "self_ns", "wall_ns", "bytes", "mean", "value", "p50_ns", "mean_ns")
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
+    """Return one row a kernel, with a column a run and, where the runs have an axis, the law along it."""
     from tracetui.analysis.compare.matrix import axis, matrix, normalised, scaling  # numpy loads with them
 
     of = look.terms.of
     if of == "kernels" and look.terms.value in ("", "total_ns"):
-        found, unit, what = matrix(runs, look, labels(*runs)), "_ns", "total"
+        table, unit, what = matrix(runs, look, labels(*runs)), "_ns", "total"
     else:
-        found, unit, what = _of_view(view(of), runs, look)
-    notes = [f"{len(runs)} runs; {found.rows.height} rows of {of}: {what.replace('_', ' ')}"]
-    notes += _cut(found)
+        table, unit, what = _matrix_of_view(view(of), runs, look)
+    notes = [f"{len(runs)} runs; {table.rows.height} rows of {of}: {what.replace('_', ' ')}"]
+    notes += _cut(table)
     along = axis(runs)
-    law = scaling(found, along) if along is not None and found.columns else None
+    law = scaling(table, along) if along is not None and table.columns else None
     base = look.terms.baseline
-    if base is not None and found.columns:
+    if base is not None and table.columns:
         base = min(base, len(runs) - 1)
-        found = normalised(found, base, unit)
+        table = normalised(table, base, unit)
         notes.append(
             f"each cell is a multiple of the same row in {labels(*runs)[base]}; [ ] take another run, b none"
         )
-    elif found.columns:
+    elif table.columns:
         notes.append("colours compare the runs of one row; b divides by the run shown")
     if law is None or along is None:
-        return Answer(found.rows, tuple(notes), ("row",), {"names": _names(found)})
+        return Answer(table.rows, tuple(notes), ("row",), {"names": _names(table)})
     families = len(set(along.families))
     within = f", one slope through {families} families" if families > 1 else ""
     notes.append(
         f"exponent: {what.removesuffix('_ns')} ∝ {along.name}^exponent, fitted over {len(runs)} runs{within}"
     )
-    rows = pl.concat([found.rows.select("row"), law, found.rows.drop("row")], how="horizontal")
-    return Answer(rows, tuple(notes), ("row",), {"names": _names(found)})
+    rows = pl.concat([table.rows.select("row"), law, table.rows.drop("row")], how="horizontal")
+    return Answer(rows, tuple(notes), ("row",), {"names": _names(table)})
 
 
-def _cut(found: "Matrix") -> list[str]:
-    """What became of names that their sources cut."""
-    joined, rows = len(found.completed), len(set(found.completed.values()))
-    told = []
+def _cut(table: "Matrix") -> list[str]:
+    """Return notes on truncated names: how many were completed, and how many may be several others."""
+    joined, rows = len(table.completed), len(set(table.completed.values()))
+    notes = []
     if joined:
-        told.append(f"names cut at different lengths, which one alone completes: {joined}, in {rows} rows")
-    if found.doubtful:
-        told.append(f"cut names that stand alone, since several complete them or none does: {found.doubtful}")
-    return told
+        notes.append(f"names cut at different lengths, which one alone completes: {joined}, in {rows} rows")
+    if table.doubtful:
+        notes.append(
+            f"cut names that stand alone, since several complete them or none does: {table.doubtful}"
+        )
+    return notes
 
 
-def _names(found: "Matrix") -> pl.DataFrame:
-    """row, names: what a row is called in the runs, where these differ."""
-    known = pl.DataFrame({"name": list(found.completed), "row": list(found.completed.values())}, _NAMES)
-    return known.group_by("row", maintain_order=True).agg(pl.col("name").alias("names"))
+def _names(table: "Matrix") -> pl.DataFrame:
+    """Return row, names: what a row is called in the runs, where these differ."""
+    completed = pl.DataFrame({"name": list(table.completed), "row": list(table.completed.values())}, _NAMES)
+    return completed.group_by("row", maintain_order=True).agg(pl.col("name").alias("names"))
 
 
 _NAMES: Final = {"name": pl.String, "row": pl.String}
 
 
-def _of_view(asked: View, runs: Sequence[Run], look: Look) -> "tuple[Matrix, str, str]":
-    """Rows of a view of one run, each by its key, and the column that is compared."""
+def _matrix_of_view(asked: View, runs: Sequence[Run], look: Look) -> "tuple[Matrix, str, str]":
+    """Return the rows of a view of one run by their keys, the unit and the name of the column compared.
+
+    Raise UsageError where the view has no rows with keys, or not this column.
+    """
     from tracetui.analysis.compare.matrix import joined
 
     answers = [ask(asked, [run], look) for run in runs] if asked.runs == 1 else []
     first = next((a for a in answers if not a.rows.is_empty()), None)
     if first is None or not first.key:
         raise UsageError(f"the {asked.name} view has no rows to set beside each other", todo="--view kernels")
-    value = look.terms.value or next((c for c in MEASURES if c in first.rows.columns), "")
-    if value not in first.rows.columns or not first.rows.schema[value].is_numeric():
-        numbers = [c for c, t in first.rows.schema.items() if t.is_numeric() and c not in first.key]
-        raise UsageError(
-            f"the {asked.name} view has no number {value!r}", todo=f"--value {', '.join(numbers)}"
-        )
-    unit = "_ns" if value.endswith("_ns") else "_bytes" if value.endswith("bytes") else ""
+    value = _measure(asked, first, look)
+    unit = next((unit for suffix, unit in _UNITS.items() if value.endswith(suffix)), "")
     return joined([_column(a, first.key, value) for a in answers], labels(*runs), unit), unit, value
 
 
+def _measure(asked: View, answer: Answer, look: Look) -> str:
+    """Return the column to compare: the one asked for, else the first of MEASURES."""
+    numbers = [c for c, kind in answer.rows.schema.items() if kind.is_numeric()]
+    value = look.terms.value or next((c for c in MEASURES if c in answer.rows.columns), "")
+    if value in numbers:
+        return value
+    choice = ", ".join(c for c in numbers if c not in answer.key)
+    raise UsageError(f"the {asked.name} view has no number {value!r}", todo=f"--value {choice}")
+
+
 def _column(answer: Answer, key: Sequence[str], value: str) -> pl.DataFrame:
-    """row, value: what names a row as one text; rows of the same name are one."""
+    """Return row, value: the key of a row as one text; rows of the same key are added up."""
     if answer.rows.is_empty() or value not in answer.rows.columns:
         return pl.DataFrame(schema={"row": pl.String, "value": pl.Float64})
     named = pl.concat_str([pl.col(k).cast(pl.String).fill_null("–") for k in key], separator=" · ")
@@ -99,23 +112,31 @@ def _column(answer: Answer, key: Sequence[str], value: str) -> pl.DataFrame:
 
 
 def tones(rows: pl.DataFrame) -> Mapping[str, Sequence[str]]:
-    """Heat along each row; multiples of a baseline as what rose and what fell."""
+    """Return heat along each row; for multiples of a baseline the styles of rise and fall."""
     columns = [c for c, t in rows.schema.items() if t.is_numeric() and c not in LAW]
-    painted = [_row(columns, row) for row in rows.select(columns).iter_rows()]
+    painted = [_row_styles(columns, row) for row in rows.select(columns).iter_rows()]
     return {c: [styles[i] for styles in painted] for i, c in enumerate(columns)}
 
 
-def _row(columns: Sequence[str], values: Sequence[float | None]) -> list[str]:
+def _row_styles(columns: Sequence[str], values: Sequence[float | None]) -> list[str]:
+    """Return a style for each cell of a row: changes where the cells are multiples, else heat."""
     if columns and columns[0].endswith("_times"):
-        return ["dim" if v is None else ink.drift(100 * (v - 1)) for v in values]
+        return ["dim" if v is None else glyphs.drift(100 * (v - 1)) for v in values]
+    return _heat_styles(values)
+
+
+def _heat_styles(values: Sequence[float | None]) -> list[str]:
+    """Return a heat style for each value, on a logarithmic scale between the least and the largest."""
     logs = [math.log(v) if v is not None and v > 0 else None for v in values]
-    known = [x for x in logs if x is not None]
-    low, high = (min(known), max(known)) if known else (0.0, 0.0)
-    return ["dim" if x is None else ink.heat(x, low, high) if len(known) > 1 else "" for x in logs]
+    numbers = [x for x in logs if x is not None]
+    if len(numbers) < 2:
+        return ["dim" if x is None else "" for x in logs]
+    low, high = min(numbers), max(numbers)
+    return [glyphs.heat(x, low, high) for x in logs]
 
 
 def enter(answer: Answer, look: Look) -> Focus:
-    """The row in the run that is shown."""
+    """Return the row in the run that is shown."""
     row = look.cursor[0]
     if not 0 <= row < answer.rows.height or look.terms.of != "kernels":
         return ()

@@ -10,6 +10,7 @@ from tracetui.views import Answer, View
 
 
 def counters(runs: Sequence[Run], look: Look) -> Answer:
+    """Return one row a counter."""
     table = counter_table(runs[0], look)
     return Answer(table, () if table.height else (select.NOTHING,), key=("name",))
 

@@ -13,33 +13,44 @@ from tracetui.views.diff import parties
 from tracetui.views.ink import Line, Size
 
 COLUMNS = (
-    "slope_a_ns_per_1k", "slope_b_ns_per_1k", "slope_ratio", "cross", "law_a", "law_b", "r2_a", "r2_b",
-    "first_a_ns", "first_b_ns", "last_a_ns", "last_b_ns",
-)  # fmt: skip
+    "slope_a_ns_per_1k",
+    "slope_b_ns_per_1k",
+    "slope_ratio",
+    "cross",
+    "law_a",
+    "law_b",
+    "r2_a",
+    "r2_b",
+    "first_a_ns",
+    "first_b_ns",
+    "last_a_ns",
+    "last_b_ns",
+)
 
 
 RATIOS = "a ratio stands where both sides are lines, a crossing where none is noise"
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
+    """Return one row an op: its law and slope in both runs, and where the two lines cross."""
     group = look.group or ("op" if all(r.has("op") for r in runs[:2]) else "name")
-    found = curves(runs[0], runs[1], look, group)
-    axis = found.a.axis
+    compared = curves(runs[0], runs[1], look, group)
+    axis = compared.a.axis
     per = "step" if axis == "step" else "token"
     notes = [parties(runs[0], runs[1], look), f"times are per {per} and slopes per 1,000 of {axis}; {RATIOS}"]
-    if axis != found.b.axis:
-        notes.append(f"b's x is {found.b.axis}: the two x axes do not mean the same")
+    if axis != compared.b.axis:
+        notes.append(f"b's x is {compared.b.axis}: the two x axes do not mean the same")
     series = pl.concat(
         [
             g.series.select(pl.col("row").cast(pl.String), "x", "y", side=pl.lit(s), axis=pl.lit(axis))
-            for g, s in ((found.a, "a"), (found.b, "b"))
+            for g, s in ((compared.a, "a"), (compared.b, "b"))
         ]
     )
-    return Answer(found.rows.select(group, *COLUMNS), tuple(notes), (group,), {"series": series})
+    return Answer(compared.rows.select(group, *COLUMNS), tuple(notes), (group,), {"series": series})
 
 
 def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
-    """The table above; below it the row under the cursor, a and b."""
+    """Draw the table above; below it the row under the cursor, in a and in b."""
     if answer.rows.is_empty():
         return []
     below = size.height // 2 if size.height >= 16 else 0

@@ -1,4 +1,4 @@
-"""Cycle statistics: of every function and metric the shift between two runs, with tests and suspicion."""
+"""Cycle statistics: how each function and metric moved between two runs, with tests and suspicion."""
 
 from collections.abc import Sequence
 
@@ -9,13 +9,38 @@ from tracetui.look import Look
 from tracetui.views import Answer, View
 
 COLUMNS = (
-    "function", "metric", "device", "suspicion", "beta_a", "beta_b", "d_beta", "z_beta", "p_beta", "u_beta",
-    "mu_a", "mu_b", "d_mu", "z_mu", "z_log_mu", "p_mu", "u_mu", "p_adjusted", "n_a", "n_b",
-    "unit", "time_a_ns", "time_b_ns", "cycles_a", "cycles_b", "constant", "moved",
-)  # fmt: skip
+    "function",
+    "metric",
+    "device",
+    "suspicion",
+    "beta_a",
+    "beta_b",
+    "d_beta",
+    "z_beta",
+    "p_beta",
+    "u_beta",
+    "mu_a",
+    "mu_b",
+    "d_mu",
+    "z_mu",
+    "z_log_mu",
+    "p_mu",
+    "u_mu",
+    "p_adjusted",
+    "n_a",
+    "n_b",
+    "unit",
+    "time_a_ns",
+    "time_b_ns",
+    "cycles_a",
+    "cycles_b",
+    "constant",
+    "moved",
+)
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
+    """Return one row a function, metric and device: stated by a report, else computed from both runs."""
     from tracetui.analysis.compare.cycles import cycle_statistics, lone_counters, published
 
     stated = published(runs)
@@ -36,7 +61,7 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
 
 
 def _ranked(rows: pl.DataFrame, by: str) -> pl.DataFrame:
-    """Largest first by magnitude; p-values from the smallest."""
+    """Return the rows with the largest magnitude first; for p-values the smallest."""
     rising = by.startswith(("p_", "u_"))
     order = pl.col(by).fill_nan(None)
     return rows.sort(

@@ -13,16 +13,17 @@ from tracetui.look import Look
 from tracetui.views import Answer, View, ink
 from tracetui.views.ink import Line, Size
 
-_TOLD: Final = ("count", "total_ns", "mean_ns", "p50_ns", "p95_ns", "p99_ns", "min_ns", "max_ns")
+_FIGURES: Final = ("count", "total_ns", "mean_ns", "p50_ns", "p95_ns", "p99_ns", "min_ns", "max_ns")
 
 
 def detail(runs: Sequence[Run], look: Look) -> Answer:
+    """Return the launches of the row in focus, with its statistics, histogram, steps and layers as parts."""
     run = runs[0]
     rows = analysis.launches(run, look)
     about = " and ".join(look.focus_words) or "all rows"
     notes = (about, *windows.scope(run, look, scaled=True))
     if rows.is_empty():
-        return Answer(rows, (select.NOTHING, *notes))
+        return Answer(rows, (select.why_no_kernels(run), *notes))
     parts = {
         "statistics": analysis.statistics(run, look),
         "histogram": analysis.histogram(rows["dur_ns"]),
@@ -41,7 +42,7 @@ def _notes(run: Run) -> list[str]:
 
 
 def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
-    """As many of the four parts as there is room for, the distribution first."""
+    """Draw as many of the four parts as there is room for, the distribution first."""
     if answer.rows.is_empty():
         return []
     lines = _statistics(answer)
@@ -62,13 +63,13 @@ def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
 
 
 def _statistics(answer: Answer) -> list[Line]:
-    """Two lines: how much, and how it is spread."""
+    """Return two lines: how much, and how it is spread."""
     row = answer.parts["statistics"].row(0, named=True)
     lines = []
-    for columns in (_TOLD[:3], _TOLD[3:]):
-        known = [c for c in columns if row[c] is not None]
-        spans = ((units.heading(c) + " ", "dim") for c in known)
-        values = (units.cell(c, row[c]) + "  " for c in known)
+    for columns in (_FIGURES[:3], _FIGURES[3:]):
+        present = [c for c in columns if row[c] is not None]
+        spans = ((units.heading(c) + " ", "dim") for c in present)
+        values = (units.cell(c, row[c]) + "  " for c in present)
         lines.append(ink.line(*(part for pair in zip(spans, values, strict=True) for part in pair)))
     return [ln for ln in lines if ln]
 

@@ -1,4 +1,4 @@
-"""Findings: what a comparison comes to, in sentences."""
+"""Findings: a comparison in sentences."""
 
 import textwrap
 from collections.abc import Sequence
@@ -21,14 +21,18 @@ _STYLES = {
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
+    """Return one sentence a row, the most important first."""
     from tracetui.analysis.compare.diff import diff  # numpy and scipy load with the first question
     from tracetui.analysis.compare.findings import findings
 
-    found = diff(runs[0], runs[1], look)
-    return Answer(findings(runs[0], runs[1], found, look), notes(runs[0], runs[1], found, look), ("row",))
+    compared = diff(runs[0], runs[1], look)
+    return Answer(
+        findings(runs[0], runs[1], compared, look), notes(runs[0], runs[1], compared, look), ("row",)
+    )
 
 
 def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
+    """Draw each sentence, wrapped, beside its kind."""
     lines: list[Line] = []
     for kind, sentence, _ in answer.rows.iter_rows():
         first, *rest = textwrap.wrap(sentence, max(20, size.width - 17)) or [""]

@@ -15,9 +15,21 @@ from tracetui.views import Answer, View, ink
 from tracetui.views.ink import Line, Size
 
 SHOWN: Final = (
-    "trend", "first_ns", "last_ns", "law", "slope_ns_per_1k", "r2", "share_first", "share_last", "half_step",
-    "outliers", "name", "steps", "slope_se_ns_per_1k", "total_ns",
-)  # fmt: skip
+    "trend",
+    "first_ns",
+    "last_ns",
+    "law",
+    "slope_ns_per_1k",
+    "r2",
+    "share_first",
+    "share_last",
+    "half_step",
+    "outliers",
+    "name",
+    "steps",
+    "slope_se_ns_per_1k",
+    "total_ns",
+)
 ON_ITS_LINE: Final = 0.02
 NAMED: Final = 8  # slow rows that a note names at most
 
@@ -29,43 +41,44 @@ _AXES: Final = {
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
+    """Return one row an op with its law, and notes on the steps that were slow."""
     run = runs[0]
     group = look.group or ("op" if run.has("op") else "name")
-    found = growth(run, look, group)
-    parts = {"series": found.series, "steps": found.steps, "slow": found.slow}
-    if found.rows.is_empty():
-        return Answer(found.rows, (select.NOTHING, *windows.scope(run, look)), (group,), parts)
+    fitted = growth(run, look, group)
+    parts = {"series": fitted.series, "steps": fitted.steps, "slow": fitted.slow}
+    if fitted.rows.is_empty():
+        return Answer(fitted.rows, (select.why_no_kernels(run), *windows.scope(run, look)), (group,), parts)
     printed = stated(run, look.phase or "decode")
     notes = (
-        _scope(found),
+        _scope(fitted),
         *([printed] if printed else []),
-        _AXES[found.axis],
+        _AXES[fitted.axis],
         *windows.scope(run, look),
-        *_slow_steps(found),
+        *_slow_steps(fitted),
     )
-    return Answer(found.rows, notes, (group,), parts)
+    return Answer(fitted.rows, notes, (group,), parts)
 
 
-def _scope(found: Growth) -> str:
-    steps = int(found.steps["steps"].sum())
-    total = units.duration(int(found.steps["dur"].sum()))
-    if found.axis == "step":
+def _scope(fitted: Growth) -> str:
+    steps = int(fitted.steps["steps"].sum())
+    total = units.duration(int(fitted.steps["dur"].sum()))
+    if fitted.axis == "step":
         return f"{steps} steps, {total} measured; values are per step"
-    tokens = int(found.steps["tokens"].sum())
+    tokens = int(fitted.steps["tokens"].sum())
     return f"{steps} steps, {tokens:,} tokens, {total} measured; values are per token"
 
 
-def _slow_steps(found: Growth) -> list[str]:
-    """One note for each stretch of steps whose total leaves its line, with what was slow in them."""
-    off = found.steps.filter("outlier").with_columns(
+def _slow_steps(fitted: Growth) -> list[str]:
+    """Return one note for each stretch of steps whose total leaves its line, with what was slow in it."""
+    off = fitted.steps.filter("outlier").with_columns(
         stretch=(pl.col("step").diff() != 1).fill_null(True).cum_sum()
     )
-    return [_slow_stretch(found, part) for _, part in off.group_by("stretch", maintain_order=True)]
+    return [_slow_stretch(fitted, part) for _, part in off.group_by("stretch", maintain_order=True)]
 
 
-def _slow_stretch(found: Growth, part: pl.DataFrame) -> str:
+def _slow_stretch(fitted: Growth, part: pl.DataFrame) -> str:
     rows = (
-        found.slow.filter(pl.col("step").is_in(part["step"].implode()))
+        fitted.slow.filter(pl.col("step").is_in(part["step"].implode()))
         .group_by("row")
         .agg(
             pl.col("ratio").min().alias("low"),
@@ -97,7 +110,7 @@ def _range(low: float, high: float) -> str:
 
 
 def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
-    """The table above, the chosen rows as a chart below."""
+    """Draw the table above, the chosen rows as a chart below."""
     if answer.rows.is_empty():
         return []
     below = size.height // 2 if size.height >= 16 else 0
@@ -110,7 +123,7 @@ def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
 
 
 def _series(answer: Answer, look: Look) -> dict[str, list[ink.Point]]:
-    """The chosen rows; without a choice the cursor's, beside the two largest."""
+    """Return the points of the chosen rows; without a choice the cursor's, beside the two largest."""
     keys = answer.rows[answer.key[0]].to_list()
     here = keys[look.cursor[0] : look.cursor[0] + 1]
     names = list(look.chosen) or [*here, *(k for k in keys if k not in here)][:3]

@@ -9,13 +9,16 @@ from tracetui.look import Look
 from tracetui.views import Answer, View
 
 _SCHEMA = {
-    "what": pl.String(), "severity": pl.String(), "count": pl.Int64(), "message": pl.String(),
+    "what": pl.String(),
+    "severity": pl.String(),
+    "count": pl.Int64(),
+    "message": pl.String(),
     "offsets": pl.String(),
-}  # fmt: skip
+}
 
 
 def imported(runs: Sequence[Run], look: Look) -> Answer:
-    """The account of the import: four numbers, then each notice with the first places it was met."""
+    """Return four counts, then each notice with the first places where it was met."""
     log = runs[0].log
     sums = (("read", log.read), ("kept", log.kept), ("repaired", log.repaired), ("dropped", log.dropped))
     rows = [{"what": what, "count": count} for what, count in sums]

@@ -1,4 +1,4 @@
-"""What a drawing is made of: lines of styled text, tables, sparklines, bars, heat cells, plotext charts."""
+"""Draw with text: lines of styled spans, tables, bars with labels, and charts by plotext."""
 
 import math
 import re
@@ -11,22 +11,32 @@ from typing import Any, Final, NamedTuple
 import polars as pl
 
 from tracetui import units
+from tracetui.glyphs import bar, sparkline
 
 # Style names are roles; the screen maps them to a theme, a report to plain text or SGR codes.
 STYLES: Final = (
-    "", "dim", "bold", "title", "name", "number", "good", "bad", "warn", "accent", "cursor",
-    *(f"heat{i}" for i in range(8)), *(f"series{i}" for i in range(6)),
-    "fall3", "fall2", "fall1", "level", "rise1", "rise2", "rise3",
-)  # fmt: skip
+    "",
+    "dim",
+    "bold",
+    "title",
+    "name",
+    "number",
+    "good",
+    "bad",
+    "warn",
+    "accent",
+    "cursor",
+    *(f"heat{i}" for i in range(8)),
+    *(f"series{i}" for i in range(6)),
+    "fall3",
+    "fall2",
+    "fall1",
+    "level",
+    "rise1",
+    "rise2",
+    "rise3",
+)
 
-BLOCKS: Final = "▁▂▃▄▅▆▇█"
-ASCII_BLOCKS: Final = "_.-~=+*#"
-SHADES: Final = "··░░▒▒▓█"  # beside the eight heat styles, so that colour is never alone
-ASCII_SHADES: Final = "..:-=+*#"
-
-DRIFTS: Final = (2.0, 5.0, 20.0)  # per cent from which a change is drawn as small, plain and large
-MARKS: Final = ("▼▼▼", "▼▼", "▼", "·", "▲", "▲▲", "▲▲▲")
-ASCII_MARKS: Final = ("---", "--", "-", ".", "+", "++", "+++")
 
 Point = tuple[float, float]
 
@@ -37,7 +47,7 @@ _DRAWING: Final = Lock()  # plotext has one figure for the whole process
 
 
 class Span(NamedTuple):
-    """A piece of a line in one style."""
+    """A piece of a line in one style of STYLES."""
 
     text: str
     style: str = ""
@@ -48,7 +58,7 @@ Line = tuple[Span, ...]
 
 @dataclass(frozen=True)
 class Size:
-    """The cells a drawing may fill, and whether the terminal knows more than ASCII."""
+    """The cells that a drawing may fill, and whether it must keep to ASCII."""
 
     width: int
     height: int
@@ -56,17 +66,18 @@ class Size:
 
 
 def line(*parts: Span | str | tuple[str, str]) -> Line:
+    """Return a line of spans; a text alone has no style, and empty parts are left out."""
     return tuple(
         p if isinstance(p, Span) else Span(p) if isinstance(p, str) else Span(*p) for p in parts if p
     )
 
 
 def clip(lines: Sequence[Line], size: Size) -> list[Line]:
-    """A drawing cut to its size."""
-    return [_clipped(ln, size.width) for ln in lines[: size.height]]
+    """Return as much of a drawing as fits into the size."""
+    return [_clip_line(ln, size.width) for ln in lines[: size.height]]
 
 
-def _clipped(ln: Line, room: int) -> Line:
+def _clip_line(ln: Line, room: int) -> Line:
     if sum(wide(s.text) for s in ln) <= room:
         return ln
     out = []
@@ -78,76 +89,12 @@ def _clipped(ln: Line, room: int) -> Line:
 
 
 def plain(lines: Sequence[Line]) -> str:
-    """A drawing as text without styles."""
+    """Return a drawing as text without styles."""
     return "\n".join("".join(span.text for span in ln).rstrip() for ln in lines)
 
 
-def sparkline(values: Sequence[float | None], width: int, ascii: bool = False) -> str:
-    """A series as block characters, from zero to its maximum; a gap stays blank."""
-    marks = ASCII_BLOCKS if ascii else BLOCKS
-    cells = squeeze(values, width)
-    top = max((v for v in cells if v is not None), default=0.0)
-    return "".join(" " if v is None else marks[_level(v, top, len(marks))] for v in cells)
-
-
-def bar(fraction: float, width: int, ascii: bool = False) -> str:
-    """A horizontal bar for a fraction of one."""
-    cells = max(0.0, min(1.0, fraction)) * width
-    if ascii:
-        return ("#" * round(cells)).ljust(width)
-    eighths = round(cells * 8)
-    return ("█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()).ljust(width)
-
-
-def signed_bar(fraction: float, width: int, ascii: bool = False) -> str:
-    """A bar from the middle: to the left what fell, to the right what rose."""
-    half = (width - 1) // 2
-    left = "".ljust(half) if fraction >= 0 else _leftward(-fraction, half, ascii)
-    right = bar(fraction, width - half - 1, ascii)
-    return f"{left}{'|' if ascii else '│'}{right}"
-
-
-def _leftward(fraction: float, width: int, ascii: bool) -> str:
-    """No font has blocks that grow to the left by eighths, but it has a half."""
-    halves = round(min(1.0, fraction) * width * 2)
-    text = "#" * round(halves / 2) if ascii else "▐" * (halves % 2) + "█" * (halves // 2)
-    return text.rjust(width)
-
-
-def heat(value: float | None, low: float, high: float) -> str:
-    """The style of a heat cell."""
-    if value is None or high <= low:
-        return "dim" if value is None else "heat0"
-    return f"heat{_level(value - low, high - low, 8)}"
-
-
-def shade(value: float | None, low: float, high: float, ascii: bool = False) -> str:
-    """The character of a heat cell."""
-    if value is None:
-        return " "
-    marks = ASCII_SHADES if ascii else SHADES
-    return marks[_level(value - low, high - low, 8)]
-
-
-def drift(percent: float) -> str:
-    """The style of a change: one hue for what fell, another for what rose, stronger with its size."""
-    strength = sum(abs(percent) >= bound for bound in DRIFTS)
-    return "level" if not strength else f"{'rise' if percent > 0 else 'fall'}{strength}"
-
-
-def drift_mark(percent: float, ascii: bool = False) -> str:
-    """The same in signs."""
-    strength = sum(abs(percent) >= bound for bound in DRIFTS)
-    return (ASCII_MARKS if ascii else MARKS)[3 + (strength if percent > 0 else -strength)]
-
-
-def sign_tone(value: float | None) -> str:
-    """What took longer is bad, what took less is good."""
-    return "" if not value else "bad" if value > 0 else "good"
-
-
 def wide(text: str) -> int:
-    """The cells a text fills."""
+    """Return how many cells a text fills."""
     if text.isascii():
         return len(text)
     return sum(
@@ -156,7 +103,7 @@ def wide(text: str) -> int:
 
 
 def fit(text: str, width: int, right: bool = False, ascii: bool = False) -> str:
-    """The text in exactly `width` cells; a long one loses its middle, where names differ least."""
+    """Return the text in exactly `width` cells; a long one loses its middle, where names differ least."""
     if width <= 0:
         return ""
     if wide(text) > width:
@@ -167,7 +114,7 @@ def fit(text: str, width: int, right: bool = False, ascii: bool = False) -> str:
 
 
 def _cut(text: str, width: int) -> str:
-    """The longest beginning that fits into `width` cells."""
+    """Return the longest beginning that fits into `width` cells."""
     used = 0
     for i, c in enumerate(text):
         used += wide(c)
@@ -176,58 +123,46 @@ def _cut(text: str, width: int) -> str:
     return text
 
 
-def squeeze(values: Sequence[float | None], width: int) -> list[float | None]:
-    """At most `width` values: each the mean of its share of the series."""
-    n = len(values)
-    if n <= width or width <= 0:
-        return list(values)
-    out: list[float | None] = []
-    for i in range(width):
-        part = [v for v in values[i * n // width : (i + 1) * n // width] if v is not None]
-        out.append(math.fsum(part) / len(part) if part else None)
-    return out
-
-
-def _level(value: float, top: float, steps: int) -> int:
-    if top <= 0 or not math.isfinite(value):
-        return 0
-    return max(0, min(steps - 1, int(value / top * steps)))
-
-
 def table(
     rows: pl.DataFrame, size: Size, columns: Sequence[str] = (), cursor: int | None = None
 ) -> list[Line]:
-    """A heading and the rows around the cursor, in the columns that fit; the most important come first."""
-    top = _top(rows.height, size.height - 1, cursor)
+    """Return a heading and the rows around the cursor, in the columns that fit.
+
+    `columns` ranks them by importance; they stand in the order of the rows. Columns of nulls are left out.
+    """
+    top = _first_row(rows.height, size.height - 1, cursor)
     shown = rows.slice(top, max(0, size.height - 1))
-    ranked = [c for c in columns or rows.columns if c in rows.columns and rows[c].null_count() < rows.height]
-    cells = {c: [_text(c, v, size.ascii) for v in shown[c].to_list()] for c in ranked}
+    cells = {c: [_cell_text(c, v, size.ascii) for v in shown[c].to_list()] for c in _ranked(rows, columns)}
     widths = _widths(cells, size.width)
     order = [c for c in rows.columns if c in widths]
     right = {c: rows.schema[c].is_numeric() for c in order}
 
     def row(texts: Sequence[str], style: str) -> Line:
+        """Return one line of the table in a style."""
         parts = [fit(t, widths[c], right[c], size.ascii) for t, c in zip(texts, order, strict=True)]
         return line(("  ".join(parts), style))
 
     head = row([units.heading(c) for c in order], "title")
-    body = [
-        row([cells[c][i] for c in order], "cursor" if cursor == top + i else "") for i in range(shown.height)
-    ]
-    return [head, *body]
+    styles = ["cursor" if cursor == top + i else "" for i in range(shown.height)]
+    return [head, *(row([cells[c][i] for c in order], style) for i, style in enumerate(styles))]
 
 
-def _top(count: int, height: int, cursor: int | None) -> int:
-    """The first row in sight, so that the cursor is in sight too."""
+def _ranked(rows: pl.DataFrame, columns: Sequence[str]) -> list[str]:
+    """Return the columns that hold anything, by falling importance."""
+    return [c for c in columns or rows.columns if c in rows.columns and rows[c].null_count() < rows.height]
+
+
+def _first_row(count: int, height: int, cursor: int | None) -> int:
+    """Return the first row to show, so that the row of the cursor is shown too."""
     return max(0, min((cursor or 0) - height // 2, count - height))
 
 
-def _text(column: str, value: Any, ascii: bool) -> str:
+def _cell_text(column: str, value: Any, ascii: bool) -> str:
     return sparkline(value, 16, ascii) if isinstance(value, list) else units.cell(column, value)
 
 
 def _widths(cells: Mapping[str, Sequence[str]], room: int) -> dict[str, int]:
-    """Column → its width, for the columns that find room; the first gets what the others leave."""
+    """Return the width of each column that finds room; the first gets what the others leave."""
     natural = {c: max(wide(units.heading(c)), *map(wide, texts), 1) for c, texts in cells.items()}
     if not natural:
         return {}
@@ -249,7 +184,7 @@ def bars(
     text: Callable[[float], str] = units.number,
     shares: Sequence[float | None] = (),
 ) -> list[Line]:
-    """One bar a line: label, bar, value, and its part of all."""
+    """Return one line a value: label, bar, value, and its share of the sum or of `shares`."""
     most, total = max(values, default=0), math.fsum(values)
     shares = shares or [v / total if total > 0 else None for v in values]
     width = min(max((wide(x) for x in labels), default=0), size.width // 3)
@@ -273,7 +208,10 @@ def chart(
     x_label: str = "",
     y_text: Callable[[float], str] = units.number,
 ) -> list[Line]:
-    """Lines over a common x axis; the first line names the series, each with its style and marker."""
+    """Return the series as a chart, below a line that names them; nothing where there is no room.
+
+    Only as many series are drawn as there are markers to tell them apart.
+    """
     drawn = {name: thin(points, 2 * size.width) for name, points in series.items() if points}
     drawn = dict(list(drawn.items())[: len(_LETTERS)])
     if not drawn or size.height < 6 or size.width < 20:
@@ -281,14 +219,14 @@ def chart(
     legend = [
         Span(f"{_LETTERS[i] if size.ascii else '━━'} {name}  ", f"series{i}") for i, name in enumerate(drawn)
     ]
-    picture = _plotext(list(drawn.values()), Size(size.width, size.height - 1, size.ascii), x_label, y_text)
+    picture = _picture(list(drawn.values()), Size(size.width, size.height - 1, size.ascii), x_label, y_text)
     if size.ascii:
         picture = picture.translate(_FRAME)
-    return [tuple(legend), *(_styled(row) for row in picture.splitlines())]
+    return [tuple(legend), *(_style_row(row) for row in picture.splitlines())]
 
 
 def thin(points: Sequence[Point], most: int) -> list[Point]:
-    """At most `most` points: of each stretch the lowest and the highest, so that no spike is lost."""
+    """Return about `most` points: the lowest and the highest of each stretch, so that no spike is lost."""
     if len(points) <= most:
         return list(points)
     out: list[Point] = []
@@ -299,9 +237,10 @@ def thin(points: Sequence[Point], most: int) -> list[Point]:
     return out
 
 
-def _plotext(
+def _picture(
     series: Sequence[Sequence[Point]], size: Size, x_label: str, y_text: Callable[[float], str]
 ) -> str:
+    """Return the picture of some series as plotext writes it, with a colour code for each."""
     import plotext
 
     plot: Any = plotext  # it has no types
@@ -324,8 +263,8 @@ def _plotext(
         return str(figure.build().string())
 
 
-def _styled(row: str) -> Line:
-    """A row of plotext's output: its colour codes become the styles of the series."""
+def _style_row(row: str) -> Line:
+    """Return a row of plotext's output with its colour codes turned into the styles of the series."""
     spans, style, at = [], "", 0
     for code in _SGR.finditer(row):
         if text := row[at : code.start()]:

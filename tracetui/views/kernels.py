@@ -12,14 +12,32 @@ from tracetui.look import Look
 from tracetui.views import Answer, View
 
 _ORDER: Final = (
-    "name", "op", "layer", "phase", "category", "lens", "count", "total_ns", *windows.COLUMNS, "share",
-    "cumulative_share", *roofline.COLUMNS, "mean_ns", "p50_ns", "p95_ns", "p99_ns", "min_ns", "max_ns",
-    "trend", "shape",
-)  # fmt: skip
+    "name",
+    "op",
+    "layer",
+    "phase",
+    "category",
+    "lens",
+    "count",
+    "total_ns",
+    *windows.COLUMNS,
+    "share",
+    "cumulative_share",
+    *roofline.COLUMNS,
+    "mean_ns",
+    "p50_ns",
+    "p95_ns",
+    "p99_ns",
+    "min_ns",
+    "max_ns",
+    "trend",
+    "shape",
+)
 _ABSENT: Final = (*windows.COLUMNS, *roofline.COLUMNS)  # where nobody could know them
 
 
 def kernels(runs: Sequence[Run], look: Look) -> Answer:
+    """Return one row a group, with the same columns whatever the source knows."""
     run, group = runs[0], look.group or "name"
     table = kernel_table(run, look)
     order = [c for c in _ORDER if c in table.columns or c not in _ABSENT]
@@ -34,7 +52,7 @@ def kernels(runs: Sequence[Run], look: Look) -> Answer:
 def _notes(run: Run, look: Look, group: str, table: pl.DataFrame) -> list[str]:
     notes = windows.scope(run, look, scaled=True)
     if table.is_empty():
-        return [select.NOTHING, *notes]
+        return [select.why_no_kernels(run), *notes]
     if not run.has(group):
         notes.append(f"this source does not tell {group}; all rows stand in one group")
     if look.filter:
@@ -42,8 +60,10 @@ def _notes(run: Run, look: Look, group: str, table: pl.DataFrame) -> list[str]:
     if look.per != "total":
         notes.append(_per(run, look))
     if select.step_sums(run):
-        notes.append("a row of the source is the sum of one step: count and mean are of steps, and there "
-                     "are no launches to take percentiles of")  # fmt: skip
+        notes.append(
+            "a row of the source is the sum of one step: count and mean are of steps, and there "
+            "are no launches to take percentiles of"
+        )
     elif select.aggregates(run):
         notes.append("rows are aggregates: percentiles stand only where the source printed them")
     return [*notes, *roofline.notes(run, table)]
@@ -63,8 +83,29 @@ VIEW = View(
     kernels,
     needs=frozenset({"dur"}),
     columns=(
-        "name", "total_ns", "scale", "share", "roof_share", "bound", "count", "mean_ns", "gb_per_s", "trend",
-        "p95_ns", "op", "layer", "phase", "gflop_per_s", "p50_ns", "max_ns", "min_ns", "cumulative_share",
-        "p99_ns", "category", "shape", "lens", "measured_ns",
+        "name",
+        "total_ns",
+        "scale",
+        "share",
+        "roof_share",
+        "bound",
+        "count",
+        "mean_ns",
+        "gb_per_s",
+        "trend",
+        "p95_ns",
+        "op",
+        "layer",
+        "phase",
+        "gflop_per_s",
+        "p50_ns",
+        "max_ns",
+        "min_ns",
+        "cumulative_share",
+        "p99_ns",
+        "category",
+        "shape",
+        "lens",
+        "measured_ns",
     ),
-)  # fmt: skip
+)

@@ -6,7 +6,7 @@ from typing import Any, Final
 import polars as pl
 
 from capture.run import Run
-from tracetui import units
+from tracetui import glyphs, units
 from tracetui.analysis import roofline, select, windows
 from tracetui.analysis.layers import layer_table
 from tracetui.look import Look
@@ -19,16 +19,17 @@ ROOM_FOR_SHARE: Final = 5  # cells that a share of the roof takes
 
 
 def layers(runs: Sequence[Run], look: Look) -> Answer:
+    """Return one row a layer and op, or layer and step."""
     run, column = runs[0], _column(runs[0], look)
     table = layer_table(run, look, column)
     if table.is_empty():
-        return Answer(table, (select.NOTHING, *windows.scope(run, look)), ("layer", column))
+        return Answer(table, (select.why_no_kernels(run), *windows.scope(run, look)), ("layer", column))
     notes = (*windows.scope(run, look), *_notes(table, column), *roofline.notes(run, table))
     return Answer(table, notes, ("layer", column))
 
 
 def _column(run: Run, look: Look) -> str:
-    """Layers are set against ops, unless another grouping is asked for."""
+    """Return what layers are set against: ops, unless another grouping is asked for."""
     if look.group in (None, "layer"):
         return "op" if run.has("op") else "name"
     return str(look.group)
@@ -36,17 +37,17 @@ def _column(run: Run, look: Look) -> str:
 
 def _notes(table: pl.DataFrame, column: str) -> list[str]:
     per = "token" if table["per_token_ns"].null_count() == 0 else "whole run"
-    said = [f"each cell is per {per}; colours compare the layers of one {column}"]
+    notes = [f"each cell is per {per}; colours compare the layers of one {column}"]
     odd = table.filter("odd").group_by("layer").agg(column).sort("layer").rows()
     if odd:
-        said.append(
+        notes.append(
             "unlike the other layers: " + ", ".join(_odd(n, where, column) for n, where in odd[:NAMED])
         )
-    return said
+    return notes
 
 
 def _odd(layer: int, where: list[Any], column: str) -> str:
-    """layer 3 in mlp.down, attn.out; beyond three only how many."""
+    """Write where a layer is odd: layer 3 in mlp.down, attn.out; beyond three only how many."""
     if len(where) > 3:
         return f"layer {layer} in {len(where)} {column}s"
     places = sorted(f"{column} {w}" if isinstance(w, int) else str(w) for w in where)
@@ -54,7 +55,7 @@ def _odd(layer: int, where: list[Any], column: str) -> str:
 
 
 def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
-    """Layers down, ops or steps across; the last line tells the cell under the cursor."""
+    """Draw layers down, ops or steps across; the last line describes the cell under the cursor."""
     if answer.rows.is_empty():
         return []
     shown = grid(answer, look, "total_ns")
@@ -62,9 +63,10 @@ def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
     bounds = {a: _bounds(shown, a) for a in across}
 
     def paint(cell: Cell | None, a: Any, here: bool) -> ink.Span:
+        """Return the cell as a span."""
         return _cell(cell, bounds[a], wide, size, here)
 
-    return drawn(shown, size, paint, [_roofs(answer, across, wide), _told(shown.here, shown.column)])
+    return drawn(shown, size, paint, [_roofs(answer, across, wide), _cursor_line(shown.here, shown.column)])
 
 
 def _bounds(shown: Grid, across: Any) -> tuple[float, float]:
@@ -75,28 +77,28 @@ def _bounds(shown: Grid, across: Any) -> tuple[float, float]:
 
 
 def _cell(cell: Cell | None, bounds: tuple[float, float], wide: int, size: Size, here: bool) -> ink.Span:
-    """A shade as wide as the cell; an exclamation mark on the odd one."""
+    """Return a shade as wide as the cell, with an exclamation mark on the odd one."""
     if cell is None:
         return ink.Span(" " * wide, "cursor" if here else "")
     value = float(cell["total_ns"])
-    text = ink.shade(value, *bounds, size.ascii) * (wide - 1)
-    style = "cursor" if here else ink.heat(value, *bounds)
+    text = glyphs.shade(value, *bounds, size.ascii) * (wide - 1)
+    style = "cursor" if here else glyphs.heat(value, *bounds)
     return ink.Span(text + ("!" if cell["odd"] else " "), style)
 
 
 def _roofs(answer: Answer, shown: Sequence[Any], wide: int) -> Line:
-    """Below each op how near it comes to its roof in all layers, where that is known and has room."""
+    """Return the line of roof shares below the ops, empty where they are unknown or have no room."""
     if "roof_share" not in answer.rows.columns or wide < ROOM_FOR_SHARE:
         return ink.line()
     at_best = (pl.col("roof_share") * pl.col("total_ns")).sum() / pl.col("total_ns").sum()
-    known = pl.col("roof_share").null_count() == 0
-    table = answer.rows.group_by(answer.key[1]).agg(pl.when(known).then(at_best).alias("share"))
+    complete = pl.col("roof_share").null_count() == 0
+    table = answer.rows.group_by(answer.key[1]).agg(pl.when(complete).then(at_best).alias("share"))
     shares = dict(table.iter_rows())
     cells = (units.ABSENT if shares[a] is None else f"{100 * shares[a]:.0f}%" for a in shown)
     return ink.line((" roof ", "dim"), *(ink.fit(cell, wide) for cell in cells))
 
 
-def _told(cell: Cell | None, column: str) -> Line:
+def _cursor_line(cell: Cell | None, column: str) -> Line:
     if cell is None:
         return ink.line(("nothing ran here", "dim"))
     per = cell["per_token_ns"]
@@ -107,7 +109,7 @@ def _told(cell: Cell | None, column: str) -> Line:
 
 
 def _rates(cell: Cell) -> list[str]:
-    """97.1% of the roof (memory), 33.6 GB/s."""
+    """Write the rates of a cell: 97.1% of the roof (memory), 33.6 GB/s."""
     named = ((c, units.heading(c)) for c in roofline.RATES)
     rates = [f"{units.cell(c, cell[c])} {unit}" for c, unit in named if cell.get(c) is not None]
     if cell.get("roof_share") is None:
@@ -116,6 +118,7 @@ def _rates(cell: Cell) -> list[str]:
 
 
 def enter(answer: Answer, look: Look) -> Focus:
+    """Return the layer and the column under the cursor."""
     return entered(answer, look, "total_ns")
 
 

@@ -1,4 +1,4 @@
-"""Log: the lines of value in the source that are no timings."""
+"""Log: the lines of the source that are worth reading and are no timings."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -14,7 +14,7 @@ COLUMNS: Final = {"t": "at_ns", "step": "step", "path": "class", "name": "text"}
 
 
 def log(runs: Sequence[Run], look: Look) -> Answer:
-    """Mark rows in the order of the source; the class of a line stands in its path."""
+    """Return mark rows in the order of the source, with the class of each line."""
     run = runs[0]
     rows = run.events.lazy().filter(pl.col("kind") == "mark")
     rows = select.narrowed(rows, run, look)

@@ -10,6 +10,7 @@ from tracetui.views import Answer, View
 
 
 def memory(runs: Sequence[Run], look: Look) -> Answer:
+    """Return one row a name."""
     run = runs[0]
     table = memory_table(run, look)
     if table.is_empty():

@@ -7,7 +7,7 @@ from typing import Any, Final
 import polars as pl
 
 from capture.run import Run
-from tracetui import units
+from tracetui import glyphs, units
 from tracetui.look import Look
 from tracetui.views import Answer, View, ink
 from tracetui.views.diff import titles
@@ -18,7 +18,8 @@ COUNTERS: Final = 8
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
-    from tracetui.analysis.compare.row_diff import pair  # numpy and scipy load with the first question
+    """Return one row a side, with bins, series, launches and counters as parts."""
+    from tracetui.analysis.compare.row_diff import row_diff  # numpy and scipy load with the first question
 
     focus = look.focused
     if "name" not in focus:
@@ -26,18 +27,18 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     row = _row(runs, look, focus)
     names = row["members_a"] or [], row["members_b"] or []
     group = focus.get("by") or "name"
-    found = pair(runs[:2], names, group, replace(look, phase=row["phase"]))
+    compared = row_diff(runs[:2], names, group, replace(look, phase=row["phase"]))
     parts = {
-        "bins": found.bins,
-        "series": found.series,
-        "launches": found.launches,
-        "counters": found.counters,
+        "bins": compared.bins,
+        "series": compared.series,
+        "launches": compared.launches,
+        "counters": compared.counters,
     }
-    return Answer(found.rows, tuple(_notes(runs, row, names)), ("side",), parts)
+    return Answer(compared.rows, tuple(_notes(runs, row, names)), ("side",), parts)
 
 
 def _row(runs: Sequence[Run], look: Look, focus: dict[str, Any]) -> dict[str, Any]:
-    """The row of the diff that was entered; where the runs have grown and it is gone, its name alone."""
+    """Return the row of the diff that was entered; where the runs have grown and lost it, its name."""
     from tracetui.analysis.compare.diff import diff
 
     rows = diff(runs[0], runs[1], replace(look, group=focus.get("by"))).rows
@@ -45,9 +46,9 @@ def _row(runs: Sequence[Run], look: Look, focus: dict[str, Any]) -> dict[str, An
     for column in ("name_b", "phase"):
         if column in focus:
             same &= rows[column].eq_missing(pl.Series([focus[column]], dtype=pl.String))
-    found = rows.filter(same)
-    if found.height:
-        return found.row(0, named=True)
+    entered = rows.filter(same)
+    if entered.height:
+        return entered.row(0, named=True)
     alone = [str(focus["name"])]
     return {
         "members_a": alone,
@@ -59,18 +60,18 @@ def _row(runs: Sequence[Run], look: Look, focus: dict[str, Any]) -> dict[str, An
 
 
 def _notes(runs: Sequence[Run], row: dict[str, Any], names: Sequence[Sequence[str]]) -> list[str]:
-    told = []
+    notes = []
     if row["verdict"] is not None:
-        told.append(f"{row['verdict']}{_middle(row)}, Δ {units.difference(row['delta_ns'])} in all")
+        notes.append(f"{row['verdict']}{_middle(row)}, Δ {units.difference(row['delta_ns'])} in all")
         if row["match"] != "exact":
-            told.append(f"matched: {row['match']}")
+            notes.append(f"matched: {row['match']}")
     for side, run, of in zip("ab", titles(runs[0], runs[1]), names, strict=True):
-        told.append(f"{side} is {', '.join(of) or 'nothing'} in {run}")
-    return told
+        notes.append(f"{side} is {', '.join(of) or 'nothing'} in {run}")
+    return notes
 
 
 def _middle(row: dict[str, Any]) -> str:
-    """What the verdict is about."""
+    """Return the medians that the verdict is about, in words."""
     before, after = row["median_a_ns"], row["median_b_ns"]
     if not before or after is None or row["per"] is None:
         return ""
@@ -79,7 +80,7 @@ def _middle(row: dict[str, Any]) -> str:
 
 
 def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
-    """From the figures to the single launches; what does not fit is scrolled to."""
+    """Draw from the figures to the single launches; what does not fit is scrolled to."""
     if answer.rows.is_empty():
         return []
     parts = answer.parts
@@ -112,7 +113,7 @@ def _launches(launches: pl.DataFrame, size: Size) -> list[Line]:
 
 
 def _distributions(bins: pl.DataFrame, size: Size) -> list[Line]:
-    """A line a bin: a to the left of the middle, b to the right."""
+    """Return a line a bin: a to the left of the middle, b to the right."""
     most = max(1, *bins["a"].to_list(), *bins["b"].to_list()) if bins.height else 1
     edges = bins.select("low_ns", "high_ns").rows()
     labels = [f"{units.duration(low)} – {units.duration(high)}" for low, high in edges]
@@ -122,9 +123,9 @@ def _distributions(bins: pl.DataFrame, size: Size) -> list[Line]:
     return head + [
         ink.line(
             (label.rjust(width) + " ", "dim"),
-            (ink.bar(a / most, half, size.ascii), "series0"),
+            (glyphs.bar(a / most, half, size.ascii), "series0"),
             " ",
-            (ink.bar(b / most, half, size.ascii), "series1"),
+            (glyphs.bar(b / most, half, size.ascii), "series1"),
         )
         for label, a, b in zip(labels, bins["a"], bins["b"], strict=True)
     ]

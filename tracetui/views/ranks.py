@@ -1,4 +1,4 @@
-"""Ranks: what each works and waits in a step, the skew between them, and the stragglers with the evidence."""
+"""Ranks: what each works and waits in a step, the skew between them, and the stragglers with evidence."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
@@ -18,7 +18,7 @@ NOTHING: Final = "no step that all ranks have matches this filter, phase and win
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
-    """One row a rank, or grouped by step one row a step."""
+    """Return one row a rank, or grouped by step one row a step."""
     from tracetui.analysis.ranks import (  # numpy loads with the first question
         compared,
         phase_of,
@@ -27,16 +27,19 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     )
 
     run = runs[0]
-    found = compared(run, look)
-    if len(found.numbers) < 2:
+    ranks = compared(run, look)
+    if len(ranks.numbers) < 2:
         return Answer(pl.DataFrame(), (NOTHING, *select.stopwatch(run, look)))
-    table, skews = rank_table(found, look), step_skews(found)
+    table, skews = rank_table(ranks, look), step_skews(ranks)
     phase = phase_of(run, look)
     notes = [
-        f"{len(found.numbers)} ranks in {found.steps} {f'{phase} ' if phase else ''}steps",
-        _skew(skews), *_stragglers(found, table), *_scope(found, table),
-        *select.stopwatch(run, look), *select.folding(run),
-    ]  # fmt: skip
+        f"{len(ranks.numbers)} ranks in {ranks.steps} {f'{phase} ' if phase else ''}steps",
+        _skew(skews),
+        *_stragglers(ranks, table),
+        *_scope(ranks, table),
+        *select.stopwatch(run, look),
+        *select.folding(run),
+    ]
     if look.group == "step":
         return Answer(skews, tuple(notes), ("step",))
     tracks = select.rank_tracks(run)
@@ -46,29 +49,29 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
 
 def _skew(skews: pl.DataFrame) -> str:
     middle, share = skews["skew_ns"].median(), skews["skew_share"].median()
-    told = f"skew of the work in a step, slowest less fastest: {units.duration(_float(middle))} at the median"
-    return told if share is None else f"{told}, {units.share(_float(share))} of the slowest"
+    text = f"skew of the work in a step, slowest less fastest: {units.duration(_float(middle))} at the median"
+    return text if share is None else f"{text}, {units.share(_float(share))} of the slowest"
 
 
 def _float(value: object) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
 
 
-def _stragglers(found: "Ranks", table: pl.DataFrame) -> list[str]:
-    """Every rank whose work is longer than the others', with what carries it."""
+def _stragglers(ranks: "Ranks", table: pl.DataFrame) -> list[str]:
+    """Return a note for every rank whose work is longer than the others', with its evidence."""
     late = table.filter(pl.col("verdict") == "slower").sort("behind_ns", descending=True)
     if late.is_empty():
         if table["p"].null_count() == table.height:
             return ["too few steps to tell a straggler"]
         return ["no straggler: no rank is behind with evidence"]
-    return [_straggler(found, row) for row in late.iter_rows(named=True)]
+    return [_straggler(ranks, row) for row in late.iter_rows(named=True)]
 
 
-def _straggler(found: "Ranks", row: dict[str, float]) -> str:
+def _straggler(ranks: "Ranks", row: dict[str, float]) -> str:
     from tracetui.analysis.ranks import excess
 
     low, high = (units.duration(row[c]) for c in ("behind_low_ns", "behind_high_ns"))
-    most = excess(found, int(row["rank"]))
+    most = excess(ranks, int(row["rank"]))
     where = f"; most of it in {most[0]}, {units.difference(most[1])} a step" if most else ""
     return (
         f"straggler: rank {row['rank']}, whose work takes {units.duration(row['behind_ns'])} "
@@ -77,19 +80,19 @@ def _straggler(found: "Ranks", row: dict[str, float]) -> str:
     )
 
 
-def _scope(found: "Ranks", table: pl.DataFrame) -> list[str]:
-    said = []
+def _scope(ranks: "Ranks", table: pl.DataFrame) -> list[str]:
+    notes = []
     if table["comm_ns"].sum() == 0:
-        said.append("no collective is among the rows: all of their time counts as work")
-    elif found.overlaps:
-        said.append("comm holds the wait for other ranks; exposed is what of it no work of the rank hides")
-    if not found.overlaps:
-        said.append("this source does not tell moments: times are sums, also of what overlaps")
-    return said
+        notes.append("no collective is among the rows: all of their time counts as work")
+    elif ranks.overlaps:
+        notes.append("comm holds the wait for other ranks; exposed is what of it no work of the rank hides")
+    if not ranks.overlaps:
+        notes.append("this source does not tell moments: times are sums, also of what overlaps")
+    return notes
 
 
 def enter(answer: Answer, look: Look) -> Focus:
-    """A step, or the track of a rank that has but one."""
+    """Return a step, or the track of a rank that has but one."""
     row = look.cursor[0]
     if not answer.key or not 0 <= row < answer.rows.height:
         return ()
@@ -109,8 +112,26 @@ VIEW = View(
     group="track",
     enter=enter,
     columns=(
-        "rank", "step", "work_ns", "comm_ns", "behind_ns", "verdict", "slowest", "fastest", "skew_ns",
-        "skew_share", "comm_share", "wall_ns", "trend", "behind_share", "exposed_share", "slowest_ns",
-        "fastest_ns", "steps", "behind_low_ns", "behind_high_ns", "p",
+        "rank",
+        "step",
+        "work_ns",
+        "comm_ns",
+        "behind_ns",
+        "verdict",
+        "slowest",
+        "fastest",
+        "skew_ns",
+        "skew_share",
+        "comm_share",
+        "wall_ns",
+        "trend",
+        "behind_share",
+        "exposed_share",
+        "slowest_ns",
+        "fastest_ns",
+        "steps",
+        "behind_low_ns",
+        "behind_high_ns",
+        "p",
     ),
-)  # fmt: skip
+)

@@ -15,37 +15,41 @@ from tracetui.views.ink import Line, Size, line
 
 _STATISTICS: Final = ("total", "mean", "min", "max", "p95", "p99")
 _SCHEMA: Final = {
-    "section": pl.String, "label": pl.String, "under": pl.String, "count": pl.Int64,
+    "section": pl.String,
+    "label": pl.String,
+    "under": pl.String,
+    "count": pl.Int64,
     **{f"{c}_ns": pl.Int64 for c in _STATISTICS},
-}  # fmt: skip
+}
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
+    """Return one row a line of the report, with the report as text among the parts."""
     run = runs[0]
-    found = _sections(run, look)
-    if not found:
+    sections = _sections(run, look)
+    if not sections:
         return Answer(pl.DataFrame(), ("nothing matches this filter",))
-    lines = [*_head(run), *(ln for section in found for ln in _lines(section))]
+    lines = [*_head(run), *(ln for section in sections for ln in _lines(section))]
     return Answer(
-        pl.concat([_rows(section) for section in found]),
+        pl.concat([_rows(section) for section in sections]),
         key=("section", "label"),
         parts={"text": pl.DataFrame({"line": lines})},
     )
 
 
 def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
-    """The report as the analyzer prints it."""
+    """Draw the report as the analyzer prints it."""
     return [line((text, "title" if text[:1].strip() else "")) for text in answer.parts["text"]["line"]]
 
 
 def _sections(run: Run, look: Look) -> list[Section]:
     if "names" in run.tables and "event_types" in run.tables:
-        found = analysis.sections(run)
+        all_sections = analysis.sections(run)
     else:
-        found = analysis.printed(run.tables)
+        all_sections = analysis.printed(run.tables)
     if not look.filter:
-        return found
-    kept = [Section(s.title, _matching(s.rows, look.filter)) for s in found]
+        return all_sections
+    kept = [Section(s.title, _matching(s.rows, look.filter)) for s in all_sections]
     return [s for s in kept if s.rows.height]
 
 
@@ -54,7 +58,7 @@ def _matching(rows: pl.DataFrame, pattern: str) -> pl.DataFrame:
 
 
 def _rows(section: Section) -> pl.DataFrame:
-    """A section in the columns of the answer: whole nanoseconds."""
+    """Return a section in the columns of the answer, in whole nanoseconds."""
     rows = section.rows
     have = [c for c in _STATISTICS if c in rows.columns]
     rows = rows.select(
@@ -85,7 +89,7 @@ def _lines(section: Section) -> Iterator[str]:
 
 
 def _figures(row: dict[str, Any]) -> str:
-    """A row's statistics as the analyzer writes them: milliseconds, the total with two decimals."""
+    """Write a row's statistics as the analyzer does: milliseconds, the total with two decimals."""
     if row.get("count") is None:
         return "no samples"
     if row.get("total") is None:

@@ -10,11 +10,12 @@ from tracetui.views import Answer, View
 
 
 def shapes(runs: Sequence[Run], look: Look) -> Answer:
+    """Return one row a shape and op."""
     run = runs[0]
     table = shape_table(run, look)
     notes = windows.scope(run, look)
     if table.is_empty():
-        return Answer(table, (select.NOTHING, *notes), ("shape",))
+        return Answer(table, (select.why_no_kernels(run), *notes), ("shape",))
     for column, rate in (("flops", "flop/s"), ("bytes", "byte/s")):
         if table[column].null_count() == table.height:
             notes.append(f"this source does not tell {column}: no {rate}")

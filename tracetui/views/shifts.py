@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from capture.run import Run
-from tracetui import units
-from tracetui.analysis.compare.layer_diff import Shifts, shifts
+from tracetui import glyphs, units
+from tracetui.analysis.compare.layer_diff import LayerDiff, layer_diff
 from tracetui.analysis.select import NOTHING
 from tracetui.look import Look
 from tracetui.views import Answer, Focus, View, ink
@@ -17,54 +17,56 @@ WRITTEN: Final = 7  # cells in which a change can be written out
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
+    """Return one row a layer and op, or layer and step, that both runs have."""
     a, b = runs[0], runs[1]
     column = _column(runs, look)
-    found = shifts(runs[:2], look, column)
+    compared = layer_diff(runs[:2], look, column)
     key = ("layer", column)
-    if found.rows.is_empty():
-        return Answer(found.rows, (NOTHING, parties(a, b, look)), key)
-    return Answer(found.rows, (parties(a, b, look), _scope(found, column)), key)
+    if compared.rows.is_empty():
+        return Answer(compared.rows, (NOTHING, parties(a, b, look)), key)
+    return Answer(compared.rows, (parties(a, b, look), _scope(compared, column)), key)
 
 
 def _column(runs: Sequence[Run], look: Look) -> str:
-    """Layers are set against ops, unless another grouping is asked for."""
+    """Return what layers are set against: ops, unless another grouping is asked for."""
     if look.group in (None, "layer"):
         return "op" if all(r.has("op") for r in runs) else "name"
     return str(look.group)
 
 
-def _scope(found: Shifts, column: str) -> str:
-    phase = f"{found.phase} alone; " if found.phase else ""
+def _scope(compared: LayerDiff, column: str) -> str:
+    phase = f"{compared.phase} alone; " if compared.phase else ""
     other = "" if column == "step" else "; o sets layers against steps"
-    return f"{phase}each cell is the change in per cent {found.how}{other}"
+    return f"{phase}each cell is the change in per cent {compared.how}{other}"
 
 
 def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
-    """Layers down, ops or steps across; the last lines tell the cell under the cursor and the scale."""
+    """Draw layers down, ops or steps across; below, the cell under the cursor and the scale."""
     if answer.rows.is_empty():
         return []
     shown = grid(answer, look, "b_ns")
     wide = shown.wide(size)
 
     def paint(cell: Cell | None, _: Any, here: bool) -> ink.Span:
+        """Return the cell as a span."""
         return _cell(cell, wide, size.ascii, here)
 
-    return drawn(shown, size, paint, [_scale(size.ascii), _told(shown.here, shown.column)])
+    return drawn(shown, size, paint, [_scale(size.ascii), _cursor_line(shown.here, shown.column)])
 
 
 def _cell(cell: Cell | None, wide: int, ascii: bool, here: bool) -> ink.Span:
-    """The change in per cent where there is room, else marks: none of them needs its colour."""
+    """Return the change in per cent where there is room, else in signs, which need no colour."""
     if cell is None or cell["change_pct"] is None:
         return ink.Span(" " * wide, "cursor" if here else "")
     change = cell["change_pct"]
     written = wide >= WRITTEN and abs(change) >= 0.5
-    text = f"{change:+.0f}%" if written else ink.drift_mark(change, ascii)
+    text = f"{change:+.0f}%" if written else glyphs.drift_mark(change, ascii)
     text = f"{text:>{wide - 1}}" if wide >= WRITTEN else text[: wide - 1].ljust(wide - 1)
-    return ink.Span(text + " ", "cursor" if here else ink.drift(change))
+    return ink.Span(text + " ", "cursor" if here else glyphs.drift(change))
 
 
 def _scale(ascii: bool) -> Line:
-    """What the marks and the colours mean."""
+    """Return the line that explains the signs and the colours."""
     spans: list[ink.Span | str] = [ink.Span("      ", "dim")]
     for low, word in (
         (-20, "-20%"),
@@ -75,22 +77,23 @@ def _scale(ascii: bool) -> Line:
         (5, "+5%"),
         (20, "+20%"),
     ):
-        spans += [ink.Span(f" {ink.drift_mark(low, ascii)} {word} ", ink.drift(low)), " "]
+        spans += [ink.Span(f" {glyphs.drift_mark(low, ascii)} {word} ", glyphs.drift(low)), " "]
     return ink.line(*spans)
 
 
-def _told(cell: Cell | None, column: str) -> Line:
+def _cursor_line(cell: Cell | None, column: str) -> Line:
     if cell is None:
         return ink.line(("not in both runs", "dim"))
     times = f"{units.duration(cell['a_ns'])} → {units.duration(cell['b_ns'])}  "
     change = units.cell("change_pct", cell["change_pct"])
     delta = units.difference(cell["delta_ns"])
-    tone = ink.sign_tone(cell["delta_ns"])
+    tone = glyphs.sign_tone(cell["delta_ns"])
     where = f"layer {cell['layer']}, {column} {cell[column]}: "
     return ink.line((where, "dim"), times, (f"{delta}  {change}", tone))
 
 
 def enter(answer: Answer, look: Look) -> Focus:
+    """Return the layer and the column under the cursor."""
     return entered(answer, look, "b_ns")
 
 

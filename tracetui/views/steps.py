@@ -13,17 +13,18 @@ from tracetui.views import Answer, View
 
 
 def steps(runs: Sequence[Run], look: Look) -> Answer:
+    """Return one row a step, with totals by phase among the notes."""
     run = runs[0]
     table = step_table(run, look)
     if table.is_empty():
-        return Answer(table, (select.NOTHING, *windows.scope(run, look)), key=("step",))
-    said = (stated(run, phase) for phase in table["phase"].unique(maintain_order=True))
-    notes = (*_totals(table), *(s for s in said if s), *windows.scope(run, look), *_notes(table))
+        return Answer(table, (select.why_no_kernels(run), *windows.scope(run, look)), key=("step",))
+    sentences = (stated(run, phase) for phase in table["phase"].unique(maintain_order=True))
+    notes = (*_totals(table), *(s for s in sentences if s), *windows.scope(run, look), *_notes(table))
     return Answer(table, notes, key=("step",))
 
 
 def _totals(table: pl.DataFrame) -> list[str]:
-    """One sentence a phase: steps, tokens, time measured, and its part of the wall time."""
+    """Return one sentence a phase: steps, tokens, time measured, and its part of the wall time."""
     return [_total(phase, part) for (phase,), part in table.group_by("phase", maintain_order=True)]
 
 
@@ -43,17 +44,17 @@ def _total(phase: object, part: pl.DataFrame) -> str:
 
 
 def _notes(table: pl.DataFrame) -> list[str]:
-    said = []
+    notes = []
     if table["tokens"].null_count() == table.height:
-        said.append("this source does not tell tokens: no figures per token")
+        notes.append("this source does not tell tokens: no figures per token")
     if table["wall_ns"].null_count() == table.height:
-        said.append("this source does not tell wall times of steps: tokens/s are of measured kernel time")
+        notes.append("this source does not tell wall times of steps: tokens/s are of measured kernel time")
     beyond = table.filter(pl.col("wall_ns") < pl.col("total_ns")).height
     if beyond:
-        said.append(
+        notes.append(
             f"in {beyond} steps kernels outlast the wall time: they overlap, or run on into the next step"
         )
-    return said
+    return notes
 
 
 VIEW = View(
@@ -62,7 +63,17 @@ VIEW = View(
     steps,
     needs=frozenset({"step"}),
     columns=(
-        "step", "steps", "phase", "total_ns", "tokens", "per_token_ns", "context", "tokens_per_s",
-        "wall_ns", "gap_ns", "gap_share", "batch",
+        "step",
+        "steps",
+        "phase",
+        "total_ns",
+        "tokens",
+        "per_token_ns",
+        "context",
+        "tokens_per_s",
+        "wall_ns",
+        "gap_ns",
+        "gap_share",
+        "batch",
     ),
-)  # fmt: skip
+)

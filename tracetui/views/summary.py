@@ -13,38 +13,42 @@ from tracetui.views import Answer, View, ink, missing, views
 from tracetui.views.ink import Line, Size
 
 _TITLES: Final = {
-    "phase": "time by phase", "category": "time by category", "op": "time by op", "name": "top kernels",
+    "phase": "time by phase",
+    "category": "time by category",
+    "op": "time by op",
+    "name": "top kernels",
     "unknown": "what this source cannot tell",
-}  # fmt: skip
+}
 _BY_WEIGHT: Final = ("category", "name", "phase", "unknown", "op")  # what a small screen keeps longest
 MOST_BARS: Final = 10
 
 
 def summary(runs: Sequence[Run], look: Look) -> Answer:
+    """Return facts as text, sums by phase, category, op and name, and the views that cannot be fed."""
     run = runs[0]
     rows = pl.concat([summary_table(run, look), _unknown(run)])
     return Answer(rows, tuple(scope(run, look)), key=("name",))
 
 
 def _unknown(run: Run) -> pl.DataFrame:
-    """Views that the source cannot feed, each with what is missing."""
+    """Return the views that the source cannot feed, each with what is missing."""
     asked = [v for v in views() if v.runs == 1 and not _of_some_sources(v)]
-    lacking = {v.name: gone for v in asked if (gone := missing(v, [run]))}
+    lacking = {v.name: needs for v in asked if (needs := missing(v, [run]))}
     rows = [
-        {"part": "unknown", "name": name, "text": f"needs {' and '.join(gone)}"}
-        for name, gone in lacking.items()
+        {"part": "unknown", "name": name, "text": f"needs {' and '.join(needs)}"}
+        for name, needs in lacking.items()
     ]
     return pl.DataFrame(rows, schema=SCHEMA)
 
 
 def _of_some_sources(view: View) -> bool:
-    """What a source prints of itself, or has as one of several or of training, is not asked of the others."""
+    """Tell whether a view is for some sources alone, and is not missed in others: tables, ranks, training."""
     tables = bool(view.needs) and all(need.startswith("table:") for need in view.needs)
     return tables or any(need.startswith(("several:", "phase:")) for need in view.needs)
 
 
 def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
-    """Facts first, then bars, each part with its title; a small screen gets fewer bars and parts."""
+    """Draw facts first, then bars part by part; a small screen gets fewer bars and parts."""
     parts = {str(p): f for (p,), f in answer.rows.group_by("part", maintain_order=True)}
     lines = _facts(parts.pop("run", answer.rows.head(0)), size)
     chosen, most = _fitting(parts, size.height - len(lines))
@@ -56,7 +60,7 @@ def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
 
 
 def _fitting(parts: Mapping[str, pl.DataFrame], room: int) -> tuple[list[str], int]:
-    """The parts that fit, and how many bars each may have."""
+    """Return the parts that fit, and how many bars each may have."""
     chosen = [p for p in _BY_WEIGHT if p in parts]
     while chosen:
         for most in range(MOST_BARS, 2, -1):
@@ -70,7 +74,7 @@ def _fitting(parts: Mapping[str, pl.DataFrame], room: int) -> tuple[list[str], i
 
 
 def _facts(rows: pl.DataFrame, size: Size) -> list[Line]:
-    """Name and value, in two columns where there is room."""
+    """Return lines of name and value, in two columns where there is room."""
     cells = list(zip(rows["name"].to_list(), rows["text"].to_list(), strict=True))
     across = 2 if size.width >= 80 and len(cells) > 4 else 1
     width, deep = size.width // across, -(-len(cells) // across)

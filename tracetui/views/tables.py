@@ -10,22 +10,22 @@ from tracetui.views import Answer, View
 
 
 def tables(runs: Sequence[Run], look: Look) -> Answer:
-    """The table in focus; without one the list of all, or the only one."""
-    known = runs[0].tables
+    """Return the table in focus; without one the only one, or the list of all."""
+    stored = runs[0].tables
     name = look.focused.get("table")
-    if name is None and len(known) == 1:
-        name = next(iter(known))
-    if isinstance(name, str) and name in known:
-        return Answer(known[name], (f"the table {name!r}, as the source states it",))
-    return Answer(_contents(known), ("Enter shows a table",), key=("table",))
+    if name is None and len(stored) == 1:
+        name = next(iter(stored))
+    if isinstance(name, str) and name in stored:
+        return Answer(stored[name], (f"the table {name!r}, as the source states it",))
+    return Answer(_contents(stored), ("Enter shows a table",), key=("table",))
 
 
-def _contents(known: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+def _contents(stored: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     return pl.DataFrame(
         {
-            "table": list(known),
-            "rows": [t.height for t in known.values()],
-            "columns": [", ".join(t.columns) for t in known.values()],
+            "table": list(stored),
+            "rows": [t.height for t in stored.values()],
+            "columns": [", ".join(t.columns) for t in stored.values()],
         },
         schema={"table": pl.String, "rows": pl.Int64, "columns": pl.String},
     )

@@ -6,7 +6,7 @@ from typing import Final
 import polars as pl
 
 from capture.run import Run
-from tracetui import units
+from tracetui import glyphs, units
 from tracetui.analysis import select
 from tracetui.analysis.timeline import CELLS, NAMED, timeline
 from tracetui.look import Look
@@ -17,28 +17,29 @@ LABEL: Final = 18  # cells for the name of a lane
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
-    found = timeline(runs[0], look)
-    if found is None:
+    """Return one row a lane, with its cells, names and window as parts."""
+    shown = timeline(runs[0], look)
+    if shown is None:
         timed = select.on_timeline(runs[0], ("step", "span", "kernel"))
         if timed:
             return Answer(pl.DataFrame(), (select.NOTHING,))
-        said = "this source tells t of no timed rows; the timeline view needs it"
-        return Answer(pl.DataFrame(), (said,), missing=("t",))
-    low, high = found.window
-    start, end = found.whole
+        note = "this source tells t of no timed rows; the timeline view needs it"
+        return Answer(pl.DataFrame(), (note,), missing=("t",))
+    low, high = shown.window
+    start, end = shown.whole
     where = (
         f"{units.duration(low - start)} to {units.duration(high - start)} of {units.duration(end - start)}"
     )
     parts = {
-        "cells": found.cells,
-        "names": found.names,
+        "cells": shown.cells,
+        "names": shown.names,
         "window": pl.DataFrame({"low": [low], "high": [high], "start": [start], "end": [end]}),
     }
-    return Answer(found.lanes, (where, *select.folding(runs[0])), ("lane",), parts)
+    return Answer(shown.lanes, (where, *select.folding(runs[0])), ("lane",), parts)
 
 
 def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
-    """Two lines a lane: how busy it is, and the names that fit below."""
+    """Draw two lines a lane: how busy it is, and the names that fit below."""
     if answer.rows.is_empty():
         return []
     width = max(10, size.width - LABEL)
@@ -55,7 +56,7 @@ def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
 
 
 def _ruler(low: int, high: int, width: int) -> Line:
-    """The times at four places of the window."""
+    """Return a line with the times at four places of the window."""
     quarter = width // 4
     marks = (ink.fit("|" + units.duration(low + (high - low) * i // 4), quarter) for i in range(4))
     return ink.line(" " * LABEL, ("".join(marks), "dim"))
@@ -63,10 +64,10 @@ def _ruler(low: int, high: int, width: int) -> Line:
 
 def _busy(cells: pl.DataFrame, lane: str, kind: str, width: int, size: Size, here: bool) -> Line:
     own = cells.filter((pl.col("lane") == lane) & (pl.col("kind") == kind))
-    known = dict(own.select("cell", "busy").iter_rows())
-    values = [known.get(i, 0.0) for i in range(CELLS)]
-    busy = [v or 0.0 for v in ink.squeeze(values, width)] if width < CELLS else values
-    marks = ink.ASCII_BLOCKS if size.ascii else ink.BLOCKS
+    busy_by_cell = dict(own.select("cell", "busy").iter_rows())
+    values = [busy_by_cell.get(i, 0.0) for i in range(CELLS)]
+    busy = [v or 0.0 for v in glyphs.squeeze(values, width)] if width < CELLS else values
+    marks = glyphs.ASCII_BLOCKS if size.ascii else glyphs.BLOCKS
     text = "".join(" " if v <= 0 else marks[min(7, int(v * 8))] for v in busy)
     style = {"step": "series1", "span": "series2"}.get(kind, "series0")
     return ink.line(
@@ -77,7 +78,7 @@ def _busy(cells: pl.DataFrame, lane: str, kind: str, width: int, size: Size, her
 def _names(
     names: pl.DataFrame, lane: str, kind: str, window: tuple[int, int], width: int, size: Size
 ) -> Line:
-    """Names of the rows wide enough, longest first, never over each other."""
+    """Return a line with the names of rows wide enough, longest first, never over each other."""
     low, high = window
     own = names.filter((pl.col("lane") == lane) & (pl.col("kind") == kind))
     rows = own.sort(pl.col("b") - pl.col("a"), "a", descending=[True, False])

@@ -24,27 +24,37 @@ _TITLES: Final = {
     "memory": "memory that each phase takes at most",
 }
 _COLUMNS: Final = (
-    "name", "phase", "total_ns", "bytes", "share", "time_ratio", "flop_ratio", "flops", "mean_ns", "count",
+    "name",
+    "phase",
+    "total_ns",
+    "bytes",
+    "share",
+    "time_ratio",
+    "flop_ratio",
+    "flops",
+    "mean_ns",
+    "count",
     "category",
-)  # fmt: skip
+)
 _FIGURES: Final = ("total_ns", "share", "time_ratio", "bytes")
 # By an import, of what these rows are.
-_SAID: Final = ("backward_other_thread", "backward_owners", "backward_strangers", "nvtx_lent", "names_cut")
+_NOTICES: Final = ("backward_other_thread", "backward_owners", "backward_strangers", "nvtx_lent", "names_cut")
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
+    """Return one row a figure of each part of the report."""
     run = runs[0]
     if not marked(run) and (select.phases(run) or not select.has_kind(run, "kernel") or not run.has("dur")):
         return Answer(pl.DataFrame(), missing=missing(VIEW, runs))
     rows, notes = training_table(run, look)
     if rows["total_ns"].null_count() == rows.height:
         notes.append(select.NOTHING)
-    imported = [n.message for n in run.log.notices if n.id in _SAID]
+    imported = [n.message for n in run.log.notices if n.id in _NOTICES]
     return Answer(rows, (*select.notes(run, look), *notes, *imported), key=("name",))
 
 
 def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
-    """Part by part, each with the columns that it has; more lines than the pane are scrolled."""
+    """Draw part by part, each with the columns that it has; more lines than the pane are scrolled."""
     lines: list[Line] = []
     for part in PARTS if answer.rows.height else ():
         rows = answer.rows.filter(part=part)
@@ -54,12 +64,12 @@ def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
 
 
 def _part(rows: pl.DataFrame, size: Size) -> list[Line]:
-    """Its figures as a table, and in words what it has no figures for."""
+    """Return figures as a table, and in words what has no figures."""
     figures = rows.filter(pl.any_horizontal(pl.col(*_FIGURES).is_not_null()))
     shown = figures.drop("part", "text")
     table = ink.table(shown, Size(size.width, shown.height + 1, size.ascii), _COLUMNS)
-    said = rows.filter(pl.col("text").is_not_null()).select("phase", "name", "text").rows()
-    words = [f"{', '.join(filter(None, (phase, name)))}: {text}" for phase, name, text in said]
+    texts = rows.filter(pl.col("text").is_not_null()).select("phase", "name", "text").rows()
+    words = [f"{', '.join(filter(None, (phase, name)))}: {text}" for phase, name, text in texts]
     wrapped = (ln for word in words for ln in wrap(word, max(10, size.width), subsequent_indent="  "))
     return [*(table if shown.height else ()), *(ink.line((ln, "dim")) for ln in wrapped)]
 

@@ -12,11 +12,12 @@ from tracetui.views import Answer, View
 
 
 def tree(runs: Sequence[Run], look: Look) -> Answer:
+    """Return one row a scope, parents first."""
     run = runs[0]
     by_path = stated(run)
     if not by_path and not select.on_timeline(run, ("span", "kernel")):
-        said = "this source tells neither path nor t; the tree view needs one of them"
-        return Answer(pl.DataFrame(), (said,), missing=("path", "t"))
+        note = "this source tells neither path nor t; the tree view needs one of them"
+        return Answer(pl.DataFrame(), (note,), missing=("path", "t"))
     table = tree_table(run, look)
     if table.is_empty():
         return Answer(table, (select.NOTHING,), key=("path",))

@@ -6,7 +6,7 @@ from typing import Any, Final
 import polars as pl
 
 from capture.run import Run
-from tracetui import units
+from tracetui import glyphs, units
 from tracetui.look import Look
 from tracetui.views import Answer, View, ink
 from tracetui.views.diff import notes
@@ -18,20 +18,21 @@ TIMES_FROM: Final = 60  # cells beside the labels from which they are written
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
+    """Return one bar a group, which add up to the difference of the totals."""
     from tracetui.analysis.compare.diff import diff  # numpy and scipy load with the first question
     from tracetui.analysis.compare.waterfall import waterfall
 
     a, b = runs[0], runs[1]
-    found = diff(a, b, look)
+    compared = diff(a, b, look)
     by = look.group if look.group in GROUPS else "op" if a.has("op") and b.has("op") else "category"
-    bars = waterfall(found.rows, by, found.gap_ns)
+    bars = waterfall(compared.rows, by, compared.gap_ns)
     total = int(bars["delta_ns"].sum())
     exact = f"the bars add up to {total:,} ns: Δcalls at the old time per call, Δtime per call, new, gone"
-    return Answer(bars, (*notes(a, b, found, look), exact), (by,))
+    return Answer(bars, (*notes(a, b, compared, look), exact), (by,))
 
 
 def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
-    """A line a bar: label, signed bar from the middle, the change, and the times where there is room."""
+    """Draw a line a bar: label, signed bar from the middle, the change, and the times where there is room."""
     by = answer.key[0]
     rows = _shortened(answer.rows, by, max(2, size.height - 2))
     largest = max((abs(v) for v in rows["delta_ns"]), default=0) or 1
@@ -42,12 +43,14 @@ def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
     return [
         ink.line((f"{by} ".ljust(label + half), "dim"), ("faster ◂ ▸ slower", "dim")),
         *(_bar(row, by, label, half, largest, times, size) for row in rows.iter_rows(named=True)),
-        ink.line(("in all".ljust(label + 2 * half + 2), "title"), (_told(whole), ink.sign_tone(whole))),
+        ink.line(
+            ("in all".ljust(label + 2 * half + 2), "title"), (_change_text(whole), glyphs.sign_tone(whole))
+        ),
     ]
 
 
 def _shortened(rows: pl.DataFrame, by: str, room: int) -> pl.DataFrame:
-    """As many bars as there is room for; the smallest share one, so that the bars still add up."""
+    """Return as many bars as there is room for; the smallest are added up, so that all still add up."""
     if rows.height <= room:
         return rows
     order = rows.sort(pl.col("delta_ns").abs(), descending=True, maintain_order=True)
@@ -60,18 +63,20 @@ def _bar(
     row: Mapping[str, Any], by: str, label: int, half: int, largest: int, times: int, size: Size
 ) -> Line:
     value = row["delta_ns"]
-    tone = ink.sign_tone(value)
-    known = times and (row["total_a_ns"] or row["total_b_ns"])
-    told = f"  {units.duration(row['total_a_ns']):>9} → {units.duration(row['total_b_ns'])}" if known else ""
+    tone = glyphs.sign_tone(value)
+    has_times = times and (row["total_a_ns"] or row["total_b_ns"])
+    times_text = (
+        f"  {units.duration(row['total_a_ns']):>9} → {units.duration(row['total_b_ns'])}" if has_times else ""
+    )
     return ink.line(
         (ink.fit(str(row[by]), label, ascii=size.ascii) + " ", "name"),
-        (ink.signed_bar(value / largest, 2 * half + 1, size.ascii), tone),
-        (_told(value), tone),
-        (told, "dim"),
+        (glyphs.signed_bar(value / largest, 2 * half + 1, size.ascii), tone),
+        (_change_text(value), tone),
+        (times_text, "dim"),
     )
 
 
-def _told(value: int) -> str:
+def _change_text(value: int) -> str:
     return f" {_arrow(value)} {units.difference(value):>11}"
 
 

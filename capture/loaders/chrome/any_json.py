@@ -33,8 +33,8 @@ _TWICE: Final = re.compile(rb'"(ts|dur|name|ph|cat|pid|tid)"\s*:[^{}]*?"\1"\s*:'
 
 
 def read(source: Source) -> Trace:
-    """A trace document: an object with `traceEvents`, or a bare list of events."""
-    buffer = slurp(source)
+    """Read a trace document: an object with `traceEvents`, or a bare list of events."""
+    buffer = read_all(source)
     try:
         header, events = _whole(buffer)
         truncated = False
@@ -43,22 +43,22 @@ def read(source: Source) -> Trace:
         header, events, truncated = mender.header, mender.events, mender.truncated
     if buffer.count(b'"ts"') > len(events) and _TWICE.search(buffer):
         source.log.note("duplicate_key", "an event states a key twice; the last one stands")
-    return gathered(events, header, truncated, source.log)
+    return trace_of(events, header, truncated, source.log)
 
 
 def read_lines(source: Source) -> Trace:
-    """Trace events as JSON lines."""
-    buffer = slurp(source)
+    """Read trace events that stand as JSON lines."""
+    buffer = read_all(source)
     try:
         events, truncated = msgspec.json.Decoder(Event).decode_lines(buffer), False
     except _BROKEN:
         text = _text(buffer, source.log)
         events, truncated = _line_by_line(text, source.log), not text.endswith("\n")
-    return gathered(events, {}, truncated, source.log)
+    return trace_of(events, {}, truncated, source.log)
 
 
-def gathered(events: list[Event], header: dict[str, Any], truncated: bool, log: Log) -> Trace:
-    """Events parted by phase; flow arrows are left out, the correlation numbers say the same."""
+def trace_of(events: list[Event], header: dict[str, Any], truncated: bool, log: Log) -> Trace:
+    """Part events by phase; flow arrows are left out, the correlation numbers say the same."""
     kept = [e for e in events if e.ph and e.ph not in FLOWS]
     log.read += len(kept)
     empty = sum(not e.ph for e in events)
@@ -68,8 +68,8 @@ def gathered(events: list[Event], header: dict[str, Any], truncated: bool, log: 
     return Trace(complete, [e for e in kept if e.ph != "X"], header, truncated)
 
 
-def slurp(source: Source) -> bytearray:
-    """The whole input in one growing buffer; a piece that is all blank says nothing."""
+def read_all(source: Source) -> bytearray:
+    """Return the whole input in one growing buffer; pieces that are all blank are left out."""
     buffer = bytearray()
     for chunk in source.chunks():
         if not chunk.isspace():
@@ -80,13 +80,13 @@ def slurp(source: Source) -> bytearray:
 
 
 def parse_blocks(blocks: Iterable[str], log: Log) -> list[Event]:
-    """Events given one text each; the broken ones are dropped and counted."""
+    """Parse events given as one text each; the broken ones are dropped and counted."""
     blocks = list(blocks)
     try:
         return _EVENTS.decode("[" + ",".join(blocks) + "]")
     except _BROKEN:
-        found = [_mended(block) for block in blocks]
-    events = [e for e in found if e is not None]
+        mended = [_decode_mended(block) for block in blocks]
+    events = [e for e in mended if e is not None]
     log.read += len(blocks) - len(events)
     log.drop("bad_event", "events whose JSON is broken", count=len(blocks) - len(events))
     return events
@@ -101,7 +101,7 @@ def _whole(buffer: bytearray) -> tuple[dict[str, Any], list[Event]]:
 
 
 def _text(buffer: bytearray, log: Log) -> str:
-    """The input as text, whatever its encoding; bytes that mean nothing are replaced and counted."""
+    """Return the input as text, whatever its encoding; bytes that mean nothing are replaced and counted."""
     if buffer.startswith((b"\xff\xfe", b"\xfe\xff")):
         return buffer.decode("utf-16", "replace")
     try:
@@ -112,8 +112,8 @@ def _text(buffer: bytearray, log: Log) -> str:
         return text
 
 
-def _mended(text: str) -> Event | None:
-    """An event whose text may hold raw control characters or half a surrogate pair."""
+def _decode_mended(text: str) -> Event | None:
+    """Parse an event whose text may hold raw control characters or half a surrogate pair; None if broken."""
     text = _CONTROL.sub(lambda c: f"\\u{ord(c[0]):04x}" if c[0] not in "\t\n\r" else " ", text)
     text = _LONE_SURROGATE.sub(lambda m: m[1] + (m[2] or "\\ufffd"), text)
     try:
@@ -127,7 +127,7 @@ def _line_by_line(text: str, log: Log) -> list[Event]:
     at = 0
     for line in text.split("\n"):
         if line.strip():
-            event = _mended(line.strip())
+            event = _decode_mended(line.strip())
             if event is None:
                 log.read += 1
                 log.drop("bad_line", "lines that are no event", at=at)
@@ -157,7 +157,7 @@ class Mender:
             )
 
     def _stretch(self) -> bool:
-        """One piece of the list, tried as a whole first; false at its end."""
+        """Take one piece of the list, tried as a whole first; return False at its end."""
         border = _NEXT.search(self.text, self._at + PIECE)
         stop = border.end() if border else len(self.text)
         if border and not self._lost:
@@ -174,7 +174,7 @@ class Mender:
         return True
 
     def _one(self) -> bool:
-        """The next element; false at the end of the list."""
+        """Take the next element; return False at the end of the list."""
         self._skip_between()
         if self._at >= len(self.text):
             self._end_without_bracket()
@@ -192,7 +192,7 @@ class Mender:
 
     def _take(self, value: Any, end: int) -> None:
         self._lost = False
-        event = _mended(self.text[self._at : end]) if isinstance(value, dict) else None
+        event = _decode_mended(self.text[self._at : end]) if isinstance(value, dict) else None
         if event is None:
             self._drop()
         else:
@@ -203,7 +203,10 @@ class Mender:
         self.log.drop(id, message, at=self._at)
 
     def _resync(self) -> bool:
-        """To the next event after a broken one; what is left of the broken one is not counted again."""
+        """Go on to the next event after a broken one, which is counted once.
+
+        Return False where there is none.
+        """
         border = _NEXT.search(self.text, self._at)
         end = border or _END.search(self.text, self._at)
         if not self._lost:
@@ -228,7 +231,7 @@ class Mender:
         self.truncated = _ARRAY.search(self.text) is not None
 
     def _header(self, array: int) -> dict[str, Any]:
-        """The keys around the list of events."""
+        """Return the keys around the list of events."""
         front = self.text[:array] + '"traceEvents": []'
         rest = self.text[self._at + 1 :]
         for tail in (rest, "}"):

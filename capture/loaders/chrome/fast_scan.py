@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import polars as pl
 
-from capture.classify.enrich import standing
-from capture.loaders.chrome.any_json import gathered, parse_blocks
-from capture.loaders.chrome.tables import LINKED, PLACE, Complete, Trace, json_text, labels_of, ns, raw_text
+from capture.classify.fill import positions_of
+from capture.loaders.chrome.any_json import parse_blocks, trace_of
+from capture.loaders.chrome.tables import LINKED, PLACE, Complete, Trace, json_text, label_frame, ns, raw_text
 from capture.source import Source
 
 LINES: Final = 8  # of an event that may hold what is wanted, with the empty one behind its brace
@@ -83,15 +83,15 @@ GROUPED: Final = Layout(  # older: cat, name, pid and tid share a line, ts and d
 
 
 def read(source: Source) -> Trace:
-    """A trace that torch printed; LayoutError for any other."""
-    front, found, _ = source.head.text.partition(_ARRAY)
-    if not found or b"\r" in source.head.raw:
+    """Read a trace that torch printed; raise LayoutError for any other."""
+    front, separator, _ = source.head.text.partition(_ARRAY)
+    if not separator or b"\r" in source.head.raw:
         raise LayoutError("no list of events near the start")
     layout = _layout(source.head.text[len(front) :])
     pieces = _scan(source.path, layout, front.count("{"))
     ending, truncated = _ending(source, pieces["piece"].item(-1))
     regular = pieces.filter("regular").select(_WANTED)
-    joined, blocks = _joined(pieces.drop(_WANTED), layout)
+    joined, blocks = _join_pieces(pieces.drop(_WANTED), layout)
     torn = ending[ending.rfind(_OPEN) :]
     if truncated and _CLOSE not in torn and '"ph": "X"' in torn and not _open(blocks[-1:]):
         regular = regular.head(-1)
@@ -99,7 +99,7 @@ def read(source: Source) -> Trace:
         source.log.drop("torn_event", "the last event is cut off", at=source.size)
     complete = _labelled(pl.concat([regular, joined]), source)
     source.log.read += complete.rows.height
-    rest = gathered(parse_blocks(_texts(blocks, truncated), source.log), {}, truncated, source.log)
+    rest = trace_of(parse_blocks(_texts(blocks, truncated), source.log), {}, truncated, source.log)
     if truncated:
         source.log.note(
             "cut_short", "the file ends inside its list of events", at=source.size, severity="data_loss"
@@ -115,7 +115,7 @@ def _layout(events: str) -> Layout:
 
 
 def _scan(path: Path, layout: Layout, braces: int) -> pl.DataFrame:
-    """One row a regular event: label, times and correlation; the pieces of the others as they are.
+    """Return one row a regular event: label, times and correlation; the pieces of the others as they are.
 
     Arrows are left out, and the arguments of events; the last piece is always there.
     """
@@ -132,7 +132,7 @@ def _scan(path: Path, layout: Layout, braces: int) -> pl.DataFrame:
     )  # fmt: skip
     unlinked = layout.linked & pl.col("correlation").is_null()  # a brace cuts its arguments, or it has none
     events = (
-        _told(pieces, layout)
+        _read_lines(pieces, layout)
         .with_columns(regular=(_TIMED & ~unlinked).fill_null(False))
         .select(
             *_WANTED, "row", "regular",
@@ -142,21 +142,21 @@ def _scan(path: Path, layout: Layout, braces: int) -> pl.DataFrame:
     )  # fmt: skip
     os.environ.setdefault("POLARS_CSV_CHUNK_SIZE", str(CHUNK))  # read by polars at each scan
     try:
-        found = events.collect(engine="streaming")
+        scanned = events.collect(engine="streaming")
     except (pl.exceptions.PolarsError, OSError) as e:
         raise LayoutError(str(e)[:200]) from None
-    if not found["regular"].any():
+    if not scanned["regular"].any():
         raise LayoutError("no event stands as expected")
-    return found
+    return scanned
 
 
 def _copied(text: pl.Expr, where: pl.Expr) -> pl.Expr:
-    """Text as a copy: a mere view of it would hold all that was read with it."""
+    """Return text as a copy: a mere view of it would hold all that was read with it."""
     return pl.concat_str(pl.when(where).then(text), pl.lit(""))
 
 
-def _told(pieces: pl.LazyFrame, layout: Layout) -> pl.LazyFrame:
-    """What the lines of a complete event tell, and the piece of its arguments."""
+def _read_lines(pieces: pl.LazyFrame, layout: Layout) -> pl.LazyFrame:
+    """Add what the lines of a complete event state: label, times, correlation."""
     lines = pl.when("regular").then("piece").str.split_exact("\n", LINES - 1)
     correlation = pl.when(layout.linked).then("after").str.extract(r'"correlation": ([0-9]+)')
     return (
@@ -169,8 +169,8 @@ def _told(pieces: pl.LazyFrame, layout: Layout) -> pl.LazyFrame:
     )  # fmt: skip
 
 
-def _joined(pieces: pl.DataFrame, layout: Layout) -> tuple[pl.DataFrame, list[str]]:
-    """Events that are not regular, put together: the complete ones as they are told, the rest as text."""
+def _join_pieces(pieces: pl.DataFrame, layout: Layout) -> tuple[pl.DataFrame, list[str]]:
+    """Put irregular events together: return the complete ones as rows, the rest as text."""
     begins = pl.col("piece").str.starts_with(_EVENT)
     irregular = (
         pieces.with_columns(begins=begins, event=(pl.col("regular") | begins).cum_sum())
@@ -178,23 +178,23 @@ def _joined(pieces: pl.DataFrame, layout: Layout) -> tuple[pl.DataFrame, list[st
         .with_columns(batch=pl.col("event").rle_id() // BATCH)
     )
     batches = irregular.partition_by("batch", maintain_order=True) or [irregular]
-    parts = [_told_whole(_whole(batch), layout) for batch in batches]
-    return pl.concat([told for told, _ in parts]), [block for _, blocks in parts for block in blocks]
+    parts = [_read_events(_event_texts(batch), layout) for batch in batches]
+    return pl.concat([rows for rows, _ in parts]), [block for _, blocks in parts for block in blocks]
 
 
-def _told_whole(events: pl.DataFrame, layout: Layout) -> tuple[pl.DataFrame, list[str]]:
+def _read_events(events: pl.DataFrame, layout: Layout) -> tuple[pl.DataFrame, list[str]]:
     closed = pl.col("piece").str.contains(_CLOSE, literal=True)
     complete = pl.col("piece").str.starts_with(layout.opening)
-    told = (
-        _told(events.lazy().with_columns(after="piece", regular=complete), layout)
+    read_rows = (
+        _read_lines(events.lazy().with_columns(after="piece", regular=complete), layout)
         .with_columns(known=(_TIMED & closed).fill_null(False))
         .collect()
     )
-    return told.filter("known").select(_WANTED), told.filter(~pl.col("known"))["piece"].to_list()
+    return read_rows.filter("known").select(_WANTED), read_rows.filter(~pl.col("known"))["piece"].to_list()
 
 
-def _whole(pieces: pl.DataFrame) -> pl.DataFrame:
-    """The text of each event whose first piece is irregular; what goes on after a regular one is left out."""
+def _event_texts(pieces: pl.DataFrame) -> pl.DataFrame:
+    """Return the text of each event whose first piece is irregular, without what follows a regular one."""
     same, step = pl.col("event") == pl.col("event").shift(-1), pl.col("row").shift(-1) - pl.col("row")
     events = (
         pieces.with_columns(lost=(same & (step > 2)).fill_null(False))
@@ -210,7 +210,7 @@ def _whole(pieces: pl.DataFrame) -> pl.DataFrame:
 
 
 def _ending(source: Source, last: str) -> tuple[str, bool]:
-    """The end of the file, and whether it is inside the list of events."""
+    """Return the end of the file, and whether it is inside the list of events."""
     if _END in last:
         return last, False
     tail = _tail(source)
@@ -235,21 +235,21 @@ def _open(blocks: list[str]) -> bool:
 
 
 def _texts(blocks: list[str], truncated: bool) -> list[str]:
-    """Each block as the JSON of one event; only the last of a cut file may lack its end."""
+    """Return each block as the JSON of one event; only the last of a cut file may lack its end."""
     if _open(blocks[:-1] if truncated else blocks):
         raise LayoutError("an event is longer than expected")
     return ["{" + block.partition(_CLOSE)[0] + ("}" if _CLOSE in block else "") for block in blocks]
 
 
 def _labelled(rows: pl.DataFrame, source: Source) -> Complete:
-    """The common form: each distinct label is read once."""
+    """Return rows in the common form; each distinct label is read once."""
     words = rows["label"].unique().drop_nulls()
-    told = [_read_label(word) for word in words.cast(pl.String)]
-    frame = rows.select(standing(words, rows["label"]).alias("label"), "t", "dur", "correlation")
-    labels = labels_of(found or (None, "", "") for found in told)
-    if all(told):
+    parsed = [_read_label(word) for word in words.cast(pl.String)]
+    frame = rows.select(positions_of(rows["label"], words).alias("label"), "t", "dur", "correlation")
+    labels = label_frame(label or (None, "", "") for label in parsed)
+    if all(parsed):
         return Complete(frame, labels)
-    broken = [i for i, found in enumerate(told) if not found]
+    broken = [i for i, label in enumerate(parsed) if not label]
     kept = frame.filter(~pl.col("label").is_in(broken))
     source.log.read += frame.height - kept.height
     source.log.drop("bad_event", "events whose JSON is broken", count=frame.height - kept.height)
@@ -257,17 +257,17 @@ def _labelled(rows: pl.DataFrame, source: Source) -> Complete:
 
 
 def _read_label(text: str) -> tuple[str, str, str] | None:
-    found = _LABEL.fullmatch(text)
-    if not found:
+    match = _LABEL.fullmatch(text)
+    if not match:
         return None
-    cat, name = json_text(found["cat"]), json_text(found["name"])
+    cat, name = json_text(match["cat"]), json_text(match["name"])
     if cat is None or name is None:
         return None
-    return cat, name, f"{raw_text(found['pid'].encode())}{PLACE}{raw_text(found['tid'].encode())}"
+    return cat, name, f"{raw_text(match['pid'].encode())}{PLACE}{raw_text(match['tid'].encode())}"
 
 
 def _header(front: str, ending: str) -> dict[str, Any]:
-    """The keys before and after the list of events."""
+    """Return the keys before and after the list of events."""
     after = ending.rpartition(_END)[2] if _END in ending else "}"
     try:
         header: dict[str, Any] = json.loads(f"{front}{_ARRAY}]{after}", strict=False)

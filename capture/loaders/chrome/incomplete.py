@@ -31,18 +31,18 @@ def names_in(events: Sequence[Event]) -> Names:
     names = Names()
     for event in events:
         if event.ph == "M" and event.name in ("process_name", "thread_name"):
-            told = arguments(event).get("name")
-            if not isinstance(told, str):
+            given = arguments(event).get("name")
+            if not isinstance(given, str):
                 continue
             if event.name == "process_name":
-                names.processes[raw_text(bytes(event.pid))] = told
+                names.processes[raw_text(bytes(event.pid))] = given
             else:
-                names.threads[event.place] = told
+                names.threads[event.place] = given
     return names
 
 
 def paired(events: Sequence[Event], log: Log) -> list[Event]:
-    """Begin and end events joined to complete ones; those without their other half are counted."""
+    """Join begin and end events to complete ones; those without their other half are counted."""
     joined: list[Event] = []
     open_: dict[tuple[str, ...], list[tuple[Event, int]]] = {}
     alone = 0
@@ -67,7 +67,7 @@ def paired(events: Sequence[Event], log: Log) -> list[Event]:
 
 
 def _lane(event: Event) -> tuple[str, ...]:
-    """Where the two halves of an event find each other."""
+    """Return the key under which the two halves of an event meet."""
     if event.ph in "be":
         return event.cat or "", raw_text(bytes(event.id)), event.title
     return (event.place,)
@@ -80,7 +80,7 @@ def _complete(begin: Event, dur: int) -> Event:
 
 
 def other_rows(events: Sequence[Event], log: Log) -> pl.DataFrame:
-    """Counters, memory changes and instants as rows of the event schema."""
+    """Return counters, memory changes and instants as rows of the event schema."""
     rows: list[dict[str, Any]] = []
     unknown = 0
     for event in events:
@@ -100,10 +100,10 @@ def other_rows(events: Sequence[Event], log: Log) -> pl.DataFrame:
 
 def arguments(event: Event) -> dict[str, Any]:
     try:
-        found = msgspec.json.decode(bytes(event.args))
+        decoded = msgspec.json.decode(bytes(event.args))
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return decoded if isinstance(decoded, dict) else {}
 
 
 def _base(event: Event, kind: str) -> dict[str, Any]:
@@ -118,13 +118,13 @@ def _counters(event: Event) -> Iterator[dict[str, Any]]:
 
 
 def _memory(event: Event) -> dict[str, Any]:
-    """A change of the allocator's books: the bytes of the change, and what is allocated after it."""
-    told = {k: v for k, v in arguments(event).items() if type(v) in (int, float)}
-    device = told.get("Device Id", -1)
+    """Return a change of the allocator's books: the bytes of the change, and what is allocated after it."""
+    figures = {k: v for k, v in arguments(event).items() if type(v) in (int, float)}
+    device = figures.get("Device Id", -1)
     return _base(event, "memory") | {
         "track": f"gpu{device}" if device >= 0 else "cpu",
-        "bytes": float(told.get("Bytes", 0)),
-        "value": float(told["Total Allocated"]) if "Total Allocated" in told else None,
+        "bytes": float(figures.get("Bytes", 0)),
+        "value": float(figures["Total Allocated"]) if "Total Allocated" in figures else None,
         "unit": "bytes",
     }
 

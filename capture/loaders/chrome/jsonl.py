@@ -1,4 +1,7 @@
-"""Chrome trace events as JSON lines: one event a line, no list around them."""
+"""Chrome trace events as JSON lines: one event a line, no list around them.
+
+Read and not read: as in `chrome.trace`, which links the format; there is no header.
+"""
 
 import json
 from pathlib import Path

@@ -4,10 +4,10 @@ from typing import Any, Final
 
 import polars as pl
 
-from capture.classify.enrich import role_of
+from capture.classify.names import role_of
 from capture.importlog import Log
 from capture.loaders.chrome.incomplete import Names, names_in, other_rows, paired
-from capture.loaders.chrome.scopes import is_scope, launched, step_numbers, steps_at, with_paths
+from capture.loaders.chrome.scopes import is_scope, step_numbers, steps_at, with_launches, with_paths
 from capture.loaders.chrome.tables import PLACE, Complete, Trace, complete_events
 from capture.run import Run, build
 
@@ -40,7 +40,7 @@ _SHARED: Final = ("kind", "name", "lens", "track", "category")
 
 
 def to_run(name: str, trace: Trace, log: Log) -> Run:
-    """A run from a trace as it was read."""
+    """Make a run of a trace as it was read."""
     names = names_in(trace.others)
     pairs = paired(trace.others, log)
     complete = trace.complete + complete_events(pairs, log) if pairs else trace.complete
@@ -56,7 +56,7 @@ def to_run(name: str, trace: Trace, log: Log) -> Run:
 
 
 def _described(labels: pl.DataFrame, names: Names) -> pl.DataFrame:
-    """What a label alone tells of its rows."""
+    """Return what a label alone tells of its rows."""
     roles = [_role(cat, place, names) for cat, place in labels.select("cat", "place").iter_rows()]
     steps = step_numbers(labels)
     roles = [role if step is None else _STEP for role, step in zip(roles, steps, strict=True)]
@@ -80,7 +80,9 @@ def _described(labels: pl.DataFrame, names: Names) -> pl.DataFrame:
 
 
 def _role(cat: str | None, place: str, names: Names) -> Role:
-    """kind, lens and category by the event's own, else (JAX) by the names of its process and thread."""
+    """Return kind, lens and category by the event's own, else (JAX) by the names of its process and
+    thread.
+    """
     if cat is not None:
         return _ROLES.get(cat.lower(), _HOST)
     if names.processes.get(place.partition(PLACE)[0], "").startswith(_DEVICE):
@@ -90,7 +92,9 @@ def _role(cat: str | None, place: str, names: Names) -> Role:
 
 
 def _kernels(complete: Complete, log: Log) -> pl.Series:
-    """Which rows are leaf work: the device's, or the innermost host operations where there is no device."""
+    """Return which rows are leaf work: the device's, or the innermost host operations where there is no
+    device.
+    """
     kernel = (complete.labels["kind"] == "kernel").gather(complete.rows["label"])
     if kernel.any() or not kernel.len():
         return kernel
@@ -99,7 +103,7 @@ def _kernels(complete: Complete, log: Log) -> pl.Series:
 
 
 def _leaves(complete: Complete) -> pl.Series:
-    """Operations with none inside them on their thread."""
+    """Return operations with no other inside them on their thread."""
     cat = pl.col("cat").fill_null("")
     op = complete.labels.select(op=cat.is_in(_OPS) & (pl.col("kind") == "span"))["op"]
     if not op.any():
@@ -117,7 +121,9 @@ def _leaves(complete: Complete) -> pl.Series:
 
 
 def _attributed(complete: Complete, kernel: pl.Series) -> pl.DataFrame:
-    """Kernels with the step and the scopes of their launch, the other rows with the step of their time."""
+    """Return kernels with the step and the scopes of their launch, the other rows with the step of their
+    time.
+    """
     rows = complete.rows.with_columns(step=complete.column("step"), kernel=kernel)
     steps = rows.filter(pl.col("step").is_not_null()).select("t", "dur", "step")
     around = rows.filter(complete.column("scope") & pl.col("t").is_not_null() & (pl.col("dur") > 0) & ~kernel)
@@ -125,7 +131,7 @@ def _attributed(complete: Complete, kernel: pl.Series) -> pl.DataFrame:
         return rows
     here = complete.column("place").alias("place")
     host = rows.select("correlation", "t", here).filter(~kernel & rows["correlation"].is_not_null())
-    kernels = launched(rows.with_columns(here).filter(kernel), host)
+    kernels = with_launches(rows.with_columns(here).filter(kernel), host)
     if around.height:
         named = around.select(
             "t", "dur", *(complete.labels[c].gather(around["label"]) for c in ("name", "place"))
@@ -142,7 +148,7 @@ def _with_steps(rows: pl.DataFrame, at: str, steps: pl.DataFrame) -> pl.DataFram
 
 
 def _spread(rows: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
-    """The rows with what their labels share, and no more columns than the schema has."""
+    """Return the rows with what their labels share, and no more columns than the schema has."""
     shared = [labels[c].cast(pl.Categorical()).gather(rows["label"]).alias(c) for c in _SHARED]
     kept = [c for c in ("t", "dur", "step", "path", "layer") if c in rows.columns]
     if "op" in rows.columns:  # a kernel's own name knows its role better than the scope around it
@@ -169,14 +175,14 @@ def _stream(place: str, names: Names) -> str:
 
 def _thread(place: str, names: Names) -> str:
     pid, _, tid = place.partition(PLACE)
-    told = names.threads.get(place, "")
-    if told and tid in told:
-        return told
-    return f"{pid}/{told or 'thread'} {tid}" if told else f"{pid}/{tid}"
+    name = names.threads.get(place, "")
+    if name and tid in name:
+        return name
+    return f"{pid}/{name or 'thread'} {tid}" if name else f"{pid}/{tid}"
 
 
 def _based(rows: pl.DataFrame, header: dict[str, Any]) -> pl.DataFrame:
-    """Starts on the clock of the epoch where the trace states its base."""
+    """Return starts on the clock of the epoch where the trace states its base."""
     base = header.get("baseTimeNanoseconds")
     latest = rows["t"].max()
     if type(base) is not int or not isinstance(latest, int) or not 0 < base < (1 << 63) - 1 - max(latest, 0):
@@ -212,7 +218,7 @@ def _producer(trace: Trace, names: Names) -> str:
 
 
 def _devices(header: dict[str, Any]) -> pl.DataFrame:
-    told = header.get("deviceProperties")
+    devices = header.get("deviceProperties")
     rows = [
         {
             "id": d.get("id"),
@@ -220,14 +226,14 @@ def _devices(header: dict[str, Any]) -> pl.DataFrame:
             "memory_bytes": d.get("totalGlobalMem"),
             "sms": d.get("numSms"),
         }
-        for d in (told if isinstance(told, list) else ())
+        for d in (devices if isinstance(devices, list) else ())
         if isinstance(d, dict)
     ]  # fmt: skip
     return pl.DataFrame(rows, strict=False)
 
 
 def _header_table(header: dict[str, Any], read: int) -> pl.DataFrame:
-    """What the trace states about itself, word for word."""
-    told = {k: str(v) for k, v in header.items() if isinstance(v, str | int | float)}
-    told["events"] = str(read)
-    return pl.DataFrame({"key": list(told), "value": list(told.values())})
+    """Return what the trace states about itself, word for word."""
+    stated = {k: str(v) for k, v in header.items() if isinstance(v, str | int | float)}
+    stated["events"] = str(read)
+    return pl.DataFrame({"key": list(stated), "value": list(stated.values())})

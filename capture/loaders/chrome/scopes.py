@@ -6,7 +6,7 @@ from typing import Final
 
 import polars as pl
 
-from capture.classify.enrich import layer_of, phase_of, role_of
+from capture.classify.names import layer_of, phase_of, role_of
 from capture.native.schema import PATH_SEPARATOR
 
 _STEPS: Final = (
@@ -23,7 +23,7 @@ _NEVER: Final = -(1 << 63)
 
 
 def step_numbers(labels: pl.DataFrame) -> list[int | None]:
-    """The step that each label opens: the profiler's own steps, else annotations that are numbered."""
+    """Return the step that each label opens: the profiler's own steps, else annotations that are numbered."""
     pairs = list(labels.select("cat", "name").iter_rows())
     for pattern in _STEPS:
         numbers = [_number(pattern, name) if cat in _ANNOTATING else None for cat, name in pairs]
@@ -33,12 +33,12 @@ def step_numbers(labels: pl.DataFrame) -> list[int | None]:
 
 
 def _number(pattern: re.Pattern[str], name: str) -> int | None:
-    found = pattern.fullmatch(name)
-    return int(found[1]) if found else None
+    match = pattern.fullmatch(name)
+    return int(match[1]) if match else None
 
 
 def is_scope(cat: str | None, name: str) -> bool:
-    """Whether kernels are told apart by this host row: an annotation, a module, a phase, a layer."""
+    """Return whether this host row tells kernels apart: an annotation, a module, a phase, a layer."""
     if cat == "user_annotation":
         return True
     if cat == "python_function":
@@ -47,24 +47,24 @@ def is_scope(cat: str | None, name: str) -> bool:
 
 
 def steps_at(times: pl.Series, steps: pl.DataFrame) -> pl.Series:
-    """The number of the step that runs at each time, none between steps."""
+    """Return the number of the step that runs at each time, none between steps."""
     steps = steps.drop_nulls(["t", "dur"]).sort("t")
     index = _last_before(steps["t"], times)
     end = (steps["t"] + steps["dur"]).gather(index)
     return pl.select(pl.when(times < end).then(steps["step"].gather(index)))[:, 0]
 
 
-def launched(kernels: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
-    """Kernels with the time `at` which and the place `by` which the host launched them, else their own."""
-    known = host.select("correlation", at="t", by="place")
-    joined = kernels.join(known, on="correlation", how="left")
+def with_launches(kernels: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
+    """Return kernels with the time `at` and the place `by` of their launch on the host, else their own."""
+    launches = host.select("correlation", at="t", by="place")
+    joined = kernels.join(launches, on="correlation", how="left")
     if joined.height > kernels.height:  # some correlation numbers have two host rows
-        joined = kernels.join(known.unique("correlation", keep="first"), on="correlation", how="left")
+        joined = kernels.join(launches.unique("correlation", keep="first"), on="correlation", how="left")
     return joined.with_columns(pl.col("at").fill_null(pl.col("t")), pl.col("by").fill_null(pl.col("place")))
 
 
 def with_paths(kernels: pl.DataFrame, scopes: pl.DataFrame) -> pl.DataFrame:
-    """Kernels (with `at` and `by`) and the path of the scopes around their launch."""
+    """Return kernels (with `at` and `by`) and the path of the scopes around their launch."""
     parts = []
     for (place,), mine in scopes.partition_by("place", as_dict=True).items():
         times, paths = zip(*_changes(mine), strict=True)
@@ -80,21 +80,21 @@ def with_paths(kernels: pl.DataFrame, scopes: pl.DataFrame) -> pl.DataFrame:
 
 
 def _last_before(sorted_times: pl.Series, times: pl.Series) -> pl.Series:
-    """The index of the last of the sorted times that is not after each time, none before the first."""
+    """Return the index of the last of the sorted times that is not after each time, none before the first."""
     index = sorted_times.search_sorted(times.fill_null(_NEVER), side="right").cast(pl.Int64) - 1
     return pl.select(pl.when(index >= 0).then(index))[:, 0]
 
 
 @cache
 def _module_layer(path: str | None) -> int | None:
-    """A layer that only the counter in a module's name tells; others are read from the path later."""
-    found = _MODULE_LAYER.search(path or "")
-    return int(found[1]) if found else None
+    """Return a layer that only the counter in a module's name tells; others are read from the path later."""
+    match = _MODULE_LAYER.search(path or "")
+    return int(match[1]) if match else None
 
 
 @cache
 def _scope_role(path: str | None) -> str | None:
-    """The role that the innermost scope speaks of: `L3.attn.qkv`, `layers.3.self_attn.q_proj`."""
+    """Return the role that the innermost scope speaks of: `L3.attn.qkv`, `layers.3.self_attn.q_proj`."""
     scope = (path or "").rpartition(PATH_SEPARATOR)[2]
     spoken = _SPOKEN_ROLE.search(scope)
     if spoken:
@@ -104,20 +104,20 @@ def _scope_role(path: str | None) -> str | None:
 
 
 def _changes(scopes: pl.DataFrame) -> list[tuple[int, str | None]]:
-    """When the innermost open scope of one thread changes, and to which path."""
-    found: list[tuple[int, str | None]] = []
+    """Return when the innermost open scope of one thread changes, and to which path."""
+    changes: list[tuple[int, str | None]] = []
     stack: list[tuple[int, str]] = []
     ordered = scopes.sort("t", "dur", descending=[False, True])
     for name, t, dur in ordered.select("name", "t", "dur").rows():
         while stack and stack[-1][0] <= t:
             end, _ = stack.pop()
-            found.append((end, stack[-1][1] if stack else None))
+            changes.append((end, stack[-1][1] if stack else None))
         path, end = name, t + dur
         if stack:
             path, end = stack[-1][1] + PATH_SEPARATOR + name, min(end, stack[-1][0])
         stack.append((end, path))
-        found.append((t, path))
+        changes.append((t, path))
     while stack:
         end, _ = stack.pop()
-        found.append((end, stack[-1][1] if stack else None))
-    return found
+        changes.append((end, stack[-1][1] if stack else None))
+    return changes

@@ -60,7 +60,7 @@ class Complete:
         return Complete(pl.concat([self.rows, shifted]), pl.concat([self.labels, other.labels]))
 
     def column(self, name: str) -> pl.Series:
-        """A column of the labels, spread over the rows."""
+        """Return a column of the labels, spread over the rows."""
         return self.labels[name].gather(self.rows["label"])
 
 
@@ -76,13 +76,13 @@ class Trace:
 
 @cache
 def raw_text(raw: bytes) -> str:
-    """A raw JSON value as text: a string without its quotes, a number as it stands."""
+    """Return a raw JSON value as text: a string without its quotes, a number as it stands."""
     text = raw.decode("utf-8", "replace").strip()
     return json_text(text) or "" if text.startswith('"') else text
 
 
 def json_text(quoted: str) -> str | None:
-    """What a JSON string literal says; none where it is broken."""
+    """Return what a JSON string literal says; None where it is broken."""
     try:
         value = json.loads(quoted, strict=False)
     except (ValueError, RecursionError):
@@ -93,17 +93,17 @@ def json_text(quoted: str) -> str | None:
 
 
 def ns(text: pl.Expr) -> pl.Expr:
-    """Decimal microseconds as whole nanoseconds, exact for epoch times; null for what is no number."""
+    """Return decimal microseconds as whole nanoseconds, exact for epoch times; null for what is no number."""
     return text.cast(pl.Decimal(38, 3), strict=False).to_physical().cast(pl.Int64, strict=False)
 
 
-def labels_of(told: Iterable[tuple[str | None, str, str]]) -> pl.DataFrame:
+def label_frame(rows: Iterable[tuple[str | None, str, str]]) -> pl.DataFrame:
     schema = {"cat": pl.String, "name": pl.String, "place": pl.String}
-    return pl.DataFrame(list(told), schema=schema, orient="row")
+    return pl.DataFrame(list(rows), schema=schema, orient="row")
 
 
 def complete_events(events: Sequence[Event], log: Log) -> Complete:
-    """Events of phase X in the common form; those whose times mean nothing are dropped and counted."""
+    """Return events of phase X in the common form; those whose times mean nothing are dropped and counted."""
     labels: dict[tuple[str | None, str, str], int] = {}
     frame = pl.DataFrame(
         {
@@ -114,7 +114,7 @@ def complete_events(events: Sequence[Event], log: Log) -> Complete:
         },
         schema={"label": pl.UInt32, "ts": pl.String, "dur": pl.String, "correlation": pl.Int64},
     )
-    return Complete(_timed(frame, log), labels_of(labels))
+    return Complete(_timed(frame, log), label_frame(labels))
 
 
 def _ascii(raw: msgspec.Raw) -> str | None:
@@ -124,12 +124,12 @@ def _ascii(raw: msgspec.Raw) -> str | None:
 def _correlation(event: Event) -> int | None:
     if event.cat not in LINKED:
         return None
-    found = _CORRELATION.search(bytes(event.args))
-    return int(found[1]) if found else None
+    match = _CORRELATION.search(bytes(event.args))
+    return int(match[1]) if match else None
 
 
 def _timed(frame: pl.DataFrame, log: Log) -> pl.DataFrame:
-    """The frame with its times as integers; the account says what could not be one."""
+    """Return the frame with its times as integers; the account says what could not be one."""
     text = {c: pl.col(c).str.strip_chars(' "') for c in ("ts", "dur")}
     fine = {
         c: t.str.contains(_NUMBER) & t.cast(pl.Float64, strict=False).is_finite() for c, t in text.items()

@@ -1,4 +1,11 @@
-"""Chrome trace documents: PyTorch's profiler (Kineto), JAX, and whatever else writes `traceEvents`."""
+"""Chrome trace documents: PyTorch's profiler (Kineto), JAX, and other writers of `traceEvents`.
+
+Read: an object with `traceEvents`, or a bare list of events, closed or not; complete events, begin and end,
+counters, instants, memory, names of processes and threads. Not read: flow arrows (correlation numbers say the
+same), sampled stacks, and what writers of other traces put into `stackFrames`.
+The format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
+PyTorch's: https://docs.pytorch.org/docs/stable/profiler.html
+"""
 
 import re
 from pathlib import Path
@@ -27,8 +34,8 @@ def sniff(head: Head) -> bool:
 
 def load(source: Source) -> list[Run]:
     trace = _read(source)
-    found = trace.complete.rows.height + len(trace.others)
-    if (trace.truncated and found < 2) or not (found or trace.header):
+    count = trace.complete.rows.height + len(trace.others)
+    if (trace.truncated and count < 2) or not (count or trace.header):
         raise UnreadableError(
             "holds no list of trace events that could be read",
             where=source.label,
@@ -38,7 +45,7 @@ def load(source: Source) -> list[Run]:
 
 
 def _read(source: Source) -> Trace:
-    """The line scan where torch printed the file, else a JSON parser: the answer is the same."""
+    """Scan the lines where torch printed the file, else parse the JSON: the answer is the same."""
     before = source.log.freeze()
     try:
         return fast_scan.read(source)

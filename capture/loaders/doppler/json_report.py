@@ -1,4 +1,8 @@
-"""Doppler's JSON reports: the run's figures, and profile steps where the profiler was on."""
+"""Doppler's JSON reports: the run's figures, and profile steps where the profiler was on.
+
+Read: single reports and comparisons; every figure is kept in a table. Not read: texts of the model.
+Doppler: https://github.com/clocksmith/doppler
+"""
 
 import json
 import re
@@ -49,7 +53,7 @@ def load(source: Source) -> list[Run]:
 
 
 def _reports(value: Any, depth: int) -> Iterator[dict[str, Any]]:
-    """Every report in the document; a comparison wraps several."""
+    """Yield every report in the document; a comparison wraps several."""
     if (
         isinstance(value, dict)
         and {"suite", "modelId"} <= value.keys()
@@ -139,7 +143,7 @@ def _ns(ms: Any) -> int | None:
 
 
 def _clock(meta: dict[str, Any], blocks: list[Block]) -> Clock:
-    """The report counts the first token among the decoded; it comes from the prefill."""
+    """Return the run's own figures; the report counts the first token among the decoded ones."""
     stated = _whole(meta.get("tokens"))
     profiled = sum(b.tokens or 0 for b in blocks if b.phase == "decode")
     decoded = profiled if stated in (profiled, profiled + 1) else stated
@@ -158,7 +162,7 @@ def _sizes(memory: Any) -> Iterator[tuple[str, float]]:
 
 
 def _leaves(value: Any, path: str, depth: int) -> Iterator[tuple[str, float]]:
-    """Dotted path and value of every number inside objects."""
+    """Yield dotted path and value of every number inside objects."""
     if isinstance(value, int | Decimal) and not isinstance(value, bool):
         if abs(Decimal(value)) < 10**300:
             yield path, float(value)

@@ -66,15 +66,15 @@ class Line:
 
 
 def parse(text: str) -> Line:
-    found = _LINE.match(text)
-    if found is None:
+    parts = _LINE.match(text)
+    if parts is None:
         return Line("", text, "", None)
-    stamp = nanoseconds(found["ms"], MILLISECOND) if found["ms"] else None
-    return Line(found["module"] or "", text[found.end() :], found["type"] or "", stamp)
+    stamp = nanoseconds(parts["ms"], MILLISECOND) if parts["ms"] else None
+    return Line(parts["module"] or "", text[parts.end() :], parts["type"] or "", stamp)
 
 
 def facts(line: Line) -> dict[str, Any]:
-    """What a line says of the whole run, as metadata."""
+    """Return what a line says of the whole run, as metadata."""
     if line.module in ("Perf", "Benchmark"):
         return _performance(line.message)
     if line.module == "metrics":
@@ -84,12 +84,14 @@ def facts(line: Line) -> dict[str, Any]:
     if shape := _SHAPE.search(line.message):
         keys = ("layers", "hidden", "heads", "head_dim")
         return dict(zip(keys, map(int, shape.groups()), strict=True))
-    found = ((key, pattern.search(line.message)) for module, key, pattern in _FACTS if module == line.module)
-    return {key: int(m[1]) if m[1].isdigit() and len(m[1]) < 19 else m[1].strip() for key, m in found if m}
+    matches = (
+        (key, pattern.search(line.message)) for module, key, pattern in _FACTS if module == line.module
+    )
+    return {key: int(m[1]) if m[1].isdigit() and len(m[1]) < 19 else m[1].strip() for key, m in matches if m}
 
 
 def memory(line: Line) -> list[tuple[str, float, str]]:
-    """name, bytes and moment of every size that a loader's memory line prints."""
+    """Return name, bytes and moment of every size that a loader's memory line prints."""
     moment = _MEMORY.search(line.message) if line.module == "Loader" else None
     if moment is None:
         return []
@@ -98,9 +100,9 @@ def memory(line: Line) -> list[tuple[str, float, str]]:
 
 
 def selection(line: Line) -> dict[str, str | None] | None:
-    """Which variant was taken for an operation, and why."""
-    found = _SELECT.match(line.message) if line.module == "KernelSelect" else None
-    return found.groupdict() if found else None
+    """Return which variant was taken for an operation, and why."""
+    parts = _SELECT.match(line.message) if line.module == "KernelSelect" else None
+    return parts.groupdict() if parts else None
 
 
 def _performance(message: str) -> dict[str, Any]:
@@ -113,11 +115,11 @@ def _performance(message: str) -> dict[str, Any]:
 
 
 def _metrics(message: str) -> dict[str, Any]:
-    """key=value pairs; a bare or leading `tok/s` stands before all keys after it."""
+    """Read key=value pairs; a bare or leading `tok/s` stands before all keys after it."""
     out, prefix = {}, ""
     for key, value, bare in _PAIR.findall(message):
-        if known := _METRICS.get(f"{prefix}{key}".lower()):
-            out[known] = _value(known, value)
+        if name := _METRICS.get(f"{prefix}{key}".lower()):
+            out[name] = _value(name, value)
         if "tok/s" in (key, bare):
             prefix = "tok/s "
     return {k: v for k, v in out.items() if v is not None}

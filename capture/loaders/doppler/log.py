@@ -1,4 +1,10 @@
-"""Doppler's harness log: GPU profile reports between the lines of a WebGPU run."""
+"""Doppler's harness log: GPU profile reports between the lines of a WebGPU run.
+
+Read: profile blocks of prefill and decode, figures of the run, memory lines, kernel selections; with the
+browser's prefix or without. Not read: other log lines. Blocks have no times of single kernels, so steps have
+a place on the timeline and kernels have not.
+Doppler: https://github.com/clocksmith/doppler
+"""
 
 import re
 from collections.abc import Iterator
@@ -79,7 +85,7 @@ def _drafts(text: str, log: Log) -> Iterator[Draft]:
 
 
 def _starts_another(draft: Draft, line: Line, raw: str) -> bool:
-    """A new launch, a new load, or a prefill after decoding or after the closing figures."""
+    """Return whether a line starts another run: a launch, a load, or a prefill after decoding or the end."""
     if not draft.blocks:
         return False
     if line.module == "Profile" and line.message.startswith("Prefill"):
@@ -88,21 +94,21 @@ def _starts_another(draft: Draft, line: Line, raw: str) -> bool:
 
 
 def _after(draft: Draft, line: Line) -> Draft:
-    """The next run; the same page repeats neither its device nor its kernel selections."""
+    """Return the next run; the same page repeats neither its device nor its kernel selections."""
     if line.module != "Profile":
         return Draft()
     return Draft({k: draft.meta[k] for k in _ENVIRONMENT if k in draft.meta}, [], [], draft.selections)
 
 
 def _open(draft: Draft, title: str, line: Line) -> Block:
-    found = _TITLE.match(title)
+    heading = _TITLE.match(title)
     phase, tokens, position, again = None, None, None, False
-    if found and found["prefill"]:
+    if heading and heading["prefill"]:
         phase, again = "prefill", bool(draft.blocks) and draft.blocks[-1].phase == "prefill"
-    elif found and (found["batch"] or found["step"]):
-        phase, tokens = "decode", int(found["batch"] or 1)
-        position = int(found["step"]) if found["step"] else None
-    if found and found["layers"]:
+    elif heading and (heading["batch"] or heading["step"]):
+        phase, tokens = "decode", int(heading["batch"] or 1)
+        position = int(heading["step"]) if heading["step"] else None
+    if heading and heading["layers"]:
         draft.meta["layers_only"] = True
     block = Block(title.removesuffix(":") or _REPORT, phase, tokens, position, line.t, part_of_last=again)
     draft.blocks.append(block)
@@ -110,7 +116,7 @@ def _open(draft: Draft, title: str, line: Line) -> Block:
 
 
 def _continue(block: Block, raw: str, log: Log, at: int) -> Block | None:
-    """The next line of a report; none once its total is read."""
+    """Return the next line of a report; None once its total is read."""
     if raw.startswith(_FRAME):
         return block
     log.read += 1
@@ -127,9 +133,9 @@ def _continue(block: Block, raw: str, log: Log, at: int) -> Block | None:
 
 
 def _note(draft: Draft, line: Line, log: Log) -> None:
-    """Keeps what a line outside the reports tells; counts it when that is nothing."""
-    told = facts(line)
-    draft.meta |= told
+    """Keep what a line outside the reports states; count it when that is nothing."""
+    stated = facts(line)
+    draft.meta |= stated
     draft.closed |= line.module in ("Perf", "Benchmark", "ok", "metrics")
     sizes = memory(line)
     draft.rows += [
@@ -140,7 +146,7 @@ def _note(draft: Draft, line: Line, log: Log) -> None:
         draft.selections = [*draft.selections, chosen]
     if line.path:
         draft.rows.append({"kind": "mark", "name": line.message, "t": line.t, "path": line.path})
-    if told or sizes or line.path:
+    if stated or sizes or line.path:
         log.read += 1
     elif line.message:
         log.note("other_lines", "lines of mere progress, not kept")
@@ -161,7 +167,7 @@ def _run(draft: Draft, index: int, log: Log) -> Run:
 
 
 def _clock(meta: dict[str, Any]) -> Clock:
-    """The run's own figures; [Perf] tells the decoded tokens, [metrics] counts the first one too."""
+    """Return the run's own figures; [Perf] tells the decoded tokens, [metrics] counts the first one too."""
     decoded = meta.get("decoded_tokens")
     if decoded is None and meta.get("tokens"):
         decoded = meta["tokens"] - 1
@@ -172,7 +178,7 @@ def _clock(meta: dict[str, Any]) -> Clock:
 
 
 def _check(draft: Draft, clock: Clock, log: Log) -> None:
-    """Says what the reports themselves show to be missing."""
+    """Note what the reports themselves show to be missing."""
     if not draft.blocks:
         return
     log.note("no_launches", NO_LAUNCHES)

@@ -46,7 +46,7 @@ SCHEMA: Final = {
 
 
 def events(blocks: Sequence[Block], clock: Clock) -> tuple[list[dict[str, Any]], list[str]]:
-    """Rows of the event frame, and what in them is derived rather than printed."""
+    """Return rows of the event frame, and what in them is derived rather than printed."""
     numbers = _numbers(blocks)
     steps = _steps(blocks, numbers, clock)
     guesses = [CONTEXT] if any(s["context"] is not None for s in steps) else []
@@ -56,18 +56,18 @@ def events(blocks: Sequence[Block], clock: Clock) -> tuple[list[dict[str, Any]],
 
 
 def is_whole(blocks: Sequence[Block], clock: Clock) -> bool:
-    """Whether the decode blocks account for every decoded token, as far as the source tells."""
+    """Return whether the decode blocks account for every decoded token, as far as the source tells."""
     return clock.decoded is None or clock.decoded == sum(b.tokens or 0 for b in blocks if b.phase == "decode")
 
 
 def totals(blocks: Sequence[Block]) -> dict[str, int]:
-    """The printed totals by phase: rows are rounded, so their sum is a little off."""
+    """Return the printed totals by phase: rows are rounded, so their sum is a little off."""
     phases = {b.phase for b in blocks if b.phase and b.total is not None}
     return {f"{p}_gpu_ns": sum(b.total or 0 for b in blocks if b.phase == p) for p in sorted(phases)}
 
 
 def _numbers(blocks: Sequence[Block]) -> list[int | None]:
-    """Prefill is step 0, decode blocks count from 1, anything else belongs to no step."""
+    """Return a step for each block: prefill is 0, decode blocks count from 1, others have None."""
     numbers: list[int | None] = []
     decoded = 0
     for block in blocks:
@@ -86,27 +86,42 @@ def _timed(block: Block, step: int | None) -> list[dict[str, Any]]:
 
 
 def _steps(blocks: Sequence[Block], numbers: Sequence[int | None], clock: Clock) -> list[dict[str, Any]]:
+    """Return a step row for the prefill and for each decode block, in their order."""
     whole = is_whole(blocks, clock)
-    decode = [b for b in blocks if b.phase == "decode"]
-    begin = _decode_begins(decode, clock) if whole else None
-    rows, done, last = [], 0, begin
+    begin = _decode_begins([b for b in blocks if b.phase == "decode"], clock) if whole else None
+    decoding = _Decoding(clock, whole, begin)
+    rows = []
     for block, number in zip(blocks, numbers, strict=True):
         if block.phase == "prefill" and not block.part_of_last:
             rows.append(_prefill(clock, begin))
         elif block.phase == "decode":
-            done = block.position if block.position is not None else done + (block.tokens or 0)
-            counted = whole or block.position is not None
-            context = clock.prompt_tokens + done if clock.prompt_tokens is not None and counted else None
-            wall = _between(last, block.t) if whole else None
-            rows.append(
-                _step(number, "decode", last if wall is not None else None, wall, block.tokens, context)
-            )
-            last = block.t
+            rows.append(decoding.step(block, number))
     return rows
 
 
+class _Decoding:
+    """What is carried from one decode block to the next: the tokens so far and the stamp of the last."""
+
+    def __init__(self, clock: Clock, whole: bool, begin: int | None) -> None:
+        self._clock, self._whole, self._last, self._done = clock, whole, begin, 0
+
+    def step(self, block: Block, number: int | None) -> dict[str, Any]:
+        """Return the step row of the next block; its wall time needs a profile that is whole."""
+        self._done = block.position if block.position is not None else self._done + (block.tokens or 0)
+        context = _context(self._clock, self._done) if self._whole or block.position is not None else None
+        wall = _between(self._last, block.t) if self._whole else None
+        start = self._last if wall is not None else None
+        self._last = block.t
+        return _step(number, "decode", start, wall, block.tokens, context)
+
+
+def _context(clock: Clock, decoded: int) -> int | None:
+    """Return how many tokens stand behind a step, None where the length of the prompt is not told."""
+    return None if clock.prompt_tokens is None else clock.prompt_tokens + decoded
+
+
 def _decode_begins(decode: Sequence[Block], clock: Clock) -> int | None:
-    """The stamp of the last report less the decode time that the run states."""
+    """Return the stamp of the last report less the decode time that the run states."""
     if not decode or decode[-1].t is None or clock.decode is None or clock.decoded is None:
         return None
     return decode[-1].t - clock.decode

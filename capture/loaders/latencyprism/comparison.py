@@ -1,4 +1,9 @@
-"""LatencyPrism's comparison of a normal and an abnormal run: the Markdown report and the CSV beside it."""
+"""LatencyPrism's comparison of a normal and an abnormal run: the Markdown report and the CSV beside it.
+
+Read: strict, cross and exploratory reports, as one run a side. Not read: the prose of the findings. Times are
+derived from shares of a cycle and labelled as such.
+LatencyPrism: https://github.com/kunluninsight/LatencyPrism
+"""
 
 import re
 from typing import Any, Final
@@ -75,7 +80,7 @@ def _run(pair: Pair, side: int, shared: dict[str, Any], others: dict[str, pl.Dat
 
 
 def _pid(name: str, subject: str) -> int | None:
-    """From the run's own name, else from a title that speaks of a single process."""
+    """Return the process id, from the run's own name, else from a title of a single process."""
     own, all_of_title = _PID.search(name), _PID.findall(subject)
     if own:
         return int(own[1])
@@ -83,7 +88,7 @@ def _pid(name: str, subject: str) -> int | None:
 
 
 def _obstacles(pair: Pair) -> list[str]:
-    """Why the report compares two different things."""
+    """Return why the report compares two different things."""
     a, b = pair.cycles
     if not a or not b or max(a, b) < _FAR * min(a, b):
         return []
@@ -98,7 +103,7 @@ def _obstacles(pair: Pair) -> list[str]:
 
 
 def _cycle(pair: Pair, letter: str) -> pl.DataFrame:
-    """All cycles as one aggregate: the report ranks them and does not tell their order."""
+    """Return all cycles as one aggregate: the report ranks them and does not tell their order."""
     durations = [d for r in pair.ranks if (d := r[f"dur_{letter}_ns"]) is not None]
     if not durations:
         return pl.DataFrame()
@@ -111,14 +116,17 @@ def _cycle(pair: Pair, letter: str) -> pl.DataFrame:
 
 
 def _measured(compared: pl.DataFrame, letter: str, mean_ns: int | None) -> list[pl.DataFrame]:
-    """Functions and metrics of one side."""
+    """Return functions and metrics of one side."""
     there = compared.filter(~_absent(letter))
     return [*([] if mean_ns is None else [_functions(there, letter, mean_ns)]), _metrics(there, letter)]
 
 
 def _absent(letter: str) -> pl.Expr:
-    """Rows that one side never measured. They are printed as zeros, as are shares that round to nothing;
-    but a side without samples is never significant, and z exists only where side a has several."""
+    """Return the rows that one side never measured.
+
+    They are printed as zeros, as are shares that round to nothing; but a side without samples is never
+    significant, and z exists only where side a has several.
+    """
     beta, mu = pl.col(f"beta_{letter}"), pl.col(f"mu_{letter}")
     other_mu = pl.col(f"mu_{'ba'['ab'.index(letter)]}")
     function = ("function", "device")
@@ -131,7 +139,7 @@ def _absent(letter: str) -> pl.Expr:
 
 
 def _functions(there: pl.DataFrame, letter: str, mean_ns: int) -> pl.DataFrame:
-    """A function's share differs a little from metric to metric: the median of its rows is taken."""
+    """Return one row a function, with the median of its shares, which differ a little by metric."""
     shares = there.group_by("function", "device", maintain_order=True).agg(pl.col(f"beta_{letter}").median())
     share = pl.col(f"beta_{letter}")
     roles = [role_of(type_of(f, d)) for f, d in shares.select("function", "device").rows()]
@@ -144,9 +152,9 @@ def _functions(there: pl.DataFrame, letter: str, mean_ns: int) -> pl.DataFrame:
 
 
 def _metrics(there: pl.DataFrame, letter: str) -> pl.DataFrame:
-    known = there.filter(pl.col(f"mu_{letter}").is_not_null())
-    units = [unit_of(m) for m in known["metric"]]
-    return known.select(
+    measured = there.filter(pl.col(f"mu_{letter}").is_not_null())
+    units = [unit_of(m) for m in measured["metric"]]
+    return measured.select(
         pl.lit("counter").alias("kind"),
         pl.col("metric").alias("name"),
         pl.col("device").alias("track"),
@@ -167,7 +175,7 @@ def _table_name(table: Table) -> str:
 
 
 def _frame(table: Table) -> pl.DataFrame:
-    """A table that is kept as printed."""
+    """Return a table that is kept as printed."""
     width = len(table.cells)
     names = [f"{c} {i}" if c in table.cells[:i] else c for i, c in enumerate(table.cells)]
     rows = [(row + [""] * width)[:width] for _, row in table.rows]

@@ -1,4 +1,9 @@
-"""LatencyPrism's processed CSV files: one row for every cycle, function and metric; and the raw counters."""
+"""LatencyPrism's processed CSV files: one row for every cycle, function and metric; and the raw counters.
+
+Read: `*_perf_data.csv` and `*_counters_data.csv`. Not read: its raw `micro_event.csv`; its raw traces are
+Chrome traces.
+LatencyPrism: https://github.com/kunluninsight/LatencyPrism
+"""
 
 from typing import Any, Final
 
@@ -49,7 +54,7 @@ def load(source: Source) -> list[Run]:
 
 
 def _cycles(frame: pl.DataFrame, log: Log) -> list[Run]:
-    """One run: steps, functions and counters, and the whole table beside them."""
+    """Make one run: steps, functions and counters, and the whole table beside them."""
     frame = _timed(_typed(frame))
     whole = frame.filter(pl.all_horizontal(pl.col("cycle", "beta_pct", "function_name").is_not_null()))
     log.drop("bad_row", "rows without cycle, function or share", count=frame.height - whole.height)
@@ -66,7 +71,7 @@ def _cycles(frame: pl.DataFrame, log: Log) -> list[Run]:
 
 
 def _typed(frame: pl.DataFrame) -> pl.DataFrame:
-    """The known columns as numbers; a column that is missing is there, empty."""
+    """Return the known columns as numbers; a column that is missing is there, empty."""
     missing = [c for c in (*_INTEGERS, *_FLOATS, *_TEXTS) if c not in frame.columns]
     frame = frame.with_columns(pl.lit(None, dtype=pl.String).alias(c) for c in missing)
     exact = {"start_ns": "cycle_start_ts", "dur_ns": "duration", "anchor_ns": "anchor_dur_us"}
@@ -83,7 +88,7 @@ def _exact(column: pl.Series) -> pl.Series:
 
 
 def _timed(frame: pl.DataFrame) -> pl.DataFrame:
-    """Starts on the run's own clock, which begins with its first cycle."""
+    """Return starts on the run's own clock, which begins with its first cycle."""
     return frame.with_columns(pl.col("start_ns") - pl.col("start_ns").min())
 
 
@@ -115,7 +120,7 @@ def _steps(whole: pl.DataFrame) -> pl.DataFrame:
 
 
 def _functions(whole: pl.DataFrame) -> pl.DataFrame:
-    """A function stands once for every metric; its time is counted once."""
+    """Return each function once; it stands in the file once for every metric."""
     several = whole["pid"].n_unique() > 1
     track = pl.format("pid {} / {}", "pid", "device") if several else pl.col("device")
     once = whole.unique(["cycle", "pid", "function_name", "device"], keep="first", maintain_order=True)
@@ -131,11 +136,11 @@ def _functions(whole: pl.DataFrame) -> pl.DataFrame:
 
 
 def _metrics(whole: pl.DataFrame) -> pl.DataFrame:
-    """One value for every cycle, metric and device, in the metric's real unit."""
-    known = whole.filter(pl.col("mu_pct").is_not_null() & (pl.col("metric_name") != _NO_METRIC))
+    """Return one value for every cycle, metric and device, in the metric's real unit."""
+    measured = whole.filter(pl.col("mu_pct").is_not_null() & (pl.col("metric_name") != _NO_METRIC))
     weight = pl.col("dur_ns").fill_null(0).cast(pl.Float64)
     weighted = (pl.col("mu_pct") * weight).sum() / weight.sum()
-    values = known.group_by("cycle", "metric_name", "device", maintain_order=True).agg(
+    values = measured.group_by("cycle", "metric_name", "device", maintain_order=True).agg(
         pl.when(weight.sum() > 0).then(weighted).otherwise(pl.col("mu_pct").mean()).alias("mu"),
         pl.col("start_ns").first().alias("t"),
     )
@@ -152,7 +157,7 @@ def _metrics(whole: pl.DataFrame) -> pl.DataFrame:
 
 
 def _counters(frame: pl.DataFrame, log: Log) -> list[Run]:
-    """The samples as they were taken; a sample does not tell which core or device it is of."""
+    """Return the samples as they were taken; a sample does not tell which core or device it is of."""
     samples = frame.select(
         pl.lit("counter").alias("kind"),
         pl.col("counter_name").alias("name"),

@@ -60,7 +60,7 @@ class Table:
 
 
 def markdown_pairs(text: str, log: Log) -> tuple[list[Pair], list[Table]]:
-    """The compared pairs, and the tables that belong to none."""
+    """Return the compared pairs, and the tables that belong to none."""
     pairs, others = [Pair()], []
     for part in _parts(text, log):
         if isinstance(part, str):
@@ -86,18 +86,13 @@ def csv_pairs(text: str, log: Log) -> list[Pair]:
 
 
 def _parts(text: str, log: Log) -> Iterator[Table | str]:
-    """Tables whole, and the sentences of the findings."""
+    """Yield tables whole, and the sentences of the findings."""
     heading, table, at = "", None, 0
     for line in text.split("\n"):
         if line.startswith("|") and table is None:
             table = Table(heading, _cells(line), [])
         elif line.startswith("|") and table is not None:
-            torn = at + len(line) == len(text) and not line.rstrip().endswith("|")
-            if torn:
-                log.read += 1
-                log.drop("torn_row", "a last row that is cut", at=at)
-            elif not _RULE.match(line):
-                table.rows.append((at, _cells(line)))
+            _add_row(table, line, at, log, last=at + len(line) == len(text))
         elif table is not None:
             yield table
             table = None
@@ -108,6 +103,15 @@ def _parts(text: str, log: Log) -> Iterator[Table | str]:
         at += len(line) + 1
     if table is not None:
         yield table
+
+
+def _add_row(table: Table, line: str, at: int, log: Log, *, last: bool) -> None:
+    """Add a line to a table; the rule below its head is none, and the text's last line may be cut."""
+    if last and not line.rstrip().endswith("|"):
+        log.read += 1
+        log.drop("torn_row", "a last row that is cut", at=at)
+    elif not _RULE.match(line):
+        table.rows.append((at, _cells(line)))
 
 
 def _cells(line: str) -> list[str]:
@@ -158,7 +162,7 @@ def _compare(pair: Pair, cells: list[str], rows: list[tuple[int, list[str]]], lo
 
 
 def _columns(headings: list[str]) -> tuple[list[str], list[str]]:
-    """Our column for every heading, blank for one we do not know; and the names of the two runs."""
+    """Return our column for every heading, blank for one we do not know; and the names of the two runs."""
     columns: list[str] = []
     names: list[str] = []
     for heading in headings:
@@ -173,7 +177,7 @@ def _columns(headings: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _row(cells: dict[str, str], log: Log, at: int) -> dict[str, Any]:
-    """Figures as numbers; a printed nan stays open."""
+    """Return figures as numbers; a printed nan stays open."""
     row: dict[str, Any] = {k: cells.get(k, "") for k in KEYS}
     for column in FIGURES:
         text = cells.get(column, "").removesuffix("us").strip()

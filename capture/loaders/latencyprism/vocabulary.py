@@ -38,14 +38,14 @@ _NESTED: Final = Role("span", "wall", None)
 
 
 def unit_of(metric: str) -> tuple[str | None, float]:
-    """A metric's unit and what the file's value (mu, times 100) is divided by to get there."""
+    """Return a metric's unit and what the file's value (mu, times 100) is divided by to get there."""
     if metric in _OF_MAXIMUM or any(word in metric for word in _PERCENT):
         return "%", 1.0
     return next((unit for word, unit in _ABSOLUTE if word in metric), None), 100.0
 
 
 def sample_unit(counter: str) -> str | None:
-    """The unit of a raw counter's samples."""
+    """Return the unit of a raw counter's samples."""
     if any(word in counter for word in _PERCENT):
         return "%"
     return next((unit for word, unit in _ABSOLUTE if word in counter), None)
@@ -56,12 +56,12 @@ def role_of(func_type: str) -> Role:
 
 
 def role_columns(roles: list[Role]) -> list[pl.Series]:
-    """Roles as columns of the event frame."""
+    """Return roles as columns of the event frame."""
     return [pl.Series(name, [getattr(r, name) for r in roles], dtype=pl.String) for name in Role._fields]
 
 
 def type_of(function: str, device: str) -> str:
-    """The type that the comparison leaves out: from the device, else from the function's name."""
+    """Return the type that the comparison leaves out: from the device, else from the function's name."""
     if device.startswith("GPU"):
         return "gpu_memcpy" if function.startswith(("Memcpy", "Memset")) else "gpu_compute"
     if "Synchronize" in function:
@@ -70,7 +70,9 @@ def type_of(function: str, device: str) -> str:
 
 
 def csv_rows(text: str, log: Log) -> Iterator[tuple[int, list[str]]]:
-    """Records with their offsets. A record is a line, so a quote that is never closed costs only its own."""
+    """Yield records with their offsets. A record is a line, so a quote that is never closed costs only its
+    own.
+    """
     width, at = 0, 0
     for line in text.split("\n"):
         if line.strip("\r, "):
@@ -88,7 +90,7 @@ def csv_rows(text: str, log: Log) -> Iterator[tuple[int, list[str]]]:
 
 
 def _cells(line: str) -> list[str]:
-    """The cells of a line; long names repeat in most lines and are kept once."""
+    """Return the cells of a line; long names repeat in most lines and are kept once."""
     try:
         return [intern(cell) for cell in next(csv.reader([line]))]
     except csv.Error:
@@ -96,12 +98,12 @@ def _cells(line: str) -> list[str]:
 
 
 def header_of(text: str) -> list[str]:
-    """The cells of the first line, in lower case."""
+    """Return the cells of the first line, in lower case."""
     return [c.strip().lower() for c in _cells(text.split("\n", 1)[0])]
 
 
 def strings(names: list[str], rows: list[list[str]]) -> pl.DataFrame:
-    """Rows of text as a frame; a blank cell is null."""
+    """Return rows of text as a frame; a blank cell is null."""
     columns = zip(*rows, strict=True) if rows else [()] * len(names)
     return pl.DataFrame(
         {n: pl.Series(list(c), dtype=pl.String) for n, c in zip(names, columns, strict=True)}
@@ -109,6 +111,6 @@ def strings(names: list[str], rows: list[list[str]]) -> pl.DataFrame:
 
 
 def floats(column: str) -> pl.Expr:
-    """Printed numbers as floats; what is no finite number is null."""
+    """Return printed numbers as floats; what is no finite number is null."""
     value = pl.col(column).cast(pl.Float64, strict=False)
     return pl.when(value.is_finite()).then(value).alias(column)

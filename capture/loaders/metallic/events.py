@@ -41,25 +41,27 @@ def timed(raw: Raw) -> Timed:
 
 
 def _host_in(table: pl.DataFrame, phase: str) -> pl.DataFrame:
-    """The meanings with the phase of what the host does."""
+    """Return the meanings with the phase of what the host does."""
     host = pl.when(pl.col("lens") == "host").then(pl.lit(phase, pl.Categorical()))
     return table.with_columns(phase=pl.coalesce("phase", host))
 
 
-def whole(found: Timed, others: list[pl.DataFrame], start: int) -> pl.DataFrame:
-    """All events in one frame: each column is laid out once, the few other events behind the timed ones."""
-    few = pl.concat([found.steps, *others], how="diagonal")
-    own = [c for c in found.times.columns if c in few.columns]
-    table = pl.concat([found.table, few.drop(own)], how="diagonal", rechunk=True)
-    first = found.table.height
+def whole(parts: Timed, others: list[pl.DataFrame], start: int) -> pl.DataFrame:
+    """Return all events in one frame: each column is laid out once, the few other events behind the timed
+    ones.
+    """
+    few = pl.concat([parts.steps, *others], how="diagonal")
+    own = [c for c in parts.times.columns if c in few.columns]
+    table = pl.concat([parts.table, few.drop(own)], how="diagonal", rechunk=True)
+    first = parts.table.height
     few_places = pl.int_range(first, first + few.height, dtype=pl.UInt32, eager=True)
-    index = pl.concat([found.places, few_places], rechunk=True)
-    times = pl.concat([found.times, few.select(own)], how="diagonal")
+    index = pl.concat([parts.places, few_places], rechunk=True)
+    times = pl.concat([parts.times, few.select(own)], how="diagonal")
     return table.select(pl.all().gather(index)).with_columns(times.with_columns(pl.col("t") - start))
 
 
 def _meanings(keys: Iterable[Key]) -> dict[Key, Meaning]:
-    """What each name says: the ops' by their names, then the internal kernels' as they come."""
+    """Return what each name says: the ops' by their names, then the internal kernels' as they come."""
     bare = list(dict.fromkeys(key._replace(shape=None) for key in keys))
     ops = op_meanings(sorted(key.first for key in bare if key.type == OP and key.first is not None))
     internals = [key for key in bare if key.type == INTERNAL]
@@ -69,7 +71,7 @@ def _meanings(keys: Iterable[Key]) -> dict[Key, Meaning]:
 
 
 def _table(names: Mapping[Key, Meaning], keys: list[Key]) -> pl.DataFrame:
-    """Meaning and work of each key."""
+    """Return meaning and work of each key."""
     meanings = [names[key._replace(shape=None)] for key in keys]
     columns = {
         c: pl.Series([m[i] for m in meanings], dtype=pl.String() if t == pl.Categorical() else t).cast(t)
@@ -81,7 +83,7 @@ def _table(names: Mapping[Key, Meaning], keys: list[Key]) -> pl.DataFrame:
 
 
 def _names(names: Mapping[Key, Meaning]) -> pl.DataFrame:
-    """What each name in the file is called in the events: by kind of event, lens, name and path."""
+    """Return what each name in the file is called in the events: by kind of event, lens, name and path."""
     rows = [
         (m.lens, m.name, m.path, k.type, k.first, None) if k.type == OP
         else (m.lens, m.name, m.path, k.type, k.second, k.first)
@@ -92,16 +94,18 @@ def _names(names: Mapping[Key, Meaning]) -> pl.DataFrame:
 
 
 def _work(shape: str | None) -> float | None:
-    """A matmul multiplies and adds batch · m · n · k times."""
-    found = _SIZES.search(shape + " ") if shape else None
-    if found is None:
+    """Return the FLOPs of a matmul: it multiplies and adds batch · m · n · k times."""
+    match = _SIZES.search(shape + " ") if shape else None
+    if match is None:
         return None
-    batch, m, n, k = (int(size) for size in found.groups())
+    batch, m, n, k = (int(size) for size in match.groups())
     return 2.0 * batch * m * n * k
 
 
 def _steps(table: pl.DataFrame, index: pl.Series) -> pl.Series:
-    """The step of every row: 0 until decoding begins, then counted by the totals that close an iteration."""
+    """Return the step of every row: 0 until decoding begins, then counted by the totals that close an
+    iteration.
+    """
     prefill = table["phase"] == "prefill"
     closes = _closing(table).gather(index)
     last = closes.sum()
@@ -126,13 +130,13 @@ def _decoding(table: pl.DataFrame) -> pl.Series:
 
 
 def _goes_on(table: pl.DataFrame, index: pl.Series, closes: pl.Series) -> bool:
-    """Whether the file ends within a further iteration: else what follows the last one belongs to it."""
+    """Return whether the file ends within a further iteration; if not, the rest belongs to the last one."""
     after = closes.len() - (closes.reverse().arg_max() or 0)
     return bool((table["phase"].gather(index.slice(after)) == "decode").any())
 
 
 def step_rows(table: pl.DataFrame, index: pl.Series, times: pl.DataFrame) -> pl.DataFrame:
-    """Prefill as step 0 where its tokens are known, and each iteration of the loop."""
+    """Return prefill as step 0 where its tokens are known, and each iteration of the loop."""
     closed = times.filter(_closing(table).gather(index))
     if closed.is_empty():
         return pl.DataFrame()

@@ -32,7 +32,7 @@ class Scanned(NamedTuple):
 
 
 def fits(head: bytes) -> bool:
-    """Whether the first line has the engine's own layout."""
+    """Return whether the first line has the engine's own layout."""
     return _LINE.match(head) is not None
 
 
@@ -61,7 +61,7 @@ def _lines(source: Input) -> pl.LazyFrame:
 
 
 def _split(source: Input) -> pl.DataFrame:
-    """Every line in pieces: texts that repeat as categoricals, numbers, and as text what is left."""
+    """Return every line in pieces: texts that repeat as categoricals, numbers, and as text what is left."""
     line, text = pl.col("line"), pl.col("text")
     at, z, event, number = (pl.col(c) for c in ("at", "z", "event", "number"))
     marked = _lines(source).select(
@@ -89,19 +89,28 @@ def _split(source: Input) -> pl.DataFrame:
 
 
 def _scale(z: pl.Expr) -> pl.Expr:
-    """The ns of the last digit before a time's Z; null where there is none, or there are more than nine."""
+    """Return the ns of the last digit before a time's Z.
+
+    Null where there is none, or there are more than nine.
+    """
     possible = pl.when(z.is_between(_SECOND + 2, _SECOND + 10)).then(z)
     return pl.lit(10, pl.UInt32).pow(_SECOND + 10 - possible)
 
 
 def _duration(digits: pl.Expr, number: pl.Expr) -> pl.Expr:
-    """A duration as JSON writes a number: no sign, no leading zeros; `number` has more behind its digits."""
+    """Return a duration as JSON writes a number: no sign, no leading zeros.
+
+    `number` has more behind its digits.
+    """
     us = digits.cast(pl.Int64, strict=False)
     return pl.when((number >= "0}") & (us <= LONGEST_US)).then(us)
 
 
 def _tailed(pieces: pl.DataFrame) -> pl.DataFrame:
-    """Text around the number, and the number, of lines in which more stands behind it; null for others."""
+    """Return text around the number, and the number, of lines in which more stands behind it.
+
+    Null for others.
+    """
     number, tail = (pl.col("left").struct.field(f"field_{i}") for i in range(2))
     marked = pieces.lazy().with_columns(pl.when(pl.col("middle") != "").then("left").alias("left"))
     return (
@@ -119,7 +128,10 @@ def _tailed(pieces: pl.DataFrame) -> pl.DataFrame:
 def _timed(
     split: pl.DataFrame, at: pl.Series, tailed: pl.DataFrame, keys: dict[Key, int]
 ) -> tuple[pl.Series, pl.Series]:
-    """For every row the number of its key and its duration; null where it has none or could not be read."""
+    """Return for every row the number of its key and its duration.
+
+    Null where it has none or could not be read.
+    """
     distinct = pl.concat([split["middle"].unique(), tailed["text"].unique()]).drop_nulls()
     us, codes = split["us"], split["middle"].to_physical()
     if at.len():
@@ -129,9 +141,9 @@ def _timed(
 
 
 def _parts(text: str) -> tuple[str, str]:
-    """What stands before and behind the number of an event."""
-    before, found, tail = text.partition(_US)
-    return "{" + before + _US, tail if found else "}}}"
+    """Return what stands before and behind the number of an event."""
+    before, separator, tail = text.partition(_US)
+    return "{" + before + _US, tail if separator else "}}}"
 
 
 def _number(keys: dict[Key, int], key: Key | None) -> int | None:
@@ -139,7 +151,7 @@ def _number(keys: dict[Key, int], key: Key | None) -> int | None:
 
 
 def _table(texts: pl.Series, values: pl.Series) -> pl.Series:
-    """The values, one for each of some categories, by the categories' codes."""
+    """Return the values, one for each of some categories, by the categories' codes."""
     codes = texts.to_physical()
     highest = codes.max()
     size = highest + 1 if isinstance(highest, int) else 1
@@ -148,15 +160,15 @@ def _table(texts: pl.Series, values: pl.Series) -> pl.Series:
 
 
 def _stamps(split: pl.DataFrame) -> pl.Series:
-    """The lines' times as ns since 1970; null where the line does not begin with one."""
+    """Return the lines' times as ns since 1970; null where the line does not begin with one."""
     distinct = split["second"].unique().drop_nulls()
-    found = [_STAMP.match(text) for text in distinct.cast(pl.String)]
-    seconds = pl.Series([seconds_of(f[1]) if f else None for f in found], dtype=pl.Int64)
+    matches = [_STAMP.match(text) for text in distinct.cast(pl.String)]
+    seconds = pl.Series([seconds_of(f[1]) if f else None for f in matches], dtype=pl.Int64)
     return _table(distinct, seconds).gather(split["second"].to_physical()) + split["fraction"]
 
 
 def _others(texts: pl.Series, keys: dict[Key, int]) -> tuple[pl.Series, pl.Series]:
-    """Key and data as JSON of events without a duration; null where that is no such event."""
+    """Return key and data as JSON of events without a duration; null where that is no such event."""
     text = pl.col("text").cast(pl.Binary)
     cut = pl.col("cut")
     pieces = (
@@ -179,7 +191,7 @@ def _others(texts: pl.Series, keys: dict[Key, int]) -> tuple[pl.Series, pl.Serie
 
 
 def _no_objects(texts: pl.Series) -> pl.Series:
-    """Those of some texts that are no JSON object."""
+    """Return those of some texts that are no JSON object."""
     try:
         if len(_objects("\n".join(texts))) == texts.len():
             return texts.clear()
@@ -199,7 +211,7 @@ def _is_object(text: str) -> bool:
 
 
 def lines_at(source: Input, rows: list[int]) -> list[tuple[int, bytes]]:
-    """Some lines as they stand, each with its row."""
+    """Return some lines as they stand, each with its row."""
     wanted = pl.Series(rows, dtype=pl.UInt32).implode()
     kept = _lines(source).with_row_index("row").filter(pl.col("row").is_in(wanted))
     return [(row, (line or "").encode()) for row, line in kept.collect(engine="streaming").iter_rows()]

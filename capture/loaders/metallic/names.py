@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from capture.classify.enrich import layer_of, role_of
+from capture.classify.names import layer_of, role_of
 from capture.native.schema import PATH_SEPARATOR
 
 LOOP: Final = "generation_loop"
@@ -53,7 +53,7 @@ class Meaning(NamedTuple):
 
 
 def collapsed(name: str) -> str:
-    """A name whose scope prefix stands twice, with it once: a/b/a/b/K → a/b/K."""
+    """Return a name whose scope prefix stands twice, with it once: a/b/a/b/K → a/b/K."""
     parts = name.split("/")
     for length in range(len(parts) // 2, 0, -1):
         if parts[:length] == parts[length : 2 * length]:
@@ -62,7 +62,7 @@ def collapsed(name: str) -> str:
 
 
 def kernel_type(name: str) -> str:
-    """The kernel without its place: the last segment, a stage without its block."""
+    """Return the kernel without its place: the last segment, a stage without its block."""
     last = name.rsplit("/", 1)[-1]
     for stage in ("sdpa", "mlp_swiglu"):
         if last.startswith(f"{stage}_block_") and last.endswith("_op"):
@@ -71,23 +71,26 @@ def kernel_type(name: str) -> str:
 
 
 def lens_of(name: str) -> str:
-    """The stopwatch behind an op's duration."""
+    """Return the stopwatch behind an op's duration."""
     if "/cb_gpu" in name:
         return "gpu"
     return "wait" if "cb_wait" in name or name.lower().endswith("wait") else "wall"
 
 
 def op_meanings(names: Iterable[str]) -> dict[str, Meaning]:
-    """Every op name with its meaning; two names never mean the same, so that each can be found again."""
-    found: dict[str, Meaning] = {}
+    """Return every op name with its meaning.
+
+    Two names never mean the same, so that each can be found again.
+    """
+    meanings: dict[str, Meaning] = {}
     taken: set[tuple[str, str]] = set()
     for raw in names:
         meaning = op_meaning(collapsed(raw))
         if (meaning.name, meaning.path) in taken:
             meaning = op_meaning(raw)
         taken.add((meaning.name, meaning.path))
-        found[raw] = meaning
-    return found
+        meanings[raw] = meaning
+    return meanings
 
 
 def op_meaning(name: str) -> Meaning:
@@ -107,7 +110,9 @@ def op_meaning(name: str) -> Meaning:
 
 
 def internal_meaning(parent: str, name: str) -> Meaning:
-    """The engine's own stopwatches: totals nest and are never added, the others are work of the host."""
+    """Return the engine's own stopwatches: totals nest and are never added, the others are work of the
+    host.
+    """
     nests = name.endswith(_NESTING)
     scopes = (parent, *_enclosing(name), name) if parent == LOOP else (parent, name)
     return Meaning(
@@ -123,7 +128,7 @@ def internal_meaning(parent: str, name: str) -> Meaning:
 
 
 def _enclosing(name: str) -> tuple[str, ...]:
-    """The totals around one of the generation loop's stopwatches."""
+    """Return the totals around one of the generation loop's stopwatches."""
     if name == "iteration_total":
         return ()
     inside = name == "embedding" or "block_" in name
@@ -131,7 +136,7 @@ def _enclosing(name: str) -> tuple[str, ...]:
 
 
 def _shown(name: str, lens: str) -> str:
-    """The kernel; for a wait or a command buffer, the scope that it belongs to as well."""
+    """Return the kernel; for a wait or a command buffer, the scope that it belongs to as well."""
     if lens == "wall" or "/" not in name:
         return kernel_type(name)
     scope, last = name.rsplit("/", 1)
@@ -145,7 +150,7 @@ def _without_block(segment: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _role(name: str) -> tuple[str | None, str]:
-    """Role and category by stage and kernel; the same for every block."""
+    """Return role and category by stage and kernel; the same for every block."""
     *scopes, last = name.split("/")
     own_op, own = next(((op, cat) for pattern, op, cat in _KERNELS if pattern.search(last)), role_of(last))
     if own == "other" and "matmul" in scopes:

@@ -95,7 +95,7 @@ class Rows:
 
 
 def read(lines: Iterable[tuple[int, bytes]], log: Log) -> Raw:
-    """Every line that is an event as a raw row; the others are counted."""
+    """Read every line that is an event as a raw row; the others are counted."""
     rows = Rows()
     for at, line, last in _marked_last(lines):
         row = row_of(line, at, log, last=last)
@@ -105,7 +105,7 @@ def read(lines: Iterable[tuple[int, bytes]], log: Log) -> Raw:
 
 
 def row_of(line: bytes, at: int | None, log: Log, *, last: bool = False) -> Row | None:
-    """One line as a raw row; none for what is no event, which the log then knows."""
+    """Read one line as a raw row; None for what is no event, which is noted in the log."""
     body = line.strip(b" \t\r\n\0").removeprefix(b"\xef\xbb\xbf").removeprefix(PREFIX)
     if not body:
         return None
@@ -161,7 +161,7 @@ def _row(line: _Line) -> Row:
 
 
 def key_of(before: str, behind: str) -> Key | None:
-    """The key of a line with a duration, by what stands on both sides of its number."""
+    """Return the key of a line with a duration, by what stands on both sides of its number."""
     try:
         row = _row(_decode(f"{before}{_SOME_US}{behind}"))
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -184,7 +184,7 @@ def _us(data: dict[str, Any]) -> int:
 
 
 def shape_of(data: Any) -> str | None:
-    """A matmul's operands as the analyzer names them, then its backend; none for what is no matmul."""
+    """Return a matmul's operands as the analyzer names them, then its backend; None for what is no matmul."""
     if not isinstance(data, dict) or "op" not in data:
         return None
     extras = sorted(k for k in data if k not in (*_DIMENSIONS, "backend"))
@@ -193,10 +193,10 @@ def shape_of(data: Any) -> str | None:
 
 
 def stamp_of(text: Any) -> int | None:
-    """An RFC 3339 time in UTC as ns since 1970."""
-    found = _STAMP.fullmatch(text) if isinstance(text, str) else None
-    seconds = seconds_of(found[1]) if found else None
-    return None if found is None or seconds is None else seconds + int((found[2] or "0").ljust(9, "0"))
+    """Return an RFC 3339 time in UTC as ns since 1970."""
+    match = _STAMP.fullmatch(text) if isinstance(text, str) else None
+    seconds = seconds_of(match[1]) if match else None
+    return None if match is None or seconds is None else seconds + int((match[2] or "0").ljust(9, "0"))
 
 
 @lru_cache(maxsize=1024)

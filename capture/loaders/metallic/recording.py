@@ -1,4 +1,9 @@
-"""metallic's own recording: one JSON event a line, several runs appended to one file."""
+"""metallic's own recording: one JSON event a line, several runs appended to one file.
+
+Read: every event type; those without a meaning here are counted in the table of event types. Not read: the
+`-latency.jsonl` and `-memory.jsonl` files of older versions, which are rows of a screen.
+metallic: https://github.com/cchance27/test-burn
+"""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -30,7 +35,7 @@ _ODD_AT_MOST: Final = 0.05
 
 
 def sniff(head: Head) -> bool:
-    """Whether the first JSON object of the input is a metallic event."""
+    """Return whether the first JSON object of the input is a metallic event."""
     for text in head.lines[:200]:
         text = text.strip().removeprefix("METRIC: ")
         if text.startswith("{"):
@@ -69,7 +74,7 @@ def _lines(source: Source) -> Iterator[tuple[int, bytes]]:
 
 
 def _scanned(source: Source) -> Raw | None:
-    """All rows by the fast way; none where the file is not laid out for it."""
+    """Read all rows by the fast way; None where the file is not laid out for it."""
     if not scanner.fits(source.head.raw):
         return None
     data = source.read() if source.gzipped else source.path
@@ -84,7 +89,7 @@ def _scanned(source: Source) -> Raw | None:
 
 
 def _with_lines(raw: Raw, lines: list[tuple[int, bytes]], log: Log) -> Raw:
-    """The rows with some read line by line, or taken out where their line is no event."""
+    """Return the rows with some read line by line, or taken out where their line is no event."""
     height = raw.rows.height
     mended, kept = Rows(raw), []
     for row, line in lines:
@@ -102,7 +107,7 @@ def _with_lines(raw: Raw, lines: list[tuple[int, bytes]], log: Log) -> Raw:
 
 
 def _split_runs(raw: Raw) -> list[Raw]:
-    """A file is appended to: a second load of weights, a clock that goes back, a long pause start a run."""
+    """Split an appended file: weights loaded again, a clock going back, or a long pause start a run."""
     cuts = [0, *_cuts(raw), raw.rows.height]
     return [raw._replace(rows=raw.rows.slice(a, b - a)) for a, b in pairwise(cuts) if a < b]
 
@@ -134,14 +139,14 @@ def _run(name: str, raw: Raw, log: Log) -> Run:
     types = untimed.event_types(raw)
     untimed.note_unknown(types, log)
     tables = {"event_types": types, **untimed.tables(others)}
-    found = timed(raw)
+    parts = timed(raw)
     memory, marks = untimed.memory(others), untimed.marks(tables)
     start = min(
-        (t for t in (found.times["t"].min(), raw.rows["stamp"].min()) if isinstance(t, int)), default=0
+        (t for t in (parts.times["t"].min(), raw.rows["stamp"].min()) if isinstance(t, int)), default=0
     )
-    events = whole(found, [_as_events(memory), _as_events(marks)], start)
+    events = whole(parts, [_as_events(memory), _as_events(marks)], start)
     return build(
-        name, _meta(others, found.table), events, log, {**tables, "names": found.names}, enriched=True
+        name, _meta(others, parts.table), events, log, {**tables, "names": parts.names}, enriched=True
     )
 
 

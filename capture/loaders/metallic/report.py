@@ -1,4 +1,9 @@
-"""The report that metallic's analyzer prints: sections of statistics, most cut to their first rows."""
+"""The report that metallic's analyzer prints: sections of statistics, most cut to their first rows.
+
+Read: every section, as a table; kernels, waits and GPU times as aggregates. Lists that were cut at their
+limit are named.
+metallic: https://github.com/cchance27/test-burn
+"""
 
 import re
 from collections.abc import Iterator
@@ -71,15 +76,21 @@ def load(source: Source) -> list[Run]:
 
 
 def _reports(lines: list[str], log: Log) -> Iterator[_Report]:
-    report, rows, under = None, None, None
-    for text in (line.rstrip() for line in lines):
-        if title := _TITLE.match(text):
-            if report:
-                yield report
-            report, rows = _Report(title["path"]), None
-        elif report is None or not text:
-            continue
-        elif total := _TOTAL.match(text):
+    """Yield each report: what stands from its title to the next one."""
+    texts = [line.rstrip() for line in lines]
+    titles = [(at, title["path"]) for at, text in enumerate(texts) if (title := _TITLE.match(text))]
+    ends = [*(at for at, _ in titles[1:]), len(texts)]
+    for (at, path), end in zip(titles, ends, strict=True):
+        report = _Report(path)
+        _read_sections(report, [text for text in texts[at + 1 : end] if text], log)
+        yield report
+
+
+def _read_sections(report: _Report, texts: list[str], log: Log) -> None:
+    """Fill a report from its lines: headings end in a colon and stand at the margin, groups further in."""
+    rows, under = None, None
+    for text in texts:
+        if total := _TOTAL.match(text):
             report.events = int(total["events"])
         elif not text.startswith(" "):
             rows = report.sections.setdefault(text.removesuffix(":"), []) if text.endswith(":") else None
@@ -87,8 +98,6 @@ def _reports(lines: list[str], log: Log) -> Iterator[_Report]:
             under = text.strip().removesuffix(":")
         elif rows is not None:
             _add(rows, text, under if text.startswith("    ") else None, log)
-    if report:
-        yield report
 
 
 def _add(rows: list[Row], text: str, under: str | None, log: Log) -> None:
@@ -104,9 +113,9 @@ def statistics(text: str) -> Row | None:
     """`label: count=N | total=…ms | …` by its parts; the label itself may hold colons and bars."""
     if text.endswith(": no samples"):
         return {"label": text.removesuffix(": no samples")}
-    label, found, figures = text.rpartition(": count=")
+    label, separator, figures = text.rpartition(": count=")
     count, *values = re.split(r" \| |, ", figures)
-    if not found or not re.fullmatch(r"\d{1,15}", count):
+    if not separator or not re.fullmatch(r"\d{1,15}", count):
         return None
     row: Row = {"label": label, "count": int(count)}
     for value in values:
@@ -140,7 +149,9 @@ _EVENTS: Final = {
 
 
 def _events(sections: dict[str, list[Row]]) -> Iterator[Row]:
-    """Aggregate rows: kernels from the list by kernel type, the other stopwatches under their own lenses."""
+    """Yield aggregate rows: kernels from the list by kernel type, the other stopwatches under their own
+    lenses.
+    """
     for row in sections.get("GPU kernel aggregate (by kernel type)", ()):
         yield _event(op_meaning(row["label"])._replace(name=row["label"]), row)
     for title in ("GPU wait breakdown", "Command buffer GPU timing"):

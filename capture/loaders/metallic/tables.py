@@ -23,7 +23,7 @@ Data = Mapping[str, Any]
 
 
 def others(raw: Raw) -> pl.DataFrame:
-    """Type, time and data of the events without a duration."""
+    """Return type, time and data of the events without a duration."""
     types = pl.Series([key.type for key in raw.keys], dtype=pl.String).cast(pl.Categorical())
     rows = raw.rows.lazy().filter(pl.col("rest").is_not_null()).select("key", "stamp", "rest").collect()
     return pl.DataFrame(
@@ -36,21 +36,24 @@ def others(raw: Raw) -> pl.DataFrame:
 
 
 def of_type(rows: pl.DataFrame, *types: str) -> list[tuple[str, int | None, dict[str, Any]]]:
-    """Type, time and data of the events of some types, in line order."""
-    found = rows.filter(pl.col("type").is_in(list(types)))
-    found = found.select(pl.col("type").cast(pl.String), "stamp", "rest")
-    return [(kind, stamp, msgspec.json.decode(rest)) for kind, stamp, rest in found.iter_rows()]
+    """Return type, time and data of the events of some types, in line order."""
+    chosen = rows.filter(pl.col("type").is_in(list(types)))
+    chosen = chosen.select(pl.col("type").cast(pl.String), "stamp", "rest")
+    return [(kind, stamp, msgspec.json.decode(rest)) for kind, stamp, rest in chosen.iter_rows()]
 
 
 def memory(rows: pl.DataFrame) -> pl.DataFrame:
-    """Sizes as memory rows and totals as counters; breakdowns by their leaves, from their first statement."""
+    """Return sizes as memory rows and totals as counters.
+
+    Breakdowns by their leaves, from their first statement.
+    """
     stated = of_type(rows, *_MEMORY)
-    told: set[str] = set()
+    seen: set[str] = set()
     out: list[dict[str, Any]] = []
     for kind, stamp, data in stated:
         out += _sizes(kind, stamp, data)
-        if kind not in told and any(b in data for b in _BREAKDOWNS):
-            told.add(kind)
+        if kind not in seen and any(b in data for b in _BREAKDOWNS):
+            seen.add(kind)
             out += _parts(kind, stamp, data)
     return pl.DataFrame(out, schema=_MEMORY_SCHEMA)
 
@@ -62,7 +65,7 @@ _MEMORY_SCHEMA: Final = {
 
 
 def _sizes(kind: str, stamp: int | None, data: Data) -> Iterator[dict[str, Any]]:
-    """The numbers that stand directly in an event."""
+    """Yield the numbers that stand directly in an event."""
     for key, value in sorted(data.items()):
         if isinstance(value, bool) or not isinstance(value, int | float):
             continue
@@ -80,7 +83,7 @@ def _sizes(kind: str, stamp: int | None, data: Data) -> Iterator[dict[str, Any]]
 
 
 def _parts(kind: str, stamp: int | None, data: Data) -> Iterator[dict[str, Any]]:
-    """The leaves of a breakdown: its inner keys hold what their children hold already."""
+    """Yield the leaves of a breakdown: its inner keys hold what their children hold already."""
     for name, size in sorted(leaves(data.get("breakdown")).items()):
         parts = (kind, *name.split("."))
         yield {"kind": "memory", "name": name, "t": stamp, "path": PATH_SEPARATOR.join(parts), "bytes": size}
@@ -95,7 +98,7 @@ def _parts(kind: str, stamp: int | None, data: Data) -> Iterator[dict[str, Any]]
 
 
 def leaves(breakdown: Any) -> dict[str, float]:
-    """The keys of a dotted hierarchy that have no children."""
+    """Return the keys of a dotted hierarchy that have no children."""
     sizes = _sized(breakdown)
     inner = {".".join(parts[:i]) for key in sizes for parts in [key.split(".")] for i in range(1, len(parts))}
     return {key: size for key, size in sizes.items() if key not in inner}
@@ -108,13 +111,13 @@ def _sized(sizes: Any) -> dict[str, float]:
 
 
 def tables(rows: pl.DataFrame) -> dict[str, pl.DataFrame]:
-    """What is counted or stated, not timed; a table only where the file has its events."""
-    found = {name: make(rows) for name, make in _TABLES.items()}
-    return {name: table for name, table in found.items() if table.height}
+    """Return what is counted or stated, not timed; a table only where the file has its events."""
+    made = {name: make(rows) for name, make in _TABLES.items()}
+    return {name: table for name, table in made.items() if table.height}
 
 
 def event_types(raw: Raw) -> pl.DataFrame:
-    """How many events there are of each type, in the order of their first ones."""
+    """Return how many events there are of each type, in the order of their first ones."""
     numbers = raw.rows["key"]
     seen, counts = numbers.gather(numbers.arg_unique()), numbers.unique_counts()
     types = pl.Series([raw.keys[number].type for number in seen], dtype=pl.String)
@@ -123,7 +126,7 @@ def event_types(raw: Raw) -> pl.DataFrame:
 
 
 def _counted(type_: str, *keys: str) -> Callable[[pl.DataFrame], pl.DataFrame]:
-    """A table of how often each combination of some of an event's fields occurs."""
+    """Return a table of how often each combination of some of an event's fields occurs."""
 
     def table(rows: pl.DataFrame) -> pl.DataFrame:
         same = rows.filter(pl.col("type") == type_)
@@ -141,7 +144,7 @@ def _text(value: Any) -> str | None:
 
 
 def _last(type_: str, *keys: str) -> Callable[[pl.DataFrame], pl.DataFrame]:
-    """A table of cumulative statistics: the last ones stated, a row for each key."""
+    """Return a table of cumulative statistics: the last ones stated, a row for each key."""
 
     def table(rows: pl.DataFrame) -> pl.DataFrame:
         stated = of_type(rows, type_)
@@ -154,7 +157,7 @@ def _last(type_: str, *keys: str) -> Callable[[pl.DataFrame], pl.DataFrame]:
 
 
 def _launches(rows: pl.DataFrame) -> pl.DataFrame:
-    """Kernel launches that have no duration, by kernel and layer."""
+    """Return kernel launches that have no duration, by kernel and layer."""
     rest = pl.col("rest")
     same = rows.lazy().filter(pl.col("type") == "GpuKernelDispatched")
     fields = same.select(
@@ -178,14 +181,14 @@ _TABLES: Final[Mapping[str, Callable[[pl.DataFrame], pl.DataFrame]]] = {
 }
 
 
-def marks(found: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
-    """Backend choices and cache evictions as lines of the log, one for each kind with its count."""
+def marks(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    """Return backend choices and cache evictions as lines of the log, one for each kind with its count."""
     lines = [
         ("selection", f"{r['op_name']} → {r['backend']} ({r['reason']})", r["count"])
-        for r in found.get("backends", pl.DataFrame()).iter_rows(named=True)
+        for r in tables.get("backends", pl.DataFrame()).iter_rows(named=True)
     ] + [
         ("note", f"{r['cache']} evicted by {r['strategy']} ({r['reason']})", r["count"])
-        for r in found.get("evictions", pl.DataFrame()).iter_rows(named=True)
+        for r in tables.get("evictions", pl.DataFrame()).iter_rows(named=True)
     ]
     return pl.DataFrame(
         [{"kind": "mark", "name": name, "path": path, "count": count} for path, name, count in lines],
@@ -194,7 +197,7 @@ def marks(found: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
 
 
 def note_unknown(types: pl.DataFrame, log: Log) -> None:
-    """Kinds of events that this reader does not know are counted by name."""
+    """Note the event types that this reader does not know, with their counts."""
     for kind, count in types.iter_rows():
         if kind not in VARIANTS:
             log.note(

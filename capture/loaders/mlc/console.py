@@ -25,7 +25,7 @@ _BAD: Final = "records without an entry point or without a time"
 
 
 def speaks(text: str) -> bool:
-    """Whether a console log holds at least one record."""
+    """Return whether a console log holds at least one record."""
     return "entry" in text and any(_record(group) is not None for _, group in _groups(text))
 
 
@@ -34,18 +34,20 @@ def runs(text: str, log: Log) -> list[Run]:
     if not rows:
         return []
     log.note("lower_bound", LOWER_BOUND)
-    meta, known = _meta(text), _roles(rows)
-    if known:
+    meta, by_name = _meta(text), _roles(rows)
+    if by_name:
         meta["guess"] = [EXPLANATION]
     name = " ".join(meta[k] for k in ("model", "quant") if k in meta) or "console"
-    return [with_log(build(name, meta, _events(rows, known), log), log)]
+    return [with_log(build(name, meta, _events(rows, by_name), log), log)]
 
 
 def _groups(text: str) -> Iterator[tuple[int, str]]:
-    """Brace groups that speak of an entry point. No record nests, so one without inner braces is whole."""
-    for found in _GROUP.finditer(text):
-        if _NAMES.search(found[0]):
-            yield found.start(), found[0]
+    """Yield brace groups that speak of an entry point. No record nests, so one without inner braces is
+    whole.
+    """
+    for group in _GROUP.finditer(text):
+        if _NAMES.search(group[0]):
+            yield group.start(), group[0]
 
 
 def _rows(text: str, log: Log) -> Iterator[dict[str, Any]]:
@@ -76,7 +78,7 @@ def _record(group: str) -> dict[str, Any] | None:
 
 
 def _times(group: str) -> tuple[int | None, int | None]:
-    """Start and duration in ns; the older records tell a duration in ms only."""
+    """Return start and duration in ns; the older records tell a duration in ms only."""
     if (start := _START.search(group)) and (end := _END.search(group)):
         begin, finish = exact(number(start[1]), 1), exact(number(end[1]), 1)
         return begin, None if begin is None or finish is None else finish - begin
@@ -86,7 +88,7 @@ def _times(group: str) -> tuple[int | None, int | None]:
 
 
 def _meta(text: str) -> dict[str, Any]:
-    """The model, where the console's other messages name exactly one."""
+    """Return the model, where the console's other messages name exactly one."""
     named = set(_MODEL.findall(text))
     if len(named) != 1:
         return {"profiled": True}
@@ -102,7 +104,7 @@ def _roles(rows: list[dict[str, Any]]) -> dict[str, Role]:
     return roles([Kernel(name, calls, total) for name, (calls, total) in sums.items()])
 
 
-def _events(rows: list[dict[str, Any]], known: dict[str, Role]) -> pl.DataFrame:
+def _events(rows: list[dict[str, Any]], by_name: dict[str, Role]) -> pl.DataFrame:
     first = min((r["t"] for r in rows if r["t"] is not None), default=0)
     nobody = Role()
     return pl.DataFrame(
@@ -112,7 +114,7 @@ def _events(rows: list[dict[str, Any]], known: dict[str, Role]) -> pl.DataFrame:
             "name": [r["name"] for r in rows],
             "t": pl.Series([None if r["t"] is None else r["t"] - first for r in rows], dtype=pl.Int64),
             "dur": pl.Series([r["dur"] for r in rows], dtype=pl.Int64),
-            "op": pl.Series([known.get(r["name"], nobody).op for r in rows], dtype=pl.String),
-            "phase": pl.Series([known.get(r["name"], nobody).phase for r in rows], dtype=pl.String),
+            "op": pl.Series([by_name.get(r["name"], nobody).op for r in rows], dtype=pl.String),
+            "phase": pl.Series([by_name.get(r["name"], nobody).phase for r in rows], dtype=pl.String),
         }
     )

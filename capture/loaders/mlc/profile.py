@@ -1,4 +1,9 @@
-"""WebLLM / MLC-LLM kernel profiles: the printed tables, and the browser console's own records."""
+"""WebLLM / MLC-LLM kernel profiles: the printed tables, and the browser console's own records.
+
+Read: tables in Markdown or plain text, a run a section; console records with start and end, or with a
+duration alone. Not read: other console messages.
+WebLLM: https://github.com/mlc-ai/web-llm
+"""
 
 import re
 from typing import Final

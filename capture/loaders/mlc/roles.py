@@ -30,19 +30,19 @@ class Role:
 
 
 def roles(kernels: Sequence[Kernel]) -> dict[str, Role]:
-    """name → role, for the kernels whose role the table gives away."""
-    found = _matmuls(kernels) | _attention(kernels)
-    return found | _activations(kernels, found)
+    """Return name → role, for the kernels whose role the table gives away."""
+    by_name = _matmuls(kernels) | _attention(kernels)
+    return by_name | _activations(kernels, by_name)
 
 
-def lost_calls(kernels: Sequence[Kernel], found: dict[str, Role]) -> dict[str, tuple[int, int]]:
-    """phase → fewest and most calls of kernels that each run once a layer, where they differ."""
+def lost_calls(kernels: Sequence[Kernel], by_name: dict[str, Role]) -> dict[str, tuple[int, int]]:
+    """Return phase → fewest and most calls of kernels that each run once a layer, where they differ."""
     spans = {}
     for phase in ("prefill", "decode"):
         calls = [
             k.calls
             for k in kernels
-            if found.get(k.name, Role()).phase == phase and found[k.name].op in _BLOCK
+            if by_name.get(k.name, Role()).phase == phase and by_name[k.name].op in _BLOCK
         ]
         if calls and min(calls) < max(calls):
             spans[phase] = (min(calls), max(calls))
@@ -50,21 +50,23 @@ def lost_calls(kernels: Sequence[Kernel], found: dict[str, Role]) -> dict[str, t
 
 
 def _matmuls(kernels: Sequence[Kernel]) -> dict[str, Role]:
-    """A block is four matrix kernels in module order: prefill has its own four, lm_head comes last."""
+    """Return the roles of matrix kernels: a block is four in module order, prefill has its own, lm_head is
+    last.
+    """
     matched = ((int(m[1]), bool(m[2]), k) for k in kernels if (m := _MATMUL.search(k.name)))
-    numbered = sorted(matched, key=lambda found: found[0])
+    numbered = sorted(matched, key=lambda entry: entry[0])
     prefill = [k for _, tiled, k in numbered if tiled]
     decode = [k for _, tiled, k in numbered if not tiled]
-    found = _block(prefill, "prefill")
+    by_name = _block(prefill, "prefill")
     if len(decode) == 5 and decode[-1].calls == min(k.calls for k in decode):
         head = decode.pop()
         if block := _block(decode, "decode"):
-            found |= block | {head.name: Role("lm_head")}
-    return found
+            by_name |= block | {head.name: Role("lm_head")}
+    return by_name
 
 
 def _block(kernels: list[Kernel], phase: str) -> dict[str, Role]:
-    """Four kernels take the roles of a block if their mean times rank as such a block's do."""
+    """Return the roles of four kernels if their mean times rank as those of a block do, else nothing."""
     if len(kernels) != len(_BLOCK):
         return {}
     named = dict(zip(_BLOCK, kernels, strict=True))
@@ -78,9 +80,11 @@ def _attention(kernels: Sequence[Kernel]) -> dict[str, Role]:
     return {k.name: Role(phase=m[1]) for k in kernels if (m := _ATTENTION.search(k.name))}
 
 
-def _activations(kernels: Sequence[Kernel], found: dict[str, Role]) -> dict[str, Role]:
-    """An activation belongs to the phase whose blocks are called as often."""
-    usual = {role.phase: k.calls for k in kernels if (role := found.get(k.name)) and role.op == "mlp.gate_up"}
+def _activations(kernels: Sequence[Kernel], by_name: dict[str, Role]) -> dict[str, Role]:
+    """Return the phase of activations: that whose blocks are called as often."""
+    usual = {
+        role.phase: k.calls for k in kernels if (role := by_name.get(k.name, Role())).op == "mlp.gate_up"
+    }
     guessed = {}
     for k in kernels:
         near = [phase for phase, calls in usual.items() if abs(k.calls - calls) <= _NEAR * calls]

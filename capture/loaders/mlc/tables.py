@@ -95,13 +95,13 @@ def _row(cells: dict[str, str]) -> dict[str, Any]:
 
 def _run(section: Section, log: Log) -> Run:
     kernels = [Kernel(r["name"], r["count"], r["dur"]) for r in section.statistics]
-    known = roles(kernels)
+    by_name = roles(kernels)
     meta = _meta(section.title) | {"profiled": True}
-    if known:
+    if by_name:
         meta["guess"] = [EXPLANATION]
-    _check(section, kernels, known, meta, log)
+    _check(section, kernels, by_name, meta, log)
     name = " ".join(meta[k] for k in ("model", "quant") if k in meta) or "kernels"
-    return build(name, meta, _events(section, known), log, _tables(section))
+    return build(name, meta, _events(section, by_name), log, _tables(section))
 
 
 def _meta(title: str) -> dict[str, Any]:
@@ -113,10 +113,10 @@ def _meta(title: str) -> dict[str, Any]:
 
 
 def _check(
-    section: Section, kernels: list[Kernel], known: dict[str, Role], meta: dict[str, Any], log: Log
+    section: Section, kernels: list[Kernel], by_name: dict[str, Role], meta: dict[str, Any], log: Log
 ) -> None:
-    """Says what the table itself shows to be missing."""
-    if lost := lost_calls(kernels, known):
+    """Note what the table itself shows to be missing."""
+    if lost := lost_calls(kernels, by_name):
         meta["lost_records"] = {phase: list(span) for phase, span in lost.items()}
         log.note("uneven_calls", "kernels that run once a layer do not count alike: records were lost")
     shares = [r["percent"] for r in section.statistics if r["percent"] is not None]
@@ -125,15 +125,15 @@ def _check(
         meta["truncated"] = True
 
 
-def _events(section: Section, known: dict[str, Role]) -> pl.DataFrame:
+def _events(section: Section, by_name: dict[str, Role]) -> pl.DataFrame:
     nobody = Role()
     rows = [
         {
             "kind": "kernel",
             "lens": "gpu",
             **{k: r[k] for k in ("name", "dur", "count", "max")},
-            "op": known.get(r["name"], nobody).op,
-            "phase": known.get(r["name"], nobody).phase,
+            "op": by_name.get(r["name"], nobody).op,
+            "phase": by_name.get(r["name"], nobody).phase,
         }
         for r in section.statistics
     ]

@@ -8,7 +8,7 @@ from typing import Final
 
 import polars as pl
 
-from capture.classify.enrich import phase_of
+from capture.classify.names import phase_of
 from capture.importlog import Log
 from capture.native.schema import PATH_SEPARATOR
 
@@ -20,7 +20,9 @@ _OP: Final = "::"  # in the names of torch's own ranges, and of no module
 def led_through_modules(
     ranges: pl.DataFrame, moments: pl.DataFrame, homes: pl.DataFrame, log: Log
 ) -> pl.DataFrame:
-    """Nested ranges with their paths, those of the backward pass below the module that they belong to."""
+    """Return nested ranges with their paths, those of the backward pass below the module that they belong
+    to.
+    """
     nodes = _nodes(ranges)
     if nodes.is_empty():
         return ranges
@@ -36,28 +38,30 @@ def led_through_modules(
         nulls_equal=True,
     )
     _note(nodes, log)
-    found = nodes.select("lead", "home_step", node="id", outside="parent_path")
-    return _led(ranges.join(inside, on="id", how="left").join(found, on="node", how="left"))
+    leaders = nodes.select("lead", "home_step", node="id", outside="parent_path")
+    return _led(ranges.join(inside, on="id", how="left").join(leaders, on="node", how="left"))
 
 
 def _nodes(ranges: pl.DataFrame) -> pl.DataFrame:
-    """The outermost ranges of backward ops: what one holds may have numbers of another forward pass."""
+    """Return the outermost ranges of backward ops: what one holds may have numbers of another forward
+    pass.
+    """
     name = pl.col("name")
-    told = name.str.starts_with(_ENGINE) | (name.str.contains(_NODE) & pl.col("seq").is_not_null())
-    some = ranges.filter(told).sort("thread", "start", "ends", descending=[False, False, True])
+    is_engine = name.str.starts_with(_ENGINE) | (name.str.contains(_NODE) & pl.col("seq").is_not_null())
+    some = ranges.filter(is_engine).sort("thread", "start", "ends", descending=[False, False, True])
     before = pl.col("ends").cum_max().shift(1).over("thread")
     return some.filter((pl.col("start") >= before).fill_null(value=True))
 
 
 def _inside(ranges: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
-    """id, node: every range that lies in a node, the node itself included."""
+    """Return id, node: every range that lies in a node, the node itself included."""
     spans = nodes.select("thread", "start", until="ends", node="id").sort("start")
     placed = ranges.sort("start").join_asof(spans, on="start", by="thread", check_sortedness=False)
     return placed.filter(pl.col("start") < pl.col("until")).select("id", "node")
 
 
 def _owners(forward: pl.DataFrame) -> pl.DataFrame:
-    """pid, seq → the path around the forward op of that number.
+    """Return pid, seq → the path around the forward op of that number.
 
     An op that needs no gradient shows the number that the next one takes: the last to begin is the owner.
     Numbers run by thread, so what two threads used belongs to neither.
@@ -72,20 +76,20 @@ def _owners(forward: pl.DataFrame) -> pl.DataFrame:
 def _at_home(
     nodes: pl.DataFrame, ranges: pl.DataFrame, moments: pl.DataFrame, homes: pl.DataFrame
 ) -> pl.DataFrame:
-    """Nodes with the path and the step that their process's home thread was in when they began."""
+    """Return nodes with the path and the step that their process's home thread was in when they began."""
     home = moments.join(homes, on=["pid", "thread"], how="semi").drop("thread")
-    known = ranges.select("id", home_path="path", home_step="step")
+    of_ranges = ranges.select("id", home_path="path", home_step="step")
     nodes = nodes.sort("start").join_asof(
         home, left_on="start", right_on="t", by="pid", check_sortedness=False
     )
-    nodes = nodes.join(known, left_on="scope", right_on="id", how="left")
+    nodes = nodes.join(of_ranges, left_on="scope", right_on="id", how="left")
     here = nodes.select("pid", "thread", "id").join(homes, on=["pid", "thread"], how="semi")["id"]
     own = pl.col("id").is_in(here.implode())
     return nodes.with_columns(home_path=pl.when(own).then("parent_path").otherwise("home_path"))
 
 
 def _lead(home: str | None, owner: str | None) -> str | None:
-    """Where the work stands: the phase that was waiting for it, then the modules of the forward op."""
+    """Return where the work stands: the phase that was waiting for it, then the modules of the forward op."""
     around = home.split(PATH_SEPARATOR) if home else []
     scopes = owner.split(PATH_SEPARATOR) if owner else []
     while scopes and scopes[0] in around:
@@ -108,7 +112,7 @@ def _note(nodes: pl.DataFrame, log: Log) -> None:
 
 
 def _led(ranges: pl.DataFrame) -> pl.DataFrame:
-    """Ranges with the lead before their paths, in place of what stood around their node."""
+    """Return ranges with the lead before their paths, in place of what stood around their node."""
     within = pl.col("node").is_not_null()
     skipped = pl.col("outside").str.len_chars().fill_null(0)
     skipped = pl.when(skipped > 0).then(skipped + len(PATH_SEPARATOR)).otherwise(0)

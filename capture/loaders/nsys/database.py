@@ -61,13 +61,13 @@ class Database:
     strays: dict[str, int] = field(default_factory=dict)
 
     def read(self, wanted: Wanted) -> pl.DataFrame:
-        """The rows of a table; a column that it lacks is null, a table that is missing has no rows."""
+        """Return the rows of a table; a column that it lacks is null, a table that is missing has no rows."""
         there = self.tables.get(wanted.table, [])
-        found = {n: _first(c, there) for n, c in zip(wanted.names, wanted.columns, strict=True)}
-        present = [(name, column) for name, column in found.items() if column]
+        sources = {n: _first(c, there) for n, c in zip(wanted.names, wanted.columns, strict=True)}
+        present = [(name, column) for name, column in sources.items() if column]
         chunks = list(self._chunks(wanted, present)) if present else []
         frame = pl.concat(chunks) if chunks else _no_rows(wanted, [name for name, _ in present])
-        absent = [name for name, column in found.items() if not column]
+        absent = [name for name, column in sources.items() if not column]
         return frame.with_columns(_nulls(wanted, name) for name in absent).select(wanted.names)
 
     def _chunks(self, wanted: Wanted, present: Sequence[tuple[str, str]]) -> Iterator[pl.DataFrame]:
@@ -93,7 +93,10 @@ class Database:
             return pl.Series(name, [self._whole(name, v) for v in values], dtype=pl.Int64)
 
     def _whole(self, name: str, value: object) -> int | None:
-        """What SQLite let stand in a column of whole numbers: a name may be there without its id."""
+        """Return the number in a cell of whole numbers.
+
+        A name that stands there without its id is given one.
+        """
         if isinstance(value, int):
             return value
         if name == "name" and isinstance(value, str):
@@ -101,17 +104,17 @@ class Database:
         return None
 
     def strings(self) -> pl.DataFrame:
-        """Every name by its id."""
-        known = self.read(Wanted("StringIds", ("id", "value"), texts=("value",), needs=()))
+        """Return every name by its id."""
+        stated = self.read(Wanted("StringIds", ("id", "value"), texts=("value",), needs=()))
         strays = pl.DataFrame(
             {"id": list(self.strays.values()), "value": list(self.strays)},
             schema={"id": pl.Int64, "value": pl.String},
         )
-        both = pl.concat([known, strays]).drop_nulls().unique("id", keep="first")
+        both = pl.concat([stated, strays]).drop_nulls().unique("id", keep="first")
         return both.with_columns(pl.col("value").cast(pl.Categorical()))
 
     def pairs(self, table: str, key: str, value: str) -> list[tuple[str, str]]:
-        """A small table of names and values, as text."""
+        """Return a small table of names and values, as text."""
         columns = self.tables.get(table, [])
         if key not in columns or value not in columns:
             return []
@@ -124,7 +127,7 @@ class Database:
 
 @contextmanager
 def opened(source: Source, ours: frozenset[str]) -> Iterator[Database]:
-    """The database behind a source, read while a second thread checks that the file is sound."""
+    """Open the database behind a source, while a second thread checks that the file is sound."""
     with _on_disk(source) as path, ThreadPoolExecutor(1) as checker:
         _check_length(path, source)
         with _connected(path, source) as connection:
@@ -153,7 +156,7 @@ def _check(path: Path, source: Source) -> None:
 
 
 def _sound(work: Callable[[], T], source: Source) -> T:
-    """What work gives; what SQLite finds wrong with the file becomes one sentence."""
+    """Return what `work` returns; raise UnreadableError for what SQLite finds wrong with the file."""
     try:
         return work()
     except _BROKEN as e:
@@ -164,7 +167,7 @@ def _sound(work: Callable[[], T], source: Source) -> T:
 
 @contextmanager
 def _on_disk(source: Source) -> Iterator[Path]:
-    """The file itself, or an unpacked private copy of it."""
+    """Yield the file itself, or an unpacked private copy of it."""
     if not source.gzipped:
         yield source.path
         return
@@ -176,7 +179,7 @@ def _on_disk(source: Source) -> Iterator[Path]:
 
 
 def _check_length(path: Path, source: Source) -> None:
-    """The header states the file's length; a shorter one was cut."""
+    """Refuse a file that is shorter than its header states: it was cut."""
     size = path.stat().st_size
     with path.open("rb") as f:
         header = f.read(100)
@@ -207,7 +210,7 @@ def _filled(path: Path) -> bool:
 
 
 def _restrain(connection: sqlite3.Connection, size: int) -> None:
-    """What SQLite's own page on untrusted files asks for."""
+    """Set what SQLite's own page on untrusted files asks for."""
     for setting in ("trusted_schema=OFF", "cell_size_check=ON", "mmap_size=0", "query_only=ON"):
         connection.execute(f"PRAGMA {setting}").close()
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_CELL)
@@ -219,7 +222,7 @@ def _restrain(connection: sqlite3.Connection, size: int) -> None:
 
 
 def _authorise(action: int, one: str | None, two: str | None, _: str | None, inner: str | None) -> int:
-    """Plain reading of tables, and the two pragmas that are asked here; nothing inside a view."""
+    """Allow plain reading of tables and the two pragmas that are asked here, nothing inside a view."""
     if inner is None and action in _READS:
         return sqlite3.SQLITE_OK
     if action == sqlite3.SQLITE_PRAGMA and one in _PRAGMAS:
@@ -228,7 +231,7 @@ def _authorise(action: int, one: str | None, two: str | None, _: str | None, inn
 
 
 def _tables(connection: sqlite3.Connection, label: str, ours: frozenset[str]) -> dict[str, list[str]]:
-    """Every real table and its columns."""
+    """Return every real table and its columns."""
     listed = connection.execute("SELECT type, name, tbl_name, rootpage FROM sqlite_master").fetchall()
     _refuse_impostors(listed, label, ours)
     tables = [name for type, name, _, root in listed if type == "table" and root and '"' not in name]
@@ -236,7 +239,7 @@ def _tables(connection: sqlite3.Connection, label: str, ours: frozenset[str]) ->
 
 
 def _refuse_impostors(listed: Sequence[tuple[Any, ...]], label: str, ours: frozenset[str]) -> None:
-    """A view, a trigger or a virtual table in the place of a table would run what its author wrote."""
+    """Refuse a view, a trigger or a virtual table in the place of a table: it would run its author's code."""
     for type, name, table, root in listed:
         what = "virtual table" if type == "table" and not root else type
         if what not in ("table", "index") and {name, table} & ours:

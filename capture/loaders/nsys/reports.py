@@ -53,15 +53,15 @@ class Section:
         return {word: i for i, word in enumerate(plain_words(self.header))}
 
     @cached_property
-    def _known(self) -> dict[str, tuple[int, str]]:
-        known = {}
+    def _columns(self) -> dict[str, tuple[int, str]]:
+        columns = {}
         for i, cell in enumerate(self.header):
             word, unit = _word(cell), _unit(cell)
-            known[word] = known[_ALIASES.get(word, word)] = (i, unit)
-        return known
+            columns[word] = columns[_ALIASES.get(word, word)] = (i, unit)
+        return columns
 
     def text(self, row: Sequence[str], column: str) -> str:
-        place = self._known.get(column)
+        place = self._columns.get(column)
         return row[place[0]].strip() if place else ""
 
     def value(self, row: Sequence[str], column: str) -> Decimal | None:
@@ -71,15 +71,15 @@ class Section:
         return exact(self.value(row, column), 1)
 
     def ns(self, row: Sequence[str], column: str) -> int | None:
-        """A time in ns, by the unit in the header; a header without one is in ns."""
+        """Return a time in ns, by the unit in the header; a header without one is in ns."""
         return exact(self.value(row, column), TIME_UNITS.get(self._unit(column), 1))
 
     def bytes(self, row: Sequence[str], column: str) -> int | None:
-        """A size in bytes, by the unit in the header."""
+        """Return a size in bytes, by the unit in the header."""
         return exact(self.value(row, column), BYTE_UNITS.get(self._unit(column), 1))
 
     def _unit(self, column: str) -> str:
-        return self._known[column][1] if column in self._known else ""
+        return self._columns[column][1] if column in self._columns else ""
 
 
 def plain_words(header: Iterable[str]) -> list[str]:
@@ -87,7 +87,7 @@ def plain_words(header: Iterable[str]) -> list[str]:
 
 
 def is_known(header: Sequence[str]) -> bool:
-    """Whether a header is one that `nsys stats` prints."""
+    """Return whether a header is one that `nsys stats` prints."""
     words = set(plain_words(header))
     if "total time" in words:
         return bool(words & _COUNTS and words & _NAMES) and bool(words & {"avg", "average"})
@@ -99,7 +99,7 @@ def is_known(header: Sequence[str]) -> bool:
 
 
 def sections(lines: Iterable[tuple[int, str]], log: Log | None = None) -> Iterator[Section]:
-    """Every table of a text, whatever stands between them."""
+    """Yield every table of a text, whatever stands between them."""
     reader = _Reader(log or Log())
     for at, line in lines:
         done = reader.take(line, at)
@@ -122,7 +122,7 @@ class _Reader:
     split: Callable[[str], list[str] | None] = lambda line: None
 
     def take(self, line: str, at: int) -> Section | None:
-        """One more line; gives the table that it ends."""
+        """Take one more line; return the table that it ends, None while there is none."""
         before, self.before = self.before, line
         if not line.strip() or self._title(line):
             return self.close()
@@ -150,15 +150,15 @@ class _Reader:
         return done
 
     def _title(self, line: str) -> bool:
-        """Whether a line names the next table or the profile that it comes from."""
+        """Return whether a line names the next table or the profile that it comes from."""
         old = _OLD_TITLES.get(line.strip().removesuffix(":"))
         if old:
             self.report = old
         for pattern in _TITLES:
-            if found := pattern.match(line):
-                said = found.groupdict()
-                self.report = said.get("report") or _stem(said["script"])
-                self.source = _stem(said["source"]) if said.get("source") else self.source
+            if title := pattern.match(line):
+                groups = title.groupdict()
+                self.report = groups.get("report") or _stem(groups["script"])
+                self.source = _stem(groups["source"]) if groups.get("source") else self.source
                 return True
         return bool(old)
 
@@ -172,8 +172,8 @@ class _Reader:
 
 
 def _word(cell: str) -> str:
-    found = _UNIT.match(cell.strip())
-    return (found[1] if found else cell).strip().lower()
+    parts = _UNIT.match(cell.strip())
+    return (parts[1] if parts else cell).strip().lower()
 
 
 def _unit(cell: str) -> str:
@@ -186,14 +186,16 @@ def _stem(path: str) -> str:
 
 
 def _sliced(line: str, spans: Sequence[tuple[int, int]]) -> list[str]:
-    """The cells of a printed line: the dashes of the rule give every column its place, the last runs on."""
+    """Return the cells of a printed line: the dashes of the rule give every column its place, the last
+    runs on.
+    """
     starts = [start for start, _ in spans]
     ends = [end for _, end in spans[:-1]] + [len(line)]
     return [line[start:end].strip() for start, end in zip(starts, ends, strict=True)]
 
 
 def _delimiter(line: str) -> str:
-    """The delimiter of what may be a header line."""
+    """Return the delimiter of what may be a header line."""
     if not ("Time" in line or "Total" in line or "Start" in line):
         return ""
     return max("\t;,", key=line.count) if any(d in line for d in "\t;,") else ""

@@ -25,7 +25,7 @@ _TORCH_SIZES: Final = r", sizes = (\[.*?\])(?:, [a-z_]+ = |$)"
 
 
 def events(tables: Tables, log: Log) -> pl.DataFrame:
-    """All rows as events, device work placed in the NVTX ranges that launched it."""
+    """Return all rows as events, device work placed in the NVTX ranges that launched it."""
     open_ranges = scopes(_ranges(tables, log), log)
     threads = _thread_names(tables)
     calls = _calls_in_scopes(tables, open_ranges)
@@ -40,7 +40,7 @@ def events(tables: Tables, log: Log) -> pl.DataFrame:
 
 
 def _device_events(tables: Tables, calls: pl.DataFrame, ranges: Scopes, log: Log) -> pl.DataFrame:
-    """Kernels, copies, fills, whole graphs and waits, each with the path that its launch stood in."""
+    """Return kernels, copies, fills, whole graphs and waits, each with the path that its launch stood in."""
     copies = tables.copies.with_columns(name=_worded("copyKind", _COPY_KINDS, "[CUDA memcpy {}]"))
     fills = tables.fills.with_columns(name=pl.lit("[CUDA memset]"))
     graphs = tables.graphs.with_columns(name=pl.format("CUDA graph {}", pl.col("graph").fill_null(-1)))
@@ -65,7 +65,7 @@ def _device_events(tables: Tables, calls: pl.DataFrame, ranges: Scopes, log: Log
 
 
 def _marked(rows: pl.DataFrame, lens: str, category: str | None) -> pl.DataFrame:
-    """Rows with their lens and category, and only the columns that all device rows share."""
+    """Return rows with their lens and category, and only the columns that all device rows share."""
     marked = rows.with_columns(
         pl.col("name").cast(pl.Categorical()),
         lens=pl.lit(lens),
@@ -93,12 +93,14 @@ def _gpu_track(rows: pl.DataFrame) -> pl.Series:
 
 
 def _process(column: str) -> pl.Expr:
-    """The machine and process bits of a packed global id: correlation ids are unique within them only."""
+    """Return the machine and process bits of a packed global id: correlation ids are unique within them
+    only.
+    """
     return pl.col(column).floordiv(1 << 24)
 
 
 def _calls_in_scopes(tables: Tables, ranges: Scopes) -> pl.DataFrame:
-    """API calls with the range open on their thread, or else on the home thread of their process."""
+    """Return API calls with the range open on their thread, or else on the home thread of their process."""
     calls = named(tables.calls, tables.strings, "unnamed call").sort("start", maintain_order=True)
     calls = calls.with_columns(pid=_process("globalTid"), thread=pl.col("globalTid")).drop("globalTid")
     calls = calls.join_asof(
@@ -120,12 +122,14 @@ def _calls_in_scopes(tables: Tables, ranges: Scopes) -> pl.DataFrame:
 
 
 def _placed(rows: pl.DataFrame, calls: pl.DataFrame, ranges: Scopes, log: Log) -> pl.DataFrame:
-    """Device rows with the path and step of the call that launched them, matched within their process."""
+    """Return device rows with the path and step of the call that launched them, matched within their
+    process.
+    """
     if calls["pid"].n_unique() == 1:
         rows = rows.with_columns(pl.col("pid").fill_null(calls["pid"][0]))
-    known = calls.select("pid", "correlationId", "scope", "lent", "step", called=True)
-    known = known.unique(["pid", "correlationId"], keep="first", maintain_order=True)
-    rows = rows.join(known, on=["pid", "correlationId"], how="left", maintain_order="left")
+    launches = calls.select("pid", "correlationId", "scope", "lent", "step", called=True)
+    launches = launches.unique(["pid", "correlationId"], keep="first", maintain_order=True)
+    rows = rows.join(launches, on=["pid", "correlationId"], how="left", maintain_order="left")
     paths = ranges.ranges.select("id", pl.col("path").cast(pl.Categorical()))
     lent_paths = paths.with_columns(
         lent_path=pl.format("{} / {}", pl.col("path").cast(pl.String), pl.lit(ELSEWHERE)).cast(
@@ -155,7 +159,10 @@ def _note_placing(rows: pl.DataFrame, log: Log) -> None:
 
 
 def _ranges(tables: Tables, log: Log) -> pl.DataFrame:
-    """Push/pop and start/end ranges with their names; PyTorch's running numbers are taken off those."""
+    """Return push/pop and start/end ranges with their names.
+
+    PyTorch's running numbers are taken off those.
+    """
     rows = _with_text(tables.ranges.filter(pl.col("eventType").fill_null(59) != _MARK), tables.strings)
     backward = (pl.col("end") < pl.col("start")).fill_null(False)
     log.drop("bad_range", "NVTX ranges that end before they start", count=rows.filter(backward).height)
@@ -185,7 +192,7 @@ def _with_text(rows: pl.DataFrame, strings: pl.DataFrame) -> pl.DataFrame:
 
 
 def _thread_names(tables: Tables) -> pl.DataFrame:
-    """thread → `pid12/tid34 name`."""
+    """Return thread → `pid12/tid34 name`."""
     ids = pl.concat([tables.calls["globalTid"], tables.ranges["globalTid"]]).unique().drop_nulls()
     labels = named(tables.threads, tables.strings, "").unique("globalTid", keep="first")
     threads = ids.to_frame().join(labels, on="globalTid", how="left")
@@ -195,7 +202,7 @@ def _thread_names(tables: Tables) -> pl.DataFrame:
 
 
 def _call_events(calls: pl.DataFrame, ranges: Scopes, threads: pl.DataFrame) -> pl.DataFrame:
-    """Runtime and driver calls: host time, which nests inside ranges and is never added to kernels."""
+    """Return runtime and driver calls: host time, which nests inside ranges and is never added to kernels."""
     paths = ranges.ranges.select("id", pl.col("path").cast(pl.Categorical()))
     rows = calls.join(paths, left_on="scope", right_on="id", how="left", maintain_order="left")
     names = calls["name"].unique().cast(pl.String)
@@ -227,7 +234,7 @@ def _range_events(ranges: Scopes, threads: pl.DataFrame) -> pl.DataFrame:
 
 
 def _step_events(ranges: Scopes, threads: pl.DataFrame) -> pl.DataFrame:
-    """A row for each closed outermost step range of the process that counts most steps."""
+    """Return a row for each closed outermost step range of the process that counts most steps."""
     steps = ranges.ranges.join(ranges.homes, on=["pid", "thread"], how="semi").filter(
         pl.col("own_step").is_not_null() & pl.col("outer_step").is_null() & pl.col("end").is_not_null()
     )

@@ -10,7 +10,7 @@ from typing import Final
 
 import polars as pl
 
-from capture.classify.enrich import layer_of, phase_of
+from capture.classify.names import layer_of, phase_of
 from capture.importlog import Log
 from capture.loaders.nsys.autograd import led_through_modules
 from capture.native.schema import PATH_SEPARATOR
@@ -37,7 +37,7 @@ class Scopes:
 
 
 def scopes(ranges: pl.DataFrame, log: Log) -> Scopes:
-    """Ranges nested by their times, each thread by itself."""
+    """Return ranges nested by their times, each thread by itself."""
     ranges = ranges.with_row_index("id").with_columns(
         pl.col("id").cast(pl.Int64),
         ends=pl.max_horizontal(pl.col("end").fill_null(NEVER), pl.col("start") + 1),
@@ -53,12 +53,12 @@ def scopes(ranges: pl.DataFrame, log: Log) -> Scopes:
     named = _meaning(led_through_modules(_paths(_steps(nested)), moments, homes, log))
     left_out = ranges.join(named.select("id"), on="id", how="anti")
     moments = moments.with_columns(pl.when(pl.col("scope").is_in(named["id"].implode())).then("scope"))
-    told = pl.concat([named, _meaning(left_out)], how="diagonal").sort("start", maintain_order=True)
-    return Scopes(told, moments, homes)
+    labelled = pl.concat([named, _meaning(left_out)], how="diagonal").sort("start", maintain_order=True)
+    return Scopes(labelled, moments, homes)
 
 
 def _homes(ranges: pl.DataFrame) -> pl.DataFrame:
-    """The main thread of a process where it has ranges, else the thread that has most."""
+    """Return the main thread of a process where it has ranges, else the thread that has most."""
     main = (pl.col("thread") & 0xFFFFFF) == (pl.col("pid") & 0xFFFFFF)
     threads = ranges.group_by("pid", "thread").agg(n=pl.len()).with_columns(main=main)
     best = threads.sort("pid", "main", "n", "thread", descending=[False, True, True, False])
@@ -66,7 +66,10 @@ def _homes(ranges: pl.DataFrame) -> pl.DataFrame:
 
 
 def _nest(ranges: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Every range with its depth and parent, without those that cross others; and the moments of change."""
+    """Return every range with its depth and parent, without those that cross others.
+
+    And the moments of change.
+    """
     for _ in range(_ROUNDS):
         edges = _edges(ranges)
         crossed = edges.filter((pl.col("way") < 0) & pl.col("id").ne_missing(pl.col("before")))
@@ -84,7 +87,7 @@ def _nest(ranges: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 
 def _edges(ranges: pl.DataFrame) -> pl.DataFrame:
-    """Starts and ends in the order of time, with the innermost range before and after each."""
+    """Return starts and ends in the order of time, with the innermost range before and after each."""
     order = pl.concat(
         [
             ranges.select("thread", "pid", "id", t="start", way=pl.lit(1), outer=-pl.col("ends"), turn="id"),
@@ -104,13 +107,13 @@ def _edges(ranges: pl.DataFrame) -> pl.DataFrame:
 
 
 def _steps(ranges: pl.DataFrame) -> pl.DataFrame:
-    """The step that a range's own name opens: its number, or its turn among those of its name."""
+    """Return the step that a range's own name opens: its number, or its turn among those of its name."""
     names = ranges["name"].unique().drop_nulls().to_list()
     schema = {"name": pl.String, "number": pl.Int64, "turn": pl.Boolean, "label": pl.String}
-    known = pl.DataFrame(
+    steps = pl.DataFrame(
         [(n, _number(n), _takes_turns(n), _unnumbered(n)) for n in names], schema=schema, orient="row"
     )
-    ranges = ranges.join(known, on="name", how="left")
+    ranges = ranges.join(steps, on="name", how="left")
     turns = (
         ranges.filter(pl.col("turn") & pl.col("number").is_null())
         .sort("start")
@@ -123,14 +126,14 @@ def _steps(ranges: pl.DataFrame) -> pl.DataFrame:
 def _number(name: str) -> int | None:
     if _UNNUMBERED.fullmatch(name.strip()) and _PREFILL.search(name):
         return 0
-    found = _NUMBERED.search(name)
-    return int(found[1]) if found else None
+    match = _NUMBERED.search(name)
+    return int(match[1]) if match else None
 
 
 def _unnumbered(name: str) -> str:
-    """What stands in paths: a step's number has its own column, and would split every path by step."""
-    found = _NUMBERED.search(name)
-    return name[: found.start(1)].rstrip(" _#:=-") + name[found.end(1) :] if found else name
+    """Return what stands in paths: a step's number has its own column, and would split every path by step."""
+    match = _NUMBERED.search(name)
+    return name[: match.start(1)].rstrip(" _#:=-") + name[match.end(1) :] if match else name
 
 
 def _takes_turns(name: str) -> bool:
@@ -138,7 +141,7 @@ def _takes_turns(name: str) -> bool:
 
 
 def _paths(ranges: pl.DataFrame) -> pl.DataFrame:
-    """Level by level from the outside: the path down to a range, and the step that it runs in."""
+    """Return level by level from the outside: the path down to a range, and the step that it runs in."""
     above = pl.DataFrame(schema={"parent": pl.Int64, "parent_path": pl.String, "outer_step": pl.Int64})
     levels = []
     for depth in range(DEEPEST):
@@ -157,11 +160,11 @@ def _paths(ranges: pl.DataFrame) -> pl.DataFrame:
 
 
 def _meaning(ranges: pl.DataFrame) -> pl.DataFrame:
-    """The phase and the layer that a path speaks of, its own name included."""
+    """Return the phase and the layer that a path speaks of, its own name included."""
     column = "path" if "path" in ranges.columns else "name"
     paths = ranges[column].unique().drop_nulls().to_list()
-    known = pl.DataFrame(
+    meanings = pl.DataFrame(
         {column: paths, "phase": [phase_of(p) for p in paths], "layer": [layer_of(p) for p in paths]},
         schema={column: pl.String, "phase": pl.String, "layer": pl.Int32},
     )
-    return ranges.join(known, on=column, how="left")
+    return ranges.join(meanings, on=column, how="left")

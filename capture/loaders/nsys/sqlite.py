@@ -1,4 +1,10 @@
-"""Nsight Systems reports exported as SQLite, in the schemas of 2022 to 2026."""
+"""Nsight Systems reports exported as SQLite, in the schemas of 2022 to 2026.
+
+Read: kernels, copies, memsets, graphs, API calls, synchronisation, NVTX ranges and marks, of any number of
+processes and GPUs; a table or column that lacks is no error. Not read: `.nsys-rep` itself, samples of the
+CPU, GPU metrics.
+The schema: https://docs.nvidia.com/nsight-systems/UserGuide/index.html
+"""
 
 from pathlib import PurePath
 from typing import Any, Final
@@ -40,7 +46,7 @@ def sniff(head: Head) -> bool:
 
 
 def load(source: Source) -> list[Run]:
-    """One run: processes and devices are its tracks."""
+    """Read a file as one run: processes and devices are its tracks."""
     with opened(source, _OURS) as db:
         _refuse_strangers(db)
         tables = nsys.read_tables(db)
@@ -53,7 +59,7 @@ def load(source: Source) -> list[Run]:
 
 
 def _refuse_strangers(db: Database) -> None:
-    """A SQLite file without one table of events is somebody else's."""
+    """Refuse a SQLite file without one table of events: it is somebody else's."""
     if any(w.table in db.tables for w in nsys.EVENTS):
         return
     if any(name.startswith("rocpd_") for name in db.tables):
@@ -72,7 +78,7 @@ def _refuse_strangers(db: Database) -> None:
 
 
 def _note_gaps(db: Database, tables: nsys.Tables) -> None:
-    """What the file cannot answer, by the names of the tables that it lacks."""
+    """Note what the file cannot answer, by the names of the tables that it lacks."""
     for table, effect in _MISSING.items():
         if table not in db.tables:
             db.log.note(f"missing_{table.lower()}", f"the file has no table {table}: {effect}")
@@ -83,7 +89,7 @@ def _note_gaps(db: Database, tables: nsys.Tables) -> None:
 
 
 def _note_diagnostics(messages: list[tuple[str, str]], log: Log) -> None:
-    """The profiler's own warnings, of lost buffers among others."""
+    """Note the profiler's own warnings, of lost buffers among others."""
     grave = [text for text, severity in messages if severity in _WARNING]
     if grave:
         shown = "; ".join(clean(text, 200) for text in dict.fromkeys(grave[:5]))
@@ -110,7 +116,7 @@ def _meta(db: Database) -> dict[str, Any]:
 
 
 def _argv(capture: list[tuple[str, str]]) -> list[str]:
-    """The command that was profiled; its environment, which may hold secrets, is left where it is."""
+    """Return the command that was profiled; its environment, which may hold secrets, is left where it is."""
     of_first = {name.removeprefix("PROCESS_0:"): v for name, v in capture if name.startswith("PROCESS_0:")}
     command = of_first.get("COMMAND")
     if not command:
@@ -120,6 +126,6 @@ def _argv(capture: list[tuple[str, str]]) -> list[str]:
 
 
 def _inventory(db: Database) -> pl.DataFrame:
-    """Every table of the file, and how many of its rows were used."""
+    """Return every table of the file, and how many of its rows were used."""
     rows = [(clean(name, 200), db.rows.get(name)) for name in db.tables]
     return pl.DataFrame(rows, schema={"table": pl.String, "rows_read": pl.Int64}, orient="row")

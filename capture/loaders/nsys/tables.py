@@ -53,7 +53,7 @@ class Tables:
 
 
 def read_tables(db: Database) -> Tables:
-    """All rows of the tables that are used; the strings last, when every stray name has its id."""
+    """Return all rows of the tables that are used; the strings last, when every stray name has its id."""
     return Tables(
         kernels=_timed(db, KERNELS),
         copies=_timed(db, COPIES),
@@ -80,7 +80,7 @@ def _timed(db: Database, wanted: Wanted) -> pl.DataFrame:
 
 
 def launches(tables: Tables) -> pl.DataFrame:
-    """How each kernel was launched: grid, block, registers, and what that cost."""
+    """Return how each kernel was launched: grid, block, registers, and what that cost."""
     duration = pl.col("end") - pl.col("start")
     grouped = tables.kernels.group_by("name", *GRID).agg(count=pl.len(), total_ns=duration.sum())
     rows = named(grouped, tables.strings, "unnamed kernel").sort("total_ns", descending=True)
@@ -95,7 +95,7 @@ def launches(tables: Tables) -> pl.DataFrame:
 
 
 def named(rows: pl.DataFrame, strings: pl.DataFrame, unknown: str) -> pl.DataFrame:
-    """Rows with the text behind their name's id."""
+    """Return rows with the text behind their name's id."""
     rows = rows.rename({"name": "id"}).join(strings, on="id", how="left", maintain_order="left")
     fallback = pl.lit(unknown, dtype=pl.Categorical())
     return rows.with_columns(name=pl.coalesce("value", fallback)).drop("value", "id")

@@ -53,24 +53,27 @@ class Found(NamedTuple):
 
 
 def understood(headings: Sequence[str]) -> dict[str, Found] | None:
-    """Event column → heading; none unless there is a name and a duration."""
+    """Return event column → heading; None unless there is a name and a duration."""
     plain = [_plain(h) for h in headings]
-    found: dict[str, Found] = {}
+    columns: dict[str, Found] = {}
     for column, words in _HEADINGS.items():
-        at = _first(column, words, plain, {f.at for f in found.values()})
+        at = _first(column, words, plain, {f.at for f in columns.values()})
         if at is not None:
-            found[column] = Found(at, headings[at].strip(), plain[at][1])
+            columns[column] = Found(at, headings[at].strip(), plain[at][1])
     for track in TRACKS:
         at = next((i for i, (base, _) in enumerate(plain) if base in (track, f"{track} id")), None)
         if at is not None:
-            found[track] = Found(at, headings[at].strip(), None)
-    return found if "name" in found and "dur" in found else None
+            columns[track] = Found(at, headings[at].strip(), None)
+    return columns if "name" in columns and "dur" in columns else None
 
 
 def _first(
     column: str, words: Sequence[str], plain: Sequence[tuple[str, int | None]], taken: set[int]
 ) -> int | None:
-    """Where the likeliest heading of a column stands; one that is a bare unit counts for a duration only."""
+    """Return where the likeliest heading of a column stands.
+
+    One that is a bare unit counts for a duration only.
+    """
     for word in words:
         for i, (base, unit) in enumerate(plain):
             fits = base == word and (bool(word) or unit is not None)
@@ -80,7 +83,7 @@ def _first(
 
 
 def _plain(heading: str) -> tuple[str, int | None]:
-    """A heading in plain words, and the unit it names in ns: `Time (ms)` → time, a million."""
+    """Return a heading in plain words, and the unit it names in ns: `Time (ms)` → time, a million."""
     words = re.sub(r"[\s_.\-]+", " ", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", heading.strip())).lower().strip()
     unit = _UNIT.match(words)
     if unit is None:
@@ -88,12 +91,12 @@ def _plain(heading: str) -> tuple[str, int | None]:
     return unit["base"].strip(), _NS[unit["unit"]]
 
 
-def guesses(found: dict[str, Found]) -> list[str]:
-    """What was taken for what, in sentences."""
-    stated = [f"{column} is the column {f.heading!r}" for column, f in found.items()]
-    lacking = [found[c].heading for c in TIMES if c in found and found[c].unit is None]
+def guesses(columns: dict[str, Found]) -> list[str]:
+    """Return sentences that say which heading was taken for which column."""
+    stated = [f"{column} is the column {f.heading!r}" for column, f in columns.items()]
+    lacking = [columns[c].heading for c in TIMES if c in columns and columns[c].unit is None]
     if lacking:
-        told = found["dur"].unit is not None
-        how = "the duration's" if told else "microseconds"
+        duration_has_unit = columns["dur"].unit is not None
+        how = "the duration's" if duration_has_unit else "microseconds"
         stated.append(f"the unit of {', '.join(map(repr, lacking))} is not told: taken as {how}")
     return stated

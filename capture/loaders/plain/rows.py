@@ -23,7 +23,7 @@ def lines_of(text: str) -> list[str]:
 
 
 def cells(line: str, separator: str) -> list[str]:
-    """The fields of one record."""
+    """Return the fields of one record."""
     csv.field_size_limit(_LONGEST_FIELD)
     try:
         return next(csv.reader([line], delimiter=separator, strict=False), [])
@@ -32,7 +32,10 @@ def cells(line: str, separator: str) -> list[str]:
 
 
 def records(lines: Sequence[str], separator: str, log: Log) -> Iterator[Cells]:
-    """Records of separated values; one whose quote never closes is dropped, and reading goes on behind it."""
+    """Yield records of separated values.
+
+    One whose quote never closes is dropped, and reading goes on behind it.
+    """
     number = 0
     while number < len(lines):
         last = _end_of_record(lines, number)
@@ -49,7 +52,7 @@ def records(lines: Sequence[str], separator: str, log: Log) -> Iterator[Cells]:
 
 
 def _end_of_record(lines: Sequence[str], first: int) -> int | None:
-    """The line on which all quotes are closed, within a megabyte."""
+    """Return the line on which all quotes are closed, within a megabyte."""
     quotes, size = 0, 0
     for number in range(first, len(lines)):
         quotes += lines[number].count('"')
@@ -62,7 +65,7 @@ def _end_of_record(lines: Sequence[str], first: int) -> int | None:
 
 
 def objects(lines: Sequence[str], keys: Sequence[str], log: Log) -> Iterator[Cells]:
-    """The values behind some keys of one JSON object a line."""
+    """Yield the values behind some keys of one JSON object a line."""
     last = max((i for i, line in enumerate(lines) if line.strip()), default=-1)
     for number, line in enumerate(lines):
         if not line.strip(" \t\0"):
@@ -86,7 +89,9 @@ def object_in(line: str) -> dict[str, Any] | None:
 
 
 def as_text(value: Any) -> str | None:
-    """A cell as text: a number in its shortest form, anything nested as JSON, a truth value as none."""
+    """Return a cell as text: a number in its shortest form, anything nested as JSON, a truth value as
+    none.
+    """
     if value is None or isinstance(value, bool):
         return None
     if isinstance(value, str):

@@ -1,4 +1,8 @@
-"""Any table with a name and a duration: CSV, TSV, semicolons, or one JSON object a line."""
+"""Any table with a name and a duration: CSV, TSV, semicolons, or one JSON object a line.
+
+Read: columns that are understood by their headings, with units; every guess is said. Not read: columns of
+other headings, tables without a header.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -22,6 +26,7 @@ _FOREIGN: Final = frozenset({"kind", "ph", "cat", "event"})  # keys of other for
 _REAL: Final = ("bytes", "flops")
 _TEXT: Final = ("name", "phase", "op", "shape")
 _LARGEST: Final = 1 << 62
+_LARGEST_LAYER: Final = 1 << 31
 
 
 @dataclass(frozen=True)
@@ -35,7 +40,7 @@ class _Layout:
 
 
 def sniff(head: Head) -> bool:
-    """A name and a duration among the headings, in an input that no other loader claims."""
+    """Return whether a name and a duration stand among the headings, and no other loader claims the input."""
     return _layout(plain_rows.lines_of(head.text)) is not None and not _claimed(head)
 
 
@@ -80,9 +85,9 @@ def load(source: Source) -> list[Run]:
     events = _events(rows, layout, log)
     if events.is_empty():
         raise UnreadableError("has a header but no row that could be read", where=source.label)
-    told = guesses(layout.columns)
-    log.note("guessed_columns", "columns were guessed by their headings: " + "; ".join(told))
-    return [build("table", {"guess": told}, events, log)]
+    sentences = guesses(layout.columns)
+    log.note("guessed_columns", "columns were guessed by their headings: " + "; ".join(sentences))
+    return [build("table", {"guess": sentences}, events, log)]
 
 
 def _note_nul(lines: Iterable[str], log: Log) -> None:
@@ -92,23 +97,33 @@ def _note_nul(lines: Iterable[str], log: Log) -> None:
 
 
 def _events(rows: Iterable[plain_rows.Cells], layout: _Layout, log: Log) -> pl.DataFrame:
-    """The rows that have a name, column by column."""
-    width, comma = len(layout.headings), layout.separator not in (",", None)
+    """Return the rows that have a name, column by column."""
+    comma = layout.separator not in (",", None)
     out: dict[str, list[Any]] = {c: [] for c in layout.columns if c not in TRACKS}
     tracks: list[str | None] = []
-    named = [c for c in TRACKS if c in layout.columns]
     for cells in rows:
-        if len(cells) != width:
-            log.note("ragged", "rows with more or fewer cells than the header", severity="data_loss")
-            cells = cells + [None] * (width - len(cells))
-        texts = {c: plain_rows.as_text(cells[f.at]) for c, f in layout.columns.items()}
+        texts = _texts(cells, layout, log)
         if not (texts["name"] or "").strip() and not (texts["dur"] or "").strip():
             log.drop("empty_row", "rows with neither a name nor a duration")
             continue
         for column in out:
             out[column].append(_value(column, texts[column], layout.columns, comma, log))
-        tracks.append(" ".join(f"{c} {texts[c]}" for c in named if texts[c]) or None)
+        tracks.append(_track(texts))
     return _frame(out, tracks)
+
+
+def _texts(cells: plain_rows.Cells, layout: _Layout, log: Log) -> dict[str, str | None]:
+    """Return the text of each column that is understood; cells that a row lacks are None."""
+    lacking = len(layout.headings) - len(cells)
+    if lacking:
+        log.note("ragged", "rows with more or fewer cells than the header", severity="data_loss")
+        cells = cells + [None] * lacking
+    return {column: plain_rows.as_text(cells[f.at]) for column, f in layout.columns.items()}
+
+
+def _track(texts: dict[str, str | None]) -> str | None:
+    """Return the track that a row's device, stream and thread name together, None where it has none."""
+    return " ".join(f"{column} {texts[column]}" for column in TRACKS if texts.get(column)) or None
 
 
 def _frame(out: dict[str, list[Any]], tracks: list[str | None]) -> pl.DataFrame:
@@ -120,23 +135,33 @@ def _frame(out: dict[str, list[Any]], tracks: list[str | None]) -> pl.DataFrame:
 
 
 def _value(column: str, text: str | None, columns: dict[str, Found], comma: bool, log: Log) -> Any:
-    """A cell as the event column wants it; what is no number is none, and of a duration that is said."""
+    """Return a cell as the event column wants it.
+
+    What is no number is None, and of a duration that is noted.
+    """
+    if column == "name":
+        return text
     if column in _TEXT:
-        return text if text or column == "name" else None
-    value = number(_dotted(text, comma)) if text and text.isascii() else None
+        return text or None
+    value = number(_dotted(text, comma)) if text is not None and text.isascii() else None
     if column in _REAL:
         return None if value is None else float(value)
-    scale = columns[column].unit or columns["dur"].unit or MICROSECOND if column in TIMES else 1
-    whole = exact(value, scale)
+    whole = exact(value, _scale(column, columns))
     if column == "dur" and whole is None:
         log.note("bad_duration", "durations that are no number stand as unknown", severity="data_loss")
-    if column == "layer" and whole is not None and abs(whole) >= 1 << 31:
-        return None
-    return whole if whole is not None and abs(whole) < _LARGEST else None
+    most = _LARGEST_LAYER if column == "layer" else _LARGEST
+    return whole if whole is not None and abs(whole) < most else None
+
+
+def _scale(column: str, columns: dict[str, Found]) -> int:
+    """Return the ns of one unit of a column of times, by its own heading or that of the durations; else 1."""
+    if column not in TIMES:
+        return 1
+    return columns[column].unit or columns["dur"].unit or MICROSECOND
 
 
 def _dotted(text: str, comma: bool) -> str:
-    """A number with a decimal point, where tables without commas between cells may write a comma."""
+    """Return a number with a decimal point, where tables without commas between cells may write a comma."""
     if comma and text.count(",") == 1 and text.rfind(",") > text.rfind("."):
         return text.replace(".", "").replace(",", ".")
     return text

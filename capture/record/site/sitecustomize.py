@@ -1,23 +1,25 @@
-"""Python runs this first when its folder leads PYTHONPATH: it instruments torch as soon as that is imported.
+"""Python imports this at its start when its folder leads PYTHONPATH: torch is watched as soon as it is there.
 
 Nothing happens unless TRACETUI_OUT is set. The sitecustomize that this one hides is run all the same.
+Our package is loaded by its place under a private name: the program's own `capture` stays the program's.
 """
 
+import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
 _HERE = Path(__file__).resolve().parent
+_PACKAGE = "_tracetui_capture"  # as in tracetui/rooms.py: a Recorder of the program's is of the same package
 
 
-class _WatchTorch(importlib.abc.MetaPathFinder):
-    """Finds torch as ever, and installs the hooks once it has run; then it is gone."""
+class _TorchFinder(importlib.abc.MetaPathFinder):
+    """Finds torch as it would be found without us, has it watched after its import, and is gone."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -27,40 +29,47 @@ class _WatchTorch(importlib.abc.MetaPathFinder):
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.loader is not None:
-            _after(spec.loader)
+            _watch_after_import(spec.loader)
         return spec
 
 
-def _after(loader: importlib.abc.Loader) -> None:
+def _watch_after_import(loader: importlib.abc.Loader) -> None:
     run = loader.exec_module
 
     def exec_module(module: ModuleType) -> None:
         run(module)
-        with suppress(Exception):  # the program comes first: it runs, watched or not
-            _capture()
-            from capture.record import attach
-
-            attach.install()
+        _start_watching()
 
     loader.exec_module = exec_module  # type: ignore[method-assign]
 
 
-def _capture() -> None:
-    """The package that this file is of, found without a word on the program's own search path."""
-    if importlib.util.find_spec("capture") is not None:
+def _start_watching() -> None:
+    """Install the hooks; where that fails the program goes on, and one line says that it is not watched."""
+    try:
+        _load_package()
+        importlib.import_module(f"{_PACKAGE}.record.attach").install()
+    except Exception as e:
+        why = " ".join(f"{type(e).__name__}: {e}".split())
+        sys.stderr.write(f"tracetui: the program is not watched: {why}\n")
+
+
+def _load_package() -> None:
+    """Load the package that this file lies in, by its place, under its private name."""
+    if _PACKAGE in sys.modules:
         return
     root = _HERE.parent.parent
     spec = importlib.util.spec_from_file_location(
-        "capture", root / "__init__.py", submodule_search_locations=[str(root)]
+        _PACKAGE, root / "__init__.py", submodule_search_locations=[str(root)]
     )
-    if spec is not None and spec.loader is not None:
-        module = importlib.util.module_from_spec(spec)
-        sys.modules["capture"] = module
-        spec.loader.exec_module(module)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{root} cannot be loaded")
+    package = importlib.util.module_from_spec(spec)
+    sys.modules[_PACKAGE] = package
+    spec.loader.exec_module(package)
 
 
-def _run_the_hidden_one() -> None:
-    """The sitecustomize that Python would have run without us."""
+def _run_hidden_sitecustomize() -> None:
+    """Run the sitecustomize that Python would have run without this one."""
     elsewhere = [p for p in sys.path if Path(p or ".").resolve() != _HERE]
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", elsewhere)
     if spec is not None and spec.loader is not None:
@@ -71,5 +80,5 @@ def _run_the_hidden_one() -> None:
 
 if os.environ.get("TRACETUI_OUT"):
     os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # else torch prints two lines for every window
-    sys.meta_path.insert(0, _WatchTorch())
-_run_the_hidden_one()
+    sys.meta_path.insert(0, _TorchFinder())
+_run_hidden_sitecustomize()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from capture.native.schema import PATH_SEPARATOR
-from capture.record.kernels import MARK, Seen
+from capture.record.kernels import MARK, ProfilerEvent
 from tests.capture.loaders._nsys_file import pid, tid
 
 PROCESS: Final = 4711
@@ -70,13 +70,13 @@ class Launched(NamedTuple):
     """A kernel, and the op that launched it."""
 
     name: str
-    op: Seen
+    op: ProfilerEvent
     correlation: int
     start: int
     duration: int
 
 
-def split(seen: Iterable[Seen]) -> list[Seen]:
+def split(seen: Iterable[ProfilerEvent]) -> list[ProfilerEvent]:
     """Ops as a GPU's run has them: whatever lies within a backward op is on autograd's thread."""
     events = [e._replace(thread=MAIN) for e in seen]
     nodes = [(e.start, e.end) for e in events if e.name.startswith(_ENGINE)]
@@ -84,7 +84,7 @@ def split(seen: Iterable[Seen]) -> list[Seen]:
     return [e._replace(thread=AUTOGRAD) if moved else e for moved, e in within]
 
 
-def kernels(seen: Iterable[Seen]) -> list[Launched]:
+def kernels(seen: Iterable[ProfilerEvent]) -> list[Launched]:
     """A kernel for each innermost op that computes, one after the other; products take longer."""
     found: list[Launched] = []
     free = 0
@@ -97,7 +97,7 @@ def kernels(seen: Iterable[Seen]) -> list[Launched]:
     return found
 
 
-def _computing(seen: Iterable[Seen]) -> Iterator[Seen]:
+def _computing(seen: Iterable[ProfilerEvent]) -> Iterator[ProfilerEvent]:
     """Ops that compute and hold none that does."""
     some = [e for e in seen if e.name in _COMPUTING]
     some.sort(key=lambda e: (e.thread, e.start, -e.end))
@@ -106,7 +106,9 @@ def _computing(seen: Iterable[Seen]) -> Iterator[Seen]:
             yield op
 
 
-def export(path: Path, seen: Iterable[Seen], launched: Iterable[Launched], schema: str = SCHEMAS[0]) -> Path:
+def export(
+    path: Path, seen: Iterable[ProfilerEvent], launched: Iterable[Launched], schema: str = SCHEMAS[0]
+) -> Path:
     """The step as a file of that schema: annotations and ops as ranges, launches, and kernels."""
     texts: dict[str, int] = {}
 
@@ -138,7 +140,7 @@ def _write(db: sqlite3.Connection, table: str, columns: list[str], rows: Iterabl
     db.executemany(f"INSERT INTO {table} VALUES ({places})", [[row.get(c) for c in columns] for row in rows])
 
 
-def _ranges(seen: Iterable[Seen]) -> Iterator[dict[str, Any]]:
+def _ranges(seen: Iterable[ProfilerEvent]) -> Iterator[dict[str, Any]]:
     """A range for each op, named as torch's own observer names it, and for each scope of the annotations."""
     for number, e in enumerate(seen, 1):
         if not e.name.startswith(MARK):
@@ -148,7 +150,7 @@ def _ranges(seen: Iterable[Seen]) -> Iterator[dict[str, Any]]:
         yield _range(name, start, end, MAIN)
 
 
-def _scopes(notes: Iterable[Seen]) -> Iterator[tuple[str, int, int]]:
+def _scopes(notes: Iterable[ProfilerEvent]) -> Iterator[tuple[str, int, int]]:
     """What annotations have in common with those before them stays open; the step stands around all."""
     step, *others = sorted(notes, key=lambda e: (e.start, -e.end))
     yield step.name.removeprefix(MARK), step.start, step.end

@@ -16,19 +16,24 @@ from capture.loaders.chrome.tables import Trace
 from capture.run import Run
 from capture.source import Source
 from tests.bench._chrome_maker import write
-from tests.conftest import shared
+from tests.conftest import document, shared
 
-SAMPLES = (
-    "backward_thread.json",
-    "bert-small-h100.json.gz",
-    "bert-small-mi300.json.gz",
-    "mi250_minitoy_train_ROCm6_2_kineto.json.gz",
-    "rank-0.Apr_03_18_51_38.1102.pt.trace.json.gz",
-    "rank-34.Jul_15_10_52_41.1074.pt.trace.json.gz",
-    "sglang_Qwen3-8B_decode.json.gz",
-    "triton_example.json.gz",
+RANK_0 = "samples/chrome_trace/rank-0.Apr_03_18_51_38.1102.pt.trace.json.gz"
+TORCH_LAYOUT = (
+    "chrome/torch_decode.json",
+    "chrome/torch_grouped_keys.json",
+    "samples/chrome_trace/mi250_minitoy_train_ROCm6_2_kineto.json.gz",
+    RANK_0,
+    "samples/chrome_trace/rank-34.Jul_15_10_52_41.1074.pt.trace.json.gz",
+    "samples/chrome_trace/triton_example.json.gz",
 )
-TORCH_LAYOUT = ("mi250_minitoy", "rank-0", "rank-34", "triton_example")
+SAMPLES = (
+    *TORCH_LAYOUT,
+    "samples/chrome_trace/backward_thread.json",
+    "samples/chrome_trace/bert-small-h100.json.gz",
+    "samples/chrome_trace/bert-small-mi300.json.gz",
+    "samples/chrome_trace/sglang_Qwen3-8B_decode.json.gz",
+)
 DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 
 
@@ -65,12 +70,12 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_sample_equals_a_plain_reading(name: str) -> None:
-    path = shared(f"samples/chrome_trace/{name}")
-    document, run = plain(path), opened(path)
-    complete = [e for e in document["traceEvents"] if e["ph"] == "X"]
+    path = document(name)
+    stated, run = plain(path), opened(path)
+    complete = [e for e in stated["traceEvents"] if e["ph"] == "X"]
     device = [e for e in complete if e["cat"] in DEVICE]
-    base = document.get("baseTimeNanoseconds", 0)
-    assert run.log.read == sum(e["ph"] not in "stf" for e in document["traceEvents"])
+    base = stated.get("baseTimeNanoseconds", 0)
+    assert run.log.read == sum(e["ph"] not in "stf" for e in stated["traceEvents"])
     assert run.log.dropped == 0
     timed = run.events.filter(pl.col("dur").is_not_null())
     assert timed.height == len(complete)
@@ -87,7 +92,7 @@ def test_sample_equals_a_plain_reading(name: str) -> None:
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_steps_are_the_profilers_and_not_counted_twice(name: str) -> None:
-    path = shared(f"samples/chrome_trace/{name}")
+    path = document(name)
     stated = {
         int(e["name"].split("#")[1]): whole_ns(e["dur"])
         for e in plain(path)["traceEvents"]
@@ -98,9 +103,10 @@ def test_steps_are_the_profilers_and_not_counted_twice(name: str) -> None:
     assert found == stated
 
 
-def test_a_kernel_belongs_to_the_step_that_launched_it() -> None:
+@pytest.mark.parametrize("name", ["chrome/torch_decode.json", "chrome/torch_grouped_keys.json", RANK_0])
+def test_a_kernel_belongs_to_the_step_that_launched_it(name: str) -> None:
     """Recomputed by hand: kernel → its launch by correlation → the step around the launch."""
-    path = shared("samples/chrome_trace/rank-0.Apr_03_18_51_38.1102.pt.trace.json.gz")
+    path = document(name)
     events = [e for e in plain(path)["traceEvents"] if e["ph"] == "X"]
     launch = {e["args"]["correlation"]: whole_ns(e["ts"]) for e in events if e["cat"] == "cuda_runtime"}
     steps = [
@@ -125,13 +131,26 @@ def test_layers_come_from_the_modules_around_the_launch() -> None:
     assert dict(layers.iter_rows()) == {0: 12, 1: 12, 2: 12, 3: 12}
     assert run.meta["device"] == "NVIDIA H100 80GB HBM3"
     memory = run.events.filter(pl.col("kind") == "memory")
-    document = plain(shared("samples/chrome_trace/bert-small-h100.json.gz"))
-    stated = [e["args"]["Bytes"] for e in document["traceEvents"] if e["name"] == "[memory]"]
-    assert memory["bytes"].to_list() == stated
+    events = plain(shared("samples/chrome_trace/bert-small-h100.json.gz"))["traceEvents"]
+    assert memory["bytes"].to_list() == [e["args"]["Bytes"] for e in events if e["name"] == "[memory]"]
+
+
+def test_layers_and_ranks_of_the_older_layout() -> None:
+    """Two steps of two layers, each with two kernels."""
+    run = opened(document("chrome/torch_grouped_keys.json"))
+    assert dict(kernels(run).group_by("layer").agg(pl.len()).iter_rows()) == {0: 4, 1: 4}
+    assert (run.meta["device"], run.meta["rank"], run.meta["world_size"]) == ("Old GPU", 1, 2)
+    assert set(kernels(run)["track"].cast(pl.String)) == {"gpu0/stream7"}
+
+
+def test_memory_and_copies_of_the_new_layout() -> None:
+    run = opened(document("chrome/torch_decode.json"))
+    assert run.events.filter(pl.col("kind") == "memory")["bytes"].to_list() == [512]
+    assert run.events.filter(pl.col("category") == "copy")["dur"].to_list() == [1_250]
 
 
 def test_backward_kernels_and_ranks() -> None:
-    run = opened(shared("samples/chrome_trace/rank-0.Apr_03_18_51_38.1102.pt.trace.json.gz"))
+    run = opened(shared(RANK_0))
     assert (run.meta["rank"], run.meta["world_size"]) == (0, 1)
     phases = set(kernels(run)["phase"].cast(pl.String).drop_nulls())
     assert {"backward", "optimizer"} <= phases
@@ -153,9 +172,9 @@ def both(path: Path) -> tuple[Any, Any]:
     return comparable(fast_scan.read(Source.of(path))), comparable(any_json.read(Source.of(path)))
 
 
-@pytest.mark.parametrize("name", [s for s in SAMPLES if s.startswith(TORCH_LAYOUT)])
+@pytest.mark.parametrize("name", TORCH_LAYOUT)
 def test_both_readers_agree_on_samples(name: str) -> None:
-    lines, parsed = both(shared(f"samples/chrome_trace/{name}"))
+    lines, parsed = both(document(name))
     assert lines == parsed
 
 
@@ -337,9 +356,8 @@ def test_jax_devices_are_known_by_their_names(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("indent", [None, 4])
 def test_a_copy_called_unknown_gives_the_same(printed: Path, tmp_path: Path, indent: int | None) -> None:
-    document = json.loads(printed.read_text())
     path = tmp_path / "unknown"
-    path.write_text(json.dumps(document, indent=indent))
+    path.write_text(json.dumps(json.loads(printed.read_text()), indent=indent))
     again, run = opened(path), opened(printed)
     order = ["t", "dur", "name"]
     assert again.events.sort(order).equals(run.events.sort(order))

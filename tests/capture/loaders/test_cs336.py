@@ -9,10 +9,10 @@ import pytest
 
 from capture.open import load
 from capture.run import Run
-from tests.capture.loaders._common import one_claim, renamed, same, survives_cuts
-from tests.conftest import FIXTURES, seed
+from tests.conftest import FIXTURES, document, seed
 
 REPORT = FIXTURES / "cs336" / "report.md"
+REPORTS = pytest.mark.parametrize("name", ["cs336/four_models.md", "seed 4"])
 HEADINGS = {
     "top_forward": "### Top 5 CUDA Kernels in Forward",
     "first_backward": "### Top CUDA Kernels in Backward",
@@ -31,6 +31,18 @@ def rows(run: Run, **equal: str) -> list[dict[str, object]]:
     return run.events.filter(pl.col(c) == v for c, v in equal.items()).to_dicts()
 
 
+def test_a_run_for_each_size_and_context() -> None:
+    runs = load(document("cs336/four_models.md"))
+    stated = {(r.name, r.meta["layers"], r.meta["d_model"], r.meta["heads"], r.meta["context"]) for r in runs}
+    assert stated == {
+        (f"{size}_ctx{context}", layers, width, heads, context)
+        for size, layers, width, heads in (("small", 12, 768, 12), ("medium", 24, 1024, 16))
+        for context in (128, 1024)
+    }
+    (flag,) = [n for n in runs[0].log.notices if n.id == "backward_other_thread"]
+    assert flag.count == 4 and "measured outside autograd's thread" in flag.message
+
+
 def test_twenty_runs_with_their_models() -> None:
     runs = load(seed(4))
     sizes = {"small": (12, 768, 12), "medium": (24, 1024, 16), "large": (36, 1280, 20)}
@@ -44,14 +56,16 @@ def test_twenty_runs_with_their_models() -> None:
         assert run.log.dropped == 0
 
 
+@REPORTS
 @pytest.mark.parametrize(("phase", "table"), [("forward", "top_forward"), ("backward", "first_backward")])
-def test_kernels_equal_the_printed_cells(phase: str, table: str) -> None:
+def test_kernels_equal_the_printed_cells(phase: str, table: str, name: str) -> None:
+    path = document(name)
     expected: dict[str, list[tuple[object, ...]]] = {}
-    for file, kernel, count, total, _ in printed(seed(4), HEADINGS[table]):
-        std, name = kernel.split(None, 1)
+    for file, kernel, count, total, _ in printed(path, HEADINGS[table]):
+        std, kernel = kernel.split(None, 1)
         ns = int(Decimal(total) * 10**6)
-        expected.setdefault(file, []).append((name, int(count), ns, round(float(std))))
-    for run in load(seed(4)):
+        expected.setdefault(file, []).append((kernel, int(count), ns, round(float(std))))
+    for run in load(path):
         kernels = rows(run, kind="kernel", phase=phase)
         got = [(re.sub(r" \[\d\]$", "", str(k["name"])), k["count"], k["dur"], k["std"]) for k in kernels]
         assert got == expected.get(run.name, [])
@@ -59,9 +73,11 @@ def test_kernels_equal_the_printed_cells(phase: str, table: str) -> None:
         assert len({k["name"] for k in kernels}) == len(kernels)
 
 
-def test_forward_timings_equal_the_printed_cells() -> None:
-    by_file = {cells[0]: cells for cells in printed(seed(4), "### Forward Pass Timings")}
-    for run in load(seed(4)):
+@REPORTS
+def test_forward_timings_equal_the_printed_cells(name: str) -> None:
+    path = document(name)
+    by_file = {cells[0]: cells for cells in printed(path, "### Forward Pass Timings")}
+    for run in load(path):
         _, nsys, python, _, share = by_file[run.name]
         (forward,) = rows(run, name="forward_pass")
         assert (forward["kind"], forward["lens"]) == ("span", "wall")
@@ -72,10 +88,12 @@ def test_forward_timings_equal_the_printed_cells() -> None:
         assert counter["value"] == float(share)
 
 
-def test_softmax_and_fractions_equal_the_printed_cells() -> None:
-    softmax = {cells[0]: cells for cells in printed(seed(4), "### Softmax vs")}
-    fractions = {cells[0]: cells for cells in printed(seed(4), "### Matrix Multiplication vs")}
-    for run in load(seed(4)):
+@REPORTS
+def test_softmax_and_fractions_equal_the_printed_cells(name: str) -> None:
+    path = document(name)
+    softmax = {cells[0]: cells for cells in printed(path, "### Softmax vs")}
+    fractions = {cells[0]: cells for cells in printed(path, "### Matrix Multiplication vs")}
+    for run in load(path):
         (s,) = rows(run, category="softmax", kind="span")
         (m,) = rows(run, name="attn_scores + final_matmul + output_proj")
         assert s["dur"] == Decimal(softmax[run.name][1]) * 10**6
@@ -112,9 +130,3 @@ def test_small_report() -> None:
     ]
     assert run.meta["context"] == 128
     assert run.log.read == 7
-
-
-def test_names_and_cuts(tmp_path: Path) -> None:
-    assert one_claim(REPORT).FORMAT == one_claim(seed(4)).FORMAT == "cs336"
-    assert same(load(REPORT), renamed(REPORT, tmp_path))
-    assert survives_cuts(REPORT, tmp_path, 150) > 80

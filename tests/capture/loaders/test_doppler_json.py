@@ -8,7 +8,6 @@ import pytest
 
 from capture.errors import UnreadableError
 from capture.open import load
-from tests.capture.loaders._common import one_claim, renamed, same, survives_cuts
 from tests.conftest import FIXTURES
 
 REPORT = FIXTURES / "doppler" / "report.json"
@@ -58,16 +57,6 @@ def test_a_report_without_kernel_times_opens_and_says_so() -> None:
     assert off.events.is_empty() and off.tables["figures"].height > 5
     assert off.meta["profiled"] is False and off.meta["decode_ms"] == 28.125
     assert "no_kernel_times" in {n.id for n in off.log.notices}
-
-
-@pytest.mark.parametrize("path", [REPORT, COMPARE], ids=["report", "compare"])
-def test_recognised_by_content(path: Path, tmp_path: Path) -> None:
-    assert one_claim(path).FORMAT == "doppler-json"
-    assert same(load(path), renamed(path, tmp_path))
-
-
-def test_any_cut_is_refused(tmp_path: Path) -> None:
-    assert survives_cuts(REPORT, tmp_path, 150) == 0
 
 
 def test_deep_nesting_is_refused(tmp_path: Path) -> None:

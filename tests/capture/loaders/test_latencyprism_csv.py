@@ -11,8 +11,7 @@ from scipy import stats
 
 from capture.open import load
 from capture.run import Run
-from tests.capture.loaders._common import one_claim, renamed, same, survives_cuts
-from tests.conftest import FIXTURES, shared
+from tests.conftest import FIXTURES, document, shared
 
 PRISM = FIXTURES / "latencyprism"
 FIGURES = (
@@ -21,8 +20,11 @@ FIGURES = (
 )  # fmt: skip
 
 
-def sample(side: str) -> Path:
-    return shared(f"samples/latencyprism/{side}_perf_data.csv")
+FOLDERS = pytest.mark.parametrize("folder", ["latencyprism", "samples/latencyprism"])
+
+
+def sample(side: str, folder: str = "samples/latencyprism") -> Path:
+    return document(f"{folder}/{side}_perf_data.csv")
 
 
 def stated(path: Path) -> list[dict[str, str]]:
@@ -34,24 +36,26 @@ def kernels(run: Run) -> pl.DataFrame:
     return run.events.filter(pl.col("kind").is_in(["kernel", "span"]))
 
 
-@pytest.mark.parametrize(("side", "cycles", "rows"), [("normal", 14, 2121), ("abnormal", 238, 3588)])
-def test_cycles_are_steps(side: str, cycles: int, rows: int) -> None:
-    (run,) = load(sample(side))
-    lines = stated(sample(side))
-    assert run.tables["cycles"].height == len(lines) == rows
+@FOLDERS
+@pytest.mark.parametrize("side", ["normal", "abnormal"])
+def test_cycles_are_steps(side: str, folder: str) -> None:
+    (run,) = load(sample(side, folder))
+    lines = stated(sample(side, folder))
+    assert run.tables["cycles"].height == len(lines) > 10
     assert list(run.tables["cycles"].columns) == list(lines[0])
     anchors = {int(x["cycle"]): float(x["anchor_dur_us"]) for x in lines}
     steps = run.events.filter(pl.col("kind") == "step")
-    assert steps.height == cycles == run.meta["cycles"]
+    assert steps.height == len(anchors) == run.meta["cycles"]
     assert {s: d / 1000 for s, d in steps.select("step", "dur").rows()} == anchors
     assert steps["t"][0] == 0
     assert run.meta["anchor"] == lines[0]["anchor_name"] == steps["name"][0]
 
 
+@FOLDERS
 @pytest.mark.parametrize("side", ["normal", "abnormal"])
-def test_a_function_is_timed_once_a_cycle(side: str) -> None:
-    (run,) = load(sample(side))
-    once = {(int(x["cycle"]), x["function_name"], x["device"]): x for x in stated(sample(side))}
+def test_a_function_is_timed_once_a_cycle(side: str, folder: str) -> None:
+    (run,) = load(sample(side, folder))
+    once = {(int(x["cycle"]), x["function_name"], x["device"]): x for x in stated(sample(side, folder))}
     rows = kernels(run)
     assert rows.height == len(once)
     for step, name, track, dur, count in rows.select("step", "name", "track", "dur", "count").rows():
@@ -62,10 +66,11 @@ def test_a_function_is_timed_once_a_cycle(side: str) -> None:
         assert share == pytest.approx(float(line["beta_pct"]), abs=1e-4)
 
 
-def test_counters_are_weighted_means() -> None:
-    (run,) = load(sample("normal"))
+@FOLDERS
+def test_counters_are_weighted_means(folder: str) -> None:
+    (run,) = load(sample("normal", folder))
     sums: dict[tuple[int, str, str], list[float]] = defaultdict(lambda: [0.0, 0.0])
-    for x in stated(sample("normal")):
+    for x in stated(sample("normal", folder)):
         if x["mu_pct"]:
             total = sums[(int(x["cycle"]), x["metric_name"], x["device"])]
             total[0] += float(x["mu_pct"]) * float(x["duration"])
@@ -147,13 +152,20 @@ def _groups(cycles: pl.DataFrame) -> dict[tuple[str, str, str], np.ndarray]:
     }
 
 
+def _u_test(x: np.ndarray, y: np.ndarray) -> float:
+    """Mann-Whitney's p; samples that are all equal differ in nothing (later SciPy says NaN there)."""
+    if min(len(x), len(y)) <= 1 or np.ptp(np.concatenate((x, y))) == 0:
+        return 1.0
+    return float(stats.mannwhitneyu(x, y).pvalue)
+
+
 def _figures(a: np.ndarray, b: np.ndarray) -> dict[str, float | None]:
     """The formulas as they are published: z by the normal side's deviation, Welch, Mann-Whitney."""
     out: dict[str, float | None] = {}
     for name, x, y in (("beta", _column(a, 0), _column(b, 0)), ("mu", _column(a, 1), _column(b, 1))):
         d = y.mean() - x.mean()
         out |= {f"{name}_a": x.mean(), f"{name}_b": y.mean(), f"d_{name}": d, f"z_{name}": _z(d, x)}
-        out[f"u_{name}"] = stats.mannwhitneyu(x, y).pvalue if min(len(a), len(b)) > 1 else 1.0
+        out[f"u_{name}"] = _u_test(x, y)
         spread = min(len(a), len(b)) > 1 and max(x.std(), y.std()) > 1e-9
         out[f"p_{name}"] = stats.ttest_ind(x, y, equal_var=False).pvalue if spread else None
         if min(len(a), len(b)) <= 1:
@@ -171,14 +183,3 @@ def _column(rows: np.ndarray, i: int) -> np.ndarray:
 def _z(difference: float, normal: np.ndarray) -> float:
     deviation = normal.std(ddof=1) if len(normal) > 1 else 0.0
     return difference / deviation if deviation > 1e-9 else 0.0
-
-
-@pytest.mark.parametrize("name", ["perf_data.csv", "counters_data.csv"])
-def test_recognised_by_content(name: str, tmp_path: Path) -> None:
-    assert one_claim(PRISM / name).FORMAT == "latencyprism-csv"
-    assert same(load(PRISM / name), renamed(PRISM / name, tmp_path))
-
-
-@pytest.mark.parametrize("name", ["perf_data.csv", "counters_data.csv"])
-def test_any_cut_opens_or_is_refused(name: str, tmp_path: Path) -> None:
-    assert survives_cuts(PRISM / name, tmp_path, 60) > 20

@@ -14,7 +14,7 @@ from capture.open import load
 from capture.run import Run
 from capture.source import Source
 from tests.bench._metallic_maker import Maker
-from tests.capture.loaders._common import one_claim, renamed, same, survives_cuts
+from tests.capture.loaders._common import same
 from tests.capture.loaders._metallic import analyzed
 from tracetui import report
 from tracetui.look import Look
@@ -244,17 +244,6 @@ def test_damaged_lines_are_read_the_same_both_ways(tmp_path: Path, monkeypatch: 
     assert fast.events.equals(slow.events)
     assert (fast.log.read, fast.log.dropped) == (slow.log.read, slow.log.dropped)
     assert fast.log.dropped > 20
-
-
-def test_recognised_by_content(tmp_path: Path) -> None:
-    path = recorded(tmp_path / "prof.jsonl", 800)
-    assert one_claim(path) is recording
-    assert same(load(path, cache=False), renamed(path, tmp_path))
-
-
-def test_cuts_give_runs_or_one_error(tmp_path: Path) -> None:
-    path = recorded(tmp_path / "prof.jsonl", 60, blocks=1, prompt=1)
-    assert survives_cuts(path, tmp_path, 120) > 100
 
 
 def test_nothing_readable_is_refused(tmp_path: Path) -> None:

@@ -8,13 +8,17 @@ import pytest
 from capture.loaders.metallic import report as metallic_report
 from capture.open import load
 from capture.run import Run
-from tests.capture.loaders._common import one_claim, renamed, same, survives_cuts
-from tests.conftest import seed, shared
+from tests.conftest import FIXTURES, document, seed, shared
 from tracetui import report
 from tracetui.look import Look
 from tracetui.views import view
 
-SAMPLES = ("throughput-fp16-unprofiled.txt", "prof-throughput-q8.txt")
+REPORTS = (
+    "metallic/report.txt",
+    "seed 1",
+    "samples/metallic/throughput-fp16-unprofiled.txt",
+    "samples/metallic/prof-throughput-q8.txt",
+)
 
 
 def one(path: Path) -> Run:
@@ -43,6 +47,19 @@ def test_check_sums() -> None:
     }  # fmt: skip
 
 
+def test_the_report_says_what_its_recording_says() -> None:
+    """The fixture was printed from the recording beside it."""
+    recording, printed = (one(FIXTURES / "metallic" / name) for name in ("recording.jsonl", "report.txt"))
+    sums = [
+        run.events.filter(pl.col("kind") == "kernel", pl.col("lens") == lens)["dur"].sum()
+        for run in (recording, printed)
+        for lens in ("wall", "gpu", "wait")
+    ]
+    assert all(abs(a - b) <= 20 * 5_000 for a, b in zip(sums[:3], sums[3:], strict=True))
+    types = table(printed, "event type summary")["label"].str.extract(r"\(count=(\d+)\)$").cast(pl.Int64)
+    assert types.sum() == printed.meta["event_count"] == recording.tables["event_types"]["count"].sum()
+
+
 def test_the_kernels_view_shows_kernels_only() -> None:
     run = one(seed(1))
     from tracetui.views import ask
@@ -64,9 +81,9 @@ def test_lenses_are_apart_and_cut_lists_are_named() -> None:
     assert "truncated_gpu_kernel_aggregate_by_kernel_type" not in cut
 
 
-@pytest.mark.parametrize("name", ["seed", *SAMPLES])
+@pytest.mark.parametrize("name", REPORTS)
 def test_printed_again_it_is_the_same(name: str) -> None:
-    path = seed(1) if name == "seed" else shared(f"samples/metallic/{name}")
+    path = document(name)
     again = report.report(view("sections"), [one(path)], Look()).splitlines()
     kept = [line for line in again if line and not line.startswith("note:")]
     assert kept == [line for line in path.read_text().splitlines() if line]
@@ -88,13 +105,3 @@ def test_labels_may_hold_anything() -> None:
     assert (row["label"], row["count"], row["total_ns"]) == ("a::b: count=3 | x (C)", 99, 250_030_000)
     assert metallic_report.statistics("sync kernels: no samples") == {"label": "sync kernels"}
     assert metallic_report.statistics("x: count=1 | total=1e3ms") is None
-
-
-def test_recognised_by_content(tmp_path: Path) -> None:
-    path = seed(1)
-    assert one_claim(path) is metallic_report
-    assert same(load(path, cache=False), renamed(path, tmp_path))
-
-
-def test_cuts_give_runs_or_one_error(tmp_path: Path) -> None:
-    assert survives_cuts(shared("samples/metallic/throughput-fp16-unprofiled.txt"), tmp_path, 60) > 50

@@ -16,7 +16,6 @@ from capture.native.lines import Category, Flat, Kind, Lens
 from capture.native.schema import CATEGORIES, COLUMNS, KINDS, LENSES, seal
 from capture.run import Run
 from capture.source import Head, Source
-from tests.conftest import FIXTURES
 
 RUN = {"kind": "run", "schema": 1, "id": "a", "name": "mine", "meta": {"model": "tiny"}, "clock": [5, 1005]}
 PLAN = {
@@ -246,7 +245,7 @@ def test_the_closed_words_are_those_of_the_schema() -> None:
 def test_a_shell_is_enough_to_write_lines(tmp_path: Path) -> None:
     """Any program in any language that appends such lines is an engine."""
     path = tmp_path / "shell.jsonl"
-    script = FIXTURES / "native" / "writer.sh"
+    script = Path(__file__).parent / "native_writer.sh"
     subprocess.run(
         ["sh", str(script)], env={"TRACETUI_OUT": str(path), "PATH": os.environ["PATH"]}, check=True
     )

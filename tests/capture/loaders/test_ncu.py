@@ -3,14 +3,11 @@
 from pathlib import Path
 
 import polars as pl
-import pytest
 
 from capture.open import load
-from tests.capture.loaders._common import one_claim, renamed, same, survives_cuts
 from tests.conftest import FIXTURES
 
 NCU = FIXTURES / "ncu"
-PAGES = [NCU / name for name in ("details.csv", "raw.csv", "summary.csv")]
 
 
 def test_details_page_gives_a_row_per_launch() -> None:
@@ -72,10 +69,3 @@ def test_bad_rows_are_dropped_and_counted(tmp_path: Path) -> None:
     path.write_text((NCU / "details.csv").read_text() + '"4","4711"\n"5","open\n')
     (run,) = load(path)
     assert (run.log.read, run.log.dropped) == (10, 2)
-
-
-@pytest.mark.parametrize("path", PAGES, ids=lambda p: p.name)
-def test_names_and_cuts(path: Path, tmp_path: Path) -> None:
-    assert one_claim(path).FORMAT == "ncu"
-    assert same(load(path), renamed(path, tmp_path))
-    assert survives_cuts(path, tmp_path, 100) > 10

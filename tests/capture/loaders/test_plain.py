@@ -5,13 +5,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from capture.loaders import recognise
 from capture.loaders.plain import table as plain_table
 from capture.loaders.plain.columns import understood
 from capture.open import load
 from capture.run import Run
 from capture.source import Head
-from tests.capture.loaders._common import one_claim, renamed, same, survives_cuts
 
 
 def table(tmp_path: Path, text: str) -> Run:
@@ -106,15 +104,6 @@ def test_words_that_end_in_s_are_no_seconds() -> None:
     found = understood(["name", "s"])
     assert found is not None
     assert found["dur"].unit == 1_000_000_000
-
-
-def test_recognised_by_content(tmp_path: Path) -> None:
-    path = tmp_path / "table.csv"
-    path.write_text("# made by hand\nname,dur_us\n" + "k,1\nl,2\n" * 30)
-    assert one_claim(path) is plain_table
-    assert same(load(path, cache=False), renamed(path, tmp_path))
-    assert survives_cuts(path, tmp_path, 60) > 50
-    assert recognise(Head(b"name;dur\nk;1,5\n", True)) == [plain_table]
 
 
 def test_sums_equal_those_of_the_cells(tmp_path: Path) -> None:

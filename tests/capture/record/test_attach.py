@@ -127,10 +127,10 @@ def test_backward_work_that_belongs_to_no_module_is_told_so(recordings: dict[str
 
 
 def test_a_program_that_writes_by_itself_is_left_alone(tmp_path: Path) -> None:
-    from capture.record.attach import _open
+    from capture.record.attach import open_recording
 
     emitter = Emitter(tmp_path / "own.jsonl")
-    assert _open(None) is None
+    assert open_recording(None) is None
     emitter.close()
 
 
@@ -143,14 +143,18 @@ def test_without_the_variable_nothing_happens_and_the_hidden_sitecustomize_runs(
 
 
 def test_the_program_finds_no_package_of_ours_on_its_path(tmp_path: Path) -> None:
-    """`capture` is found for the hooks alone: the folder that holds it is not on sys.path."""
+    """Our package is found for the hooks alone; where they cannot be installed one line says why."""
     torch = tmp_path / "torch.py"
     torch.write_text("value = 1")
     code = f"import torch, sys; print(torch.value, {str(SITE.parent.parent.parent)!r} in sys.path)"
     env = {"PYTHONPATH": os.pathsep.join([str(SITE), str(tmp_path)]), "TRACETUI_OUT": str(tmp_path / "o")}
     command = [sys.executable, "-S", "-c", f"import sitecustomize\n{code}"]
     done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["1", "False"] and done.stderr == ""
+    assert done.stdout.split() == ["1", "False"]
+    assert done.stderr == (
+        "tracetui: the program is not watched: ModuleNotFoundError: No module named 'torch.nn'; "
+        "'torch' is not a package\n"
+    )
 
 
 def test_ranks_of_one_launch_write_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +166,7 @@ def test_ranks_of_one_launch_write_one_run(tmp_path: Path, monkeypatch: pytest.M
         for name, value in told.items():
             monkeypatch.setenv(name, str(value))
         monkeypatch.delenv(attach.RUN, raising=False)
-        emitter = attach._open(torch.nn.Linear(2, 2))
+        emitter = attach.open_recording(torch.nn.Linear(2, 2))
         assert emitter
         emitter.step(1, 10 * number, 5)
         emitter.end()

@@ -1,20 +1,20 @@
 """Windows of kernels: whose work each row is, what speaks against a window, how often one may open."""
 
-from capture.record.kernels import Duty, Row, Seen, fold
+from capture.record.kernels import Duty, ProfilerEvent, Row, fold_window
 
 US = 1000
 
 
-def cpu(name: str, start: int, end: int, id: int = 0, **more: int) -> Seen:
-    return Seen(name, start * US, end * US, correlation=id, thread=more.pop("thread", 1), **more)
+def cpu(name: str, start: int, end: int, id: int = 0, **more: int) -> ProfilerEvent:
+    return ProfilerEvent(name, start * US, end * US, correlation=id, thread=more.pop("thread", 1), **more)
 
 
-def launch(id: int, start: int, name: str = "cudaLaunchKernel") -> Seen:
-    return Seen(name, start * US, (start + 1) * US, correlation=id, kind="cuda_runtime")
+def launch(id: int, start: int, name: str = "cudaLaunchKernel") -> ProfilerEvent:
+    return ProfilerEvent(name, start * US, (start + 1) * US, correlation=id, kind="cuda_runtime")
 
 
-def kernel(name: str, id: int, linked: int, start: int, end: int, kind: str = "kernel") -> Seen:
-    return Seen(name, start * US, end * US, id, linked, kind, device=0, stream=7)
+def kernel(name: str, id: int, linked: int, start: int, end: int, kind: str = "kernel") -> ProfilerEvent:
+    return ProfilerEvent(name, start * US, end * US, id, linked, kind, device=0, stream=7)
 
 
 def told(rows: list[Row]) -> list[tuple[str, str | None, str | None, int]]:
@@ -33,7 +33,7 @@ FORWARD = [
 
 
 def test_on_a_cpu_the_outermost_ops_are_the_work() -> None:
-    window = fold(FORWARD)
+    window = fold_window(FORWARD)
     assert told(window.rows) == [
         ("aten::linear", "layers.0.attn", None, 20), ("aten::sdpa", "layers.0.attn", None, 20),
         ("aten::add", "layers.0", None, 10), ("aten::argmax", None, None, 10),
@@ -52,7 +52,7 @@ def test_a_kernel_that_an_annotation_launched_itself_is_its_own() -> None:
         launch(51, 25, "cuLaunchKernelEx"),
         kernel("decode_attention", 51, 3, 40, 60),
     ]
-    window = fold(events)
+    window = fold_window(events)
     assert told(window.rows) == [
         ("add_rmsnorm", "L0.norm", None, 10),
         ("decode_attention", "L0.attn.core", None, 20),
@@ -61,7 +61,7 @@ def test_a_kernel_that_an_annotation_launched_itself_is_its_own() -> None:
 
 
 def test_the_order_of_the_events_does_not_matter() -> None:
-    assert sorted(fold(FORWARD[::-1]).rows) == sorted(fold(FORWARD).rows)
+    assert sorted(fold_window(FORWARD[::-1]).rows) == sorted(fold_window(FORWARD).rows)
 
 
 def test_backward_work_belongs_to_whoever_did_the_forward_work() -> None:
@@ -76,7 +76,7 @@ def test_backward_work_belongs_to_whoever_did_the_forward_work() -> None:
         cpu("Optimizer.step#AdamW.step", 300, 400, 25),
         cpu("aten::_foreach_add_", 310, 330, 26),
     ]
-    assert told(fold(FORWARD + backward).rows)[4:] == [
+    assert told(fold_window(FORWARD + backward).rows)[4:] == [
         ("AddBackward0", "layers.0", "backward", 10),
         ("AddmmBackward0", "layers.0.attn", "backward", 50),
         ("torch::autograd::AccumulateGrad", "gradients", "backward", 5),
@@ -95,7 +95,7 @@ def test_an_op_without_a_gradient_does_not_own_the_next_ones_backward_work() -> 
         cpu("autograd::engine::evaluate_function: MmBackward0", 40, 60, 4, thread=2, sequence=4),
     ]
     for seen in (events, events[::-1]):
-        (backward,) = [row for row in fold(seen).rows if row.phase == "backward"]
+        (backward,) = [row for row in fold_window(seen).rows if row.phase == "backward"]
         assert backward.owner == "scores"
 
 
@@ -106,7 +106,7 @@ def test_kernels_belong_to_the_op_that_launched_them() -> None:
         kernel("vectorized_elementwise", 103, 14, 150, 152),
         kernel("Memcpy DtoH", 104, 15, 152, 153, "gpu_memcpy"),
     ]  # fmt: skip
-    window = fold(FORWARD + on_gpu)
+    window = fold_window(FORWARD + on_gpu)
     assert told(window.rows) == [
         ("sm90_gemm", "layers.0.attn", None, 40), ("flash_fwd", "layers.0.attn", None, 60),
         ("vectorized_elementwise", "layers.0", None, 2), ("Memcpy DtoH", None, None, 1),
@@ -120,10 +120,10 @@ def test_a_window_that_lost_kernels_says_so() -> None:
     on_gpu = [
         launch(101, 20), launch(102, 40), launch(103, 75),
         kernel("a", 101, 12, 10, 15),  # before its launch: another round's clock
-        Seen("b", 0, 0, 102, 13, "kernel"),  # a record without times
+        ProfilerEvent("b", 0, 0, 102, 13, "kernel"),  # a record without times
         kernel("c", 999, 998, 50, 60),  # launched by nobody that was seen
     ]  # fmt: skip
-    window = fold(FORWARD + on_gpu)
+    window = fold_window(FORWARD + on_gpu)
     assert told(window.rows) == [("c", None, None, 10)]
     assert window.problems == {
         "kernels without a time": 1,
@@ -134,7 +134,7 @@ def test_a_window_that_lost_kernels_says_so() -> None:
 
 
 def test_an_empty_window_is_empty() -> None:
-    assert fold([]).rows == []
+    assert fold_window([]).rows == []
 
 
 def test_windows_keep_within_their_budget() -> None:
@@ -143,12 +143,12 @@ def test_windows_keep_within_their_budget() -> None:
     for _ in range(20_000):
         if duty.due(at):
             at += 45_000_000
-            duty.window_closed(at, overhead=5_000_000, step=45_000_000)
+            duty.add_window(at, overhead=5_000_000, step=45_000_000)
             at += 5_000_000
             in_windows += 10_000_000  # 5 ms of handling, 5 ms by which the step was slower
         else:
             at += 40_000_000
-            duty.plain_step(40_000_000)
+            duty.add_plain_step(40_000_000)
     assert duty.windows > 100
     assert duty.spent_ns <= in_windows
     assert 0.02 < duty.spent_ns / at <= 0.0305
@@ -158,4 +158,4 @@ def test_continuous_and_off() -> None:
     always, never = Duty(1.0, warm_up=0), Duty(0.0, warm_up=0)
     for at in range(5):
         assert always.due(at) and not never.due(at)
-        always.window_closed(at, overhead=100, step=100)
+        always.add_window(at, overhead=100, step=100)

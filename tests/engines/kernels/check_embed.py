@@ -14,6 +14,6 @@ def test_embed(batch: int, width: int, dtype: torch.dtype) -> None:
     position = torch.tensor([4, 9, -1][:batch], dtype=torch.int32)
     wanted, after = embed.reference(table, token, position, 33.75)
     stream = torch.full((batch, width), float("nan"))
-    embed.embed(table, token, position, stream, 33.75)
+    embed.launch(table, token, position, stream, 33.75)
     close(stream, wanted)
     assert torch.equal(position, after)

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from engines import fused
+from engines import kernels
 from engines.decoder import Decoder
-from engines.fused import Carried, FusedStep, context_class, refusal
+from engines.fused.step import DeviceState, FusedStep, context_class, refusal
 from engines.models.spec import Spec
-from engines.sample import GREEDY, Taste
+from engines.sample import GREEDY, SamplingOptions
 from engines.weights import packed_matrices
 from engines.weights.low_bit import FORMS
 from engines.weights.low_bit_storage import Quantised
@@ -33,20 +33,20 @@ def test_the_fused_step_is_the_decoder(name: str) -> None:
     with torch.inference_mode():
         for decoder in (plain, model):
             tiny.logits(decoder, ids[:, :PROMPT], PROMPT)
-        carried = Carried(model)
-        fused = FusedStep(model, carried, GREEDY, context_class(PROMPT))
+        device_state = DeviceState(model)
+        fused = FusedStep(model, device_state, GREEDY, context_class(PROMPT))
         assert len(fused.ops) == len(fused.rows)
         for at in range(PROMPT, PROMPT + STEPS):
             plain.place(ids[:, at : at + 1], at)
-            carried.place(ids[:, at], at)
+            device_state.place(ids[:, at], at)
             for op in plain.ops:
                 op()
             for op in fused.ops:
                 op()
             wanted = plain.sampler.logits
-            assert (carried.logits - wanted).norm() / wanted.norm() < 2e-6
-            assert torch.equal(carried.token, wanted.argmax(-1))
-            assert carried.position.tolist() == [at, at]
+            assert (device_state.logits - wanted).norm() / wanted.norm() < 2e-6
+            assert torch.equal(device_state.token, wanted.argmax(-1))
+            assert device_state.position.tolist() == [at, at]
 
 
 def test_steps_go_on_by_themselves() -> None:
@@ -54,14 +54,14 @@ def test_steps_go_on_by_themselves() -> None:
     spec = few_layers("gemma3")
     plain, model = (tiny.decoder(spec, tiny.weights(spec)) for _ in range(2))
     prompt = torch.arange(PROMPT)[None]
-    wanted, found = [], []
+    wanted, actual = [], []
     with torch.inference_mode():
         for decoder in (plain, model):
             tiny.logits(decoder, prompt, PROMPT)
-        carried = Carried(model)
-        fused = FusedStep(model, carried, GREEDY, 512)
+        device_state = DeviceState(model)
+        fused = FusedStep(model, device_state, GREEDY, 512)
         token = plain.sampler.logits.argmax(-1)
-        carried.place(token, PROMPT)
+        device_state.place(token, PROMPT)
         for at in range(PROMPT, PROMPT + 3):
             plain.place(token[:, None], at)
             for op in plain.ops:
@@ -70,8 +70,8 @@ def test_steps_go_on_by_themselves() -> None:
             wanted.append(int(token))
             for op in fused.ops:
                 op()
-            found.append(int(carried.token))
-    assert found == wanted
+            actual.append(int(device_state.token))
+    assert actual == wanted
 
 
 @pytest.mark.parametrize("form", ["q4f16_1", "q8_0"])
@@ -92,31 +92,31 @@ def test_packed_weights_are_never_unpacked(form: str, monkeypatch: pytest.Monkey
         plain, model = decoder(packed_matrices.Unpacking), decoder(packed_matrices.Kernel)
         for each in (plain, model):
             tiny.logits(each, ids, PROMPT)
-        carried = Carried(model)
-        fused = FusedStep(model, carried, GREEDY, 512)
+        device_state = DeviceState(model)
+        fused = FusedStep(model, device_state, GREEDY, 512)
         plain.place(torch.tensor([[7]]), PROMPT)
-        carried.place(torch.tensor([7]), PROMPT)
+        device_state.place(torch.tensor([7]), PROMPT)
         for op in (*plain.ops, *fused.ops):
             op()
     wanted = plain.sampler.logits
-    assert (carried.logits - wanted).norm() / wanted.norm() < 1e-5
+    assert (device_state.logits - wanted).norm() / wanted.norm() < 1e-5
     assert {row.name for row in fused.rows} >= {"dequant+qkv_proj", "dequant+ffn_gate_up+ffn_act"}
 
 
 def test_what_the_kernels_cannot_draw_is_refused() -> None:
     spec = tiny.SPECS["gemma3"]
     assert refusal(spec, GREEDY, torch.device("cpu")) == ""  # interpreted
-    assert "64" in refusal(spec, Taste(temperature=1.0, top_k=100), torch.device("cpu"))
+    assert "64" in refusal(spec, SamplingOptions(temperature=1.0, top_k=100), torch.device("cpu"))
 
 
 def test_what_triton_lacks_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(fused, "_interpreted", lambda: False)
+    monkeypatch.setattr(kernels, "_interpreted", lambda: False)
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     spec, gpu = tiny.SPECS["gemma3"], torch.device("cuda")
     assert refusal(spec, GREEDY, gpu) == "Triton has no C compiler to build what launches its kernels"
     monkeypatch.setenv("CC", "gcc")
-    monkeypatch.setattr(fused.sysconfig, "get_path", lambda name, scheme: str(tmp_path))
+    monkeypatch.setattr(kernels.sysconfig, "get_path", lambda name, scheme: str(tmp_path))
     assert "Python.h" in refusal(spec, GREEDY, gpu)
     (tmp_path / "Python.h").touch()
     assert refusal(spec, GREEDY, gpu) == ""

@@ -16,7 +16,7 @@ def test_add_rmsnorm(rows: int, width: int, kind: str, dtype: torch.dtype) -> No
     post = rand(width).flip(0) if kind == "sandwich" else None
     wanted, after = add_rmsnorm.reference(x, weight, 1e-6, stream=stream, post=post)
     out = torch.empty(rows, width, dtype=dtype)
-    add_rmsnorm.add_rmsnorm(x, weight, 1e-6, out, stream=stream, post=post)
+    add_rmsnorm.launch(x, weight, 1e-6, out, stream=stream, post=post)
     close(out, wanted)
     if stream is not None:
         close(stream, after)
@@ -26,7 +26,7 @@ def test_a_stream_beyond_fp16_stays_whole() -> None:
     x, weight, stream = rand(1, 40, dtype=torch.float16), rand(40), torch.full((1, 40), 3e5)
     wanted, after = add_rmsnorm.reference(x, weight, 1e-6, stream=stream.clone())
     out = torch.empty(1, 40, dtype=torch.float16)
-    add_rmsnorm.add_rmsnorm(x, weight, 1e-6, out, stream=stream)
+    add_rmsnorm.launch(x, weight, 1e-6, out, stream=stream)
     close(out, wanted)
     assert torch.equal(stream, after)
 
@@ -35,7 +35,7 @@ def test_partial_sums_are_added_first() -> None:
     partial, weight, stream = rand(4, 2, 45), rand(45), rand(2, 45)
     wanted, after = add_rmsnorm.reference(partial.sum(0), weight, 1e-6, stream=stream.clone())
     out = torch.empty(2, 45)
-    add_rmsnorm.add_rmsnorm(partial, weight, 1e-6, out, stream=stream)
+    add_rmsnorm.launch(partial, weight, 1e-6, out, stream=stream)
     close(out, wanted)
     close(stream, after)
 
@@ -53,7 +53,7 @@ def test_qknorm_rope_append(heads: int, kv_heads: int, dim: int, normed: bool, d
     mine, theirs = (torch.zeros(2, 2 * kv_heads, room, dim, dtype=dtype).chunk(2, 1) for _ in range(2))
     wanted = qknorm_rope_append.reference(qkv, *theirs, position, tables, weight)
     out = torch.empty(2, heads, dim, dtype=dtype)
-    qknorm_rope_append.qknorm_rope_append(qkv, out, *mine, position, tables, weight)
+    qknorm_rope_append.launch(qkv, out, *mine, position, tables, weight)
     close(out, wanted)
     for a, b in zip(mine, theirs, strict=True):
         close(a, b.float())
@@ -68,9 +68,7 @@ def test_rope_reads_wide_tables_by_their_stride() -> None:
     qkv, position = rand(1, 3, 32), torch.tensor([3], dtype=torch.int32)
     wanted = qknorm_rope_append.reference(qkv, *(torch.zeros(1, 1, 4, 32) for _ in "kv"), position, tables)
     out = torch.empty(1, 1, 32)
-    qknorm_rope_append.qknorm_rope_append(
-        qkv, out, *(torch.zeros(1, 1, 4, 32) for _ in "kv"), position, tables
-    )
+    qknorm_rope_append.launch(qkv, out, *(torch.zeros(1, 1, 4, 32) for _ in "kv"), position, tables)
     close(out, wanted)
 
 
@@ -99,7 +97,7 @@ def test_decode_attention(
     seen = torch.arange(room) > max(positions)  # what lies beyond must not be read
     keys[:, :, seen], values[:, :, seen] = float("nan"), float("nan")
     between, out = decode_attention.scratch(q, room, split), torch.empty_like(q)
-    decode_attention.decode_attention(q, keys, values, position, out, between, dim**-0.5, window)
+    decode_attention.launch(q, keys, values, position, out, between, dim**-0.5, window)
     close(out, wanted)
     if positions[0] == 0:
         assert torch.isinf(between.peak[0, 1:]).all(), "one key leaves the other parts empty"
@@ -109,5 +107,5 @@ def test_attention_agrees_with_torch() -> None:
     """The reference itself, against torch's own attention."""
     q, keys, values = rand(2, 14, 64), rand(2, 2, 50, 64), rand(2, 2, 50, 64)
     wanted = torch.nn.functional.scaled_dot_product_attention(q[:, :, None], keys, values, enable_gqa=True)
-    found = decode_attention.reference(q, keys, values, torch.tensor([49, 49]), 64**-0.5)
-    close(found, wanted[:, :, 0])
+    actual = decode_attention.reference(q, keys, values, torch.tensor([49, 49]), 64**-0.5)
+    close(actual, wanted[:, :, 0])

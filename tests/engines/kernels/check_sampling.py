@@ -7,15 +7,15 @@ from engines.kernels import sampling
 from tests.engines.kernels.compare import DTYPES, rand
 
 
-def drawn(logits: torch.Tensor, count: int, **taste: float) -> tuple[torch.Tensor, sampling.Scratch]:
+def drawn(logits: torch.Tensor, count: int, **options: float) -> tuple[torch.Tensor, sampling.Scratch]:
     """The tokens of so many steps, [steps, rows]; nothing is changed between them."""
     rows, vocab = logits.shape
-    between, found = sampling.scratch(rows, vocab, logits.device), []
+    between, actual = sampling.scratch(rows, vocab, logits.device), []
     for _ in range(count):
         token = torch.full((rows,), -1, dtype=torch.int64)
-        sampling.sample(logits, token, between, **taste)
-        found.append(token)
-    return torch.stack(found), between
+        sampling.launch(logits, token, between, **options)
+        actual.append(token)
+    return torch.stack(actual), between
 
 
 @pytest.fixture

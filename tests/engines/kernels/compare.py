@@ -10,10 +10,10 @@ def rand(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.randn(shape, generator=generator).to(dtype)
 
 
-def close(found: torch.Tensor, wanted: torch.Tensor) -> None:
+def close(actual: torch.Tensor, wanted: torch.Tensor) -> None:
     """Within the rounding of what the kernel stores, against the largest value."""
-    tolerance = 2e-3 if found.dtype == torch.float16 else 3e-6
-    assert found.shape == wanted.shape
-    assert torch.isfinite(found).all()
-    difference = (found.float() - wanted.float()).abs().max()
+    tolerance = 2e-3 if actual.dtype == torch.float16 else 3e-6
+    assert actual.shape == wanted.shape
+    assert torch.isfinite(actual).all()
+    difference = (actual.float() - wanted.float()).abs().max()
     assert difference <= tolerance * wanted.abs().max().clamp(min=1.0), float(difference)

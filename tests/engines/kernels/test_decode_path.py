@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from engines.decoder import Decoder
-from engines.kernels import available, load
+from engines.kernels import available, kernel
 from engines.layer import Layer
 from tests.engines import tiny
 
@@ -26,7 +26,7 @@ class ByReference:
         self._model, self._spec = model, model.spec
         self._caches = [c._kv.clone().chunk(2, 1) for c in model.caches]
         names = ("add_rmsnorm", "gemv", "qknorm_rope_append", "decode_attention", "gate_up_act")
-        self._norm, self._gemv, self._append, self._attend, self._gate_up = map(load, names)
+        self._norm, self._gemv, self._append, self._attend, self._gate_up = map(kernel, names)
 
     def step(self, ids: torch.Tensor, at: int) -> torch.Tensor:
         """Logits [batch, vocab]. What a layer leaves is normed together with what it is added to."""
@@ -79,6 +79,6 @@ def pairs(name: str) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
 @pytest.mark.parametrize("name", tiny.SPECS)
 def test_references_are_the_decoder(name: str) -> None:
     with torch.inference_mode():
-        for wanted, found in pairs(name):
-            assert (found - wanted).norm() / wanted.norm() < 2e-6
-            assert torch.equal(found.argmax(-1), wanted.argmax(-1))
+        for wanted, actual in pairs(name):
+            assert (actual - wanted).norm() / wanted.norm() < 2e-6
+            assert torch.equal(actual.argmax(-1), wanted.argmax(-1))

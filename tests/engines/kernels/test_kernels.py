@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from engines.kernels import KERNELS, available, load
+from engines import kernels
+from engines.kernels import KERNELS, available, kernel
 
 ROOT = Path(__file__).parents[3]
 needs_triton = pytest.mark.skipif(not available(), reason="triton is not installed here")
@@ -22,10 +23,42 @@ def test_importing_the_folder_needs_no_triton() -> None:
 
 @needs_triton
 @pytest.mark.parametrize("name", KERNELS)
-def test_every_kernel_has_a_reference_and_cases(name: str) -> None:
-    module = load(name)
-    assert callable(module.reference)
+def test_every_kernel_has_a_reference_a_launcher_and_cases(name: str) -> None:
+    module = kernel(name)
+    assert callable(module.reference) and callable(module.launch)
     assert list(module.cases())
+
+
+OTHER = {
+    "gemv": "def merge(partial, out):\n    out.copy_(partial.sum(0))\n",
+    "w4a16_gemv": """
+def split_of(rows):
+    return 2
+
+def launch(x, words, scales, out):
+    fields = (words[..., None] >> torch.arange(0, 32, 4, dtype=torch.int32)) & 0xF
+    weight = ((fields.view(len(words), -1, 32) - 7.0) * scales[..., None]).flatten(1)
+    out.zero_()[0] = x @ weight.T
+""",
+}
+
+
+def test_a_backend_stands_beside_triton(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package with modules of the same names: whoever multiplies does not know which one it is."""
+    import torch
+
+    from engines.weights import low_bit, packed_matrices
+
+    (package := tmp_path / "other_kernels").mkdir()
+    for name, source in OTHER.items():
+        (package / f"{name}.py").write_text(f"import torch\n{source}")
+    monkeypatch.syspath_prepend(tmp_path)
+    other = kernels.Backend("other", "other_kernels", lambda device: f"not for {device}")
+    monkeypatch.setattr(kernels, "BACKEND", other)
+    assert kernels.refusal("cuda") == "not for cuda"
+    packed = low_bit.pack(torch.randn(12, 64), low_bit.FORMS["q4f16_1"])
+    x = torch.randn(2, 64)
+    assert torch.allclose(packed_matrices.Kernel(packed)(x), x @ packed.unpacked().T, atol=1e-5)
 
 
 @needs_triton
@@ -57,32 +90,32 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", KERNELS)
 def test_machine_code_keeps_its_promises(name: str, cache: None) -> None:
     """The first case of each kernel on one target of each maker; `make kernels` does all of them on all."""
-    from engines.kernels.compile import TARGETS, cases, compiled
+    from engines.kernels.compile import TARGETS, cases, compile_case
 
     for _, case in cases([name], first=True):
         for target in TARGETS:
             if target.name in ("sm_90", "gfx942"):
-                made = compiled(case, target)
+                made = compile_case(case, target)
                 assert made.faults(case, target) == []
                 assert made.registers > 0 and made.loads > 0
 
 
 @needs_triton
 def test_broken_promises_are_found(cache: None) -> None:
-    from engines.kernels.compile import TARGETS, compiled
+    from engines.kernels.compile import TARGETS, compile_case
 
     sm_90 = TARGETS[1]
-    case = next(load("gemv").cases())
+    case = next(kernel("gemv").cases())
     ragged = replace(case, constants={**case.constants, "K": 1151})
-    made = compiled(ragged, sm_90)
+    made = compile_case(ragged, sm_90)
     assert made.narrow > 0
     assert any("narrow" in fault for fault in made.faults(ragged, sm_90))
     greedy = replace(case, warps=1, constants={**case.constants, "BLOCK_N": 32, "BLOCK_K": 1024})
-    made = compiled(greedy, sm_90)
+    made = compile_case(greedy, sm_90)
     assert made.spilled > 0
     assert any("spills" in fault for fault in made.faults(greedy, sm_90))
     small = replace(sm_90, shared=16)
-    assert any("shared" in fault for fault in compiled(case, small).faults(case, small))
+    assert any("shared" in fault for fault in compile_case(case, small).faults(case, small))
 
 
 @needs_triton
@@ -90,7 +123,7 @@ def test_launches_state_their_work() -> None:
     """For a row of the head of llama-3.2-1b: two flops a weight; what is stored is what is read."""
     import torch
 
-    from engines.kernels.launch import told
+    from engines.kernels.launch import metadata_of
 
     with torch.device("meta"):
         arguments = {
@@ -99,7 +132,7 @@ def test_launches_state_their_work() -> None:
             "words": torch.empty(128256, 256, dtype=torch.int32),
             "scales": torch.empty(128256, 64, dtype=torch.float16), "ROWS": 1, "K": 2048,
         }  # fmt: skip
-    stated = told(32, load("w4a16_gemv").work)(None, type("Made", (), {"name": "w4a16"}), arguments)
+    stated = metadata_of(32, kernel("w4a16_gemv").work)(None, type("Made", (), {"name": "w4a16"}), arguments)
     weights = 128256 * 2048
     assert stated == {
         "name": "w4a16",

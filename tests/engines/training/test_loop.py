@@ -15,8 +15,8 @@ from capture.open import load
 from capture.record.kernels import Row as Piece
 from capture.record.kernels import Window
 from engines.host.commands import Commands
-from engines.host.heartbeat import Pulse
-from engines.training.loop import Course
+from engines.host.heartbeat import Heartbeat
+from engines.training.loop import TrainingLoop
 from engines.training.rows import step_rows
 from engines.training.sizes import Size
 from engines.training.trainer import Maths, Node, Trainer
@@ -55,11 +55,11 @@ def sleepy(maths: Maths) -> Maths:
     return lambda gate, up: Sleepy.apply(maths(gate, up))
 
 
-def course(path: Path, trainer: Trainer, optimizer: str = "cs336") -> tuple[Course, Emitter]:
+def course(path: Path, trainer: Trainer, optimizer: str = "cs336") -> tuple[TrainingLoop, Emitter]:
     emitter = Emitter(path)
     emitter.run("tiny", {"model": "tiny"})
     rows = step_rows(trainer.size, optimizer)
-    return Course(trainer, rows, emitter, Pulse(emitter), Commands()), emitter
+    return TrainingLoop(trainer, rows, emitter, Heartbeat(emitter), Commands()), emitter
 
 
 def recorded(path: Path, steps: int, trainer: Trainer | None = None, mode: str = "windows") -> pl.DataFrame:

@@ -26,16 +26,16 @@ class Greedy(Trainer):
 
 
 def test_a_peak_is_told_and_forgotten() -> None:
-    found = Resident()
-    before = found.held
-    found.reset()
+    actual = Resident()
+    before = actual.held
+    actual.reset()
     held = torch.ones(BIG, dtype=torch.uint8)
     del held
-    told = found.read()
+    told = actual.read()
     assert told["peak resident"] - before > BIG - NEAR
     assert told["resident at the end"] - before < NEAR
-    found.reset()
-    assert found.read()["peak resident"] - before < NEAR
+    actual.reset()
+    assert actual.read()["peak resident"] - before < NEAR
 
 
 def test_without_the_right_to_reset_there_is_no_peak(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -50,9 +50,9 @@ def test_an_accelerator_tells_of_its_tensors(monkeypatch: pytest.MonkeyPatch) ->
     stats = OrderedDict({f"allocated_bytes.all.{what}": size for what, size in now.items()})
     monkeypatch.setattr(torch.accelerator, "memory_stats", lambda device: stats)
     monkeypatch.setattr(torch.accelerator, "reset_peak_memory_stats", lambda device: None)
-    found = gauge(torch.device("cuda"))
-    assert isinstance(found, Allocated)
-    assert found.read() == {"peak allocated": 9, "allocated at the end": 5}
+    actual = gauge(torch.device("cuda"))
+    assert isinstance(actual, Allocated)
+    assert actual.read() == {"peak allocated": 9, "allocated at the end": 5}
 
 
 def test_an_accelerator_that_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,14 +6,14 @@ from dataclasses import replace
 import pytest
 
 from capture.errors import EngineError, UsageError
-from engines.training.rows import Placed, backward_rows, forward_rows, optimizer_rows
-from engines.training.sizes import SIZES, Size, refuse_beyond, sized
+from engines.training.rows import PlacedRow, backward_rows, forward_rows, optimizer_rows
+from engines.training.sizes import SIZES, Size, refuse_beyond, size_named
 
 GB = 10**9
 TINY = Size("tiny", 16, 24, 2, 2, vocab=40, batch=2, context=7)
 
 
-def products(rows: tuple[Placed, ...]) -> float:
+def products(rows: tuple[PlacedRow, ...]) -> float:
     return sum(r.flops[0] for r in rows if r.category == "matmul")
 
 
@@ -29,8 +29,8 @@ def products(rows: tuple[Placed, ...]) -> float:
 )
 def test_the_family(name: str, millions: float, states_gb: float, short: float, long: float) -> None:
     """Parameters, bytes of the optimizer's states, and GFLOP of a forward pass at 128 and 1024 positions."""
-    size = sized(name)
-    assert size is sized(f"cs336-{name}") and size.name.lower() == f"cs336-{name}"
+    size = size_named(name)
+    assert size is size_named(f"cs336-{name}") and size.name.lower() == f"cs336-{name}"
     assert round(size.parameters / 1e6, 1) == millions
     assert round(size.states() / 1e9, 1) == states_gb
     for context, wanted in ((128, short), (1024, long)):
@@ -91,7 +91,7 @@ def test_a_row_stands_in_its_module() -> None:
 )
 def test_an_unknown_size_is_answered_with_known_ones(said: str, wanted: str) -> None:
     with pytest.raises(UsageError, match=re.escape(wanted)):
-        sized(said)
+        size_named(said)
 
 
 def test_a_size_that_does_not_fit_is_refused_with_the_sum_and_what_would() -> None:

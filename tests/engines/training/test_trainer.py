@@ -176,7 +176,7 @@ def test_only_products_are_in_bf16() -> None:
             op()
             seen |= {name: value.dtype for name, value in trainer.values.items()}
     assert {name for name, dtype in seen.items() if dtype == torch.bfloat16} >= {
-        "q", "k", "v", "scores", "seen", "out", "gate", "up", "act", "down", "logits",
+        "q", "k", "v", "scores", "mixed", "out", "gate", "up", "act", "down", "logits",
     }  # fmt: skip
     stream = {f"x{i}" for i in range(2 * TINY.layers + 1)}
     assert {seen[name] for name in (*stream, "h", "g", "normed", "loss")} == {torch.float32}

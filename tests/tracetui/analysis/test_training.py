@@ -15,7 +15,7 @@ from capture.run import Run
 from tests.capture.loaders import _nsys_file as nsys
 from tests.capture.loaders._nsys_file import call, kernel, range_
 from tests.capture.loaders.test_cs336 import printed
-from tests.conftest import seed
+from tests.conftest import document
 from tests.tracetui.runs import decode, made
 from tracetui.analysis.training import PARTS, training_table
 from tracetui.look import Look
@@ -244,12 +244,16 @@ def test_the_same_answers_from_an_nsys_export(tmp_path: Path) -> None:
     assert "totals are of 2 steps" in notes and any("another thread" in n or "NVTX" in n for n in notes)
 
 
-def reported() -> tuple[Path, dict[str, Run]]:
-    return seed(4), {run.name: run for run in load(seed(4), cache=False)}
+REPORTS = pytest.mark.parametrize("report_name", ["cs336/four_models.md", "seed 4"])
 
 
-def test_a_report_tells_the_forward_pass_as_it_prints_it() -> None:
-    path, runs = reported()
+def reported(name: str) -> tuple[Path, dict[str, Run]]:
+    return document(name), {run.name: run for run in load(document(name), cache=False)}
+
+
+@REPORTS
+def test_a_report_tells_the_forward_pass_as_it_prints_it(report_name: str) -> None:
+    path, runs = reported(report_name)
     for name, *figures in printed(path, "### Forward Pass Timings"):
         wall, apart, ratio = map(float, figures[:3])
         told = answers(runs[name])
@@ -259,8 +263,9 @@ def test_a_report_tells_the_forward_pass_as_it_prints_it() -> None:
         assert ("time", "forward", "kernels") not in told, "the report lists the longest only"
 
 
-def test_a_report_tells_the_shares_that_it_prints() -> None:
-    path, runs = reported()
+@REPORTS
+def test_a_report_tells_the_shares_that_it_prints(report_name: str) -> None:
+    path, runs = reported(report_name)
     for name, *figures in printed(path, "### Matrix Multiplication vs"):
         told = answers(runs[name])
         keys = [(phase, what) for what in ("matmul", "other") for phase in ("forward", "step")]
@@ -270,9 +275,10 @@ def test_a_report_tells_the_shares_that_it_prints() -> None:
         assert told["others", "forward", "all but matmul"]["share"] == pytest.approx(float(figures[2]) / 100)
 
 
-def test_a_report_tells_softmax_against_products_as_it_prints_them() -> None:
+@REPORTS
+def test_a_report_tells_softmax_against_products_as_it_prints_them(report_name: str) -> None:
     """The ratio of FLOPs is the one of the report's own formula."""
-    path, runs = reported()
+    path, runs = reported(report_name)
     for name, *figures in printed(path, "### Softmax vs"):
         both = answers(runs[name])["attention", "forward", "softmax / matmul"]
         assert 100 * both["time_ratio"] == pytest.approx(float(figures[2]), abs=0.06)

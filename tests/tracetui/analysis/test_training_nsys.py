@@ -11,9 +11,9 @@ from torch.profiler import ProfilerActivity, profile
 
 from capture.native.schema import PATH_SEPARATOR
 from capture.open import load
-from capture.record.kernels import MARK, Seen, _read, fold
+from capture.record.kernels import MARK, ProfilerEvent, fold_window, read_kineto
 from capture.run import Run
-from engines.training.loop import _noted
+from engines.training.loop import annotated
 from engines.training.rows import GRADIENTS, step_rows
 from engines.training.sizes import Size
 from engines.training.trainer import Trainer
@@ -33,7 +33,7 @@ PASSES = ("forward", "backward", "optimizer")
 
 
 @pytest.fixture(scope="module")
-def step() -> list[Seen]:
+def step() -> list[ProfilerEvent]:
     """The ops of a step that torch ran, each pass within a range of its own, all within one of the step."""
     trainer = Trainer(SIZE, torch.device("cpu"))
     scopes = {
@@ -44,36 +44,40 @@ def step() -> list[Seen]:
     ops = {"forward": trainer.forward, "backward": (trainer.backward,), "optimizer": trainer.optimizer}
     with profile(activities=[ProfilerActivity.CPU], acc_events=True) as window:
         for phase in PASSES:
-            for op in _noted(ops[phase], scopes[phase]):
+            for op in annotated(ops[phase], scopes[phase]):
                 op()
-    seen = nsys.split(_read(window.profiler.kineto_results.events(), 0))
+    seen = nsys.split(read_kineto(window.profiler.kineto_results.events(), 0))
     first, last = min(e.start for e in seen), max(e.end for e in seen)
-    step = Seen(f"{MARK}train_step", first - 10, last + 10, thread=nsys.MAIN)
+    step = ProfilerEvent(f"{MARK}train_step", first - 10, last + 10, thread=nsys.MAIN)
     return [step, *sorted(seen, key=lambda e: (e.start, -e.end))]
 
 
-def as_recorded(step: list[Seen], launched: list[nsys.Launched]) -> dict[tuple[str, str], Counter[str]]:
+def as_recorded(
+    step: list[ProfilerEvent], launched: list[nsys.Launched]
+) -> dict[tuple[str, str], Counter[str]]:
     """phase, scope of a row → kernel → its time, by the recorder, which asks torch's own profiler."""
     numbers = {id(k.op): k.correlation for k in launched}
     ops = [e._replace(correlation=numbers.get(id(e), 0)) for e in step[1:]]
     device = [
-        Seen(k.name, k.start, k.start + k.duration, k.correlation, k.correlation, "kernel", 0, 7)
+        ProfilerEvent(k.name, k.start, k.start + k.duration, k.correlation, k.correlation, "kernel", 0, 7)
         for k in launched
     ]
     told: dict[tuple[str, str], Counter[str]] = {}
-    for work in Owners(ROWS).kernels(fold([*ops, *device])):
+    for work in Owners(ROWS).kernels(fold_window([*ops, *device])):
         assert work.phase is not None
         told.setdefault((work.phase, work.row.path), Counter())[work.row.name] += work.duration
     return told
 
 
-def imported(step: list[Seen], folder: Path, schema: str = nsys.SCHEMAS[0]) -> Run:
+def imported(step: list[ProfilerEvent], folder: Path, schema: str = nsys.SCHEMAS[0]) -> Run:
     (run,) = load(nsys.export(folder / "step.sqlite", step, nsys.kernels(step), schema), cache=False)
     return run
 
 
 @pytest.mark.parametrize("schema", nsys.SCHEMAS)
-def test_each_kernel_stands_where_the_recorder_puts_it(step: list[Seen], tmp_path: Path, schema: str) -> None:
+def test_each_kernel_stands_where_the_recorder_puts_it(
+    step: list[ProfilerEvent], tmp_path: Path, schema: str
+) -> None:
     run = imported(step, tmp_path, schema)
     got: dict[tuple[str, str], Counter[str]] = {}
     labels = pl.col("phase", "path", "name").cast(pl.String)
@@ -92,7 +96,7 @@ def test_each_kernel_stands_where_the_recorder_puts_it(step: list[Seen], tmp_pat
     }
 
 
-def test_the_answers_of_a_real_step(step: list[Seen], tmp_path: Path) -> None:
+def test_the_answers_of_a_real_step(step: list[ProfilerEvent], tmp_path: Path) -> None:
     told = answers(imported(step, tmp_path))
     launched = nsys.kernels(step)
     backward = [k for k in launched if k.op.thread == nsys.AUTOGRAD]
@@ -113,13 +117,13 @@ def test_the_answers_of_a_real_step(step: list[Seen], tmp_path: Path) -> None:
     assert {told["time", phase, "wall"]["count"] for phase in (*PASSES, "step")} == {1}
 
 
-def owner(step: list[Seen], op: Seen) -> str:
+def owner(step: list[ProfilerEvent], op: ProfilerEvent) -> str:
     """The annotation around an op, found by looking at all of them."""
     around = [e for e in step if e.name.startswith(MARK) and e.start <= op.start and op.end <= e.end]
     return max(around, key=lambda e: e.start).name
 
 
-def test_the_report_says_whose_work_the_backward_pass_is(step: list[Seen], tmp_path: Path) -> None:
+def test_the_report_says_whose_work_the_backward_pass_is(step: list[ProfilerEvent], tmp_path: Path) -> None:
     text = report(view("training"), [imported(step, tmp_path)], Look(), "table", width=120)
     assert "backward ops that were given the module of the forward op with the same sequence number" in text
     assert "modules" in text and "softmax / matmul" in text

@@ -8,7 +8,7 @@ import pytest
 
 from capture.native import follow
 from capture.native.emit import Emitter
-from capture.record.kernels import tell_window
+from capture.record.kernels import emit_window
 from capture.run import Run
 from tests.tracetui.runs import made
 from tracetui.analysis import windows
@@ -168,7 +168,7 @@ def test_what_was_folded_while_it_grew_is_scaled_alike(
     emitter.plan([{"id": 0, "name": "attention", "lens": "gpu"}, {"id": 1, "name": "launch", "lens": "host"}])
     for step in range(1, 401):
         if step % 8 == 4:
-            tell_window(emitter, "gpu", step=step, phase="decode")
+            emit_window(emitter, "gpu", step=step, phase="decode")
             emitter.columns([0], [step * took], [took // 2], step=step, phase="decode")
         emitter.columns([1], [step * took], [took], step=step, phase="decode")
         emitter.step(step, step * took, took, tokens=1)

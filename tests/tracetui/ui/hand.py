@@ -11,11 +11,11 @@ from textual.pilot import Pilot
 from capture.importlog import Log
 from capture.run import Run, build
 from tracetui.ui.app import Explorer
-from tracetui.ui.drafting import TYPING
-from tracetui.ui.facts import facts
+from tracetui.ui.controllers.filter import TYPING
 from tracetui.ui.messages import RunsChanged
 from tracetui.ui.options import Options
-from tracetui.views import views
+from tracetui.ui.run_info import describe_run
+from tracetui.views import Answer, views
 
 NAMES = ("gemm_down", "flash_attn", "rms_norm", "gemm_qkv", "sampler")
 PATIENCE = 6000  # looks at the screen, for a machine that does much else
@@ -60,7 +60,7 @@ def play(
 
     async def session() -> None:
         async with app.run_test(size=size) as pilot:
-            app.post_message(RunsChanged(runs, [facts(r) for r in runs], views()))
+            app.post_message(RunsChanged(runs, [describe_run(r) for r in runs], views()))
             await settle(pilot)
             await script(app, pilot)
 
@@ -75,7 +75,7 @@ def attend(app: Explorer, script: Script, size: tuple[int, int] = (100, 24)) -> 
         async with app.run_test(size=size) as pilot:
             await script(app, pilot)
 
-    attended = app.following
+    attended = app.workspace.live
     assert attended is not None and attended.engine is not None
     try:
         asyncio.run(session())
@@ -99,7 +99,7 @@ async def settle(pilot: "Pilot[Any]") -> None:
     assert isinstance(app, Explorer)
     for _ in range(PATIENCE):
         await pilot.pause(0.005)
-        if app.answered:
+        if app.settled:
             break
     await pilot.pause()
 
@@ -114,6 +114,12 @@ async def typed(pilot: "Pilot[Any]", *keys: str) -> None:
     await pilot.press(*keys)
     await pilot.pause(2 * TYPING)
     await settle(pilot)
+
+
+def answer(app: Explorer) -> Answer:
+    """The answer in sight, in its order."""
+    assert app.workspace.picture is not None
+    return app.workspace.picture.answer
 
 
 def screen(app: Explorer) -> list[str]:

@@ -4,8 +4,8 @@ from typing import Any
 
 from textual.pilot import Pilot
 
-from tests.tracetui.analysis.test_diff import recording
-from tests.tracetui.ui.hand import play, press, screen
+from tests.tracetui.runs import recording
+from tests.tracetui.ui.hand import answer, play, press, screen
 from tracetui.ui.app import Explorer
 from tracetui.ui.options import Options
 
@@ -27,12 +27,12 @@ def test_the_slow_rows_stand_first_with_their_verdict() -> None:
 
 def test_only_what_changed_and_all_again() -> None:
     async def script(app: Explorer, pilot: Pilots) -> None:
-        assert app.answer.rows.height == 8
+        assert answer(app).rows.height == 8
         await press(pilot, "a")
-        assert sorted(app.answer.rows["name"]) == ["L0.norm", "L1.norm"]
+        assert sorted(answer(app).rows["name"]) == ["L0.norm", "L1.norm"]
         assert "changed only" in "\n".join(screen(app))
         await press(pilot, "a")
-        assert app.answer.rows.height == 8
+        assert answer(app).rows.height == 8
 
     play(script, RUNS, OPTIONS, size=(120, 30))
 
@@ -40,15 +40,15 @@ def test_only_what_changed_and_all_again() -> None:
 def test_a_row_entered_shows_both_runs_and_escape_comes_back() -> None:
     async def script(app: Explorer, pilot: Pilots) -> None:
         await press(pilot, "enter")
-        assert app.session.view == "pair"
-        counts = dict(app.answer.rows.select("side", "count").iter_rows())
-        totals = dict(app.answer.rows.select("side", "total_ns").iter_rows())
+        assert app.workspace.session.view == "pair"
+        counts = dict(answer(app).rows.select("side", "count").iter_rows())
+        totals = dict(answer(app).rows.select("side", "total_ns").iter_rows())
         assert counts == {"a": 48, "b": 48}
         assert 1.4 < totals["b"] / totals["a"] < 1.6
-        bins = app.answer.parts["bins"]
+        bins = answer(app).parts["bins"]
         assert bins["a"].sum() == bins["b"].sum() == 48
         await press(pilot, "escape")
-        assert app.session.view == "diff"
+        assert app.workspace.session.view == "diff"
 
     play(script, RUNS, OPTIONS, size=(120, 40))
 
@@ -58,7 +58,7 @@ def test_the_other_views_of_a_pair_follow_by_tab() -> None:
         seen = []
         for _ in range(5):
             await press(pilot, "tab")
-            seen.append(app.session.view)
+            seen.append(app.workspace.session.view)
         assert seen == ["waterfall", "curves", "shifts", "cycles", "findings"]
 
     play(script, RUNS, OPTIONS, size=(120, 30))

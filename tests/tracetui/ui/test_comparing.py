@@ -10,15 +10,15 @@ from textual.pilot import Pilot
 
 from capture.export import export
 from capture.places import baselines_folder, recordings_folder
-from tests.tracetui.analysis.test_diff import recording
-from tests.tracetui.runs import made
-from tests.tracetui.ui.hand import decode, play, press, screen, settle
+from tests.tracetui.runs import made, recording
+from tests.tracetui.ui.hand import answer, decode, play, press, screen, settle
 from tracetui.kept_links import kept
 from tracetui.look import Look, Terms
 from tracetui.ui.app import Explorer
-from tracetui.ui.facts import facts
 from tracetui.ui.messages import RunsChanged
 from tracetui.ui.options import Options
+from tracetui.ui.pages.runs import RunList
+from tracetui.ui.run_info import describe_run
 from tracetui.views.ink import wide
 
 Pilots = Pilot[Any]
@@ -74,10 +74,10 @@ def test_eighty_columns_hold_a_b_difference_per_cent_and_verdict() -> None:
 def test_what_changed_differs_in_colour_too() -> None:
     async def script(app: Explorer, pilot: Pilots) -> None:
         table = app.main.table
-        columns = table.sheet.arranged(100, app.session.look)
+        columns = table.sheet.arranged(100, app.workspace.session.look)
         names = [c.name for c in columns]
         tones = table.sheet.tones(0, 8, columns)
-        styles = {app.answer.rows["name"][i]: tones[i][names.index("median_delta_ns")] for i in range(8)}
+        styles = {answer(app).rows["name"][i]: tones[i][names.index("median_delta_ns")] for i in range(8)}
         assert styles["L0.norm"] == styles["L1.norm"] == "bad"
         assert set(styles.values()) <= {"bad", "dim"}
 
@@ -104,7 +104,7 @@ def test_reasons_come_before_rows_that_should_not_be_believed() -> None:
         await press(pilot, "enter")
         assert "slower" in row(app, "L0.norm")
         await press(pilot, "tab")
-        assert app.session.view == "waterfall" and "faster" in "\n".join(screen(app))
+        assert app.workspace.session.view == "waterfall" and "faster" in "\n".join(screen(app))
 
     before = made(BEFORE.events.to_dicts(), model="toy", mode="graph")
     play(script, [before, other], DIFF, size=(120, 30))
@@ -128,19 +128,19 @@ def test_rows_are_linked_and_unlinked_by_keys_and_the_link_is_kept() -> None:
     b = made([{"name": n, "dur": d, "lens": "gpu"} for n, d in (("gemm", 100), ("brand_new", 30))])
 
     async def script(app: Explorer, pilot: Pilots) -> None:
-        assert sorted(app.answer.rows["verdict"]) == ["gone", "new", "~"]
+        assert sorted(answer(app).rows["verdict"]) == ["gone", "new", "~"]
         await press(pilot, "M")
         assert "0 rows are marked" in "\n".join(screen(app))
-        names = app.answer.rows["name"].to_list()
+        names = answer(app).rows["name"].to_list()
         for name in ("brand_new", "old"):
             await press(pilot, "g", *["j"] * names.index(name), "m")
         await press(pilot, "M")
-        rows = {r["name"]: r for r in app.answer.rows.to_dicts()}
+        rows = {r["name"]: r for r in answer(app).rows.to_dicts()}
         assert (rows["old"]["name_b"], rows["old"]["delta_ns"]) == ("brand_new", 20)
         assert rows["old"]["match"] == "linked by you"
         assert [(k.a, k.b) for k in kept()] == [("old", "brand_new")]
-        await press(pilot, "g", *["j"] * app.answer.rows["name"].to_list().index("old"), "M")
-        assert sorted(app.answer.rows["verdict"]) == ["gone", "new", "~"]
+        await press(pilot, "g", *["j"] * answer(app).rows["name"].to_list().index("old"), "M")
+        assert sorted(answer(app).rows["verdict"]) == ["gone", "new", "~"]
         assert kept() == ()
 
     play(script, [a, b], FORCED, size=(120, 30))
@@ -154,7 +154,7 @@ def test_a_kept_link_holds_when_the_files_are_opened_again() -> None:
         await press(pilot, "m", "j", "m", "M")
 
     async def again(app: Explorer, pilot: Pilots) -> None:
-        assert app.answer.rows["match"].to_list() == ["linked by you"]
+        assert answer(app).rows["match"].to_list() == ["linked by you"]
 
     play(link, [a, b], FORCED)
     play(again, [a, b], FORCED)
@@ -172,13 +172,13 @@ def test_one_run_alone_is_compared_with_a_recording_by_d() -> None:
         assert "the run itself" in "\n".join(screen(app))
         await press(pilot, "j", "enter")
         await until(app, pilot, "a is before, b is after")
-        assert app.session.view == "diff" and "slower" in row(app, "L0.norm")
+        assert app.workspace.session.view == "diff" and "slower" in row(app, "L0.norm")
         newer = [AFTER]
-        app.post_message(RunsChanged(newer, [facts(r) for r in newer]))
+        app.post_message(RunsChanged(newer, [describe_run(r) for r in newer]))
         await pilot.pause(0.4)
         await settle(pilot)
-        assert [r.name for r in app.session.runs] == ["before", "after"]
-        assert [r.name for r in app.session.asked(app.view)] == ["before", "after"]
+        assert [r.name for r in app.workspace.session.runs] == ["before", "after"]
+        assert [r.name for r in app.workspace.session.runs_for(app.workspace.view)] == ["before", "after"]
 
     play(script, [AFTER], Options(view="kernels"), size=(120, 30))
 
@@ -194,7 +194,7 @@ def test_a_baseline_is_shown_by_r_and_the_diff_asks_against_which() -> None:
         assert "baseline:main" in "\n".join(screen(app))
         await press(pilot, "G", "enter")
         await until(app, pilot, "run 1 of 3")
-        assert app.session.run is not None and app.session.run.name == "before"
+        assert app.workspace.session.run is not None and app.workspace.session.run.name == "before"
         await press(pilot, "d")
         assert "compares with the run shown" in "\n".join(screen(app))
         await press(pilot, "G", "enter")
@@ -219,16 +219,16 @@ def test_any_file_is_compared_with_by_its_path_typed_or_pasted(tmp_path: Path) -
         await until(app, pilot, "elsewhere.jsonl")
         await press(pilot, "enter")
         await until(app, pilot, "a is before, b is after")
-        assert [r.name for r in app.session.runs] == ["older", "before", "after"]
+        assert [r.name for r in app.workspace.session.runs] == ["older", "before", "after"]
         assert "slower" in row(app, "L0.norm") and "reading" not in screen(app)[-2]
         await press(pilot, "r")
         app.post_message(Paste(f"'{folder}/absent.jsonl'\n"))
         await until(app, pilot, "file: ")
         await press(pilot, "enter")
         await until(app, pilot, "absent.jsonl: no such file")
-        assert app.page == "runs"
+        assert isinstance(app.workspace.page, RunList)
         await press(pilot, "slash", "escape", "escape")
-        assert app.page == "view" and app.draft is None
+        assert app.workspace.shows_view and app.workspace.draft is None
 
     play(script, [AFTER], Options(view="kernels"), size=(120, 30))
 
@@ -245,18 +245,20 @@ def test_many_runs_divide_by_a_pinned_one_and_brackets_take_the_next() -> None:
     runs = [decode(f"ctx{n}", steps=n) for n in (2, 4, 8)]
 
     async def script(app: Explorer, pilot: Pilots) -> None:
-        total = {r["row"]: r for r in app.answer.rows.to_dicts()}["gemm_down"]
+        total = {r["row"]: r for r in answer(app).rows.to_dicts()}["gemm_down"]
         assert [total[f"ctx{n}_ns"] for n in (2, 4, 8)] == [2000, 4000, 8000]
         assert total["exponent"] == pytest.approx(1) and total["r2"] == pytest.approx(1)
         await press(pilot, "b")
-        assert [app.answer.rows[0, f"ctx{n}_times"] for n in (2, 4, 8)] == [1, 2, 4]
+        assert [answer(app).rows[0, f"ctx{n}_times"] for n in (2, 4, 8)] == [1, 2, 4]
         await press(pilot, "right_square_bracket")
-        assert [app.answer.rows[0, f"ctx{n}_times"] for n in (2, 4, 8)] == [0.5, 1, 2]
+        assert [answer(app).rows[0, f"ctx{n}_times"] for n in (2, 4, 8)] == [0.5, 1, 2]
         assert "4.00×" not in row(app, "gemm_down") and "0.50×" in row(app, "gemm_down")
-        tones = app.main.table.sheet.tones(0, 1, app.main.table.sheet.arranged(100, app.session.look))[0]
+        tones = app.main.table.sheet.tones(
+            0, 1, app.main.table.sheet.arranged(100, app.workspace.session.look)
+        )[0]
         assert [t for t in tones if t.startswith(("fall", "level", "rise"))] == ["fall3", "level", "rise3"]
         await press(pilot, "enter")
-        assert app.session.view == "detail"
+        assert app.workspace.session.view == "detail"
 
     play(script, runs, Options(view="compare"), size=(100, 30))
 
@@ -265,10 +267,10 @@ def test_many_runs_divide_by_a_pinned_one_and_brackets_take_the_next() -> None:
 def test_every_view_of_a_comparison_keeps_to_the_screen(size: tuple[int, int]) -> None:
     async def script(app: Explorer, pilot: Pilots) -> None:
         for view in ("diff", "waterfall", "curves", "shifts", "cycles", "findings", "compare"):
-            app.become(app.session.at(view))
+            app.questions.show(app.workspace.session.on_view(view))
             await settle(pilot)
             assert {wide(line) for line in screen(app)} == {size[0]}
-            assert app.failed == 0
+            assert app.workspace.exit_code == 0
 
     play(script, RUNS, DIFF, size=size)
 

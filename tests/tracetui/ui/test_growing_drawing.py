@@ -9,8 +9,8 @@ from textual.pilot import Pilot
 from tests.tracetui.ui.hand import attend, press, screen, until
 from tracetui.process import Engine
 from tracetui.ui.app import Explorer
-from tracetui.ui.following import Following
 from tracetui.ui.options import Options
+from tracetui.ui.workers.follow import FileFollower
 
 TRAINER = """
 import json, sys
@@ -32,16 +32,18 @@ for order in map(json.loads, sys.stdin):
 def test_it_stays_where_it_was_scrolled_to(tmp_path: Path) -> None:
     path = tmp_path / "prof.jsonl"
     engine = Engine([sys.executable, "-c", TRAINER, str(path)])
-    app = Explorer(Following(path, engine, "training"), Options(view="training", follow=True, engine=engine))
+    app = Explorer(
+        FileFollower(path, engine, "training"), Options(view="training", follow=True, engine=engine)
+    )
 
     async def script(app: Explorer, pilot: "Pilot[Any]") -> None:
         assert engine.send({"do": "mode"})
         await until(app, pilot, "time of each phase")
         await press(pilot, "ctrl+d")
         assert "time of each phase" not in "\n".join(screen(app))
-        top = app.main._drawing.top
+        top = app.main.top
         assert engine.send({"do": "mode"})
         await until(app, pilot, "totals are of 2 steps")
-        assert app.main._drawing.top == top > 0
+        assert app.main.top == top > 0
 
     attend(app, script)

@@ -10,9 +10,9 @@ from capture.run import Run
 from tests.tracetui.runs import MS, made
 from tests.tracetui.ui.hand import decode
 from tracetui.analysis.vitals import vitals
-from tracetui.ui.facts import facts
-from tracetui.ui.header import header
-from tracetui.ui.paint import width_of
+from tracetui.ui.pages.header import header
+from tracetui.ui.run_info import describe_run
+from tracetui.ui.terminal.paint import width_of
 
 ROOF = {"source": "measured", "read_bytes_per_s": 40e9}
 
@@ -45,7 +45,7 @@ BUSY = (
 
 
 def head(run: Run, width: int, writer: str = "live", **more: Any) -> str:
-    line = header(run, facts(run), None, width, writer=writer, **more)
+    line = header(run, describe_run(run), None, width, writer=writer, **more)
     text = "".join(span.text for span in line)
     assert width_of(text) == width
     return text
@@ -109,7 +109,7 @@ def test_two_runs_are_told_by_their_files_and_by_what_differs() -> None:
         return replace(run, log=replace(run.log, source=f"/runs/{file}.jsonl"))
 
     pair = [of("old"), of("new", dtype="float16")]
-    asked = [(run, facts(run)) for run in pair]
+    asked = [(run, describe_run(run)) for run in pair]
     text = head(pair[1], 120, writer="", asked=asked)
     assert text.startswith(" old.jsonl → new.jsonl · 100 → 100 tok/s · weights=random · gemma-3-1b · ")
     assert "bfloat16 → float16" in text and "ctx" not in text and "run 2" not in text
@@ -120,7 +120,9 @@ def test_two_runs_are_told_by_their_files_and_by_what_differs() -> None:
 def test_two_speeds_are_written_alike() -> None:
     runs = [decode("fast"), decode("slow")]
     speeds = 47580.4, 998.76
-    asked = [(run, replace(facts(run), tokens_per_s=speed)) for run, speed in zip(runs, speeds, strict=True)]
+    asked = [
+        (run, replace(describe_run(run), tokens_per_s=speed)) for run, speed in zip(runs, speeds, strict=True)
+    ]
     assert " · 47,580 → 998.8 tok/s" in head(runs[0], 120, writer="", asked=asked)
 
 

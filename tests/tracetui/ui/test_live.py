@@ -1,6 +1,8 @@
 """The screen on a file that grows: what it shows, and what keys say to the engine."""
 
 import asyncio
+import os
+import signal
 import sys
 import threading
 from collections.abc import Awaitable, Callable
@@ -12,10 +14,12 @@ from textual.pilot import Pilot
 
 from tests.tracetui.ui.hand import attend, decode, press, screen, settle, until
 from tracetui.process import Bundled, Engine
-from tracetui.ui import asking, desk
+from tracetui.ui import app as explorer
+from tracetui.ui import questions
 from tracetui.ui.app import Explorer
-from tracetui.ui.following import Following
 from tracetui.ui.options import Options
+from tracetui.ui.workers import ask
+from tracetui.ui.workers.follow import FileFollower
 
 Pilots = Pilot[Any]
 Script = Callable[[Explorer, Pilots], Awaitable[None]]
@@ -43,7 +47,7 @@ for order in map(json.loads, sys.stdin):
 def watch(path: Path, script: Script) -> Engine:
     """The screen beside a toy engine, which takes a step at every change of mode."""
     engine = Engine([sys.executable, "-c", ENGINE, str(path)])
-    app = Explorer(Following(path, engine, "kernels"), Options(view="kernels", follow=True, engine=engine))
+    app = Explorer(FileFollower(path, engine, "kernels"), Options(view="kernels", follow=True, engine=engine))
     attend(app, script)
     return engine
 
@@ -55,9 +59,9 @@ def row(name: str) -> str:
 
 def test_the_first_frame_says_what_is_going_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever waits for an engine that has said nothing yet does not look at an empty screen."""
-    monkeypatch.setattr(desk, "REFRESH", 3600.0)  # no second picture of the waiting
+    monkeypatch.setattr(explorer, "REFRESH", 3600.0)  # no second picture of the waiting
     engine = Engine([sys.executable, "-c", "input()"])
-    app = Explorer(Following(tmp_path / "prof.jsonl", engine), Options(follow=True, engine=engine))
+    app = Explorer(FileFollower(tmp_path / "prof.jsonl", engine), Options(follow=True, engine=engine))
 
     async def script(app: Explorer, pilot: Pilots) -> None:
         await until(app, pilot, "starting the engine")
@@ -75,7 +79,7 @@ def test_from_the_first_word_to_the_last_step(tmp_path: Path) -> None:
         await until(app, pilot, row("continuous"))
         await until(app, pilot, "capture mode continuous")
         await until(app, pilot, "· 2 steps")
-        assert len(app.session.runs) == 1 and app.session.fact.steps == (1, 2)
+        assert len(app.workspace.session.runs) == 1 and app.workspace.session.info.steps == (1, 2)
 
     watch(tmp_path / "prof.jsonl", script)
 
@@ -84,16 +88,17 @@ def test_that_an_answer_takes_long_is_said_until_it_comes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answered = threading.Event()
-    monkeypatch.setattr(desk, "SLOW", 0.0)
-    monkeypatch.setattr(desk, "reply", lambda question: (answered.wait(60), asking.reply(question))[1])
+    monkeypatch.setattr(questions, "SLOW", 0.0)
+    reply = ask.reply
+    monkeypatch.setattr(ask, "reply", lambda job: (answered.wait(60), reply(job))[1])
 
     async def script(app: Explorer, pilot: Pilots) -> None:
         await until(app, pilot, "building")
         await pilot.press("c")
-        await until(app, pilot, desk.STILL)
+        await until(app, pilot, questions.STILL)
         answered.set()
         await until(app, pilot, row("windows"))
-        assert desk.STILL not in "\n".join(screen(app))
+        assert questions.STILL not in "\n".join(screen(app))
 
     watch(tmp_path / "prof.jsonl", script)
 
@@ -130,7 +135,7 @@ def test_a_held_picture_stands_while_the_file_grows(tmp_path: Path) -> None:
         await until(app, pilot, "live, held")
         await press(pilot, "c")
         await pilot.pause(1.0)
-        assert "continuous" not in [str(n) for n in app.session.runs[0].events["name"]]
+        assert "continuous" not in [str(n) for n in app.workspace.session.runs[0].events["name"]]
         await press(pilot, "space")
         await until(app, pilot, row("continuous"))
 
@@ -139,12 +144,11 @@ def test_a_held_picture_stands_while_the_file_grows(tmp_path: Path) -> None:
 
 def test_a_killed_engine_is_named_and_can_be_started_anew(tmp_path: Path) -> None:
     async def script(app: Explorer, pilot: Pilots) -> None:
-        following = app.following
-        assert following is not None and following._engine is not None
+        assert app.workspace.live is not None and app.workspace.live.engine is not None
         await until(app, pilot, "building")
         await press(pilot, "c")
         await until(app, pilot, row("windows"))
-        following._engine._child.kill()
+        os.kill(app.workspace.live.engine.pid, signal.SIGKILL)
         await until(app, pilot, "engine died")
         await until(app, pilot, "SIGKILL, probably for want of memory: R starts it anew")
         assert "windows" in "\n".join(screen(app))
@@ -159,11 +163,11 @@ def test_a_killed_engine_is_named_and_can_be_started_anew(tmp_path: Path) -> Non
 def test_an_engine_that_is_refused_from_the_start_is_a_fault_of_use(tmp_path: Path) -> None:
     out = tmp_path / "prof.jsonl"
     engine = Bundled(["--model", "nosuch"], out, interactive=True)
-    app = Explorer(Following(out, engine, "kernels"), Options(view="kernels", follow=True, engine=engine))
+    app = Explorer(FileFollower(out, engine, "kernels"), Options(view="kernels", follow=True, engine=engine))
 
     async def script(app: Explorer, pilot: Pilots) -> None:
         await until(app, pilot, "no model is called nosuch")
-        assert "exit code" not in "\n".join(screen(app)) and app.failed == 2
+        assert "exit code" not in "\n".join(screen(app)) and app.workspace.exit_code == 2
 
     attend(app, script)
 
@@ -173,7 +177,7 @@ def test_a_live_run_is_held_against_an_earlier_one(tmp_path: Path) -> None:
     engine = Engine([sys.executable, "-c", ENGINE, str(path)])
     before = decode("earlier", names=("windows", "spans"))
     options = Options(view="kernels", follow=True, engine=engine, beside=(before,))
-    app = Explorer(Following(path, engine, "kernels", [before]), options)
+    app = Explorer(FileFollower(path, engine, "kernels", [before]), options)
 
     async def script(app: Explorer, pilot: Pilots) -> None:
         await until(app, pilot, "building")
@@ -192,12 +196,12 @@ def test_what_stands_in_place_of_the_view_stays_while_the_run_grows(tmp_path: Pa
         await press(pilot, "c")
         await until(app, pilot, row("windows"))
         for key, shown in (("question_mark", "Keys"), ("r", "Enter shows")):
-            steps = len(app.session.fact.steps)
+            steps = len(app.workspace.session.info.steps)
             await press(pilot, key)
             await until(app, pilot, shown)
-            assert app.following is not None and app.following.next_mode()
+            assert app.workspace.live is not None and app.workspace.live.next_mode()
             for _ in range(200):
-                if len(app.session.fact.steps) > steps:
+                if len(app.workspace.session.info.steps) > steps:
                     break
                 await pilot.pause(0.05)
             assert shown in "\n".join(screen(app))
@@ -211,7 +215,7 @@ def test_what_stands_in_place_of_the_view_stays_while_the_run_grows(tmp_path: Pa
 def test_keys_for_an_engine_that_is_not_ours_say_so(tmp_path: Path) -> None:
     path = tmp_path / "prof.jsonl"
     path.write_text('{"kind":"kernel","name":"attention","dur":5,"lens":"gpu"}\n')
-    app = Explorer(Following(path, None, "kernels"), Options(view="kernels", follow=True))
+    app = Explorer(FileFollower(path, None, "kernels"), Options(view="kernels", follow=True))
 
     async def session() -> None:
         async with app.run_test(size=(100, 24)) as pilot:
@@ -221,5 +225,5 @@ def test_keys_for_an_engine_that_is_not_ours_say_so(tmp_path: Path) -> None:
                 await until(app, pilot, "no engine of ours")
 
     asyncio.run(session())
-    assert app.following is not None
-    app.following.stop()
+    assert app.workspace.live is not None
+    app.workspace.live.stop()

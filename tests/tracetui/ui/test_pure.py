@@ -7,16 +7,34 @@ import pytest
 
 from tests.tracetui.ui.hand import decode, shuffled
 from tracetui.look import Look
-from tracetui.ui import commands, footer, saving, terminal
-from tracetui.ui.facts import facts
-from tracetui.ui.keys import ENGINES, FOOTERS, KEYS, MORE, Moment, bindings, written
-from tracetui.ui.panes.names import shortened
-from tracetui.ui.panes.sheet import measure
-from tracetui.ui.paths import completed, meant
-from tracetui.ui.screens import help as help_page
-from tracetui.ui.screens.prompt import Draft, edited
+from tracetui.ui import commands, export_file
+from tracetui.ui.app import Explorer
+from tracetui.ui.keys import (
+    ELSEWHERE,
+    ENGINES,
+    FOOTERS,
+    KEYS,
+    MORE,
+    NEEDING_AN_ANSWER,
+    OPENING_THE_LINE,
+    TABS,
+    Moment,
+    names_by_key,
+    written,
+)
+from tracetui.ui.names import shortened
+from tracetui.ui.options import Options
+from tracetui.ui.pages import footer
+from tracetui.ui.pages.help import HelpPage
+from tracetui.ui.pages.prompt import Draft, edited
+from tracetui.ui.path_completion import completed, meant
+from tracetui.ui.question import Question
+from tracetui.ui.run_info import describe_run
 from tracetui.ui.session import Session
+from tracetui.ui.sheet import measure
+from tracetui.ui.terminal import tty
 from tracetui.views import view, views
+from tracetui.views.ink import Size
 
 
 def after(text: str, *keys: str) -> tuple[str, int]:
@@ -48,16 +66,16 @@ def test_what_is_pasted_is_cleaned() -> None:
 
 def test_an_export_has_a_free_name_and_every_ending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert [saving.proposed(view(n)) for n in ("kernels", "diff")] == ["kernels.csv", "diff.md"]
+    assert [export_file.proposed(view(n)) for n in ("kernels", "diff")] == ["kernels.csv", "diff.md"]
     for name in ("diff.md", "diff-2.md", "kernels.csv"):
         (tmp_path / name).touch()
-    assert [saving.proposed(view(n)) for n in ("kernels", "diff")] == ["kernels-2.csv", "diff-3.md"]
+    assert [export_file.proposed(view(n)) for n in ("kernels", "diff")] == ["kernels-2.csv", "diff-3.md"]
     names = ["my.diff.md"]
     for _ in range(4):
-        names.append(saving.other_ending(names[-1]))
+        names.append(export_file.other_ending(names[-1]))
     assert [n.removeprefix("my.diff") for n in names] == [".md", ".csv", ".json", ".txt", ".svg"]
-    assert saving.other_ending("my.diff.svg") == "my.diff.md"
-    assert saving.other_ending("my.diff") == "my.diff.md"
+    assert export_file.other_ending("my.diff.svg") == "my.diff.md"
+    assert export_file.other_ending("my.diff") == "my.diff.md"
 
 
 def test_a_path_is_completed_as_far_as_names_agree(tmp_path: Path) -> None:
@@ -122,23 +140,26 @@ def test_the_cursor_finds_its_row_again() -> None:
 
 def session(*names: str) -> Session:
     runs = [decode(n) for n in names]
-    return Session(view="kernels").with_runs(runs, [facts(r) for r in runs])
+    return Session(view="kernels").with_snapshots(runs, [describe_run(r) for r in runs])
 
 
 def test_in_and_out_comes_back_to_the_same_look() -> None:
-    start = session("a").looking(sort="total_ns", filter="gemm", cursor=(3, 0))
-    inside = start.into("detail", (("name", "gemm_qkv"),))
+    start = session("a").with_look(sort="total_ns", filter="gemm", cursor=(3, 0))
+    inside = start.inside("detail", (("name", "gemm_qkv"),))
     assert inside.look.focused == {"name": "gemm_qkv"} and inside.look.filter == ""
-    deeper = inside.into("kernels", (("layer", 1),))
+    deeper = inside.inside("kernels", (("layer", 1),))
     assert deeper.look.focused == {"name": "gemm_qkv", "layer": 1}
-    assert deeper.out().look == inside.look
-    assert deeper.out().out().look == start.look and deeper.out().out().out().view == "kernels"
+    assert deeper.outside().look == inside.look
+    assert (
+        deeper.outside().outside().look == start.look
+        and deeper.outside().outside().outside().view == "kernels"
+    )
 
 
 def test_lens_phase_and_per_hold_in_every_view() -> None:
     changed = commands.per(commands.phase(session("a")))
-    assert changed.at("growth").look.per == "step" and changed.at("growth").look.phase == "decode"
-    assert changed.looking(filter="x").at("growth").look.filter == ""
+    assert changed.on_view("growth").look.per == "step" and changed.on_view("growth").look.phase == "decode"
+    assert changed.with_look(filter="x").on_view("growth").look.filter == ""
 
 
 def test_steps_and_zoom_stay_inside_the_run() -> None:
@@ -146,42 +167,46 @@ def test_steps_and_zoom_stay_inside_the_run() -> None:
     assert commands.next_part(s).look.window == (1, 1)
     assert commands.previous_part(s).look.window == (4, 4)
     assert commands.next_part(commands.previous_part(s)).look.window == (4, 4)
-    timeline = commands.zoom_in(s.at("timeline"))
+    timeline = commands.zoom_in(s.on_view("timeline"))
     first, last = timeline.look.zoom or (0, 0)
-    assert s.fact.extent is not None and s.fact.extent[0] < first < last < s.fact.extent[1]
+    assert s.info.extent is not None and s.info.extent[0] < first < last < s.info.extent[1]
     assert commands.zoom_out(timeline).look.zoom is None
     assert commands.scaled((0, 100), (0, 1000), 0.5) == (25, 75)
 
 
 def test_another_run_keeps_the_choices_but_no_place() -> None:
-    s = commands.next_part(session("a", "b")).looking(per="token", filter="gemm")
-    other = s.on(1)
+    s = commands.next_part(session("a", "b")).with_look(per="token", filter="gemm")
+    other = s.on_run(1)
     assert other.look.window is None and other.look.per == "token" and other.look.filter == "gemm"
 
 
 def test_files_are_compared_in_their_order_until_a_baseline_is_chosen() -> None:
     three = session("one", "two", "three")
-    assert [three.on(i).pair for i in range(3)] == [(0, 1), (0, 1), (0, 2)]
+    assert [three.on_run(i).pair for i in range(3)] == [(0, 1), (0, 1), (0, 2)]
     assert commands.pinned(three, 1).pair == (1, 0)
-    assert commands.pinned(three.on(1), 1).pair == (1, 0)
+    assert commands.pinned(three.on_run(1), 1).pair == (1, 0)
 
 
-def test_facts_by_hand() -> None:
-    fact = facts(decode(steps=4))
-    assert fact.steps == (1, 2, 3, 4) and fact.layers == (0, 1) and fact.phases == ("decode",)
-    assert fact.tokens_per_s == pytest.approx(4 / (4 * 0.5e-3))
-    assert fact.extent == (1_000_000, 4_500_000)
+def test_the_properties_of_a_run_by_hand() -> None:
+    info = describe_run(decode(steps=4))
+    assert info.steps == (1, 2, 3, 4) and info.layers == (0, 1) and info.phases == ("decode",)
+    assert info.tokens_per_s == pytest.approx(4 / (4 * 0.5e-3))
+    assert info.extent == (1_000_000, 4_500_000)
 
 
-def test_every_key_is_bound_once() -> None:
-    bound = [key for binding in bindings() for key in binding.key.split(",")]
-    assert len(bound) == len(set(bound))
+def test_every_key_is_in_the_table_once() -> None:
+    names = [name for key in KEYS for name in key.keys.split(",")] + list(TABS)
+    assert len(names) == len(set(names)) == len(names_by_key())
 
 
-def test_every_key_does_something() -> None:
-    from tracetui.ui.app import Explorer
+def test_every_command_has_one_callable_and_every_callable_a_key() -> None:
+    app = Explorer(None, Options())
+    assert set(app.keyboard.commands) == set(names_by_key().values())
+    assert all(callable(command) for command in app.keyboard.commands.values())
 
-    assert [k.do for k in KEYS if k.do not in commands.COMMANDS and not hasattr(Explorer, f"do_{k.do}")] == []
+
+def test_what_is_said_of_commands_is_said_of_commands_that_there_are() -> None:
+    assert set(names_by_key().values()) >= NEEDING_AN_ANSWER | OPENING_THE_LINE | ELSEWHERE
 
 
 def foot(width: int, now: Moment) -> str:
@@ -222,7 +247,7 @@ def test_footers_name_keys_that_there_are() -> None:
 
 
 def test_all_keys_stand_on_one_screen_of_the_help() -> None:
-    shown = ["".join(span.text for span in line) for line in help_page.lines(views(), 80)]
+    shown = ["".join(span.text for span in line) for line in HelpPage(tuple(views())).lines(Size(80, 24))]
     at_once = "\n".join(shown[: 24 - 4])
     assert all(f" {written(key)} " in at_once and key.short in at_once for key in KEYS)
     assert all(key.text in "\n".join(shown[24 - 4 :]) for key in KEYS)
@@ -231,15 +256,18 @@ def test_all_keys_stand_on_one_screen_of_the_help() -> None:
 def test_the_clipboard_has_a_limit_and_a_wrap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TMUX", raising=False)
     monkeypatch.setenv("TERM", "xterm")
-    assert terminal.clipboard("hi") == "\x1b]52;c;aGk=\x07"
+    assert tty.clipboard("hi") == "\x1b]52;c;aGk=\x07"
     monkeypatch.setenv("TMUX", "x")
-    assert terminal.clipboard("hi") == "\x1bPtmux;\x1b\x1b]52;c;aGk=\x07\x1b\\"
-    assert terminal.clipboard("x" * 100_001) is None
+    assert tty.clipboard("hi") == "\x1bPtmux;\x1b\x1b]52;c;aGk=\x07\x1b\\"
+    assert tty.clipboard("x" * 100_001) is None
 
 
-def test_look_is_untouched_by_what_only_draws() -> None:
-    from tracetui.ui.session import same_question
-
+def test_only_what_an_answer_depends_on_is_asked() -> None:
     s = session("a")
-    assert same_question(s, s.looking(cursor=(4, 0), full_names=True))
-    assert not same_question(s, s.looking(filter="x"))
+    asked = Question.of(s, view("kernels"))
+    drawn = s.with_look(cursor=(4, 0), full_names=True, sort="name", descending=False, columns=("name",))
+    assert Question.of(drawn, view("kernels")).is_same(asked)
+    assert not Question.of(s.with_look(filter="x"), view("kernels")).is_same(asked)
+    assert not Question.of(s, view("layers")).is_same(asked)
+    grown = Question.of(session("a"), view("kernels"))
+    assert grown.is_same_but_for_growth(asked) and not grown.is_same(asked)

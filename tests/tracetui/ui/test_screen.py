@@ -13,14 +13,18 @@ from textual.pilot import Pilot
 
 from tests.tracetui.runs import made, scopes
 from tests.tracetui.ui.hand import decode, play, press, screen, settle, typed, until
+from tracetui.guides import TOPICS, glossary, guide
 from tracetui.look import Look
 from tracetui.ui.app import Explorer
-from tracetui.ui.desk import STILL
-from tracetui.ui.facts import facts
-from tracetui.ui.messages import RunsChanged
+from tracetui.ui.messages import Answered, HeadingClicked, RunsChanged
 from tracetui.ui.options import Options
+from tracetui.ui.pages.help import HelpPage
 from tracetui.ui.panes.table import Table
+from tracetui.ui.questions import STILL
+from tracetui.ui.run_info import describe_run
+from tracetui.ui.sheet import EMPTY
 from tracetui.views import views
+from tracetui.views.ink import Size
 
 Pilots = Pilot[Any]
 
@@ -45,8 +49,8 @@ def test_the_largest_kernel_comes_first_and_the_head_says_what_is_open() -> None
 def test_sort_by_key_and_by_heading_both_ways() -> None:
     async def script(app: Explorer, pilot: Pilots) -> None:
         await press(pilot, "S")
-        assert app.session.look.sort is not None
-        app.main.table.post_message(_sort("total_ns"))
+        assert app.workspace.session.look.sort is not None
+        app.main.table.post_message(HeadingClicked("total_ns"))
         await settle(pilot)
         assert first_words(app)[0] == "sampler" and "total▼" in "".join(screen(app))
         await press(pilot, "S")
@@ -64,14 +68,16 @@ def test_of_a_newer_picture_only_lines_that_changed_are_painted(monkeypatch: pyt
         lines = screen(app)
         row = next(y for y, line in enumerate(lines) if line.startswith(" rms_norm"))
         top = next(y for y, line in enumerate(lines) if "total" in line)
-        app.become(app.session.looking(columns=("total_ns", "count", "max_ns")))  # no share of the whole
+        app.questions.show(
+            app.workspace.session.with_look(columns=("total_ns", "count", "max_ns"))
+        )  # no share of the whole
         await press(pilot, "j", "j", "k")
         lines = screen(app)
         painted.clear()
         newer = decode()
         longer = pl.when((pl.col("name") == "rms_norm") & (pl.col("step") == 4)).then(3040)
         newer = replace(newer, events=newer.events.with_columns(dur=longer.otherwise("dur")))
-        app.post_message(RunsChanged([newer], [facts(newer)], views()))
+        app.post_message(RunsChanged([newer], [describe_run(newer)], views()))
         await settle(pilot)
         assert "12.04 µs" in screen(app)[row]
         assert [y for y in range(len(lines)) if screen(app)[y] != lines[y]] == [row]
@@ -82,21 +88,15 @@ def test_of_a_newer_picture_only_lines_that_changed_are_painted(monkeypatch: pyt
 
 def test_a_long_wait_is_told_until_the_answer_comes() -> None:
     async def script(app: Explorer, pilot: Pilots) -> None:
-        app.tell(STILL)
+        app.renderer.tell(STILL)
         assert STILL in screen(app)[-2]
         await press(pilot, "tab")
-        assert app.answered and STILL not in screen(app)[-2]
-        app.tell("anything else")
+        assert app.settled and STILL not in screen(app)[-2]
+        app.renderer.tell("anything else")
         await press(pilot, "tab")
         assert "anything else" in screen(app)[-2]
 
     play(script, [decode()])
-
-
-def _sort(column: str) -> Any:
-    from tracetui.ui.messages import SortAsked
-
-    return SortAsked(column)
 
 
 def test_filter_is_live_kept_by_enter_and_cleared_by_escape() -> None:
@@ -104,7 +104,7 @@ def test_filter_is_live_kept_by_enter_and_cleared_by_escape() -> None:
         await typed(pilot, "slash", "g", "e", "m", "m")
         assert sorted(first_words(app)) == ["gemm_down", "gemm_qkv"]
         await press(pilot, "enter")
-        assert app.session.look.filter == "gemm" and "/gemm/" in screen(app)[-2]
+        assert app.workspace.session.look.filter == "gemm" and "/gemm/" in screen(app)[-2]
         await press(pilot, "escape")
         assert len(first_words(app)) == 5
         await press(pilot, "n")
@@ -131,7 +131,7 @@ def test_a_pattern_made_to_be_slow_is_not() -> None:
         await typed(pilot, "slash")
         app.post_message(events.Paste("(a+)+$"))
         await typed(pilot, "enter")
-        assert app.session.look.filter == "(a+)+$" and app.answered and first_words(app) == []
+        assert app.workspace.session.look.filter == "(a+)+$" and app.settled and first_words(app) == []
 
     play(script, [decode(names=("a" * 60 + "!", "b"))])
 
@@ -139,7 +139,7 @@ def test_a_pattern_made_to_be_slow_is_not() -> None:
 def test_letters_in_the_input_line_are_letters() -> None:
     async def script(app: Explorer, pilot: Pilots) -> None:
         await typed(pilot, "slash", "q", "o", "L")
-        assert app.session.look.filter == "qoL" and app.session.look.group is None
+        assert app.workspace.session.look.filter == "qoL" and app.workspace.session.look.group is None
 
     play(script, [decode()])
 
@@ -147,9 +147,9 @@ def test_letters_in_the_input_line_are_letters() -> None:
 def test_group_phase_and_per_change_the_look_and_the_status_says_so() -> None:
     async def script(app: Explorer, pilot: Pilots) -> None:
         await press(pilot, "o")
-        assert app.session.look.group == "layer" or app.session.look.group == "op"
+        assert app.workspace.session.look.group == "layer" or app.workspace.session.look.group == "op"
         await press(pilot, "p", "u")
-        assert app.session.look.phase == "decode" and app.session.look.per == "step"
+        assert app.workspace.session.look.phase == "decode" and app.workspace.session.look.per == "step"
         assert "decode only" in screen(app)[-2] and "per step" in screen(app)[-2]
 
     play(script, [decode()])
@@ -160,7 +160,7 @@ def test_the_runs_panel_opens_another_run() -> None:
         await press(pilot, "r")
         assert any("second" in line for line in screen(app))
         await press(pilot, "j", "enter")
-        assert app.session.current == 1 and "second" in screen(app)[0]
+        assert app.workspace.session.current == 1 and "second" in screen(app)[0]
         assert "run 2 of 2" in screen(app)[0]
 
     play(script, [decode("first"), decode("second")])
@@ -175,6 +175,28 @@ def test_help_is_the_key_table_and_escape_leaves_it() -> None:
         assert first_words(app)[0] == "sampler"
 
     play(script, [decode()], size=(100, 50))
+
+
+def test_the_help_opens_guides_and_explains_the_words() -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        await press(pilot, "question_mark")
+        lines = "\n".join("".join(span.text for span in line) for line in HelpPage(()).lines(Size(100, 30)))
+        assert all(topic in lines for topic in TOPICS)
+        assert all(term in lines for term, _ in glossary())
+        await press(pilot, "enter")
+        assert "Enter opens a guide" in "\n".join(screen(app))
+        await press(pilot, *["j"] * TOPICS.index("growth"), "enter")
+        assert guide("growth").splitlines()[0] in screen(app)[2]
+        await press(pilot, "j")
+        assert guide("growth").splitlines()[0] not in screen(app)[2]
+        await press(pilot, "escape")
+        assert "Enter opens a guide" in "\n".join(screen(app))
+        await press(pilot, "escape")
+        assert "Keys" in screen(app)[2]
+        await press(pilot, "escape")
+        assert first_words(app)[0] == "sampler"
+
+    play(script, [decode()])
 
 
 def test_the_palette_finds_a_command_by_the_word_of_the_footer(
@@ -197,7 +219,7 @@ def test_the_palette_finds_a_command_by_the_word_of_the_footer(
 def test_what_has_no_cursor_is_not_entered() -> None:
     async def script(app: Explorer, pilot: Pilots) -> None:
         await press(pilot, "enter")
-        assert app.session.view == "summary" and "nothing further in" in screen(app)[-2]
+        assert app.workspace.session.view == "summary" and "nothing further in" in screen(app)[-2]
 
     play(script, [decode()], Options(view="summary"))
 
@@ -210,11 +232,11 @@ def test_a_key_of_the_palette_is_no_key_of_the_table_too() -> None:
         await pilot.press("enter")
         for _ in range(500):
             await pilot.pause(0.01)
-            if app.session.look.full_names:
+            if app.workspace.session.look.full_names:
                 break
         await settle(pilot)
-        assert app.session.look.full_names and len(app.screen_stack) == 1
-        assert app.session.view == "kernels"  # Enter went into no row
+        assert app.workspace.session.look.full_names and len(app.screen_stack) == 1
+        assert app.workspace.session.view == "kernels"  # Enter went into no row
 
     play(script, [decode()])
 
@@ -226,7 +248,7 @@ def test_newer_runs_keep_the_cursor_on_its_row_and_the_order() -> None:
         grown = decode(
             steps=9, names=("x1", "x2", "gemm_down", "flash_attn", "rms_norm", "gemm_qkv", "sampler")
         )
-        app.post_message(RunsChanged([grown], [facts(grown)], views()))
+        app.post_message(RunsChanged([grown], [describe_run(grown)], views()))
         await pilot.pause(0.3)
         await settle(pilot)
         assert app.main.table.row["name"] == held
@@ -239,7 +261,7 @@ def test_space_holds_the_picture_while_runs_go_on() -> None:
     async def script(app: Explorer, pilot: Pilots) -> None:
         await press(pilot, "space")
         grown = decode(steps=9)
-        app.post_message(RunsChanged([grown], [facts(grown)], views()))
+        app.post_message(RunsChanged([grown], [describe_run(grown)], views()))
         await pilot.pause(0.4)
         assert "4 steps" in screen(app)[0]
         await press(pilot, "space")
@@ -250,11 +272,9 @@ def test_space_holds_the_picture_while_runs_go_on() -> None:
 
 def test_a_late_answer_is_dropped() -> None:
     async def script(app: Explorer, pilot: Pilots) -> None:
-        from tracetui.ui.messages import Answered
-        from tracetui.ui.panes.table import EMPTY
-
-        stale = Answered(app.ticket - 1, app.answer, EMPTY, None)
-        app.post_message(stale)
+        picture = app.workspace.picture
+        assert picture is not None
+        app.post_message(Answered(0, replace(picture, sheet=EMPTY)))
         await pilot.pause()
         assert first_words(app)[0] == "sampler"
 
@@ -286,14 +306,14 @@ def test_export_writes_the_view_and_never_over_a_file(tmp_path: Path, name: str,
 
 def test_an_exported_json_is_the_report(tmp_path: Path) -> None:
     from tracetui.report import report
-    from tracetui.ui.drafting import exported
+    from tracetui.ui.controllers.export import export_view
     from tracetui.views import view
 
     run = decode()
-    assert "wrote" in exported(str(tmp_path / "a.json"), None, view("kernels"), [run], Look())
+    assert "wrote" in export_view(str(tmp_path / "a.json"), None, view("kernels"), [run], Look())
     told = json.loads((tmp_path / "a.json").read_text())
     assert told == json.loads(report(view("kernels"), [run], Look(), "json"))
-    assert "ends" not in exported(str(tmp_path / "a.exe"), None, view("kernels"), [run], Look())
+    assert "ends" not in export_view(str(tmp_path / "a.exe"), None, view("kernels"), [run], Look())
     assert not (tmp_path / "a.exe").exists()
 
 
@@ -333,7 +353,7 @@ def test_a_tree_is_known_by_its_scopes_not_by_their_paths() -> None:
         assert screen(app)[2].split()[:4] == ["scope", "inclusive", "self", "share"]
         assert [line.split()[0] for line in screen(app)[3:6]] == ["forward", "layer", "gemv"]
         await press(pilot, "j", "enter")
-        assert app.session.look.focus == (("path", "forward / layer 0"),)
+        assert app.workspace.session.look.focus == (("path", "forward / layer 0"),)
 
     play(script, [scopes()], Options(view="tree"), size=(60, 20))
 
@@ -343,7 +363,7 @@ def test_a_long_name_in_focus_leaves_room_for_what_else_is_told() -> None:
 
     async def script(app: Explorer, pilot: Pilots) -> None:
         await press(pilot, "enter")
-        assert app.session.view == "detail"
+        assert app.workspace.session.view == "detail"
         status = screen(app)[-2]
         assert "name execute_x" in status and "x_end" in status
 
@@ -364,20 +384,20 @@ def test_one_row_of_many_launches_has_no_distribution() -> None:
 def test_a_timeline_zooms_and_moves_in_time() -> None:
     async def script(app: Explorer, pilot: Pilots) -> None:
         await press(pilot, "plus")
-        near = app.session.look.zoom
+        near = app.workspace.session.look.zoom
         assert near is not None
         await press(pilot, "l")
-        later = app.session.look.zoom
+        later = app.workspace.session.look.zoom
         assert later is not None and later[0] - near[0] == (near[1] - near[0]) // 4
         await press(pilot, "j")
-        assert app.session.look.zoom == later
-        first, last = app.session.fact.extent or (0, 0)
+        assert app.workspace.session.look.zoom == later
+        first, last = app.workspace.session.info.extent or (0, 0)
         await press(pilot, "G")
-        assert app.session.look.zoom == (last - (near[1] - near[0]), last)
+        assert app.workspace.session.look.zoom == (last - (near[1] - near[0]), last)
         await press(pilot, "g")
-        assert app.session.look.zoom == (first, first + near[1] - near[0])
+        assert app.workspace.session.look.zoom == (first, first + near[1] - near[0])
         await press(pilot, "0")
-        assert app.session.look.zoom is None
+        assert app.workspace.session.look.zoom is None
 
     play(script, [decode(steps=8)], Options(view="timeline"), size=(100, 24))
 
@@ -423,15 +443,15 @@ def test_a_view_that_fails_is_told_in_a_sentence_and_the_exit_is_not_zero(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
 
     async def script(app: Explorer, pilot: Pilots) -> None:
-        from dataclasses import replace
-
         def broken(*_: Any) -> Any:
             raise ZeroDivisionError("a view's own fault")
 
-        app.views = [replace(v, answer=broken) if v.name == "kernels" else v for v in app.views]
+        app.workspace.views = [
+            replace(v, answer=broken) if v.name == "kernels" else v for v in app.workspace.views
+        ]
         await press(pilot, "o")
         assert "ZeroDivisionError" in screen(app)[-2]
-        app.action_do("quit")
+        app.keyboard.run("quit")
 
     assert play(script, [decode()]).return_code == 70
     (crash,) = (tmp_path / "tracetui").iterdir()

@@ -4,7 +4,7 @@ import pyte
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracetui.ui.sgr import thinned
+from tracetui.ui.terminal.sgr import thinned
 
 CODES = st.sampled_from(
     [

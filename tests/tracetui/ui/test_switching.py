@@ -12,12 +12,11 @@ from textual.pilot import Pilot
 
 from capture.native.follow import Follow
 from tests.tracetui.ui.hand import attend, press, screen, until
-from tracetui import process
-from tracetui.process import Bundled, refusal
-from tracetui.ui import following
+from tracetui.process import Bundled, commands, refusal
+from tracetui.process import engine as engine_module
 from tracetui.ui.app import Explorer
-from tracetui.ui.following import Following
 from tracetui.ui.options import Options
+from tracetui.ui.workers.follow import FileFollower
 
 Pilots = Pilot[Any]
 Script = Callable[[Explorer, Pilots], Awaitable[None]]
@@ -59,12 +58,15 @@ while not over.wait(0.1):
 def door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = tmp_path / "door.py"
     script.write_text(DOOR)
-    monkeypatch.setattr(process, "OURS", (sys.executable, str(script)))
+    monkeypatch.setattr(commands, "OWN_PYTHON", (sys.executable, str(script)))
 
 
-def watch(path: Path, script: Script, size: tuple[int, int] = (80, 24)) -> Bundled:
+def watch(
+    path: Path, script: Script, size: tuple[int, int] = (80, 24), follow: Follow | None = None
+) -> Bundled:
     engine = Bundled(["--model", "toy"], path, interactive=True)
-    app = Explorer(Following(path, engine, "kernels"), Options(view="kernels", follow=True, engine=engine))
+    feed = FileFollower(path, engine, "kernels", follow=follow)
+    app = Explorer(feed, Options(view="kernels", follow=True, engine=engine))
 
     async def opened(app: Explorer, pilot: Pilots) -> None:
         await until(app, pilot, "attention")
@@ -88,7 +90,7 @@ def test_other_options_give_another_run_beside_the_old_one(tmp_path: Path) -> No
         await press(pilot, *" --path granular", "enter")
         await until(app, pilot, "run 2 of 2")
         await until(app, pilot, "2.400 µs")  # eight steps of 300 ns
-        assert [run.meta["path"] for run in app.session.runs] == ["fused", "granular"]
+        assert [run.meta["path"] for run in app.workspace.session.runs] == ["fused", "granular"]
         await press(pilot, "d")
         await until(app, pilot, "+200 ns")  # a step of 300 ns against one of 100
 
@@ -107,7 +109,7 @@ def test_the_old_run_stays_in_sight_until_the_new_one_has_something_to_show(tmp_
                 break
             await pilot.pause(0.05)
         assert "building weights 61 %" in screen(app)[0]
-        assert "attention" in "\n".join(screen(app)) and len(app.session.runs) == 1
+        assert "attention" in "\n".join(screen(app)) and len(app.workspace.session.runs) == 1
 
     watch(tmp_path / "prof.jsonl", script)
 
@@ -115,9 +117,9 @@ def test_the_old_run_stays_in_sight_until_the_new_one_has_something_to_show(tmp_
 @pytest.mark.usefixtures("door")
 def test_options_that_are_refused_leave_the_engine_alone(tmp_path: Path) -> None:
     async def script(app: Explorer, pilot: Pilots) -> None:
-        following = app.following
-        assert following is not None and following.engine is not None
-        pid = following.engine.pid
+        attended = app.workspace.live
+        assert attended is not None and attended.engine is not None
+        pid = attended.engine.pid
         await press(pilot, "E")
         await until(app, pilot, "engine: --model toy")
         await press(pilot, *" --path fast", "enter")
@@ -128,7 +130,7 @@ def test_options_that_are_refused_leave_the_engine_alone(tmp_path: Path) -> None
         await until(app, pilot, "no closing quotation")
         await press(pilot, "escape")
         await until(app, pilot, "attention")
-        assert following.engine.pid == pid and following.engine.running
+        assert attended.engine.pid == pid and attended.engine.running
 
     watch(tmp_path / "prof.jsonl", script, (120, 24))
 
@@ -154,8 +156,7 @@ def test_an_engine_that_hangs_is_named_and_can_be_replaced(
         return news
 
     monkeypatch.setattr(follow, "poll", counted)
-    monkeypatch.setattr(following, "_follow", lambda _: follow)
-    monkeypatch.setattr(process, "PATIENCE", 0.2)
+    monkeypatch.setattr(engine_module, "PATIENCE", 0.2)
 
     async def halted(pid: int, pilot: Pilots) -> None:
         """The engine is stopped, and two polls later what it wrote before has been taken in."""
@@ -163,7 +164,7 @@ def test_an_engine_that_hangs_is_named_and_can_be_replaced(
         for _ in range(1000):
             await pilot.pause(0.1)
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-            if state == "T" and follow._at == path.stat().st_size:
+            if state == "T":
                 break
         before = polls
         while polls < before + 2:
@@ -171,11 +172,11 @@ def test_an_engine_that_hangs_is_named_and_can_be_replaced(
 
     async def script(app: Explorer, pilot: Pilots) -> None:
         nonlocal late
-        attended = app.following
+        attended = app.workspace.live
         assert attended is not None and attended.engine is not None
         await until(app, pilot, "live")
         pid = attended.engine.pid
-        while not follow._assembler.beats:  # only whoever has a pulse is missed so soon
+        while b'"heartbeat"' not in path.read_bytes():  # only whoever has a pulse is missed so soon
             await pilot.pause(0.01)
         await halted(pid, pilot)
         late = 12.0
@@ -192,4 +193,4 @@ def test_an_engine_that_hangs_is_named_and_can_be_replaced(
         await until(app, pilot, "live")
         assert attended.engine.pid != pid
 
-    watch(path, script, (120, 24))
+    watch(path, script, (120, 24), follow)

@@ -218,9 +218,9 @@ def test_a_file_that_cannot_be_read_is_a_sentence_and_exit_3(tmp_path: Path) -> 
 def test_a_crash_is_a_sentence_and_not_exit_0(tmp_path: Path) -> None:
     path = capture(tmp_path, ["kernel_00"])
     code = (
-        "import sys; from tracetui.ui import app; from tracetui.cli import main\n"
-        "def boom(self): raise RuntimeError('a fault of the screen')\n"
-        "app.Explorer.do_help = boom; sys.exit(main(sys.argv[1:]))"
+        "import sys; from tracetui.ui.pages.help import HelpPage; from tracetui.cli import main\n"
+        "def boom(self, size): raise RuntimeError('a fault of the screen')\n"
+        "HelpPage.lines = boom; sys.exit(main(sys.argv[1:]))"
     )
     terminal = Terminal(size=(100, 24), argv0=("-c", code, "open", str(path), "--view", "kernels"),
                         env={"XDG_STATE_HOME": str(tmp_path)})  # fmt: skip

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from tests.conftest import FIXTURES
-from tracetui import units
+from tracetui import glyphs, units
 from tracetui.views import ink
 from tracetui.views.ink import Line, Size
 
@@ -29,14 +29,14 @@ def test_a_long_name_keeps_both_ends() -> None:
 
 
 def test_a_sparkline_is_scaled_to_its_largest() -> None:
-    assert ink.sparkline([0, 1, 2, 4, 8, None, 8], 7) == "▁▂▃▅█ █"  # eighths of the largest
-    assert ink.sparkline([1, 1, 3, 3], 2, ascii=True) == ink.ASCII_BLOCKS[2] + ink.ASCII_BLOCKS[7]
+    assert glyphs.sparkline([0, 1, 2, 4, 8, None, 8], 7) == "▁▂▃▅█ █"  # eighths of the largest
+    assert glyphs.sparkline([1, 1, 3, 3], 2, ascii=True) == glyphs.ASCII_BLOCKS[2] + glyphs.ASCII_BLOCKS[7]
 
 
 def test_shades_rise_with_the_value() -> None:
-    for ascii, marks in ((False, ink.SHADES), (True, ink.ASCII_SHADES)):
-        assert "".join(ink.shade(v, 0, 7.99, ascii) for v in range(8)) == marks
-    assert ink.shade(None, 0, 1) == " "
+    for ascii, marks in ((False, glyphs.SHADES), (True, glyphs.ASCII_SHADES)):
+        assert "".join(glyphs.shade(v, 0, 7.99, ascii) for v in range(8)) == marks
+    assert glyphs.shade(None, 0, 1) == " "
 
 
 def test_thinning_keeps_the_spike_and_its_place() -> None:

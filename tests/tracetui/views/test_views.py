@@ -132,6 +132,19 @@ def test_ascii_drawings_hold_nothing_else(shown: View) -> None:
     assert not set(text) & set("▁▂▃▄▅▆▇█░▒▓│┤└┬─⠉⣀…━·")
 
 
+SPANS_ALONE = "this source has spans and no kernels; the tree view shows them"
+
+
+def test_spans_without_kernels_are_named_where_kernels_are_asked_for() -> None:
+    for look in (Look(), Look(filter="gemm")):
+        assert ask(view("kernels"), [nested()], look).notes == (SPANS_ALONE,)
+    assert ask(view("detail"), [nested()], Look()).notes == (SPANS_ALONE, "all rows")
+    unplaced = made([{"kind": "span", "name": "run", "dur": 5}])
+    assert ask(view("kernels"), [unplaced], Look()).notes == ("this source has spans and no kernels",)
+    hidden = ask(view("kernels"), [everything()], Look(filter="no such name"))
+    assert hidden.notes[0] == "nothing matches this filter, phase and window"
+
+
 def test_enter_names_what_the_cursor_stands_on() -> None:
     run = everything()
     layers = view("layers")

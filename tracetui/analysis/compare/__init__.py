@@ -1,1 +1,1 @@
-"""Pure functions over two runs or more; those of one run are a floor up."""
+"""Pure functions over two runs or more; those over one run are in the room above."""

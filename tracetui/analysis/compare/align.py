@@ -1,4 +1,4 @@
-"""Which steps of several runs belong together: by context length where all know it, else by number."""
+"""Align the steps of several runs: by context length where all know it, else by number."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ MOST_WARM: Final = 0.1
 
 @dataclass(frozen=True, eq=False)
 class Alignment:
-    """Steps of one phase that all runs have, and the words that say how they were brought together."""
+    """Steps of one phase that all runs have, and how they were brought together, in words."""
 
     sides: tuple[pl.DataFrame, ...]  # of each run: step, tokens; row i of one belongs to row i of all
     how: str
@@ -24,13 +24,14 @@ class Alignment:
 
     @property
     def height(self) -> int:
+        """Return how many steps are aligned."""
         return self.sides[0].height
 
 
 def align(runs: Sequence[Run], phase: str | None, by: str = "context") -> Alignment:
-    """Steps of a phase side by side, leading warm-up steps left out in each run."""
-    found = [settled(steps(run, phase)) for run in runs]
-    tables, warm = [table for table, _ in found], tuple(n for _, n in found)
+    """Return the steps of a phase that belong together, without the leading warm-up steps of each run."""
+    trimmed = [settled(steps(run, phase)) for run in runs]
+    tables, warm = [table for table, _ in trimmed], tuple(n for _, n in trimmed)
     fewest = min(table.height for table in tables)
     if by == "context" and all(map(_grows, tables)):
         shared = set.intersection(*(set(table["context"]) for table in tables))
@@ -45,7 +46,7 @@ def align(runs: Sequence[Run], phase: str | None, by: str = "context") -> Alignm
 
 
 def steps(run: Run, phase: str | None) -> pl.DataFrame:
-    """step, tokens, context and kernel total of every step of a phase, in order; folded ones are no steps."""
+    """Return step, tokens, context and kernel total of each step of a phase, in order; no folded steps."""
     if not run.has("step"):
         return pl.DataFrame(
             schema={"step": pl.Int64, "tokens": pl.Int64, "context": pl.Int64, "total": pl.Int64}
@@ -69,7 +70,7 @@ def steps(run: Run, phase: str | None) -> pl.DataFrame:
 
 
 def settled(table: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-    """Without leading steps that took over 1.5 times the median of the ten after them, a tenth at most."""
+    """Return the steps without warm-up, and how many were left out."""
     per_token = (table["total"] / table["tokens"]).to_list()
     most = int(len(per_token) * MOST_WARM)
     warm = 0

@@ -1,4 +1,4 @@
-"""What explains a difference of times without a change of code: a clock that moved, a machine not alone."""
+"""Causes of a difference that are no change of code: a clock that moved, a machine that was shared."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -22,7 +22,7 @@ Finding = tuple[str, str, str | None]  # kind, sentence, row
 
 
 def clocks(table: pl.DataFrame) -> pl.DataFrame:
-    """metric, device: how far a clock moved while functions ran, and in how many of them evidently."""
+    """Return metric, device: how far each clock moved while functions ran, and in how many evidently."""
     moved = _moved(table.filter(pl.col("metric").str.contains(f"(?i){_CLOCK}")))
     change = pl.col("after") / pl.col("before") - 1
     return (
@@ -34,7 +34,7 @@ def clocks(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def _moved(table: pl.DataFrame) -> pl.DataFrame:
-    """metric, device: its level on both sides, where it evidently differs in half of the functions."""
+    """Return metric, device: the level on both sides, where it evidently differs in half of the functions."""
     evident = pl.col("p_mu").fill_nan(None) < 0.05
     return (
         table.group_by("metric", "device")
@@ -50,7 +50,7 @@ def _moved(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def causes(a: Run, b: Run, look: Look) -> Iterator[Finding]:
-    """Each cause that the counters and the bytes support, in a sentence."""
+    """Yield each cause that the counters and the bytes support, as a sentence."""
     yield from _counted(a, b)
     yield from _traffic(a, b, look)
 
@@ -76,7 +76,7 @@ def _counted(a: Run, b: Run) -> Iterator[Finding]:
 
 
 def _by_clock(table: pl.DataFrame) -> Iterator[Finding]:
-    """Functions that evidently took another time: whether they took another number of cycles too."""
+    """Yield functions that evidently took another time, and what part of it the clock explains."""
     time, cycles = (
         pl.col(f"{b}") / pl.col(f"{a}") - 1 for a, b in (("time_a_ns", "time_b_ns"), ("cycles_a", "cycles_b"))
     )
@@ -96,7 +96,7 @@ def _by_clock(table: pl.DataFrame) -> Iterator[Finding]:
 
 
 def _pressed(table: pl.DataFrame) -> Iterator[Finding]:
-    """Work that had to wait because others used the machine at the same time."""
+    """Yield counters of pressure: work had to wait because others used the machine."""
     rows = _moved(table.filter(pl.col("metric").str.contains(f"(?i){_PRESSURE}")))
     for row in rows.sort("metric").iter_rows(named=True):
         if abs(row["after"] - row["before"]) >= PRESSED:
@@ -110,7 +110,7 @@ def _pressed(table: pl.DataFrame) -> Iterator[Finding]:
 
 
 def _traffic(a: Run, b: Run, look: Look) -> Iterator[Finding]:
-    """Times that changed as the bytes did; where they did not, that is said of the step."""
+    """Yield roles whose time changed as their bytes did; for the whole step also where it did not."""
     for t in traffic(a, b, look)[:ROLES]:
         if not t.explains and t.op:
             continue
@@ -130,7 +130,7 @@ def _verdict(t: Traffic) -> str:
 
 
 def _level(row: dict[str, Any], side: str) -> str:
-    """Published cycle statistics give the CPU's clock as a per cent of its maximum, others a hundredfold."""
+    """Write the level of a metric in its unit."""
     value, unit = float(row[side]), row["unit"]
     if unit is not None and not unit.startswith("%") and "/ 100" not in unit:
         return f"{value:,.0f} {unit}"

@@ -1,4 +1,4 @@
-"""Whether two runs may be compared at all, and every reason against it."""
+"""Decide whether two runs may be compared at all, with every reason against it."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -26,9 +26,11 @@ class Comparable:
 
     @property
     def ok(self) -> bool:
+        """Tell whether the score is high enough to compare."""
         return self.score >= ENOUGH
 
     def as_dict(self) -> dict[str, Any]:
+        """Return the score, the decision and the reasons for JSON."""
         return {"score": round(self.score, 4), "ok": self.ok, "reasons": list(self.reasons)}
 
 
@@ -39,7 +41,7 @@ def comparable(
     totals: tuple[Sequence[int], Sequence[int]],
     terms: Terms,
 ) -> Comparable:
-    """The product of all checks."""
+    """Return the product of the factors of all checks, and the reasons of those below 1."""
     score, reasons = 1.0, []
     for factor, reason in chain(_checks(a, b, matches, totals), _repeats(a, b, terms)):
         if factor < 1:
@@ -64,7 +66,7 @@ def _checks(
 
 
 def _stated(a: Run, b: Run) -> Iterator[Finding]:
-    """What the source itself says against the pair."""
+    """Yield what the source itself says against the pair."""
     for reason in dict.fromkeys(
         r for run in (a, b) for r in run.meta.get("comparable", {}).get("reasons", ())
     ):
@@ -73,9 +75,18 @@ def _stated(a: Run, b: Run) -> Iterator[Finding]:
 
 # how much a different value lowers the score: little where it is what a comparison is about
 _WEIGHTS: Final = {
-    "model": 0.4, "batch": 0.6, "tokens_per_report": 0.9, "mode": 0.4, "anchor": 0.2,
-    "device": 0.9, "dtype": 0.9, "quant": 0.9, "prompt_tokens": 0.8, "weights": 0.95, "driver": 0.98,
-}  # fmt: skip
+    "model": 0.4,
+    "batch": 0.6,
+    "tokens_per_report": 0.9,
+    "mode": 0.4,
+    "anchor": 0.2,
+    "device": 0.9,
+    "dtype": 0.9,
+    "quant": 0.9,
+    "prompt_tokens": 0.8,
+    "weights": 0.95,
+    "driver": 0.98,
+}
 
 
 def _metadata(a: Run, b: Run) -> Iterator[Finding]:
@@ -86,9 +97,11 @@ def _metadata(a: Run, b: Run) -> Iterator[Finding]:
 
 
 def _overlap(matches: Sequence[Match], totals: tuple[Sequence[int], Sequence[int]]) -> Finding:
-    """The share of both runs' time that stands in matched rows."""
-    known = [m for m in matches if m.a and m.b]
-    matched = sum(totals[0][i] for m in known for i in m.a) + sum(totals[1][j] for m in known for j in m.b)
+    """Return the share of both runs' time that stands in matched rows, as a factor."""
+    matched_rows = [m for m in matches if m.a and m.b]
+    matched = sum(totals[0][i] for m in matched_rows for i in m.a) + sum(
+        totals[1][j] for m in matched_rows for j in m.b
+    )
     whole = sum(totals[0]) + sum(totals[1])
     share = matched / whole if whole else 0.0
     if share >= 0.8:
@@ -97,14 +110,17 @@ def _overlap(matches: Sequence[Match], totals: tuple[Sequence[int], Sequence[int
 
 
 def _repeats(a: Run, b: Run, terms: Terms) -> Iterator[Finding]:
-    """Runs that are to be the same thing as a, as b, or as either of them."""
+    """Yield repeats without kernel time, and those whose metadata differs from the side they repeat."""
     for these, repeats in (((a,), terms.more_a), ((b,), terms.more_b), ((a, b), terms.same)):
         for run in repeats:
             if not _work(run):
                 yield 0.0, f"no kernel time in a repeat, {run.log.source or run.name}"
-            found = [list(_metadata(run, this)) for this in these]
-            if all(found):
-                yield min((f for f, _ in found[0]), default=1.0), f"no repeat of the same: {found[0][0][1]}"
+            differences = [list(_metadata(run, this)) for this in these]
+            if all(differences):
+                yield (
+                    min((f for f, _ in differences[0]), default=1.0),
+                    f"no repeat of the same: {differences[0][0][1]}",
+                )
 
 
 def _lens(a: Run, b: Run) -> Finding:
@@ -141,7 +157,7 @@ def _cut(a: Run, b: Run) -> Finding:
 
 
 def _ranks(a: Run, b: Run) -> Finding:
-    """Times are added over the ranks of a run."""
+    """Compare the numbers of ranks: times are added over the ranks of a run."""
     x, y = (max(1, len(set(rank_tracks(run).values()))) for run in (a, b))
     return (1.0 if x == y else 0.7), f"ranks differ: {x} against {y}, and times of ranks are added"
 
@@ -153,14 +169,14 @@ def _profiled(a: Run, b: Run) -> Finding:
 
 
 def _watched(a: Run, b: Run) -> Finding:
-    """Rows scaled from a few steps against rows of all steps: the one is an estimate."""
+    """Compare how much of each run was watched: rows scaled from a few steps are estimates."""
     x, y = windows.share(a, Look()), windows.share(b, Look())
     words = f"kernels were seen in {100 * x:.0f}% of the steps against {100 * y:.0f}%: one side is scaled"
     return (0.9 if (x < 1) != (y < 1) else 1.0), words
 
 
 def _emptiness(a: Run, b: Run) -> Finding:
-    """An empty capture is never an improvement."""
+    """Return 0 where a run has no kernel time: an empty capture is never an improvement."""
     empty = [r.name for r in (a, b) if not _work(r)]
     return (0.0 if empty else 1.0), f"no kernel time in {' and '.join(empty)}"
 

@@ -1,4 +1,4 @@
-"""Growth against growth: the same op in two runs, both slopes, their ratio, and where the lines cross."""
+"""Compare growth: the laws of the same op in two runs, the ratio of their slopes, where the lines cross."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from tracetui.look import Look
 
 @dataclass(frozen=True, eq=False)
 class Curves:
-    """One row an op that both runs have, and the points behind it."""
+    """One row for each op that both runs have, and the growth of both runs behind it."""
 
     rows: pl.DataFrame
     a: Growth
@@ -20,7 +20,7 @@ class Curves:
 
 
 def curves(a: Run, b: Run, look: Look, group: str) -> Curves:
-    """The fitted lines of both runs side by side: first what grows, then the largest.
+    """Return the fitted lines of both runs side by side: growing rows first, then by size.
 
     What scatters has a slope of its own by chance; it is set against no other.
     """
@@ -41,7 +41,7 @@ def curves(a: Run, b: Run, look: Look, group: str) -> Curves:
 
 
 def _named(rows: pl.DataFrame, columns: tuple[str, ...], side: str, group: str) -> pl.DataFrame:
-    """Columns with the side in their name, before the unit at its end."""
+    """Return expressions that name the columns after their side, before the unit at the end."""
     renamed = {c: _sided(c, side) for c in columns if c != group}
     return rows.select(pl.col(group).cast(pl.String), *renamed).rename(renamed)
 
@@ -52,7 +52,7 @@ def _sided(column: str, side: str) -> str:
 
 
 def _crossing(a: Growth, b: Growth) -> pl.DataFrame:
-    """row → the x at which both lines are equal, within what was measured."""
+    """Return row → the x at which both lines are equal, within what was measured."""
     left, right = laws.fit(a.series), laws.fit(b.series)
     both = left.join(right, on="row", suffix="_b")
     x = (pl.col("intercept_b") - pl.col("intercept")) / (pl.col("slope") - pl.col("slope_b"))

@@ -23,17 +23,20 @@ _TICKS: Final = {"hz": 1e-9, "khz": 1e-6, "mhz": 1e-3, "ghz": 1.0}  # cycles in 
 CONSTANT: Final = 1e-9  # a spread below this is float noise of a constant series
 
 _NAMES: Final = {
-    "function_name": "function", "metric_name": "metric", "beta_pct": "beta", "mu_pct": "mu",
-}  # fmt: skip
+    "function_name": "function",
+    "metric_name": "metric",
+    "beta_pct": "beta",
+    "mu_pct": "mu",
+}
 
 
 def published(runs: Sequence[Run]) -> pl.DataFrame | None:
-    """The rows as a comparison report states them, where the runs come from one."""
+    """Return the rows as a comparison report states them; None where the runs come from none."""
     return next((r.tables["comparison"] for r in runs if "comparison" in r.tables), None)
 
 
 def cycle_statistics(a: Run, b: Run, metrics: str = "") -> pl.DataFrame | None:
-    """The rows recomputed from both runs' cycles, of metrics that fit; none where a run has none."""
+    """Return the rows computed from both runs' cycles, of metrics that fit; None without cycles."""
     left, right = cycle_rows(a, metrics), cycle_rows(b, metrics)
     if left is None or right is None:
         return None
@@ -63,12 +66,12 @@ def _counters(run: Run) -> list[str]:
 
 
 def _stated(run: Run) -> bool:
-    """Whether the source has cycles of its own; by its method what is absent there counts as zero."""
+    """Tell whether the source has cycles of its own; by its method what is absent there counts as zero."""
     return "cycles" in run.tables and {"cycle", *_NAMES} <= set(run.tables["cycles"].columns)
 
 
 def cycle_rows(run: Run, metrics: str = "") -> pl.DataFrame | None:
-    """cycle, function, metric, device, beta, mu: as the source has them, or from counters by overlap."""
+    """Return cycle, function, metric, device, beta, mu: stated, or by overlap in time; None without both."""
     if _stated(run):
         rows = run.tables["cycles"].select("cycle", "device", *_NAMES).rename(_NAMES)
         stated = pl.col("metric").str.contains(f"(?i){metrics}") & (pl.col("metric") != "N/A")
@@ -80,7 +83,7 @@ def cycle_rows(run: Run, metrics: str = "") -> pl.DataFrame | None:
 
 
 def stated_unit(metric: str) -> str:
-    """What μ is a hundredfold of in the published tables, or per cent where that makes it one."""
+    """Return the unit of μ, or per cent where a factor of a hundred makes it one."""
     if re.search("usage|rate|util|occupancy", metric):
         return "%"
     of = {"cpu_frequency": "% of its maximum", "gpu_mem_used": "% of its capacity"}
@@ -88,13 +91,17 @@ def stated_unit(metric: str) -> str:
 
 
 _STATED: Final = {
-    "gpu_frequency": "MHz", "gpu_sm_frequency": "MHz", "gpu_mem_frequency": "MHz", "cpu_temp": "°C",
+    "gpu_frequency": "MHz",
+    "gpu_sm_frequency": "MHz",
+    "gpu_mem_frequency": "MHz",
+    "cpu_temp": "°C",
     "cpu_power": "W",
-}  # fmt: skip
+}
 
 
 def sampled(run: Run, metrics: str = "") -> pl.DataFrame | None:
-    """Of a recording: the step is the cycle, and a counter counts for a function by their common time.
+    """Return the cycle rows of a recording, whose steps are the cycles; None where it has no counters. A
+    counter counts for a function by their common time.
 
     Beside it stand the function's time and, for a clock, its cycles: a throttled clock changes the one and
     not the other, a change of code changes both.
@@ -125,7 +132,7 @@ def sampled(run: Run, metrics: str = "") -> pl.DataFrame | None:
 
 
 def _row(metric: str, units: pl.Series) -> list[pl.Expr]:
-    """A function in a cycle beside a counter; `swept` is the counter's integral over its time."""
+    """Return a function in a cycle beside a counter; `swept` is the counter's integral over its time."""
     unit = str(units[0]) if len(units) else None
     ticks = _TICKS.get((unit or "").lower()) if CLOCKS.search(metric) else None
     mean = pl.col("swept") / pl.col("dur").clip(1)
@@ -150,14 +157,14 @@ def _by_counter(samples: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
 
 
 def swept(samples: pl.DataFrame, begin: pl.Series, end: pl.Series) -> Floats:
-    """The integral of a counter, taken as a line from sample to sample, over each kernel, in value × ns."""
+    """Return the integral of a counter over each kernel, in value × ns, as a line from sample to sample."""
     t, value = samples["t"].to_numpy().astype(float), samples["value"].to_numpy()
     area = np.concatenate([[0.0], np.cumsum((value[1:] + value[:-1]) / 2 * np.diff(t))])
     return _area(t, value, area, end) - _area(t, value, area, begin)
 
 
 def _area(t: Floats, value: Floats, area: Floats, moments: pl.Series) -> Floats:
-    """The integral up to each moment; before the first sample and after the last their values hold."""
+    """Return the integral up to each moment; before the first sample and after the last their values hold."""
     x = moments.to_numpy().astype(float)
     i = np.clip(np.searchsorted(t, x, "right") - 1, 0, len(t) - 1)
     here = np.interp(x, t, value)
@@ -165,14 +172,18 @@ def _area(t: Floats, value: Floats, area: Floats, moments: pl.Series) -> Floats:
 
 
 def _grouped(rows: pl.DataFrame, side: str) -> pl.DataFrame:
-    return rows.with_columns(pl.col("mu").fill_null(0.0)).group_by(KEY).agg(
-        pl.col("cycle").n_unique().alias(f"n_{side}"),
-        pl.col("beta").alias(f"betas_{side}"),
-        pl.col("mu").alias(f"mus_{side}"),
-        pl.col("time").drop_nulls().alias(f"time_{side}"),
-        pl.col("cycles").drop_nulls().alias(f"cycles_{side}"),
-        pl.col("unit").first().alias(f"unit_{side}"),
-    )  # fmt: skip
+    return (
+        rows.with_columns(pl.col("mu").fill_null(0.0))
+        .group_by(KEY)
+        .agg(
+            pl.col("cycle").n_unique().alias(f"n_{side}"),
+            pl.col("beta").alias(f"betas_{side}"),
+            pl.col("mu").alias(f"mus_{side}"),
+            pl.col("time").drop_nulls().alias(f"time_{side}"),
+            pl.col("cycles").drop_nulls().alias(f"cycles_{side}"),
+            pl.col("unit").first().alias(f"unit_{side}"),
+        )
+    )
 
 
 def _statistics(row: dict[str, Any]) -> dict[str, Any]:
@@ -185,11 +196,20 @@ def _statistics(row: dict[str, Any]) -> dict[str, Any]:
     z_log_mu = _shift(log_mu)[1]
     figures = {
         "suspicion": abs(d_beta) * (abs(z_beta) + abs(z_log_mu)),
-        "beta_a": _mean(beta[0]), "beta_b": _mean(beta[1]), "d_beta": d_beta, "z_beta": z_beta,
-        "p_beta": welch(beta, n), "u_beta": u_test(*beta),
-        "mu_a": _mean(mu[0]), "mu_b": _mean(mu[1]), "d_mu": d_mu, "z_mu": z_mu, "z_log_mu": z_log_mu,
-        "p_mu": welch(mu, n), "u_mu": u_test(*mu),
-    }  # fmt: skip
+        "beta_a": _mean(beta[0]),
+        "beta_b": _mean(beta[1]),
+        "d_beta": d_beta,
+        "z_beta": z_beta,
+        "p_beta": welch(beta, n),
+        "u_beta": u_test(*beta),
+        "mu_a": _mean(mu[0]),
+        "mu_b": _mean(mu[1]),
+        "d_mu": d_mu,
+        "z_mu": z_mu,
+        "z_log_mu": z_log_mu,
+        "p_mu": welch(mu, n),
+        "u_mu": u_test(*mu),
+    }
     constant = _spread(mu[0]) < CONSTANT and _spread(mu[1]) < CONSTANT
     unit = {"unit": row["unit_a"] or row["unit_b"]}
     return (
@@ -202,14 +222,18 @@ def _statistics(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _work(row: dict[str, Any], n: tuple[int, int]) -> dict[str, float | None]:
-    """Time and clock cycles of a function in a cycle, where both runs tell them."""
-    told: dict[str, float | None] = {}
+    """Return time and clock cycles of a function on both sides, with their tests; None where one side lacks
+    them.
+    """
+    figures: dict[str, float | None] = {}
     for name, unit in (("time", "_ns"), ("cycles", "")):
         sides = [np.asarray(row[f"{name}_{s}"] or [], float) for s in "ab"]
-        known = all(len(x) for x in sides)
-        told |= {f"{name}_{s}{unit}": _mean(x) if known else None for s, x in zip("ab", sides, strict=True)}
-        told |= {f"p_{name}": welch(sides, n) if known else None}
-    return told
+        complete = all(len(x) for x in sides)
+        figures |= {
+            f"{name}_{s}{unit}": _mean(x) if complete else None for s, x in zip("ab", sides, strict=True)
+        }
+        figures |= {f"p_{name}": welch(sides, n) if complete else None}
+    return figures
 
 
 def _mean(x: Floats) -> float:
@@ -221,14 +245,14 @@ def _spread(x: Floats) -> float:
 
 
 def _shift(sides: Sequence[Floats]) -> tuple[float, float]:
-    """The difference of means, and the same in standard deviations of the first side."""
+    """Return the difference of means, and the same in standard deviations of the first side."""
     delta = _mean(sides[1]) - _mean(sides[0])
     spread = _spread(sides[0])
     return delta, delta / spread if spread > CONSTANT else 0.0
 
 
 def welch(sides: Sequence[Floats], n: tuple[int, int]) -> float:
-    """Welch's t-test with n counted in distinct cycles; 1 without two cycles a side, NaN for constants."""
+    """Return p of Welch's t-test, n being distinct cycles; 1 without two a side, NaN for constants."""
     from scipy.stats import ttest_ind_from_stats
 
     if min(n) <= 1:
@@ -240,10 +264,10 @@ def welch(sides: Sequence[Floats], n: tuple[int, int]) -> float:
 
 
 def u_test(a: Floats, b: Floats) -> float:
-    """Mann–Whitney's U, two-sided; 1 without two samples a side."""
+    """Return p of Mann–Whitney's U, two-sided; 1 without two samples a side, or where all are equal."""
     from scipy.stats import mannwhitneyu
 
-    if len(a) <= 1 or len(b) <= 1:
+    if len(a) <= 1 or len(b) <= 1 or np.ptp(np.concatenate((a, b))) == 0:  # later SciPy has NaN for ties
         return 1.0
     return float(mannwhitneyu(a, b, alternative="two-sided").pvalue)
 
@@ -253,7 +277,7 @@ def _column(rows: Sequence[dict[str, Any]], name: str) -> Floats:
 
 
 def _with_companions(table: pl.DataFrame) -> pl.DataFrame:
-    """Beside each function and device, the metrics that moved with evidence, largest shift first."""
+    """Add to each function and device the metrics that moved with evidence, largest shift first."""
     moved = (
         table.filter((pl.col("p_adjusted") < 0.05) & (pl.col("d_mu").abs() > 1e-6))
         .sort(pl.col("z_mu").abs(), "metric", descending=[True, False])

@@ -1,4 +1,4 @@
-"""Two runs side by side: rows matched, totals split, and the evidence of their steps."""
+"""Compare two runs row by row: match the rows, split the totals, add the evidence of the samples."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,9 +10,9 @@ import polars as pl
 from capture.run import Run
 from tracetui.analysis import windows
 from tracetui.analysis.compare.comparable import Comparable, comparable
-from tracetui.analysis.compare.links import applying
+from tracetui.analysis.compare.links import names_linked
 from tracetui.analysis.compare.match import Match, fusions, match
-from tracetui.analysis.compare.row_evidence import Names, phased, prove
+from tracetui.analysis.compare.row_evidence import Names, phased, row_evidence
 from tracetui.analysis.compare.waterfall import parts
 from tracetui.analysis.select import timed
 from tracetui.look import Look
@@ -20,7 +20,7 @@ from tracetui.look import Look
 
 @dataclass(frozen=True, eq=False)
 class Diff:
-    """The comparison: its rows, whether it may be made, and how it was made."""
+    """A comparison: its rows, whether it may be made, and how it was made."""
 
     rows: pl.DataFrame
     comparable: Comparable
@@ -30,7 +30,7 @@ class Diff:
 
 
 def diff(a: Run, b: Run, look: Look) -> Diff:
-    """Every row of both runs, exactly once; a filter hides rows, it never makes one new or gone."""
+    """Return every row of both runs exactly once; a filter never makes a row new or gone."""
     terms = replace(look.terms, changed_only=False, forced=False, ranking="", baseline=None)
     return _diff(
         a, b, Look(group=look.group, lens=look.lens, phase=look.phase, window=look.window, terms=terms)
@@ -40,21 +40,21 @@ def diff(a: Run, b: Run, look: Look) -> Diff:
 @lru_cache(maxsize=2)  # the views of a pair are looked at one after the other
 def _diff(a: Run, b: Run, look: Look) -> Diff:
     left, right = _side(a, look), _side(b, look)
-    matches = match(left.to_dicts(), right.to_dicts(), applying(look.terms.links, a, b))
+    matches = match(left.to_dicts(), right.to_dicts(), names_linked(look.terms.links, a, b))
     totals = left["total_ns"].to_list(), right["total_ns"].to_list()
     names = _names(left, right, matches)
     rows = parts(_joined(left, right, matches))
-    proof, how = prove(a, b, look, rows, names)
+    evidence, how = row_evidence(a, b, look, rows, names)
     members = {s: [pair[i] for pair in names] for i, s in enumerate(("members_a", "members_b"))}
-    rows = rows.hstack(proof).with_columns(pl.Series(s, m, pl.List(pl.String)) for s, m in members.items())
+    rows = rows.hstack(evidence).with_columns(pl.Series(s, m, pl.List(pl.String)) for s, m in members.items())
     rows = rows.sort(pl.col("delta_ns").abs(), "name", descending=[True, False], maintain_order=True)
-    scaled = (f"{run.name}: {said}" for run in (a, b) for said in windows.notes(run, look, scaled=True))
-    gap, told = _gap(a, b, look), (*look.terms.told, *how, *scaled)
-    return Diff(rows, comparable(a, b, matches, totals, look.terms), tuple(matches), gap, told)
+    scaled = (f"{run.name}: {note}" for run in (a, b) for note in windows.notes(run, look, scaled=True))
+    gap, words = _gap(a, b, look), (*look.terms.notes, *how, *scaled)
+    return Diff(rows, comparable(a, b, matches, totals, look.terms), tuple(matches), gap, words)
 
 
 def weight() -> pl.Expr:
-    """What a row's change makes of the whole run: as its medians have it, else as its totals do."""
+    """Return the expression of a row's change in ns of the whole run: by its medians, else by its totals."""
     medians = pl.col("median_a_ns") + pl.col("median_b_ns")
     totals = pl.col("total_a_ns") + pl.col("total_b_ns")
     typical = pl.when(medians > 0).then(pl.col("median_delta_ns") * totals / medians)
@@ -62,14 +62,14 @@ def weight() -> pl.Expr:
 
 
 def _side(run: Run, look: Look) -> pl.DataFrame:
-    """One row a group and phase, largest first; a label stands where all its rows agree on it."""
+    """Return one row a group and phase, largest first; a label stands where all its rows agree on it."""
     if not run.has("dur"):
         return _NOTHING
     labels = [c for c in _LABELS if run.has(c)]
     counted = run.has("count") or windows.coverage(run, look) is not None
     count = pl.col("count").fill_null(1).sum().round() if counted else pl.len()
     agreed = (pl.when(pl.col(c).n_unique() == 1).then(pl.col(c).first()).alias(c) for c in labels)
-    found = (
+    sums = (
         windows.stretched(run, look, phased(run, look))
         .group_by("name", "phase", *labels)
         .agg(count.cast(pl.Int64).alias("count"), total_ns=pl.col("dur").sum())
@@ -77,7 +77,7 @@ def _side(run: Run, look: Look) -> pl.DataFrame:
         .agg(*agreed, pl.col("count", "total_ns").sum())
         .with_columns(pl.lit(None, t).alias(c) for c, t in _LABELS.items() if c not in labels)
     )
-    named = found.with_columns(pl.col("name").cast(pl.String).fill_null("–"))
+    named = sums.with_columns(pl.col("name").cast(pl.String).fill_null("–"))
     rows = named.select(pl.col(c).cast(t) for c, t in _NOTHING.schema.items()).collect()
     return rows.sort("total_ns", "name", "phase", descending=[True, False, False], nulls_last=True)
 
@@ -85,43 +85,59 @@ def _side(run: Run, look: Look) -> pl.DataFrame:
 _LABELS: Final = {"op": pl.String(), "layer": pl.Int32(), "category": pl.String()}
 _NOTHING: Final = pl.DataFrame(
     schema={
-        "name": pl.String, "op": pl.String, "layer": pl.Int32, "category": pl.String, "phase": pl.String,
-        "count": pl.Int64, "total_ns": pl.Int64,
+        "name": pl.String,
+        "op": pl.String,
+        "layer": pl.Int32,
+        "category": pl.String,
+        "phase": pl.String,
+        "count": pl.Int64,
+        "total_ns": pl.Int64,
     }
-)  # fmt: skip
+)
 
 
 def _names(left: pl.DataFrame, right: pl.DataFrame, matches: Sequence[Match]) -> list[Names]:
-    """Of each match, the names of its rows on either side."""
+    """Return for each match the names of its rows on either side."""
     return [([left["name"][i] for i in m.a], [right["name"][j] for j in m.b]) for m in matches]
 
 
 def _joined(left: pl.DataFrame, right: pl.DataFrame, matches: Sequence[Match]) -> pl.DataFrame:
-    """One row a match; several rows of one role are added up and counted."""
-    out = [_one(_pick(left, m.a), _pick(right, m.b), m.how) for m in matches]
+    """Return one row a match; several rows of one role are added up."""
+    out = [_row(_pick(left, m.a), _pick(right, m.b), m.how) for m in matches]
     return pl.DataFrame(out, schema=_JOINED, orient="row")
 
 
 _JOINED: Final = {
-    "name": pl.String, "name_a": pl.String, "name_b": pl.String, "match": pl.String, "fused": pl.String,
-    "op": pl.String, "layer": pl.Int32, "category": pl.String, "phase": pl.String, "count_a": pl.Int64,
-    "count_b": pl.Int64, "total_a_ns": pl.Int64, "total_b_ns": pl.Int64,
-}  # fmt: skip
+    "name": pl.String,
+    "name_a": pl.String,
+    "name_b": pl.String,
+    "match": pl.String,
+    "fused": pl.String,
+    "op": pl.String,
+    "layer": pl.Int32,
+    "category": pl.String,
+    "phase": pl.String,
+    "count_a": pl.Int64,
+    "count_b": pl.Int64,
+    "total_a_ns": pl.Int64,
+    "total_b_ns": pl.Int64,
+}
 
 
 def _pick(side: pl.DataFrame, places: Sequence[int]) -> list[dict[str, Any]]:
     return [side.row(i, named=True) for i in places]
 
 
-def _one(a: list[dict[str, Any]], b: list[dict[str, Any]], how: str) -> dict[str, Any]:
+def _row(a: list[dict[str, Any]], b: list[dict[str, Any]], how: str) -> dict[str, Any]:
+    """Return a row of the diff; either side may have no row, but not both."""
     first = (a or b)[0]
-    fused = sorted({f for r in b for f in fusions(r["name"])} ^ {f for r in a for f in fusions(r["name"])})
+    name_a, name_b = _title(a), _title(b)
     return {
-        "name": _title(a) if a else _title(b),
-        "name_a": _title(a) if a else None,
-        "name_b": _title(b) if b else None,
+        "name": name_a if a else name_b,
+        "name_a": name_a,
+        "name_b": name_b,
         "match": how,
-        "fused": ", ".join(fused) if a and b and fused else None,
+        "fused": _fused(a, b) if a and b else None,
         **{c: first[c] for c in ("op", "layer", "category", "phase")},
         "count_a": sum(r["count"] for r in a),
         "count_b": sum(r["count"] for r in b),
@@ -130,14 +146,23 @@ def _one(a: list[dict[str, Any]], b: list[dict[str, Any]], how: str) -> dict[str
     }
 
 
-def _title(rows: list[dict[str, Any]]) -> str:
+def _fused(a: list[dict[str, Any]], b: list[dict[str, Any]]) -> str | None:
+    """Return what is fused into the kernels of one side alone; None where both do the same."""
+    on_a, on_b = ({f for row in side for f in fusions(row["name"])} for side in (a, b))
+    return ", ".join(sorted(on_a ^ on_b)) or None
+
+
+def _title(rows: list[dict[str, Any]]) -> str | None:
+    """Return what to call the rows of one side; None where there is none."""
+    if not rows:
+        return None
     if len(rows) == 1:
         return str(rows[0]["name"])
     return f"{rows[0]['op'] or rows[0]['category']} ({len(rows)} kernels)"
 
 
 def _gap(a: Run, b: Run, look: Look) -> int | None:
-    """Change of (wall time of the steps − measured kernels), where both sides know it."""
+    """Return the change of the time between measured kernels; None where a run tells no wall time."""
     gaps = [_unmeasured(run, look) for run in (a, b)]
     return None if gaps[0] is None or gaps[1] is None else gaps[1] - gaps[0]
 

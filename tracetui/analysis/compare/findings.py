@@ -1,4 +1,4 @@
-"""What a comparison comes to, in sentences: each with its numbers and the row it speaks of."""
+"""Put a comparison into sentences, each with its numbers and the row that it is about."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -22,41 +22,43 @@ SAMPLES: Final = {"token": "steps", "step": "steps", "launch": "launches"}
 _SCHEMA: Final = {"kind": pl.String, "finding": pl.String, "row": pl.String}
 
 
-def findings(a: Run, b: Run, found: Diff, look: Look) -> pl.DataFrame:
-    """Sentences, the most telling first; what cannot be concluded is said as well."""
-    told = [
-        *_doubts(found),
-        *_total(found),
+def findings(a: Run, b: Run, compared: Diff, look: Look) -> pl.DataFrame:
+    """Return kind, finding and row: the most important first, and at the end what cannot be concluded."""
+    sentences = [
+        *_doubts(compared),
+        *_total(compared),
         *causes(a, b, look),
-        *_together(found),
-        *_changes(found),
-        *_same_work(a, b, found, look),
-        *_averages(a, b, found),
-        *_appeared(found),
+        *_together(compared),
+        *_changes(compared),
+        *_same_work(a, b, compared, look),
+        *_averages(a, b, compared),
+        *_appeared(compared),
         *_laws(a, b, look),
-        *_limits(found, look),
+        *_limits(compared, look),
     ]
-    return pl.DataFrame(told, schema=_SCHEMA, orient="row")
+    return pl.DataFrame(sentences, schema=_SCHEMA, orient="row")
 
 
-def _doubts(found: Diff) -> Iterator[Finding]:
-    if not found.comparable.ok:
-        reasons = "; ".join(found.comparable.reasons)
+def _doubts(compared: Diff) -> Iterator[Finding]:
+    if not compared.comparable.ok:
+        reasons = "; ".join(compared.comparable.reasons)
         yield "not comparable", f"these runs should not be compared: {reasons}", None
 
 
-def _total(found: Diff) -> Iterator[Finding]:
-    before, after = int(found.rows["total_a_ns"].sum()), int(found.rows["total_b_ns"].sum())
+def _total(compared: Diff) -> Iterator[Finding]:
+    before, after = int(compared.rows["total_a_ns"].sum()), int(compared.rows["total_b_ns"].sum())
     if not before or not after:
         return
     change = units.signed(f"{100 * (after / before - 1):.1f}%", after - before)
     yield "total", f"kernel time {units.duration(before)} → {units.duration(after)} ({change})", None
 
 
-def _together(found: Diff) -> Iterator[Finding]:
-    """Most rows that matter moved the same way: a machine, a clock or a setting rather than one kernel."""
-    rows = found.rows.filter((pl.col("n_a") > 0) & (pl.col("median_a_ns") > 0) & (pl.col("median_b_ns") > 0))
-    rows = rows.filter(pl.col("total_a_ns") + pl.col("total_b_ns") >= 0.01 * _whole(found))
+def _together(compared: Diff) -> Iterator[Finding]:
+    """Yield a sentence where most rows that matter moved the same way: machine, clock or setting."""
+    rows = compared.rows.filter(
+        (pl.col("n_a") > 0) & (pl.col("median_a_ns") > 0) & (pl.col("median_b_ns") > 0)
+    )
+    rows = rows.filter(pl.col("total_a_ns") + pl.col("total_b_ns") >= 0.01 * _whole(compared))
     for word in ("slower", "faster"):
         moved = rows.filter(pl.col("verdict") == word)
         if rows.height >= 4 and moved.height >= 0.75 * rows.height:
@@ -69,13 +71,13 @@ def _together(found: Diff) -> Iterator[Finding]:
             )
 
 
-def _whole(found: Diff) -> int:
-    return int(found.rows["total_a_ns"].sum()) + int(found.rows["total_b_ns"].sum())
+def _whole(compared: Diff) -> int:
+    return int(compared.rows["total_a_ns"].sum()) + int(compared.rows["total_b_ns"].sum())
 
 
-def _changes(found: Diff) -> Iterator[Finding]:
-    """The largest changes that the evidence supports."""
-    for row in decided(found).head(5).iter_rows(named=True):
+def _changes(compared: Diff) -> Iterator[Finding]:
+    """Yield the largest changes that the evidence supports."""
+    for row in decided(compared).head(5).iter_rows(named=True):
         low, high = (units.duration(row[c]) for c in ("low_ns", "high_ns"))
         change = 100 * row["median_delta_ns"] / row["median_a_ns"] if row["median_a_ns"] else float("inf")
         samples = "runs" if row["spread"] is not None else SAMPLES[row["per"]]
@@ -90,14 +92,14 @@ def _changes(found: Diff) -> Iterator[Finding]:
         )
 
 
-def _same_work(a: Run, b: Run, found: Diff, look: Look) -> Iterator[Finding]:
-    """Roles that evidently changed their time and not their bytes: the rate at which they moved them."""
-    rows = decided(found).filter(pl.col("op").is_not_null(), pl.col("phase") == "decode").head(2)
-    known = {t.op: t for t in roles(a, b, look)} if rows.height else {}
+def _same_work(a: Run, b: Run, compared: Diff, look: Look) -> Iterator[Finding]:
+    """Yield roles that changed their time and not their bytes, with the rates before and after."""
+    rows = decided(compared).filter(pl.col("op").is_not_null(), pl.col("phase") == "decode").head(2)
+    by_op = {t.op: t for t in roles(a, b, look)} if rows.height else {}
     for name, op in rows.select("name", "op").iter_rows():
         t, alone = (
-            known.get(op),
-            found.rows.filter(pl.col("op") == op, pl.col("phase") == "decode").height == 1,
+            by_op.get(op),
+            compared.rows.filter(pl.col("op") == op, pl.col("phase") == "decode").height == 1,
         )
         if t is not None and alone and abs(t.bytes_ratio - 1) < SAME_WORK:
             yield (
@@ -112,21 +114,21 @@ def _rates(t: Traffic) -> str:
     return f"{t.bytes_a / t.ns_a:.1f} → {t.bytes_b / t.ns_b:.1f} GB/s"
 
 
-def _averages(a: Run, b: Run, found: Diff) -> Iterator[Finding]:
-    """Where a source prints sums alone, or lost records, the mean of a launch is what can be compared."""
+def _averages(a: Run, b: Run, compared: Diff) -> Iterator[Finding]:
+    """Yield means per launch where a source prints sums alone, or lost records."""
     lost = [(run.name, phase, low, high) for run in (a, b) for phase, low, high in _lost(run)]
     if lost:
-        told = "; ".join(f"{phase} of {name}: {low} to {high}" for name, phase, low, high in lost)
+        ranges = "; ".join(f"{phase} of {name}: {low} to {high}" for name, phase, low, high in lost)
         most = max(high - low for *_, low, high in lost)
         few = (pl.col("count_a") - pl.col("count_b")).abs() <= most
-        calls = int(found.rows.filter(few)["calls_ns"].abs().sum())
+        calls = int(compared.rows.filter(few)["calls_ns"].abs().sum())
         yield (
             "lost records",
-            f"kernels that run equally often were recorded unequally often ({told}): records are missing, "
+            f"kernels that run equally often were recorded unequally often ({ranges}): records are missing, "
             f"which makes {units.duration(calls)} of the differences of totals; averages are compared",
             None,
         )
-    bare = found.rows.filter((pl.col("p").is_null()) & (pl.col("count_a") > 0) & (pl.col("count_b") > 0))
+    bare = compared.rows.filter((pl.col("p").is_null()) & (pl.col("count_a") > 0) & (pl.col("count_b") > 0))
     bare = bare.filter((pl.col("count_a") > 1) | (pl.col("count_b") > 1))
     for row in bare.head(5 if lost else 3).iter_rows(named=True):
         mean_a, mean_b = row["total_a_ns"] / row["count_a"], row["total_b_ns"] / row["count_b"]
@@ -145,11 +147,11 @@ def _lost(run: Run) -> Iterator[tuple[str, int, int]]:
         yield str(phase), int(low), int(high)
 
 
-def _appeared(found: Diff) -> Iterator[Finding]:
+def _appeared(compared: Diff) -> Iterator[Finding]:
     for word, column, side in (("new", "total_b_ns", "b"), ("gone", "total_a_ns", "a")):
-        rows = found.rows.filter(pl.col("verdict") == word).sort(column, "name", descending=[True, False])
+        rows = compared.rows.filter(pl.col("verdict") == word).sort(column, "name", descending=[True, False])
         if rows.height:
-            total, whole = int(rows[column].sum()), max(1, int(found.rows[column].sum()))
+            total, whole = int(rows[column].sum()), max(1, int(compared.rows[column].sum()))
             largest = [
                 f"{name} ({units.duration(t)})" for name, t in rows.select("name", column).head(3).rows()
             ]
@@ -164,7 +166,7 @@ def _appeared(found: Diff) -> Iterator[Finding]:
 
 
 def _laws(a: Run, b: Run, look: Look) -> Iterator[Finding]:
-    """Rows whose time grows by another law, or at another slope, than before."""
+    """Yield rows whose time grows by another law, or at another slope, than before."""
     if not all(run.has("step") and run.has("op") for run in (a, b)):
         return
     left, right = (growth(run, look, "op").rows for run in (a, b))
@@ -185,22 +187,23 @@ def _laws(a: Run, b: Run, look: Look) -> Iterator[Finding]:
 
 def _law(row: dict[str, Any], side: str) -> str:
     slope, r2 = row[f"slope_ns_per_1k{side}"], row[f"r2{side}"]
-    known = slope is not None and r2 is not None and row[f"law{side}"] != "step"
-    figures = f" ({units.duration(slope)} a token per 1,000 {row['axis']}, R² {r2:.2f})" if known else ""
+    is_line = slope is not None and r2 is not None and row[f"law{side}"] != "step"
+    figures = f" ({units.duration(slope)} a token per 1,000 {row['axis']}, R² {r2:.2f})" if is_line else ""
     return f"{row[f'law{side}']}{figures}"
 
 
-def _limits(found: Diff, look: Look) -> Iterator[Finding]:
-    """What cannot be concluded, why, and what would change that."""
-    undecided = found.rows.filter(pl.col("verdict") == "~")
+def _limits(compared: Diff, look: Look) -> Iterator[Finding]:
+    """Yield what cannot be concluded, why, and what would change that."""
+    undecided = compared.rows.filter(pl.col("verdict") == "~")
     if undecided.height:
-        share = int(undecided["total_b_ns"].sum()) / max(1, int(found.rows["total_b_ns"].sum()))
+        how = "; ".join(compared.how)
+        share = int(undecided["total_b_ns"].sum()) / max(1, int(compared.rows["total_b_ns"].sum()))
         yield (
             "not concluded",
-            f"{undecided.height} rows ({100 * share:.0f}% of the time) are undecided; {'; '.join(found.how)}",
+            f"{undecided.height} rows ({100 * share:.0f}% of the time) are undecided; {how}",
             None,
         )
-    sampled = found.rows.filter(pl.col("p").is_not_null())
+    sampled = compared.rows.filter(pl.col("p").is_not_null())
     if sampled.height and not look.terms.repeated:
         yield (
             "not concluded",

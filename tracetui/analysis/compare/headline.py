@@ -1,4 +1,4 @@
-"""What a comparison comes to in one line: the change that weighs most, the counts of verdicts, the total."""
+"""Put a comparison into one line: the change that weighs most, the total, the counts of verdicts."""
 
 from typing import Final
 
@@ -12,32 +12,34 @@ NEARLY: Final = 0.2  # p of an undecided row that is worth a word
 WORDS: Final = ("slower", "faster", "new", "gone", "same")
 
 
-def headline(found: Diff, group: str | None = None) -> str:
-    """The row to look at first, what became of the whole, and how many rows changed."""
-    doubt = "" if found.comparable.ok else "NOT comparable"
-    parts = (doubt, first(found, group), _whole(found), ", ".join(counts(found)) or "no rows")
+def headline(compared: Diff, group: str | None = None) -> str:
+    """Return the line: the row to look at first, the whole, and how many rows changed."""
+    doubt = "" if compared.comparable.ok else "NOT comparable"
+    parts = (doubt, first(compared, group), _whole(compared), ", ".join(counts(compared)) or "no rows")
     return "; ".join(part for part in parts if part)
 
 
-def counts(found: Diff) -> list[str]:
-    """How many rows got each verdict."""
-    words = found.rows["verdict"].to_list()
-    told = [f"{words.count(w)} {w}" for w in WORDS if w in words]
+def counts(compared: Diff) -> list[str]:
+    """Return how many rows got each verdict, in words."""
+    words = compared.rows["verdict"].to_list()
+    parts = [f"{words.count(w)} {w}" for w in WORDS if w in words]
     undecided = sum(w not in WORDS for w in words)
-    return [*told, f"{undecided} undecided"] if undecided else told
+    return [*parts, f"{undecided} undecided"] if undecided else parts
 
 
-def decided(found: Diff) -> pl.DataFrame:
-    """The rows that evidently changed, from the one that weighs most."""
-    rows = found.rows.filter(pl.col("verdict").is_in(["slower", "faster"]))
+def decided(compared: Diff) -> pl.DataFrame:
+    """Return the rows that evidently changed, from the one that weighs most."""
+    rows = compared.rows.filter(pl.col("verdict").is_in(["slower", "faster"]))
     return rows.sort(weight().abs(), "name", descending=[True, False])
 
 
-def first(found: Diff, group: str | None = None) -> str:
-    """The decided row that weighs most, or that there is none where rows could be judged."""
-    rows = decided(found)
+def first(compared: Diff, group: str | None = None) -> str:
+    """Return the decided row that weighs most, in words; that there is none where rows could be judged."""
+    rows = decided(compared)
     if not rows.height:
-        return f"no row evidently changed{_nearest(found)}" if found.rows["p"].is_not_null().any() else ""
+        return (
+            f"no row evidently changed{_nearest(compared)}" if compared.rows["p"].is_not_null().any() else ""
+        )
     row = rows.row(0, named=True)
     before = row["median_a_ns"]
     change = f" {row['median_delta_ns'] / before:+.1%}" if before else ""
@@ -47,14 +49,14 @@ def first(found: Diff, group: str | None = None) -> str:
 
 
 def _brief(name: str) -> str:
-    """Both ends of a long name: the line has more to say."""
+    """Return both ends of a long name."""
     half = LONGEST // 2
     return name if len(name) <= LONGEST else f"{name[:half]}…{name[-half:]}"
 
 
-def _nearest(found: Diff) -> str:
-    """The undecided row with the most evidence, where that is nearly enough."""
-    near = found.rows.filter(
+def _nearest(compared: Diff) -> str:
+    """Return the undecided row with the most evidence, in words; empty where that is little."""
+    near = compared.rows.filter(
         (pl.col("verdict") == "~") & (pl.col("p_adjusted") < NEARLY) & (pl.col("median_a_ns") > 0)
     )
     for row in near.sort("p_adjusted", "name").head(1).iter_rows(named=True):
@@ -63,6 +65,6 @@ def _nearest(found: Diff) -> str:
     return ""
 
 
-def _whole(found: Diff) -> str:
-    before, after = int(found.rows["total_a_ns"].sum()), int(found.rows["total_b_ns"].sum())
+def _whole(compared: Diff) -> str:
+    before, after = int(compared.rows["total_a_ns"].sum()), int(compared.rows["total_b_ns"].sum())
     return f"total {after / before - 1:+.1%}" if before else ""

@@ -1,4 +1,4 @@
-"""Layers of two runs beside each other: how much each cell of layer by op, or by step, got slower."""
+"""Compare two runs layer by layer: how each cell of layer by op, or by step, changed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,16 +17,16 @@ _SIDES: Final = ("a_ns", "b_ns")
 
 
 @dataclass(frozen=True, eq=False)
-class Shifts:
-    """One row a layer and op (or pair of steps) that both runs have."""
+class LayerDiff:
+    """One row for each layer and op (or pair of steps) that both runs have."""
 
     rows: pl.DataFrame  # layer, op or step, a_ns, b_ns, delta_ns, change_pct
     phase: str | None
     how: str  # what a cell is made of
 
 
-def shifts(runs: Sequence[Run], look: Look, column: str) -> Shifts:
-    """Prefill and decode never share a cell: without a choice, decode where both runs have it."""
+def layer_diff(runs: Sequence[Run], look: Look, column: str) -> LayerDiff:
+    """Return the cells of one phase: the one asked for, else decode where both runs have it."""
     phase = look.phase or _common(runs)
     look = replace(look, phase=phase, per="total", focus=())
     aligned = align(runs, phase, look.terms.align)
@@ -40,24 +40,24 @@ def shifts(runs: Sequence[Run], look: Look, column: str) -> Shifts:
         both, how = _joined(tables, column), f"per token, the median of {aligned.height} {aligned.how}"
     else:
         both, how = _joined([_totals(run, look, column) for run in runs], column), "of the whole run"
-    return Shifts(_changes(both, column), phase, how)
+    return LayerDiff(_changes(both, column), phase, how)
 
 
 def _common(runs: Sequence[Run]) -> str | None:
-    """The phase to look at: decode, else the first that all have."""
+    """Return the phase to compare: decode, else the first that all runs have; None without phases."""
     first, *others = (select.phases(run) for run in runs)
     shared = [p for p in first if all(p in other for other in others)]
     return "decode" if "decode" in shared else shared[0] if shared else None
 
 
 def _cells(run: Run, look: Look, column: str) -> pl.LazyFrame:
-    """Timed rows of known layers, with the column as text: names of two runs are of two categoricals."""
+    """Return timed rows of known layers, with the column as text: categoricals of two runs differ."""
     rows = select.with_group(run, select.timed(run, look), column).filter(pl.col("layer").is_not_null())
     return rows if column == "step" else rows.with_columns(pl.col(column).cast(pl.String))
 
 
 def _by_step(run: Run, look: Look, steps: pl.DataFrame) -> pl.DataFrame:
-    """layer, place, y: ns per token in each of the steps, by the place in their alignment."""
+    """Return layer, place, y: ns per token in each of the steps, by the place in their alignment."""
     places = steps.with_columns(place=pl.int_range(pl.len())).lazy()
     sums = (
         _cells(run, look, "step").group_by("layer", "step").agg(pl.col("dur").sum()).join(places, on="step")
@@ -66,7 +66,7 @@ def _by_step(run: Run, look: Look, steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def _medians(run: Run, look: Look, column: str, steps: pl.DataFrame) -> pl.DataFrame:
-    """layer, column, y: the middle of its steps, which no single spike can move."""
+    """Return layer, column, y: the median over the steps, which no single spike can move."""
     each = ("step", "layer", column)
     sums = _cells(run, look, column).group_by(each).agg(pl.col("dur").sum()).join(steps.lazy(), on="step")
     return sums.group_by("layer", column).agg(y=(pl.col("dur") / pl.col("tokens")).median()).collect()

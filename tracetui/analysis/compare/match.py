@@ -1,4 +1,4 @@
-"""Which row of one run is which row of another, when their names differ; every match says how it was made."""
+"""Match the rows of two runs whose names may differ; every match says how it was made."""
 
 import re
 from collections import defaultdict
@@ -31,20 +31,20 @@ class Match:
 
 
 def match(a: Sequence[Row], b: Sequence[Row], links: Mapping[str, str] | None = None) -> list[Match]:
-    """Every row of both sides, in exactly one match; phases are never mixed."""
+    """Return every row of both sides in exactly one match; phases are never mixed."""
     left, right = dict(enumerate(a)), dict(enumerate(b))
-    found: list[Match] = _linked(left, right, links or {})
+    matches: list[Match] = _linked(left, right, links or {})
     for how, key in (_WAYS[0], ("cut name", _completed(a, b)), *_WAYS[1:]):
-        found += _unique(left, right, how, key)
+        matches += _unique(left, right, how, key)
     for how, key in _GROUPS:
-        found += _grouped(left, right, how, key)
-    found += [Match((), (j,), "new") for j in right]
-    found += [Match((i,), (), "gone") for i in left]
-    return found
+        matches += _grouped(left, right, how, key)
+    matches += [Match((), (j,), "new") for j in right]
+    matches += [Match((i,), (), "gone") for i in left]
+    return matches
 
 
 def plain_name(name: str) -> str:
-    """A kernel's name without template arguments, hashes and what fusion added."""
+    """Return a kernel's name without template arguments, hashes and what fusion added."""
     for pattern, _ in _FUSIONS:
         name = pattern.sub("", name)
     name = _without_brackets(name)
@@ -52,12 +52,12 @@ def plain_name(name: str) -> str:
 
 
 def fusions(name: str) -> tuple[str, ...]:
-    """What was fused into a kernel, as its name tells."""
+    """Return what was fused into a kernel, as its name tells."""
     return tuple(label for pattern, label in _FUSIONS if pattern.search(name))
 
 
 def _without_brackets(name: str) -> str:
-    """The name without <…> and (…), however deeply nested; an unbalanced name stays."""
+    """Return the name without <…> and (…), however deeply nested; an unbalanced one as it is."""
     if name.count("<") != name.count(">") or name.count("(") != name.count(")"):
         return name
     depth, out = 0, []
@@ -82,7 +82,7 @@ def _numberless(row: Row) -> Hashable:
 
 
 def _completed(a: Sequence[Row], b: Sequence[Row]) -> "Key":
-    """The longest form of a name that was cut, where it can be no other."""
+    """Return the longest form of a truncated name, where it can be no other."""
     sides: dict[Any, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
     for place, rows in enumerate((a, b)):
         for row in rows:
@@ -90,6 +90,7 @@ def _completed(a: Sequence[Row], b: Sequence[Row]) -> "Key":
     longest = {phase: truncated_names.completions(names) for phase, names in sides.items()}
 
     def whole(row: Row) -> Hashable | None:
+        """Return the whole name and the phase; None for a name that nothing completes."""
         phase = row.get("phase")
         name = longest[phase].get(row["name"])
         return (name, phase) if name else None
@@ -104,8 +105,8 @@ def _role(row: Row) -> Hashable | None:
 
 def _category(row: Row) -> Hashable | None:
     category = row.get("category")
-    known = category if category not in (None, "other") else None
-    return (known, row.get("layer"), row.get("phase")) if known else None
+    category_name = category if category not in (None, "other") else None
+    return (category_name, row.get("layer"), row.get("phase")) if category_name else None
 
 
 Key = Callable[[Row], Hashable | None]
@@ -119,40 +120,40 @@ _GROUPS: Final[tuple[tuple[str, Key], ...]] = (("role", _role), ("category", _ca
 
 
 def _linked(left: dict[int, Row], right: dict[int, Row], links: Mapping[str, str]) -> list[Match]:
-    """Pairs that a person made by hand."""
+    """Return the pairs that a person made by hand."""
     places = {_exact(row): j for j, row in right.items()}
-    found = []
+    pairs = []
     for i, row in list(left.items()):
         j = places.get((links.get(row["name"]), row.get("phase")))
         if j is not None and j in right:
-            found.append(Match((i,), (j,), BY_HAND))
+            pairs.append(Match((i,), (j,), BY_HAND))
             del left[i], right[j]
-    return found
+    return pairs
 
 
 def _unique(left: dict[int, Row], right: dict[int, Row], how: str, key: Key) -> list[Match]:
-    """Pairs whose key stands once on either side."""
+    """Return the pairs whose key stands once on either side."""
     there, here = _index(left, key), _index(right, key)
-    found = []
+    pairs = []
     for k, rows in there.items():
         partners = here.get(k, [])
         if len(rows) == 1 and len(partners) == 1:
-            found.append(Match((rows[0],), (partners[0],), how))
+            pairs.append(Match((rows[0],), (partners[0],), how))
             del left[rows[0]], right[partners[0]]
-    return found
+    return pairs
 
 
 def _grouped(left: dict[int, Row], right: dict[int, Row], how: str, key: Key) -> list[Match]:
-    """Several rows of one role against several of the same role: compared as one."""
+    """Return matches of several rows of one role with several of the same role."""
     there, here = _index(left, key), _index(right, key)
-    found = []
+    matches = []
     for k in there.keys() & here.keys():
-        found.append(Match(tuple(there[k]), tuple(here[k]), how))
+        matches.append(Match(tuple(there[k]), tuple(here[k]), how))
         for i in there[k]:
             del left[i]
         for j in here[k]:
             del right[j]
-    return sorted(found, key=lambda m: m.a)
+    return sorted(matches, key=lambda m: m.a)
 
 
 def _index(rows: Mapping[int, Row], key: Key) -> dict[Hashable, list[int]]:

@@ -1,4 +1,4 @@
-"""N runs in one matrix: a row a kernel, op or phase, a column a run, and how rows scale along an axis."""
+"""Compare many runs in a matrix: a row a kernel, op or phase, a column a run, and how rows scale."""
 
 import re
 from collections import Counter
@@ -40,7 +40,7 @@ class Axis:
 
 
 def matrix(runs: Sequence[Run], look: Look, names: Sequence[str] = ()) -> Matrix:
-    """Totals per row and run; a row that a run lacks is null there."""
+    """Return the totals of each row in each run; null where a run lacks the row."""
     tables = [_totals(run, look) for run in runs]
     sources = [table["row"].to_list() for table in tables] if look.group in (None, "name") else []
     completed = truncated_names.completions(sources)
@@ -50,7 +50,7 @@ def matrix(runs: Sequence[Run], look: Look, names: Sequence[str] = ()) -> Matrix
 
 
 def joined(tables: Sequence[pl.DataFrame], names: Sequence[str], unit: str) -> Matrix:
-    """Tables of row and value side by side; the unit ends the names of their columns."""
+    """Return tables of row and value side by side; the unit ends the names of their columns."""
     columns = tuple(f"{name}{unit}" for name in _distinct(names))
     whole: pl.DataFrame | None = None
     for table, column in zip(tables, columns, strict=True):
@@ -70,7 +70,7 @@ def _totals(run: Run, look: Look) -> pl.DataFrame:
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
-    """Names that repeat get their number behind them."""
+    """Return the names, with a number behind those that repeat."""
     often, seen = Counter(names), Counter[str]()
     out = []
     for name in names:
@@ -79,71 +79,71 @@ def _distinct(names: Sequence[str]) -> list[str]:
     return out
 
 
-def normalised(found: Matrix, baseline: int, unit: str = "_ns") -> Matrix:
-    """Every cell as a multiple of the same row in the baseline run."""
-    base = pl.col(found.columns[baseline])
-    columns = tuple(f"{c.removesuffix(unit)}_times" for c in found.columns)
-    multiples = ((pl.col(c) / base).alias(n) for c, n in zip(found.columns, columns, strict=True))
-    return replace(found, rows=found.rows.select("row", *multiples), columns=columns)
+def normalised(table: Matrix, baseline: int, unit: str = "_ns") -> Matrix:
+    """Return every cell as a multiple of the same row in the baseline run."""
+    base = pl.col(table.columns[baseline])
+    columns = tuple(f"{c.removesuffix(unit)}_times" for c in table.columns)
+    multiples = ((pl.col(c) / base).alias(n) for c, n in zip(table.columns, columns, strict=True))
+    return replace(table, rows=table.rows.select("row", *multiples), columns=columns)
 
 
 def axis(runs: Sequence[Run]) -> Axis | None:
-    """The number in which the runs differ, alone or within families: stated, else in their names."""
-    return next((found for found in (*_stated(runs), *_named(runs)) if _fits(found)), None)
+    """Return the number in which the runs differ: stated, else in their names; None where there is none."""
+    return next((candidate for candidate in (*_stated(runs), *_named(runs)) if _fits(candidate)), None)
 
 
 def _stated(runs: Sequence[Run]) -> list[Axis]:
-    """Numbers of the metadata; a family is what the name says beside it."""
-    found = []
+    """Return the numbers of the metadata; a family is the rest of a run's name."""
+    axes = []
     for key in _AXES:
         values = [r.meta.get(key) for r in runs]
         if all(isinstance(v, int | float) for v in values):
             numbers = tuple(float(v) for v in values if v is not None)
             same = tuple(_without(r.name, f"{v:g}") for r, v in zip(runs, numbers, strict=True))
-            found.append(Axis(key, numbers, same))
-    return found
+            axes.append(Axis(key, numbers, same))
+    return axes
 
 
 def _named(runs: Sequence[Run]) -> list[Axis]:
-    """Numbers that stand at the same place of all names, the last one first."""
+    """Return the numbers that stand at the same place of all names, the last one first."""
     matches = [list(_NUMBERS.finditer(r.name)) for r in runs]
     count = min((len(m) for m in matches), default=0)
-    found = []
+    axes = []
     for place in range(1, count + 1):
         at = [m[-place] for m in matches]
         if len({m[1] for m in at}) == 1:
             families = (r.name[: m.start(2)] + r.name[m.end(2) :] for r, m in zip(runs, at, strict=True))
-            found.append(
+            axes.append(
                 Axis(at[0][1].strip("_") or "number", tuple(float(m[2]) for m in at), tuple(families))
             )
-    return found
+    return axes
 
 
 def _without(name: str, number: str) -> str:
     return re.sub(rf"(?<![\d.]){re.escape(number)}(?![\d.])", "", name)
 
 
-def _fits(found: Axis) -> bool:
-    """No value twice in a family, and some family has values enough."""
-    pairs = list(zip(found.families, found.values, strict=True))
-    sizes = Counter(found.families)
+def _fits(candidate: Axis) -> bool:
+    """Tell whether no value stands twice in a family, and some family has values enough."""
+    pairs = list(zip(candidate.families, candidate.values, strict=True))
+    sizes = Counter(candidate.families)
     return len(set(pairs)) == len(pairs) and max(sizes.values(), default=0) >= FEWEST
 
 
-def scaling(found: Matrix, along: Axis) -> pl.DataFrame:
-    """Exponent and R² of value ∝ x^exponent for each row, one slope through all families."""
-    rows = [_law(along, row) for row in found.rows.select(found.columns).iter_rows()]
+def scaling(table: Matrix, along: Axis) -> pl.DataFrame:
+    """Return exponent and R² of value ∝ x^exponent for each row, one slope through all families."""
+    rows = [_law(along, row) for row in table.rows.select(table.columns).iter_rows()]
     return pl.DataFrame(rows, schema={"exponent": pl.Float64, "r2": pl.Float64}, orient="row")
 
 
 def _law(along: Axis, values: Sequence[float | None]) -> tuple[float | None, float | None]:
-    known = sorted(
+    points_by_family = sorted(
         (family, np.log(x), np.log(y))
         for family, x, y in zip(along.families, along.values, values, strict=True)
         if y is not None and y > 0 and x > 0
     )
     a, b = [], []
-    for _, members in groupby(known, key=lambda point: point[0]):
+    for _, members in groupby(points_by_family, key=lambda point: point[0]):
         points = np.array([point[1:] for point in members])
         if len(points) > 1:
             a.append(points[:, 0] - points[:, 0].mean())

@@ -45,30 +45,31 @@ class Judged:
 
 
 def judge(times: Floats, groups: NDArray[np.int64]) -> Judged:
-    """Rows × runs × steps of time; of each run whether it is of a (0), of b (1), or of neither (2).
+    """Return the evidence from rows × runs × steps of time; `groups` says of each run: a (0), b (1), neither
+    (2).
 
     A busy machine slows all rows of a run at once. Rows are therefore read against the others of their step
     where that is clearly the steadier reading; but not where all rows evidently changed, for then one that
     did not would seem to. That question is a test too: the rows have the rest of the level. A row's share of
     the time is its weight among the many tests.
     """
-    found = levels(times, groups)
-    evidence, spread = between(found.time, groups)
-    noise = time_noise = _typical(spread, found.weight)
-    everything = between(found.shared, groups)[0].p[0]
-    own_noise = _typical(np.expm1(_pooled(found.own, groups)[0]), found.weight)
+    rows = levels(times, groups)
+    evidence, spread = between(rows.time, groups)
+    noise = time_noise = _typical(spread, rows.weight)
+    everything = between(rows.shared, groups)[0].p[0]
+    own_noise = _typical(np.expm1(_pooled(rows.own, groups)[0]), rows.weight)
     freed = bool(everything >= ALL * ALPHA and own_noise < CLEARER * noise)
     if freed:
-        evidence, spread = between(found.own, groups)
-        noise = _typical(spread, found.weight)
-    adjusted = benjamini_hochberg(evidence.p, np.nan_to_num(found.weight).clip(LEAST))
+        evidence, spread = between(rows.own, groups)
+        noise = _typical(spread, rows.weight)
+    adjusted = benjamini_hochberg(evidence.p, np.nan_to_num(rows.weight).clip(LEAST))
     if not np.isnan(everything):
         adjusted = np.minimum(1.0, adjusted / (1 - ALL))
     return Judged(replace(evidence, p_adjusted=adjusted), spread, freed, noise, time_noise)
 
 
 def levels(times: Floats, groups: NDArray[np.int64]) -> Levels:
-    """What each run says of each row, on the steps that all runs have."""
+    """Return one number for each row and run, on the steps that all runs have."""
     log = np.log(np.where(times > 0, times, np.nan))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a row that a run lacks has no mean: it stays NaN
@@ -84,7 +85,7 @@ def levels(times: Floats, groups: NDArray[np.int64]) -> Levels:
 
 
 def _shared(off: Floats, big: NDArray[np.bool_]) -> Floats:
-    """How slow each step of each run is in all rows: the median of the big rows but the row itself."""
+    """Return how slow each step of each run is: the median of the big rows other than the row itself."""
     chosen = np.flatnonzero(big)
     if len(chosen) < ENOUGH:
         return np.full_like(off, np.nan)
@@ -98,38 +99,40 @@ def _shared(off: Floats, big: NDArray[np.bool_]) -> Floats:
 
 
 def _steady(own: Floats, groups: NDArray[np.int64], big: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Rows that no more than the others lie elsewhere on one side: one that changed would move the median."""
+    """Tell which big rows did not change more than the others: one that did would move the median."""
     shift = own[:, groups == 1].mean(axis=1) - own[:, groups == 0].mean(axis=1)
     off = np.abs(shift - np.median(shift[big])) if big.any() else np.abs(shift)
     return np.asarray(off <= FAR * np.median(off[big])) if big.any() else big
 
 
 def between(values: Floats, groups: NDArray[np.int64]) -> tuple[Evidence, Floats]:
-    """Student's t with the spread among runs of the same thing; ratios are told in ns around their middle."""
+    """Return Student's t-test with the spread within groups, ratios as ns around their middle, and the
+    spread.
+    """
     from scipy.special import stdtr, stdtrit
 
     a, b = (np.where(groups == g, values, np.nan) for g in (0, 1))
     n_a, n_b = int((groups == 0).sum()), int((groups == 1).sum())
     spread, freedom = _pooled(values, groups)
     mean_a, mean_b = np.nansum(a, axis=1) / n_a, np.nansum(b, axis=1) / n_b
-    known = ~np.isnan(values[:, groups < 2]).any(axis=1) & (freedom > 0)
-    shift = np.where(known, mean_b - mean_a, np.nan)
+    judged = ~np.isnan(values[:, groups < 2]).any(axis=1) & (freedom > 0)
+    shift = np.where(judged, mean_b - mean_a, np.nan)
     error = spread * np.sqrt(1 / n_a + 1 / n_b)
     t = np.divide(np.abs(shift), error, out=np.where(shift == 0, 0.0, np.inf), where=error > 0)
-    p = np.where(known, 2 * stdtr(np.maximum(freedom, 1), -t), np.nan)
+    p = np.where(judged, 2 * stdtr(np.maximum(freedom, 1), -t), np.nan)
     reach = error * stdtrit(np.maximum(freedom, 1), (1 + LEVEL) / 2)
     middle = 2 * np.exp((mean_a + mean_b) / 2)
     delta, low, high = (middle * np.sinh(x / 2) for x in (shift, shift - reach, shift + reach))
     counts = np.full(len(values), n_a), np.full(len(values), n_b)
-    evidence = Evidence(
-        np.where(known, np.exp(mean_a), np.nan), np.where(known, np.exp(mean_b), np.nan), delta, low, high, p,
-        benjamini_hochberg(p), cliffs_delta(values[:, groups == 0], values[:, groups == 1]), *counts,
-    )  # fmt: skip
-    return evidence, np.where(known, np.expm1(spread), np.nan)
+    median_a, median_b = (np.where(judged, np.exp(mean), np.nan) for mean in (mean_a, mean_b))
+    cliff = cliffs_delta(values[:, groups == 0], values[:, groups == 1])
+    adjusted = benjamini_hochberg(p)
+    evidence = Evidence(median_a, median_b, delta, low, high, p, adjusted, cliff, *counts)
+    return evidence, np.where(judged, np.expm1(spread), np.nan)
 
 
 def _pooled(values: Floats, groups: NDArray[np.int64]) -> tuple[Floats, Floats]:
-    """Of each row the standard deviation within groups, and its degrees of freedom."""
+    """Return for each row the standard deviation within groups, and its degrees of freedom."""
     squares, freedom = np.zeros(len(values)), np.zeros(len(values))
     for group in np.unique(groups):
         members = values[:, groups == group]
@@ -141,13 +144,13 @@ def _pooled(values: Floats, groups: NDArray[np.int64]) -> tuple[Floats, Floats]:
 
 
 def _typical(spread: Floats, weight: Floats) -> float:
-    """The spread of a row, rows counting by their time; NaN where none is known."""
-    known = ~np.isnan(spread) & ~np.isnan(weight)
-    return float(np.average(spread[known], weights=weight[known])) if known.any() else np.nan
+    """Return the mean spread of the rows, weighted by their time; NaN where none is known."""
+    usable = ~np.isnan(spread) & ~np.isnan(weight)
+    return float(np.average(spread[usable], weights=weight[usable])) if usable.any() else np.nan
 
 
 def needed(effect: float, spread: float, alpha: float, most: int = 50) -> int | None:
-    """Runs a side that would show an effect in four of five attempts; none: more than `most` of them."""
+    """Return how many runs a side show an effect in four of five attempts; None: more than `most`."""
     from scipy.special import ndtri, stdtrit
 
     for n in range(2, most + 1):
@@ -158,5 +161,5 @@ def needed(effect: float, spread: float, alpha: float, most: int = 50) -> int | 
 
 
 def middle(totals: Sequence[int]) -> int:
-    """The place of the middle run, which stands for its side where one run must."""
+    """Return the place of the run in the middle, which represents its side where one run must."""
     return sorted(range(len(totals)), key=lambda i: (totals[i], i))[(len(totals) - 1) // 2]

@@ -1,4 +1,4 @@
-"""One row of a diff, entered: the same work in both runs, its launches, its steps, the counters meanwhile."""
+"""Compare one row of a diff in both runs: its launches, its course over steps, the counters meanwhile."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ SHOWN: Final = 5  # launches of either side, from the longest
 
 
 @dataclass(frozen=True, eq=False)
-class Pair:
+class RowDiff:
     """Both sides of a row."""
 
     rows: pl.DataFrame  # one a side: launches, total, mean, median, smallest, largest
@@ -29,13 +29,13 @@ class Pair:
     counters: pl.DataFrame  # counter, unit, a, b, change_pct: the mean while the row ran
 
 
-def pair(runs: Sequence[Run], names: Sequence[Sequence[str]], group: str, look: Look) -> Pair:
-    """The rows of these names in either run."""
+def row_diff(runs: Sequence[Run], names: Sequence[Sequence[str]], group: str, look: Look) -> RowDiff:
+    """Return launches, bins, course and counters of the rows of these names in either run."""
     look = replace(look, per="total", filter="", focus=())
     sides = [(s, only(run, group, n, look.phase)) for s, run, n in zip("ab", runs, names, strict=True)]
     launches = {s: detail.launches(run, look) for s, run in sides}
     durations = {s: table["dur_ns"] for s, table in launches.items()}
-    return Pair(
+    return RowDiff(
         pl.DataFrame([_statistics(s, d) for s, d in durations.items()], schema=_SCHEMA),
         _bins(durations["a"], durations["b"]),
         pl.concat([_series(s, run, look) for s, run in sides]),
@@ -45,7 +45,7 @@ def pair(runs: Sequence[Run], names: Sequence[Sequence[str]], group: str, look: 
 
 
 def only(run: Run, group: str, names: Sequence[str], phase: str | None) -> Run:
-    """The run with the kernels of these names alone; its steps and counters stay."""
+    """Return the run with the kernels of these names alone; its steps and counters stay."""
     label = pl.col(group).cast(pl.String).fill_null("–") if run.has(group) else pl.lit("–")
     fits = label.is_in(list(names))
     if phase is not None and run.has("phase"):
@@ -55,21 +55,31 @@ def only(run: Run, group: str, names: Sequence[str], phase: str | None) -> Run:
 
 
 _SCHEMA: Final = {
-    "side": pl.String, "count": pl.Int64, "total_ns": pl.Int64, "mean_ns": pl.Int64, "p50_ns": pl.Int64,
-    "min_ns": pl.Int64, "max_ns": pl.Int64,
-}  # fmt: skip
+    "side": pl.String,
+    "count": pl.Int64,
+    "total_ns": pl.Int64,
+    "mean_ns": pl.Int64,
+    "p50_ns": pl.Int64,
+    "min_ns": pl.Int64,
+    "max_ns": pl.Int64,
+}
 
 
 def _statistics(side: str, durations: pl.Series) -> dict[str, object]:
     frame = pl.DataFrame({"v": durations}).select(
-        side=pl.lit(side), count=pl.len(), total_ns=pl.col("v").sum(), mean_ns=pl.col("v").mean().round(),
-        p50_ns=pl.col("v").median().round(), min_ns=pl.col("v").min(), max_ns=pl.col("v").max(),
-    )  # fmt: skip
+        side=pl.lit(side),
+        count=pl.len(),
+        total_ns=pl.col("v").sum(),
+        mean_ns=pl.col("v").mean().round(),
+        p50_ns=pl.col("v").median().round(),
+        min_ns=pl.col("v").min(),
+        max_ns=pl.col("v").max(),
+    )
     return frame.cast({c: t for c, t in _SCHEMA.items() if c != "side"}).row(0, named=True)
 
 
 def _bins(a: pl.Series, b: pl.Series) -> pl.DataFrame:
-    """Both distributions in the same bins; the last bin holds its upper edge too."""
+    """Return both distributions in the same bins; the last bin holds its upper edge too."""
     edges = _edges(pl.concat([a, b]))
     last = edges.height - 1
     counts = {
@@ -83,7 +93,7 @@ def _bins(a: pl.Series, b: pl.Series) -> pl.DataFrame:
 
 
 def _edges(durations: pl.Series) -> pl.DataFrame:
-    """low_ns, high_ns of each bin; a few launches far out share the last, or all others would share one."""
+    """Return low_ns and high_ns of each bin; a few launches far out share the last bin."""
     most = durations.quantile(TAIL, "higher")
     near = durations if most is None else durations.filter(durations <= most)
     edges = detail.histogram(near).select("low_ns", "high_ns")
@@ -101,12 +111,12 @@ def _series(side: str, run: Run, look: Look) -> pl.DataFrame:
 
 def _longest(side: str, launches: pl.DataFrame) -> pl.DataFrame:
     columns = [c for c in ("dur_ns", "step", "layer", "name") if c in launches.columns]
-    found = launches.sort("dur_ns", descending=True, maintain_order=True).head(SHOWN)
-    return found.select(pl.lit(side).alias("side"), *columns)
+    longest = launches.sort("dur_ns", descending=True, maintain_order=True).head(SHOWN)
+    return longest.select(pl.lit(side).alias("side"), *columns)
 
 
 def counters(sides: dict[str, Run], look: Look) -> pl.DataFrame:
-    """What was sampled in both runs, each counter's mean weighted by the time of the row."""
+    """Return what was sampled in both runs: each counter's mean, weighted by the time of the row."""
     means = {side: _while_running(run, look) for side, run in sides.items()}
     both = means["a"].join(means["b"], on=("counter", "unit"), suffix="_b", nulls_equal=True)
     change = pl.when(pl.col("value") != 0).then(100 * (pl.col("value_b") / pl.col("value") - 1))
@@ -116,7 +126,7 @@ def counters(sides: dict[str, Run], look: Look) -> pl.DataFrame:
 
 
 def _while_running(run: Run, look: Look) -> pl.DataFrame:
-    """counter, unit, value: read off between two samples at the middle of each launch."""
+    """Return counter, unit, value: interpolated at the middle of each launch."""
     schema = {"counter": pl.String, "unit": pl.String, "value": pl.Float64}
     if not all(run.has(c) for c in ("t", "dur", "value")):
         return pl.DataFrame(schema=schema)
@@ -130,14 +140,14 @@ def _while_running(run: Run, look: Look) -> pl.DataFrame:
     weights = _floats(work["dur_ns"].clip(1))
     unit = pl.col("unit").cast(pl.String) if run.has("unit") else pl.lit(None, pl.String)
     rows = samples.select("t", "value", counter=pl.col("name").cast(pl.String), unit=unit).sort("t")
-    found = [
+    means = [
         (
             *key,
             float(np.average(np.interp(middle, _floats(part["t"]), _floats(part["value"])), weights=weights)),
         )
         for key, part in rows.group_by("counter", "unit", maintain_order=True)
     ]
-    return pl.DataFrame(found, schema=schema, orient="row")
+    return pl.DataFrame(means, schema=schema, orient="row")
 
 
 def _floats(values: pl.Series) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""The bytes that a decode step moves on either side of a comparison, beside the time it takes."""
+"""The bytes that a decode step moves in two runs, beside the time that it takes."""
 
 import math
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ NEAR: Final = 0.75  # a change of time is explained when the bytes foretell so m
 
 @dataclass(frozen=True)
 class Traffic:
-    """A role, or a whole step: bytes and ns of the step in the middle, before and after."""
+    """A role, or a whole step: bytes and ns of the median step, before and after."""
 
     op: str | None
     bytes_a: float
@@ -26,24 +26,27 @@ class Traffic:
 
     @property
     def bytes_ratio(self) -> float:
+        """Return the bytes after over those before."""
         return self.bytes_b / self.bytes_a
 
     @property
     def time_ratio(self) -> float:
+        """Return the time after over that before."""
         return self.ns_b / self.ns_a
 
     @property
     def explained(self) -> float:
-        """The share of the change of time, as a factor, that as many bytes at the same rate would make."""
+        """Return the share of the change of time, as a factor, that as many bytes at the same rate make."""
         return math.log(self.bytes_ratio) / math.log(self.time_ratio) if self.time_ratio != 1 else 0.0
 
     @property
     def explains(self) -> bool:
+        """Tell whether the bytes explain the change of time."""
         return NEAR <= self.explained <= 1 / NEAR
 
 
 def traffic(a: Run, b: Run, look: Look) -> list[Traffic]:
-    """The whole step first, then every role whose bytes changed, the longest before first.
+    """Return the whole step and every role whose bytes changed, the longest before first.
 
     Nothing where a run does not tell the bytes of its rows, or they are the same.
     """
@@ -51,7 +54,7 @@ def traffic(a: Run, b: Run, look: Look) -> list[Traffic]:
 
 
 def roles(a: Run, b: Run, look: Look) -> list[Traffic]:
-    """The whole step first, then every role that tells its bytes in both runs."""
+    """Return the whole step first, then every role that tells its bytes in both runs."""
     left, right = _by_op(a, look), _by_op(b, look)
     if left is None or right is None:
         return []
@@ -64,7 +67,7 @@ def roles(a: Run, b: Run, look: Look) -> list[Traffic]:
 
 
 def _by_op(run: Run, look: Look) -> pl.DataFrame | None:
-    """Bytes and ns of every role in every decode step, of the rows that tell their bytes."""
+    """Return bytes and ns of each role in each decode step; None where no row tells its bytes."""
     if not all(run.has(c) for c in ("bytes", "dur", "step", "op", "phase")):
         return None
     rows = select.timed(run, look).filter(
@@ -79,6 +82,6 @@ def _middle(sums: pl.DataFrame) -> pl.DataFrame:
 
 
 def _step(left: pl.DataFrame, right: pl.DataFrame, column: str) -> tuple[float, float]:
-    """The step in the middle, of either side."""
+    """Return a column of the median step, of either side."""
     a, b = (float(s.group_by("step").agg(pl.col(column).sum())[column].median() or 0) for s in (left, right))  # type: ignore[arg-type]
     return a, b

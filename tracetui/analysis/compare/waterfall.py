@@ -1,4 +1,4 @@
-"""Where the difference of two totals went, exactly: calls, time per call, new, gone, unmeasured gap."""
+"""Split the difference of two totals exactly: calls, time per call, new, gone, unmeasured gap."""
 
 from typing import Final
 
@@ -8,7 +8,7 @@ PARTS: Final = ("calls_ns", "time_ns", "new_ns", "gone_ns")
 
 
 def parts(rows: pl.DataFrame) -> pl.DataFrame:
-    """Matched rows with Δtotal split so that the parts add up to it, to the nanosecond.
+    """Return matched rows with Δtotal split so that the parts add up to it, to the nanosecond.
 
     Δcalls at the old time per call is rounded to a whole nanosecond; what is left is the time per call.
     """
@@ -27,7 +27,7 @@ def parts(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def waterfall(rows: pl.DataFrame, by: str, gap_ns: int | None) -> pl.DataFrame:
-    """One bar a group, largest change first, and the gap as a bar of its own; the bars sum to the total Δ."""
+    """Return one bar a group, largest change first, and one for the gap; they add up to the whole Δ."""
     split = parts(rows)
     label = pl.col(by).cast(pl.String) if by in split.columns else pl.lit(None, dtype=pl.String)
     bars = (

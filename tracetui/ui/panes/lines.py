@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-from textual.geometry import Region
+from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
 
-from tracetui.ui.messages import Sized
-from tracetui.ui.paint import Painter
+from tracetui.ui.messages import PaneResized
+from tracetui.ui.terminal.paint import Painter
 from tracetui.views.ink import Line
 
 
@@ -22,6 +22,7 @@ class Lines(Widget):
         self._painter, self._base = painter, base
         self._lines: Sequence[Line] = ()
         self._top = 0
+        self._before_layout = Size(0, 0)
 
     @property
     def top(self) -> int:
@@ -32,7 +33,7 @@ class Lines(Widget):
         self.refresh()
 
     def show(self, lines: Sequence[Line], top: int = 0) -> None:
-        """Other lines; only rows that look different are painted again."""
+        """Show other lines; only rows that look different are painted again."""
         old, old_top = self._lines, self._top
         self._lines, self._top = lines, self._bounded(top)
         changed = [y for y in range(self.size.height) if _at(old, old_top + y) != _at(lines, self._top + y)]
@@ -43,10 +44,15 @@ class Lines(Widget):
         self.show(self._lines, self._top + by)
 
     def on_resize(self) -> None:
-        self.post_message(Sized())
+        self.scroll_lines(0)  # it may have been scrolled too far before it had a size
+        self.post_message(PaneResized())
 
     def _bounded(self, top: int) -> int:
-        return max(0, min(top, len(self._lines) - self.size.height))
+        return max(0, min(top, len(self._lines) - (self.size or self._before_layout).height))
+
+    def take_place(self, size: Size) -> None:
+        """Come into sight where something of this size is; that counts until the lines are laid out."""
+        self._before_layout = size
 
     def render_line(self, y: int) -> Strip:
         return self._painter.strip(_at(self._lines, self._top + y) or (), self.size.width, self._base)

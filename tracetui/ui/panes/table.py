@@ -7,22 +7,21 @@ from typing import Any, Final
 
 import polars as pl
 from textual import events
-from textual.geometry import Region
+from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
 
 from capture.errors import CaptureError
 from tracetui.analysis.select import fitting
 from tracetui.look import Look
-from tracetui.ui.messages import Entered, Moved, SortAsked
-from tracetui.ui.paint import Painter, fit
-from tracetui.ui.panes.sheet import GAP, Column, Sheet
+from tracetui.ui.messages import CursorMoved, HeadingClicked, RowClicked
+from tracetui.ui.sheet import EMPTY, GAP, Column, Sheet
+from tracetui.ui.terminal.paint import Painter, fit
 from tracetui.views.ink import Line, Span
 
 BLOCK: Final = 64
 BLOCKS_KEPT: Final = 16
 GUTTER: Final = 1
-EMPTY: Final = Sheet(pl.DataFrame(), (), (), ())
 
 
 class Table(Widget):
@@ -34,8 +33,11 @@ class Table(Widget):
         super().__init__(**options)
         self._painter = painter
         self._sheet, self._look = EMPTY, Look()
+        self._before_layout = Size(0, 0)
         self._notes: tuple[str, ...] = ()
-        self._cursor = self._top = self._first = 0
+        self._cursor = self._top = 0
+        self._wanted_top = 0  # where a person has scrolled to; an answer with fewer rows does not change it
+        self._shifted: tuple[int, tuple[str, ...]] = (0, ())  # by how many columns, and of which
         self._columns: tuple[Column, ...] = ()
         self._blocks: dict[int, list[list[Span]]] = {}
         self._painted: dict[int, tuple[Line, str]] = {}  # what stands on each line of the screen
@@ -51,7 +53,16 @@ class Table(Widget):
     @property
     def page(self) -> int:
         """Rows in sight."""
-        return max(1, self.size.height - 1)
+        return max(1, self.extent.height - 1)
+
+    @property
+    def extent(self) -> Size:
+        """The size; until a table that comes into sight is laid out, that of what it takes the place of."""
+        return self.size or self._before_layout
+
+    def take_place(self, size: Size) -> None:
+        """Come into sight where something of this size is."""
+        self._before_layout = size
 
     def paint_with(self, painter: Painter) -> None:
         self._painter = painter
@@ -59,23 +70,21 @@ class Table(Widget):
         self.refresh()
 
     def show(self, sheet: Sheet, look: Look, cursor: int | None = None, notes: Sequence[str] = ()) -> None:
-        """Another answer: the cursor goes to a row, or stays on the row that it is on."""
+        """Show another sheet with the cursor on a row; None: on the row that it is on."""
         self._notes = tuple(notes)
         if cursor is None:
             alike = sheet.key == self._sheet.key  # else the rows in sight are those of something else
             cursor = sheet.find(self._sheet.identity(self._cursor), self._cursor) if alike else look.cursor[0]
-            self._top += cursor - self._cursor
-        if sheet.rows.columns != self._sheet.rows.columns:
-            self._first = 0
+            self._wanted_top = self._top + cursor - self._cursor
         self._sheet, self._look, self._cursor = sheet, look, cursor
         self._arrange()
 
     def _arrange(self) -> None:
-        """The columns for the size, and the cursor in sight; lines that look different are painted again."""
+        """Fit columns and rows to the size, and paint the lines that look different."""
         self._blocks.clear()
-        self._columns = self._sheet.arranged(self.size.width - GUTTER, self._look, self._first)
+        self._columns = self._sheet.arranged(self.extent.width - GUTTER, self._look, self._first)
         self._cursor = max(0, min(self._cursor, self._sheet.rows.height - 1))
-        self._top = self._clamped(self._top)
+        self._top = self._clamped(self._wanted_top)
         if not self._top <= self._cursor < self._top + self.page:
             self._top = self._clamped(self._cursor - self.page // 2)
         changed = [y for y in range(self.size.height) if self._painted.get(y) != self._content(y)]
@@ -92,51 +101,52 @@ class Table(Widget):
         self.go(self._cursor + by)
 
     def go(self, row: int) -> None:
-        """The cursor to a row; past an edge the page turns by half, which spares the line most repaints."""
+        """Put the cursor on a row; past an edge turn by half a page, which spares the line most repaints."""
         row = max(0, min(row, self._sheet.rows.height - 1))
         old, self._cursor = self._cursor, row
         if row == old:
             return
+        self._wanted_top = self._top
         if self._top <= row < self._top + self.page:
             self.refresh(self._line_of(old), self._line_of(row))
         else:
             near = abs(row - old) == 1
             margin = self.page // 2 if near or row > old else self.page - 1 - self.page // 2
-            self._top = self._clamped(row - margin)
+            self._scroll(row - margin)
             self.refresh()
-        self.post_message(Moved())
+        self.post_message(CursorMoved())
 
     def turn(self, pages: float) -> None:
-        """A page, or a part of one, up or down."""
+        """Move by a page, or a part of one, up or down."""
         by = round(pages * self.page) or (1 if pages > 0 else -1)
-        self._top = self._clamped(self._top + by)
+        self._scroll(self._top + by)
         old, self._cursor = self._cursor, max(0, min(self._cursor + by, self._sheet.rows.height - 1))
         if old != self._cursor:
             self.refresh()
-            self.post_message(Moved())
+            self.post_message(CursorMoved())
 
     def shift(self, columns: int) -> None:
-        """Other columns come into sight."""
+        """Bring other columns into sight."""
         last = max(0, len(self._sheet.columns) - 2)
         first = max(0, min(self._first + columns, last))
         hidden = len(self._columns) < len(self._sheet.columns)
         if first != self._first and (hidden or first < self._first):
-            self._first = first
+            self._shifted = first, tuple(self._sheet.rows.columns)
             self._arrange()
 
     def match(self, pattern: str, direction: int) -> bool:
-        """To the next row whose name fits, round and round."""
+        """Go to the next row whose name fits, round and round; return whether there is one."""
         if not pattern or not self._sheet.columns:
             return False
         names = self._sheet.rows[self._sheet.columns[0].name].cast(pl.String)
         try:
-            found = fitting(names, pattern).fill_null(False).arg_true().to_list()
+            matches = fitting(names, pattern).fill_null(False).arg_true().to_list()
         except CaptureError:
             return False
-        if not found:
+        if not matches:
             return False
-        ahead = [r for r in found if (r - self._cursor) * direction > 0]
-        self.go((ahead or found)[0 if direction > 0 else -1])
+        ahead = [r for r in matches if (r - self._cursor) * direction > 0]
+        self.go((ahead or matches)[0 if direction > 0 else -1])
         return True
 
     # what the cursor stands on
@@ -153,7 +163,7 @@ class Table(Widget):
         return self._painter.strip(line, self.size.width, base)
 
     def _content(self, y: int) -> tuple[Line, str]:
-        """What belongs on a line of the screen, and the style under it."""
+        """Return what belongs on a line of the screen, and the style under it."""
         if y == 0:
             return self._heading(), "head"
         row = self._top + y - 1
@@ -178,7 +188,7 @@ class Table(Widget):
         return tuple(spans)
 
     def _note(self, place: int) -> Line:
-        """Below the last row, where there is room: what the numbers do not say by themselves."""
+        """Return a line of the notes, which stand below the last row where there is room."""
         lines = _wrapped(self._notes, max(1, self.size.width - 4))
         return (Span(f" {lines[place]}", "dim"),) if 0 <= place < len(lines) else ()
 
@@ -200,6 +210,15 @@ class Table(Widget):
     def _line_of(self, row: int) -> Region:
         return Region(0, row - self._top + 1, self.size.width, 1)
 
+    def _scroll(self, top: int) -> None:
+        self._top = self._wanted_top = self._clamped(top)
+
+    @property
+    def _first(self) -> int:
+        """By how many columns the table is shifted; those of another answer are not."""
+        first, columns = self._shifted
+        return first if columns == tuple(self._sheet.rows.columns) else 0
+
     def _clamped(self, top: int) -> int:
         return max(0, min(top, self._sheet.rows.height - self.page))
 
@@ -207,13 +226,13 @@ class Table(Widget):
 
     def on_click(self, event: events.Click) -> None:
         if event.y == 0:
-            column = self._column_at(event.x)
+            column = _column_at(event.x, self._columns)
             if column is not None and column.name in self._sheet.sortable:
-                self.post_message(SortAsked(column.name))
+                self.post_message(HeadingClicked(column.name))
             return
         row = self._top + event.y - 1
         if row == self._cursor:
-            self.post_message(Entered())
+            self.post_message(RowClicked())
         elif row < self._sheet.rows.height:
             self.go(row)
 
@@ -223,16 +242,18 @@ class Table(Widget):
     def on_mouse_scroll_up(self) -> None:
         self.move(-3)
 
-    def _column_at(self, x: int) -> Column | None:
-        right = GUTTER
-        for column in self._columns:
-            right += column.width + GAP
-            if x < right:
-                return column
-        return None
+
+def _column_at(x: int, columns: Sequence[Column]) -> Column | None:
+    """Return the column at a place of the heading; None to the right of all."""
+    right = GUTTER
+    for column in columns:
+        right += column.width + GAP
+        if x < right:
+            return column
+    return None
 
 
 @lru_cache(maxsize=8)
 def _wrapped(notes: Sequence[str], width: int) -> list[str]:
-    """Each note with a dot in front, in lines of a width."""
+    """Return each note with a dot in front, in lines of a width."""
     return [f"{' ' if i else '·'} {part}" for note in notes for i, part in enumerate(wrap(note, width))]

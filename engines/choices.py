@@ -1,0 +1,161 @@
+"""What is decided before memory is taken: model, device, storage of the weights, and the way of decoding."""
+
+import argparse
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import torch
+
+from capture.errors import UsageError
+from engines.decoder import bytes_needed
+from engines.fused.step import refusal
+from engines.models.spec import Spec
+from engines.ranks.launch import share
+from engines.ranks.tensor_parallel import Team
+from engines.sample import SamplingOptions
+from engines.weights import low_bit, storage
+from engines.weights.low_bit_storage import Quantised
+from engines.weights.sources import Choice, check_memory, choose, free_bytes
+from engines.weights.storage import Measured, Storage
+
+ROOM: Final = 4096  # positions when nobody says how many
+
+Replaying = Literal["", "launched", "graph"]  # how fused kernels decode; empty: torch's ops do
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What was decided before anything large is built."""
+
+    choice: Choice
+    device: torch.device
+    sampling: SamplingOptions
+    chosen: Measured
+    measured: tuple[Measured, ...]
+    capacity: int
+    replay: Replaying
+    why_ops: str = ""  # why torch's ops decode on a device with kernels
+    team: Team | None = None
+
+    @property
+    def spec(self) -> Spec:
+        """The whole model."""
+        return self.choice.spec
+
+    @property
+    def own(self) -> Spec:
+        """What is decoded here: this rank's share, or everything."""
+        return share(self.spec, self.team.rank.size) if self.team else self.spec
+
+    @property
+    def quant(self) -> str:
+        """The name of the form; weights as they are go by their width."""
+        storage = self.chosen.packing
+        return storage.name if isinstance(storage, Quantised) else f"q0f{8 * storage.dtype.itemsize}"
+
+    @property
+    def why_storage(self) -> str:
+        """How the storage came to be chosen."""
+        if isinstance(self.chosen.packing, Quantised):
+            return "asked for"
+        if not self.measured:
+            return "the only way for this dtype and device"
+        rates = ", ".join(f"{m.packing.name} {m.rate / 1e9:.1f}" for m in self.measured)
+        return f"measured over a few layers on one core, GB/s: {rates}"
+
+
+def decide(args: argparse.Namespace, team: Team | None = None) -> Choices:
+    """Decide everything that can be refused. Raise UsageError or EngineError before memory is taken."""
+    sampling = SamplingOptions(args.temperature, args.top_k, args.top_p, args.seed)
+    sampling.check()
+    device = find_device(args.device)
+    choice = choose(args.model, args.weights)
+    spec = share(choice.spec, team.rank.size) if team else choice.spec
+    capacity = capacity_of(args, spec)
+    chosen, measured = choose_storage(args, spec, device, team)
+    sharing = team.rank.beside if team and device.type == "cpu" else 1  # ranks that share the memory
+    check_room(spec, chosen.packing, device, free_bytes(device) // sharing, args.batch, capacity)
+    replay, why_ops = choose_replay(args, spec, sampling, device, alone=team is None)
+    return Choices(choice, device, sampling, chosen, measured, capacity, replay, why_ops, team)
+
+
+def find_device(name: str) -> torch.device:
+    """Return the best device for `auto`, else the one asked for. Raise UsageError where it is not there."""
+    there = ["cpu"]
+    if torch.accelerator.is_available():
+        there.insert(0, str(torch.accelerator.current_accelerator()).split(":")[0])
+    if name == "auto":
+        return torch.device(there[0])
+    if name not in there:
+        raise UsageError(f"there is no {name} device here", todo=f"there is {' and '.join(there)}")
+    return torch.device(name)
+
+
+def capacity_of(args: argparse.Namespace, spec: Spec) -> int:
+    """Return how many positions the cache must hold. Raise UsageError for more than the model sees."""
+    further = 1 if args.mode == "prefill" else (args.steps or ROOM // 2) + ROOM // 4
+    wanted: int = args.capacity or args.context + further
+    if args.context >= spec.max_context:
+        raise UsageError(f"{spec.name} sees {spec.max_context} positions, not {args.context}")
+    return min(wanted, spec.max_context)
+
+
+def choose_storage(
+    args: argparse.Namespace, spec: Spec, device: torch.device, team: Team | None
+) -> tuple[Measured, tuple[Measured, ...]]:
+    """Return how the weights are stored, packed as asked or the fastest way, and what was measured."""
+    form = low_bit.FORMS.get(args.quant)
+    if form is None:
+        return fastest_storage(args, spec, device, team)
+    if args.dtype != "auto":
+        raise UsageError(f"--quant {form.name} decides the dtype", todo="leave --dtype out")
+    if odd := [n for n in (spec.hidden, spec.query_width, spec.ffn) if n % low_bit.GROUP]:
+        raise UsageError(f"{spec.name} has rows of {odd[0]}, which are not whole groups of {low_bit.GROUP}")
+    return Measured(Quantised(form, device), 0.0), ()
+
+
+def fastest_storage(
+    args: argparse.Namespace, spec: Spec, device: torch.device, team: Team | None
+) -> tuple[Measured, tuple[Measured, ...]]:
+    """Return the fastest storage: the first rank of a team measures, and the others take its choice."""
+    if team and team.rank.number:
+        name = team.broadcast(b"").decode()
+        ways = (way for way in storage.candidates(args.dtype, device.type) if way.name == name)
+        return Measured(next(ways), 0.0), ()
+    chosen, measured = storage.fastest(spec, args.dtype, device)
+    if team:
+        team.broadcast(chosen.packing.name.encode())
+    return chosen, measured
+
+
+def choose_replay(
+    args: argparse.Namespace, spec: Spec, sampling: SamplingOptions, device: torch.device, *, alone: bool
+) -> tuple[Replaying, str]:
+    """Return how fused kernels decode; empty where torch's ops do, and why they do."""
+    if not alone:
+        if args.graph:
+            raise UsageError("a step of several ranks is not captured", todo="leave out --graph")
+        return "", ""
+    if args.path == "granular" or device.type == "cpu" or args.slow:
+        if args.graph:
+            todo = "leave out --graph, or choose --path fused and --device cuda"
+            raise UsageError("--graph captures the fused kernels of a GPU", todo=todo)
+        return "", ""
+    if why := refusal(spec, sampling, device):
+        return "", f"torch's own ops decode: {why}"
+    if torch.version.hip:
+        if args.graph:
+            raise UsageError("ROCm times no borders within a graph", todo="leave out --graph")
+        return "launched", "kernels are launched one by one: ROCm times no borders within a graph"
+    return ("launched" if args.graph is False else "graph"), ""
+
+
+def check_room(spec: Spec, way: Storage, device: torch.device, free: int, batch: int, capacity: int) -> None:
+    """Raise EngineError where the memory has no room for the decoder; it names tighter ways to store it."""
+
+    def needed(spec: Spec, way: Storage = way) -> int:
+        return bytes_needed(spec, way, batch=batch, capacity=min(capacity, spec.max_context))
+
+    forms = [Quantised(form, device) for form in low_bit.FORMS.values()]
+    ways = {f"--quant {f.name}": needed(spec, f) for f in forms if f.held < way.held}
+    check_memory(spec, needed(spec), free, needed, ways)

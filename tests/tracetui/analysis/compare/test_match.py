@@ -1,0 +1,52 @@
+"""Which rows of two runs are the same work: by name, by the plain name, by role, by hand."""
+
+import pytest
+
+from capture.open import load
+from tests.conftest import document
+from tracetui.analysis.compare.diff import diff
+from tracetui.analysis.compare.match import match, plain_name
+from tracetui.look import Look
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ("NT_matmul7_kernel_2", "fused_dequantize3_NT_matmul7_kernel_2"),
+        ("void foo<int, 4>(float*)", "void foo<long, 8>(float*)"),
+        ("triton_poi_fused_add_3f9a1c02", "triton_poi_fused_add_77aa0bd1"),
+    ],
+)
+def test_names_that_mean_the_same(a: str, b: str) -> None:
+    assert plain_name(a) == plain_name(b)
+    assert [m.how for m in match([{"name": a}], [{"name": b}])] == ["normalised"]
+
+
+def test_every_row_stands_in_exactly_one_match() -> None:
+    a = [{"name": f"gemm_{i}", "op": "mlp", "phase": "decode"} for i in range(3)] + [
+        {"name": "x"},
+        {"name": "same"},
+    ]
+    b = [{"name": f"Cijk_{i}", "op": "mlp", "phase": "decode"} for i in range(2)] + [
+        {"name": "y"},
+        {"name": "same"},
+    ]
+    found = match(a, b, {"x": "y"})
+    assert sorted(i for m in found for i in m.a) == list(range(5))
+    assert sorted(j for m in found for j in m.b) == list(range(4))
+    assert {m.how for m in found} == {"role", "linked by you", "exact"}
+
+
+@pytest.mark.parametrize("name", ["mlc/three_quants.md", "seed 0"])
+def test_renamed_kernels_of_a_quantised_model_find_each_other(name: str) -> None:
+    runs = {r.meta["quant"]: r for r in load(document(name), cache=False)}
+    found = diff(runs["q0f16"], runs["q4f32_1"], Look())
+    pairs = {r["name"]: (r["name_b"], r["fused"]) for r in found.rows.to_dicts()}
+    dequantised, both = "dequantise fused", "dequantise fused, residual add fused"
+    assert pairs["NT_matmul7_kernel_2"] == ("fused_dequantize3_NT_matmul7_kernel_2", dequantised)
+    assert pairs["NT_matmul8_kernel_2"] == ("fused_dequantize4_fused_NT_matmul8_add1_kernel_2", both)
+    assert pairs["NT_matmul5_kernel_2"] == ("fused_dequantize1_NT_matmul5_kernel_2", dequantised)
+    assert pairs["NT_matmul6_kernel_2"] == ("fused_dequantize2_fused_NT_matmul6_add1_kernel_2", both)
+    assert found.rows["total_a_ns"].sum() == runs["q0f16"].events["dur"].sum()
+    assert found.rows["total_b_ns"].sum() == runs["q4f32_1"].events["dur"].sum()
+    assert not set(found.rows["verdict"]) & {"slower", "faster"}

@@ -1,0 +1,91 @@
+"""The waterfall adds up to the nanosecond, on every pair of runs of every seed and of the samples."""
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations, pairwise
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from capture.errors import CaptureError
+from capture.open import load
+from capture.run import Run
+from tests.conftest import FIXTURES, document, shared
+from tests.tracetui.runs import recording
+from tracetui.analysis import select
+from tracetui.analysis.compare.diff import diff
+from tracetui.analysis.compare.waterfall import PARTS, waterfall
+from tracetui.look import Look
+
+FOLDERS = ("chrome_trace", "latencyprism", "metallic", "nsys", "proton", "rocprof")
+LARGEST = 1_000_000  # bytes of a sample: the larger ones add time and no kind of run
+
+
+SEEDS = (
+    "mlc/three_quants.md", "latencyprism/cross.md", "cs336/four_models.md",
+    *(f"seed {number}" for number in range(5)),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SEEDS)
+def test_on_every_pair_of_a_document(name: str) -> None:
+    exact(list(combinations(load(document(name), cache=False), 2)))
+
+
+def test_on_the_fixtures() -> None:
+    """Each run against the next, and the last against the first."""
+    files = sorted(p for p in FIXTURES.rglob("*") if p.is_file() and p.suffix not in (".svg", ".md"))
+    runs = [run for path in files for run in _runs(path)]
+    exact([*pairwise(runs), (runs[-1], runs[0])])
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_on_the_samples_of_a_format(folder: str) -> None:
+    """Each run against the next, and the last against the first."""
+    runs = [run for path in sorted(shared(f"samples/{folder}").rglob("*")) for run in _runs(path)]
+    exact([*pairwise(runs), (runs[-1], runs[0])])
+
+
+def _runs(path: Path) -> Iterator[Run]:
+    if path.is_file() and path.stat().st_size <= LARGEST:
+        try:
+            yield from load(path, cache=False)
+        except CaptureError:
+            return
+
+
+def exact(pairs: Sequence[tuple[Run, Run]]) -> None:
+    """Bars, parts and rows all come to what the kernel rows of both runs differ by."""
+    asked = 0
+    for a, b in pairs:
+        if not all(select.lenses(run) for run in (a, b)):
+            continue
+        asked += 1
+        found = diff(a, b, Look())
+        expected = _whole(b) - _whole(a)
+        assert sum(int(found.rows[c].sum()) for c in PARTS) == expected
+        assert int(found.rows["delta_ns"].sum()) == expected
+        for by in ("op", "category"):
+            assert int(waterfall(found.rows, by, found.gap_ns)["delta_ns"].sum()) == expected + (
+                found.gap_ns or 0
+            )
+    assert asked or not any(select.lenses(run) for pair in pairs for run in pair)
+
+
+def _whole(run: Run) -> int:
+    """All kernel time under the first stopwatch, added up by hand."""
+    rows = run.events.filter((pl.col("kind") == "kernel") & pl.col("dur").is_not_null())
+    lens = str(run.meta.get("lens") or select.lenses(run)[0])
+    chosen = lens if lens in select.lenses(run) else select.lenses(run)[0]
+    pairs = zip(rows["lens"].cast(pl.String).to_list(), rows["dur"].to_list(), strict=True)
+    return sum(dur for of, dur in pairs if of == chosen)
+
+
+def test_the_waterfall_is_exact() -> None:
+    a, b = recording("a", noise=1, gap=50), recording("b", noise=2, gap=80, slow={"norm": 2})
+    found = diff(a, b, Look())
+    for by in ("op", "layer", "phase", "category"):
+        bars = waterfall(found.rows, by, found.gap_ns)
+        walls = [int(r.events.filter(pl.col("kind") == "step")["dur"].sum()) for r in (a, b)]
+        assert bars["delta_ns"].sum() == walls[1] - walls[0]
+    assert found.gap_ns == 48 * 30

@@ -1,0 +1,30 @@
+"""One row entered: its launches, their histogram, its course over steps and layers."""
+
+import polars as pl
+import pytest
+
+from tests.tracetui.runs import decode
+from tracetui.analysis import detail
+from tracetui.look import Look
+
+
+@pytest.mark.parametrize(
+    "values", [[5], [5, 5], [1, 2, 3], list(range(1000)), [1, 10, 100, 1000, 10_000, 100_000]]
+)
+def test_a_histogram_counts_each_value_once(values: list[int]) -> None:
+    bins = detail.histogram(pl.Series(values)).rows()
+    assert sum(n for *_, n in bins) == len(values)
+    assert bins[0][0] == min(values) and bins[-1][1] == max(values)
+    for i, (low, high, n) in enumerate(bins):
+        last = i == len(bins) - 1
+        assert n == sum(low <= v < high or (last and v == high) for v in values)
+
+
+def test_detail_of_a_focused_row() -> None:
+    run = decode(steps=3, layers=2)
+    look = Look(focus=(("op", "mlp.down"),))
+    rows = detail.launches(run, look)
+    assert rows.height == 8 and set(rows["dur_ns"]) == {400_000}
+    assert detail.by_layer(run, look)["total_ns"].to_list() == [1_600_000, 1_600_000]
+    assert detail.by_step(run, look)["per_token_ns"].to_list() == [80_000, 400_000, 400_000, 400_000]
+    assert detail.statistics(run, look)["p95_ns"].to_list() == [400_000]

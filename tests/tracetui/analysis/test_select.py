@@ -1,0 +1,26 @@
+"""Which rows a look speaks of, and the notes about them."""
+
+from capture.run import Run
+from tests.tracetui.runs import made
+from tracetui.analysis import select
+from tracetui.look import Look
+
+
+def test_lens_notes_name_what_is_not_added() -> None:
+    run = made([{"name": "a", "dur": 1, "lens": x} for x in ("wall", "gpu", "wait")])
+    assert select.notes(run, Look()) == [
+        "gpu times; those of wall, wait cover the same time and are not added"
+    ]
+
+
+def test_a_fact_is_found_once_for_each_run() -> None:
+    asked = []
+
+    @select.once
+    def height(run: Run) -> int:
+        asked.append(run)
+        return run.events.height
+
+    one, two = made([{"name": "a", "dur": 1}]), made([{"name": "a", "dur": 1}, {"name": "b", "dur": 2}])
+    assert [height(r) for r in (one, two, one, two)] == [1, 2, 1, 2]
+    assert len(asked) == 2

@@ -1,0 +1,63 @@
+"""Sort, limit and columns are applied to an answer: no view reads them, on any fixture."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+
+import polars as pl
+import pytest
+
+from capture.errors import CaptureError
+from capture.open import load
+from capture.run import Run
+from tests.conftest import FIXTURES
+from tests.tracetui.runs import recording
+from tests.tracetui.views.test_views import everything
+from tracetui.look import Look
+from tracetui.views import Answer, View, ask, ordered, views
+
+
+@cache
+def fixtures() -> list[list[Run]]:
+    """The runs of every fixture that is a profile, and those made by hand that feed every view."""
+    inputs = [[everything(), recording("a"), recording("b", slow={"norm": 2})]]
+    for path in sorted(FIXTURES.rglob("*")):
+        try:
+            inputs += [load(path, cache=False)] if path.is_file() else []
+        except CaptureError:
+            continue
+    return inputs
+
+
+def questions(view: View) -> Iterator[Sequence[Run]]:
+    for runs in fixtures():
+        yield from ([run] for run in runs) if view.runs == 1 else pairwise(runs)
+
+
+def everything_of(answer: Answer) -> tuple[object, ...]:
+    """An answer as values that can be compared."""
+    parts = {name: table.to_dict(as_series=False) for name, table in answer.parts.items()}
+    rows = answer.rows.to_dict(as_series=False)
+    return repr(rows), repr(parts), answer.notes, answer.key, answer.columns, answer.doubts, answer.missing
+
+
+@pytest.mark.parametrize("view", views(), ids=lambda v: v.name)
+def test_no_answer_depends_on_the_order_asked_for(view: View) -> None:
+    asked = 0
+    for runs in questions(view):
+        plain = ask(view, runs, Look())
+        column = (plain.rows.columns or ["name"])[-1]
+        look = Look(sort=column, descending=False, limit=1, columns=(column,))
+        assert everything_of(ask(view, runs, look)) == everything_of(plain)
+        asked += 1
+    assert asked > 1
+
+
+def test_order_and_limit_are_applied_to_a_known_answer() -> None:
+    answer = Answer(pl.DataFrame({"name": ["a", "b", "c"], "dur": [2, None, 3]}), ("first",))
+    look = Look(sort="dur", limit=2)
+    assert ordered(answer, look).rows["name"].to_list() == ["c", "a"]
+    assert ordered(answer, replace(look, descending=False)).rows["name"].to_list() == ["a", "c"]
+    assert ordered(answer, look).notes == ("first", "2 of 3 rows shown")
+    assert ordered(answer, Look(sort="no such column")).rows.equals(answer.rows)

@@ -1,0 +1,97 @@
+"""Write numbers as glyphs: sparklines, bars, heat cells and changes, in characters and in style names."""
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+BLOCKS: Final = "▁▂▃▄▅▆▇█"
+ASCII_BLOCKS: Final = "_.-~=+*#"
+SHADES: Final = "··░░▒▒▓█"  # beside the eight heat styles, so that colour is never alone
+ASCII_SHADES: Final = "..:-=+*#"
+
+DRIFTS: Final = (2.0, 5.0, 20.0)  # per cent from which a change is drawn as small, plain and large
+MARKS: Final = ("▼▼▼", "▼▼", "▼", "·", "▲", "▲▲", "▲▲▲")
+ASCII_MARKS: Final = ("---", "--", "-", ".", "+", "++", "+++")
+
+
+def sparkline(values: Sequence[float | None], width: int, ascii: bool = False) -> str:
+    """Return a series as block characters, scaled from zero to its maximum; None is a blank."""
+    marks = ASCII_BLOCKS if ascii else BLOCKS
+    cells = squeeze(values, width)
+    top = max((v for v in cells if v is not None), default=0.0)
+    return "".join(" " if v is None else marks[_level(v, top, len(marks))] for v in cells)
+
+
+def bar(fraction: float, width: int, ascii: bool = False) -> str:
+    """Return a horizontal bar of `width` cells, filled to a fraction of one."""
+    cells = max(0.0, min(1.0, fraction)) * width
+    if ascii:
+        return ("#" * round(cells)).ljust(width)
+    eighths = round(cells * 8)
+    return ("█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()).ljust(width)
+
+
+def signed_bar(fraction: float, width: int, ascii: bool = False) -> str:
+    """Return a bar that begins in the middle: to the left for a negative fraction."""
+    half = (width - 1) // 2
+    left = "".ljust(half) if fraction >= 0 else _leftward(-fraction, half, ascii)
+    right = bar(fraction, width - half - 1, ascii)
+    return f"{left}{'|' if ascii else '│'}{right}"
+
+
+def _leftward(fraction: float, width: int, ascii: bool) -> str:
+    """Return a bar that ends at the right edge, in steps of half a cell: no font has finer blocks."""
+    halves = round(min(1.0, fraction) * width * 2)
+    text = "#" * round(halves / 2) if ascii else "▐" * (halves % 2) + "█" * (halves // 2)
+    return text.rjust(width)
+
+
+def heat(value: float | None, low: float, high: float) -> str:
+    """Return the style of a heat cell between the two bounds."""
+    if value is None or high <= low:
+        return "dim" if value is None else "heat0"
+    return f"heat{_level(value - low, high - low, 8)}"
+
+
+def shade(value: float | None, low: float, high: float, ascii: bool = False) -> str:
+    """Return the character of a heat cell between the two bounds; a blank for None."""
+    if value is None:
+        return " "
+    marks = ASCII_SHADES if ascii else SHADES
+    return marks[_level(value - low, high - low, 8)]
+
+
+def drift(percent: float) -> str:
+    """Return the style of a change: one hue for a fall, another for a rise, stronger with its size."""
+    strength = sum(abs(percent) >= bound for bound in DRIFTS)
+    return "level" if not strength else f"{'rise' if percent > 0 else 'fall'}{strength}"
+
+
+def drift_mark(percent: float, ascii: bool = False) -> str:
+    """Return the sign of a change, repeated with its size."""
+    strength = sum(abs(percent) >= bound for bound in DRIFTS)
+    return (ASCII_MARKS if ascii else MARKS)[3 + (strength if percent > 0 else -strength)]
+
+
+def sign_tone(value: float | None) -> str:
+    """Return the style of a difference of times: longer is bad, shorter is good, none or None is plain."""
+    return "" if not value else "bad" if value > 0 else "good"
+
+
+def squeeze(values: Sequence[float | None], width: int) -> list[float | None]:
+    """Return at most `width` values: means of equal shares of the series, None where all are None."""
+    n = len(values)
+    if n <= width or width <= 0:
+        return list(values)
+    out: list[float | None] = []
+    for i in range(width):
+        part = [v for v in values[i * n // width : (i + 1) * n // width] if v is not None]
+        out.append(math.fsum(part) / len(part) if part else None)
+    return out
+
+
+def _level(value: float, top: float, steps: int) -> int:
+    """Return the step, from 0 to steps - 1, in which a value between zero and `top` falls."""
+    if top <= 0 or not math.isfinite(value):
+        return 0
+    return max(0, min(steps - 1, int(value / top * steps)))

@@ -1,0 +1,36 @@
+"""An example or two for each command, as its `--help` ends with them; a test runs every one."""
+
+from typing import Final
+
+EXAMPLES: Final = {
+    "open": ("tracetui open --sample decode", "tracetui open prof.jsonl --view growth"),
+    "live": ("tracetui live --model smollm2-135m", "tracetui live -- python generate.py"),
+    "record": (
+        "tracetui record --model smollm2-135m --steps 8 -o prof.jsonl",
+        "tracetui record -o prof.jsonl -- python generate.py",
+    ),
+    "replay": ("tracetui replay sample:decode --speed 4",),
+    "diff": (
+        "tracetui diff sample:decode sample:slowed",
+        "tracetui diff before.jsonl after.jsonl --fail-over 3%",
+    ),
+    "compare": ("tracetui compare sample:decode sample:slowed --baseline 1",),
+    "baseline": ("tracetui baseline main sample:decode", "tracetui diff baseline:main prof.jsonl"),
+    "report": (
+        "tracetui report kernels sample:decode --sort p95 --limit 10",
+        "tracetui report detail sample:decode --focus name=attention --format json",
+    ),
+    "export": (
+        "tracetui export sample:decode -o decode.parquet",
+        "tracetui export sample:decode --view kernels -o kernels.svg",
+    ),
+    "formats": ("tracetui formats --format md",),
+    "doctor": ("tracetui doctor", "tracetui doctor sample:decode"),
+    "help": ("tracetui help comparing", "tracetui help roof"),
+}
+
+
+def epilog(verb: str) -> str:
+    """Return the examples of a command as the first lines of its epilog, or nothing where it has none."""
+    lines = [f"  {example}\n" for example in EXAMPLES.get(verb, ())]
+    return "".join(["examples:\n", *lines, "\n"]) if lines else ""

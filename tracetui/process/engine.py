@@ -1,0 +1,186 @@
+"""An engine that runs: its command channel, its output, its helpers, and how it ended."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from capture.errors import CaptureError, EngineError
+from capture.text import clean
+from tracetui import rooms
+from tracetui.process.commands import sampler_command, watchdog_command
+from tracetui.process.output import OutputTail
+
+PATIENCE: Final = 3.0  # seconds between asking an engine to end and ending it
+OWN: Final = re.compile(r"^(engines|tracetui): ")  # begins a line that a recorder of ours prints
+GAPS: Final = re.compile(OWN.pattern + "the recording has gaps")
+
+
+class Engine:
+    """A program that writes a recording, with the processes beside it."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str] | None = None,
+        *,
+        with_watchdog: bool = False,
+    ) -> None:
+        """Start the command; raise EngineError where it cannot be started.
+
+        A watchdog ends it with this process; an engine that sees to that itself needs none.
+        """
+        self.command = list(command)
+        self._environment = dict(environment) if environment is not None else None
+        self._with_watchdog = with_watchdog
+        self._watchdog: subprocess.Popen[bytes] | None = None
+        self._sampler: Engine | None = None
+        self._sampled: Path | None = None
+        self.start()
+
+    def start(self) -> None:
+        """Start it, also once more after its end: what it appends to its file is a run of its own."""
+        try:
+            self._child = subprocess.Popen(
+                self.command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env=self._environment,
+                start_new_session=True,
+            )
+        except OSError as e:
+            raise EngineError(
+                f"{clean(self.command[0])} cannot be started", why=os.strerror(e.errno or 0)
+            ) from None
+        assert self._child.stdout is not None  # noqa: S101
+        self._output = OutputTail(self._child.stdout)
+        self._asked_to_end = False
+        if self._with_watchdog:
+            self._watchdog = _start_watchdog(self._child.pid)
+        if self._sampled is not None:
+            self.sample_into(self._sampled)
+
+    def sample_later(self, out: Path) -> None:
+        """Note where counters go, to be sampled from `sample` on: the sampler's start would slow others."""
+        self._sampled = out
+
+    def sample(self) -> None:
+        """Start the sampler that was put off, if there is one."""
+        if self._sampled is not None and self._sampler is None:
+            self.sample_into(self._sampled)
+
+    def sample_into(self, out: Path) -> None:
+        """Start the process that adds CPU, memory and GPU counters to a recording, here and at each start."""
+        self._sampled = out
+        self._sampler = Engine(sampler_command(out, self.pid), rooms.environment())
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    @property
+    def running(self) -> bool:
+        return self.returncode is None
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit code, negative for a signal; None while it runs."""
+        if self._watchdog is not None:
+            self._watchdog.poll()  # its helpers end soon after it, and nobody else reaps them
+        if self._sampler is not None:
+            self._sampler._child.poll()
+        return self._child.poll()
+
+    def send(self, order: Mapping[str, Any]) -> bool:
+        """Send one JSON line to the engine; return False where it no longer listens."""
+        if self._child.stdin is None or not self.running:
+            return False
+        try:
+            self._child.stdin.write(json.dumps(order).encode() + b"\n")
+            self._child.stdin.flush()
+        except (OSError, ValueError):
+            return False
+        return True
+
+    def stop(self) -> None:
+        """Ask the engine to end, then tell it, then kill its whole group; no orphan stays."""
+        self._asked_to_end = self._asked_to_end or self.running
+        self.send({"do": "quit"})
+        for number in (None, signal.SIGTERM, signal.SIGKILL):
+            if number is not None:
+                self._signal(number)
+            if self._wait(PATIENCE):
+                break
+        self._signal(signal.SIGKILL)
+        self._output.wait(1.0)
+        if self._watchdog is not None:
+            self._watchdog.kill()
+            self._watchdog.communicate()
+        if self._sampler is not None:
+            self._sampler.stop()
+
+    def last_lines(self, lines: int = 20) -> list[str]:
+        """Return the last lines that the engine printed, cleaned."""
+        return self._output.last_lines(lines)
+
+    def failure_reason(self) -> str:
+        """Return why the engine died, in a sentence; empty while it runs or when it ended as it should."""
+        code = self.returncode
+        if code is None or code == 0 or self._asked_to_end:
+            return ""
+        if code < 0:
+            return f"the engine was ended by {_signal_name(-code)}{_suspicion(-code)}"
+        last = [OWN.sub("", line) for line in self.last_lines(1)]
+        return f"the engine ended with exit code {code}" + (f": {last[0]}" if last else "")
+
+    def failure(self, todo: str = "") -> CaptureError:
+        """Return the error to raise of an engine that has died."""
+        return EngineError(self.failure_reason(), todo=todo)
+
+    @property
+    def gap_warning(self) -> str:
+        """What a recorder of ours printed of gaps in its recording; empty where it has none."""
+        own = (line for line in reversed(self.last_lines()) if GAPS.match(line))
+        return OWN.sub("", next(own, ""))
+
+    def _wait(self, seconds: float) -> bool:
+        """Wait for the end, at most so long; return whether it has come."""
+        deadline = time.monotonic() + seconds
+        while self.running and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return not self.running
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._child.pid, number)
+
+
+def _start_watchdog(group: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        watchdog_command(group),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        env=rooms.environment(),
+    )
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _suspicion(number: int) -> str:
+    """Return what a signal makes likely, as the end of a sentence; empty where it says nothing."""
+    reasons = {signal.SIGKILL: ", probably for want of memory", signal.SIGSEGV: ", a fault in native code"}
+    return next((words for likely, words in reasons.items() if likely == number), "")

@@ -1,0 +1,72 @@
+"""Runs that come from the feed: the first ones open the first view, newer ones are shown when it is time."""
+
+from typing import Final
+
+from tracetui.ui.first_session import first_session
+from tracetui.ui.messages import LoadFailed, RunsChanged, ViewsLoaded
+from tracetui.ui.pages.texts import RefusedPage
+from tracetui.ui.questions import Questions
+from tracetui.ui.renderer import Renderer
+from tracetui.ui.workspace import Workspace
+
+KEYS_OF_ENGINE: Final = "R starts it anew    E with other options    q leaves"
+
+
+class Arrivals:
+    """Takes runs into the session."""
+
+    def __init__(self, workspace: Workspace, renderer: Renderer, questions: Questions) -> None:
+        self._workspace, self._renderer, self._questions = workspace, renderer, questions
+        self._newest: RunsChanged | None = None  # that is not in the session yet
+
+    def take(self, message: RunsChanged) -> None:
+        """Open the first runs; of newer snapshots keep the last until there is time to show it."""
+        if not self._workspace.session.runs:
+            self._open(message)
+            return
+        self._newest = message
+        self.catch_up()
+
+    def catch_up(self) -> None:
+        """Ask about the newest snapshot, once the last is answered; cursor, order and looks stay."""
+        workspace, message = self._workspace, self._newest
+        if message is None or workspace.paused or not self._questions.answered:
+            return
+        self._newest = None
+        opened = [run for run, _ in workspace.opened], [info for _, info in workspace.opened]
+        runs, infos = [*opened[0], *message.runs], [*opened[1], *message.infos]
+        workspace.session = workspace.session.with_snapshots(runs, infos)
+        if workspace.shows_view:  # what stands in its place stays there
+            self._questions.update(grown=True)
+
+    def toggle_pause(self) -> None:
+        """Hold the picture while the file grows, or go on."""
+        workspace = self._workspace
+        workspace.paused = not workspace.paused
+        self._renderer.tell("held; Space goes on" if workspace.paused else "going on")
+        self.catch_up()
+
+    def take_views(self, message: ViewsLoaded) -> None:
+        self._workspace.views = list(message.views)
+        self._workspace.knows_all_views = True
+        self._renderer.show_bands()
+
+    def refuse(self, message: LoadFailed) -> None:
+        """Show why nothing could be read."""
+        live = self._workspace.live
+        ours = live is not None and live.engine is not None
+        self._workspace.exit_code = message.error.exit_code
+        self._workspace.page = RefusedPage(
+            str(message.error), message.error.exit_code, KEYS_OF_ENGINE if ours else "q leaves"
+        )
+        self._renderer.show_page()
+
+    def _open(self, message: RunsChanged) -> None:
+        workspace = self._workspace
+        session = workspace.session.with_snapshots(message.runs, message.infos)
+        first = first_session(session, message.views, workspace.options)
+        workspace.views = list(message.views)
+        workspace.knows_all_views = len(message.views) > 1
+        self._questions.show(first.session)
+        if first.message:
+            self._renderer.tell(first.message)

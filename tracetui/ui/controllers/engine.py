@@ -1,0 +1,134 @@
+"""What keys do to an engine that runs beside the screen."""
+
+import asyncio
+import shlex
+from collections.abc import Callable
+from typing import Final
+
+from capture.errors import EngineError
+from tracetui import process
+from tracetui.process import Bundled
+from tracetui.ui.controllers.input import Entry, InputLine, RunAsync
+from tracetui.ui.pages.page import Page
+from tracetui.ui.pages.prompt import Draft
+from tracetui.ui.pages.texts import LoadingPage, OptionsPage
+from tracetui.ui.renderer import Renderer
+from tracetui.ui.workers.feed import LiveFeed
+from tracetui.ui.workspace import Workspace
+
+NOT_OURS: Final = "no engine of ours writes this file"
+NOT_BUNDLED: Final = "only the engine that comes with tracetui takes other options; R starts this one anew"
+
+
+class EngineControl:
+    """Sends orders to the engine, and starts it anew."""
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        renderer: Renderer,
+        input_line: InputLine,
+        run: RunAsync,
+        show_page: Callable[[Page], None],
+    ) -> None:
+        self._workspace, self._renderer, self._input = workspace, renderer, input_line
+        self._run, self._show_page = run, show_page
+        self._before: Page = workspace.page  # what the options stand in place of
+
+    def next_mode(self) -> None:
+        """Have the engine capture in another way."""
+        live = self._workspace.live
+        mode = live.next_mode() if live else None
+        self._renderer.tell(f"the engine is asked to capture {mode}" if mode else NOT_OURS)
+
+    def open_prompt(self) -> None:
+        """Ask for the text that the model shall answer."""
+        live = self._workspace.live
+        if live is None or not live.listens:
+            self._renderer.tell(NOT_OURS)
+        else:
+            draft = Draft.of("prompt", "what the model shall answer; Enter sends it", "")
+            self._input.open(draft, Entry(self._send_prompt))
+
+    def _send_prompt(self, text: str) -> None:
+        live = self._workspace.live
+        if live is not None and text.strip():
+            taken = live.order({"do": "prompt", "text": text.strip()})
+            self._renderer.tell("sent to the engine" if taken else NOT_OURS)
+
+    # starting anew
+
+    def restart(self) -> None:
+        """Start the engine again, into the same file: the old run stays beside the new one."""
+        live = self._workspace.live
+        if live is None or live.engine is None:
+            self._renderer.tell(NOT_OURS)
+        else:
+            self._replace(live)
+
+    def open_arguments(self) -> None:
+        """Ask for other arguments of the engine."""
+        engine = self._workspace.live.engine if self._workspace.live else None
+        if isinstance(engine, Bundled):
+            self._edit(shlex.join(engine.arguments))
+        else:
+            self._renderer.tell(NOT_BUNDLED if engine else NOT_OURS)
+
+    def _edit(self, text: str) -> None:
+        draft = Draft.of("engine", "options of the engine; Enter starts it anew with them", text)
+        self._input.open(draft, Entry(self._take, lambda _: self._leave_options()))
+        self._run(self._show_options(), "options")
+
+    async def _show_options(self) -> None:
+        """Show what may be asked in place of the view, while the line is open."""
+        offered = await asyncio.to_thread(process.list_options)
+        draft, page = self._input.draft, self._workspace.page
+        if draft is not None and draft.purpose == "engine" and offered:
+            self._before = page if not isinstance(page, OptionsPage) else self._before
+            self._show_page(OptionsPage(tuple(offered)))
+
+    def _leave_options(self) -> None:
+        if isinstance(self._workspace.page, OptionsPage):
+            self._show_page(self._before)
+
+    def _take(self, text: str) -> None:
+        """Ask the engine's own door first: the old engine goes on where the arguments are refused."""
+        self._leave_options()
+        live = self._workspace.live
+        if live is not None and isinstance(live.engine, Bundled):
+            self._renderer.tell("asking the engine …")
+            self._run(self._switch(live, live.engine, text), "engine")
+
+    async def _switch(self, live: LiveFeed, engine: Bundled, text: str) -> None:
+        try:
+            arguments = shlex.split(text)
+            refused = await asyncio.to_thread(process.refusal_reason, arguments)
+        except ValueError as e:
+            refused = str(e).lower()
+        if refused:
+            self._edit(text)
+            self._renderer.tell(refused)
+        else:
+            engine.set_arguments(arguments)
+            self._replace(live)
+
+    def _replace(self, live: LiveFeed) -> None:
+        self._renderer.tell("the engine is asked to end …" if live.listens else "starting anew")
+        self._run(self._start_anew(live), "engine")
+
+    async def _start_anew(self, live: LiveFeed) -> None:
+        """Stop the engine, which may take seconds, and start the next one.
+
+        It is started by this thread, since it ends with the thread that started it.
+        """
+        if live.engine is not None:
+            await asyncio.to_thread(live.engine.stop)
+        try:
+            live.start_anew()
+        except EngineError as e:
+            self._renderer.tell(str(e))
+            return
+        self._renderer.tell("started anew")
+        if not self._workspace.session.runs:
+            self._workspace.exit_code = 0
+            self._show_page(LoadingPage(self._workspace.feed))

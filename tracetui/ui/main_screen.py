@@ -1,0 +1,131 @@
+"""The one screen: a head, a pane, a foot."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from textual.app import ComposeResult
+from textual.geometry import Size
+from textual.screen import Screen
+
+from tracetui.look import Look
+from tracetui.ui.panes.lines import Lines
+from tracetui.ui.panes.table import Table
+from tracetui.ui.sheet import Sheet
+from tracetui.ui.terminal.paint import Painter
+from tracetui.views.ink import Line, Span, wide
+
+LEAST: Final = (20, 5)
+LOW: Final = 9  # below this height the tabs make room for rows
+
+
+class MainScreen(Screen[None]):
+    """Composition only; what happens is decided in the app."""
+
+    AUTO_FOCUS = ""
+
+    def __init__(self, painter: Painter) -> None:
+        super().__init__()
+        self.table = Table(painter, id="table")
+        self._drawing = Lines(painter, id="drawing")
+        self._full = Lines(painter, id="full")
+        self._head, self._tabs = Lines(painter, "bar", id="header"), Lines(painter, "bar", id="tabs")
+        self._status, self._foot = Lines(painter, "bar", id="status"), Lines(painter, "bar", id="footer")
+        self._small = Lines(painter, id="small")
+        self._cursor: int | None = None  # the line of the drawing that has it
+
+    def compose(self) -> ComposeResult:
+        yield from (self._head, self._tabs, self.table, self._drawing, self._full)
+        yield from (self._status, self._foot, self._small)
+
+    @property
+    def shows_table(self) -> bool:
+        return bool(self.table.display)
+
+    @property
+    def has_cursor(self) -> bool:
+        """Whether a drawing is shown that has a cursor in it."""
+        return not self.shows_table and self._cursor is not None
+
+    @property
+    def pane(self) -> Size:
+        """What a drawing may fill."""
+        first, other = (self.table, self._drawing) if self.shows_table else (self._drawing, self.table)
+        return first.size or other.size  # a pane that is only just shown has no size yet
+
+    def paint_with(self, painter: Painter) -> None:
+        for lines in self.query(Lines):
+            lines.paint_with(painter)
+        self.table.paint_with(painter)
+
+    def show_table(self, sheet: Sheet, look: Look, row: int | None, notes: Sequence[str] = ()) -> None:
+        self._swap(True)
+        self.table.show(sheet, look, row, notes)
+
+    def show_drawing(self, lines: Sequence[Line], keep_top: bool = False) -> None:
+        """Show lines, scrolled so that the one with the cursor is in sight."""
+        self._swap(False)
+        self._cursor = cursor_line(lines)
+        self._drawing.show(lines, self._top(keep_top))
+
+    def _swap(self, table: bool) -> None:
+        """Show the table or the drawing by its own display: a class would style every widget again."""
+        if self.shows_table != table:
+            (self.table if table else self._drawing).take_place(self.pane)
+            self.table.display, self._drawing.display = table, not table
+
+    @property
+    def top(self) -> int:
+        """The first line of the drawing that is in sight."""
+        return self._drawing.top
+
+    def scroll_drawing(self, by: int) -> None:
+        self._drawing.scroll_lines(by)
+
+    def _top(self, keep: bool) -> int:
+        top, height = self._drawing.top, max(1, self.pane.height)
+        if self._cursor is None:
+            return top if keep else 0
+        return top if top <= self._cursor < top + height else max(0, self._cursor - height // 2)
+
+    def show_bands(self, head: Line, tabs: Line, keys: Line) -> None:
+        self._head.show([head])
+        self._tabs.show([tabs])
+        self._foot.show([keys])
+
+    def show_whole(self, name: str) -> None:
+        """Show a name that no row can hold in lines of its own below the table; an empty one hides them."""
+        room = max(1, self.size.width - 2)
+        most = max(1, self.size.height * 2 // 5)
+        lines = [(Span(f" {part}", "name"),) for part in wrapped(name, room)] if len(name) > room else []
+        if bool(lines) != bool(self._full.display) or len(lines) != self._full.size.height:
+            self._full.styles.height = min(len(lines), most)
+            self._full.display = bool(lines)
+        self._full.show(lines)
+
+    def show_status(self, line: Line) -> None:
+        self._status.show([line])
+
+    def fit_to(self, size: Size) -> None:
+        """Hide the tabs on a low screen; on one too small for anything show a word alone."""
+        tiny = size.width < LEAST[0] or size.height < LEAST[1]
+        if tiny != self.has_class("tiny"):
+            self.set_class(tiny, "tiny")
+        self._tabs.display = size.height >= LOW
+        self._small.show(
+            [(Span(f"terminal too small ({size.width}x{size.height})", "warn"),)] if tiny else []
+        )
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Return a text cut into lines of so many cells."""
+    lines = [""]
+    for char in text:
+        if wide(lines[-1]) + wide(char) > width:
+            lines.append("")
+        lines[-1] += char
+    return lines
+
+
+def cursor_line(lines: Sequence[Line]) -> int | None:
+    """Return the place of the first line with a cursor in it; None where there is none."""
+    return next((i for i, line in enumerate(lines) if any(s.style == "cursor" for s in line)), None)

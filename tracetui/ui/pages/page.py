@@ -1,0 +1,19 @@
+"""What can fill the screen between the head and the foot."""
+
+from dataclasses import dataclass
+
+from tracetui.ui.pages.columns import ColumnList
+from tracetui.ui.pages.guides import GuideList, GuidePage
+from tracetui.ui.pages.help import HelpPage
+from tracetui.ui.pages.runs import RunList
+from tracetui.ui.pages.texts import LoadingPage, OptionsPage, RefusedPage
+
+
+@dataclass(frozen=True)
+class ViewPage:
+    """The answer of the view that the session is on."""
+
+
+TextPage = HelpPage | GuidePage | LoadingPage | OptionsPage | RefusedPage  # each has lines for a size
+ListPage = RunList | ColumnList | GuideList  # each has a table whose rows are chosen from
+Page = ViewPage | TextPage | ListPage

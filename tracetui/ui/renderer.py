@@ -1,0 +1,181 @@
+"""Draws the workspace on the main screen: head, tabs, the page, status and keys."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final, Protocol
+
+from textual.geometry import Size as Cells
+
+from tracetui.ui.keys import Moment
+from tracetui.ui.main_screen import MainScreen
+from tracetui.ui.pages import footer, header, prompt
+from tracetui.ui.pages.guides import GuidePage
+from tracetui.ui.pages.help import HelpPage
+from tracetui.ui.pages.page import ListPage, ViewPage
+from tracetui.ui.pages.texts import LoadingPage, RefusedPage, doubt_lines, note_lines
+from tracetui.ui.panes.table import Table
+from tracetui.ui.sheet import measure
+from tracetui.ui.workspace import Workspace
+from tracetui.views.ink import Size
+
+MESSAGE_SECONDS: Final = 6.0  # seconds that a sentence stays in the status line
+
+
+class Timer(Protocol):
+    """Calls something once, after some seconds."""
+
+    def __call__(self, delay: float, callback: Callable[[], None]) -> object: ...
+
+
+class Renderer:
+    """Draws; nothing is asked or decided here."""
+
+    def __init__(
+        self, workspace: Workspace, main: MainScreen, size: Callable[[], Cells], later: Timer
+    ) -> None:
+        self.main = main
+        self._workspace, self._size, self._later = workspace, size, later
+        self._message = ""
+
+    @property
+    def table(self) -> Table:
+        return self.main.table
+
+    def pane_size(self) -> Size:
+        """Return the size that a drawing may fill, at least one cell."""
+        pane = self.main.pane
+        return Size(max(1, pane.width), max(1, pane.height), self._workspace.options.ascii)
+
+    def tell(self, text: str) -> None:
+        """Show a sentence in the status line for a while."""
+        self._message = text
+        self.show_bands()
+        self._later(MESSAGE_SECONDS, lambda: self.forget(text))
+
+    def forget(self, text: str) -> None:
+        """Take a sentence out of the status line, where it still is the last one told."""
+        if self._message == text:
+            self._message = ""
+            self.show_bands()
+
+    @property
+    def message(self) -> str:
+        return self._message
+
+    # the page
+
+    def show_page(self, row: int = 0, *, keep_top: bool = False) -> None:
+        """Draw what stands in place of a view; of a list with the cursor on a row."""
+        page, session = self._workspace.page, self._workspace.session
+        if isinstance(page, ListPage):
+            answer = page.answer(session)
+            look = replace(session.look, sort=None, chosen=(), columns=(), one_table=True, full_names=False)
+            self.main.show_table(
+                measure(answer.rows, page.columns[:1], page.columns), look, row, answer.notes
+            )
+        elif not isinstance(page, ViewPage):
+            width, height = self._size()
+            size = Size(width, height, self._workspace.options.ascii)
+            self.main.show_drawing(page.lines(size), keep_top=keep_top)
+        self.show_bands()
+
+    def show_progress(self) -> None:
+        """Draw again what is being loaded, where that is what the screen shows."""
+        if isinstance(self._workspace.page, LoadingPage):
+            self.show_page()
+
+    def show_picture(self, *, grown: bool = False) -> None:
+        """Draw the answer of a view; of one that has only grown, the cursor stays on its row."""
+        picture, look = self._workspace.picture, self._workspace.session.look
+        if picture is None:
+            return
+        width = self._size().width
+        if self._workspace.doubted:
+            self.main.show_drawing(doubt_lines(picture.given.doubts, width))
+        elif picture.lines is None:
+            row = None if grown else look.cursor[0]
+            self.main.show_table(picture.sheet, look, row, picture.answer.notes)
+        else:
+            lines = picture.lines or note_lines(picture.answer.notes, width)
+            self.main.show_drawing(lines, keep_top=grown)
+        self.show_bands()
+
+    def show_resized(self) -> None:
+        """Fit the bands, and what does not depend on a view, to the size of the terminal."""
+        self.main.fit_to(self._size())
+        if isinstance(self._workspace.page, HelpPage | GuidePage):
+            self.show_page(keep_top=True)
+        self.show_bands()
+
+    # the bands
+
+    def show_bands(self) -> None:
+        """Draw head, tabs, status and keys for this moment."""
+        workspace, session, width = self._workspace, self._workspace.session, self._size().width
+        several = len(session.runs) > 1
+        place = f"run {session.current + 1} of {len(session.runs)}" if several else ""
+        shown = workspace.shows_view and workspace.views
+        indices = session.indices_for(workspace.view) if shown else ()
+        asked = [(session.runs[i], session.infos[i]) for i in indices]
+        head = header.header(session.run, session.info, session.look.lens, width, place, self._badge(), asked)
+        tabs = header.tabs(workspace.titles, workspace.tab, width)
+        draft = workspace.draft
+        foot = footer.footer(width, self._moment()) if draft is None else prompt.line(draft, width)
+        self.main.show_bands(head, tabs, foot)
+        self.show_status()
+
+    def _badge(self) -> str:
+        """Return what the head says of the writer of the file."""
+        live = self._workspace.live
+        if live is None:
+            return ""
+        return f"{live.badge}, held" if self._workspace.paused else live.badge
+
+    def _moment(self) -> Moment:
+        """Return what is in sight, as far as it decides which keys matter."""
+        workspace = self._workspace
+        away = not isinstance(workspace.page, ViewPage | LoadingPage | RefusedPage)
+        leaves = away or bool(workspace.session.trail or workspace.session.look.filter)
+        rows = self.main.shows_table and not self.table.sheet.rows.is_empty()
+        enters = rows or self.main.has_cursor or isinstance(workspace.page, HelpPage)
+        return Moment(self._place(), workspace.engine_state, enters, leaves)
+
+    def _place(self) -> str:
+        """Return the key of `keys.FOOTERS` for what is in sight."""
+        page, view = self._workspace.page, self._workspace.view
+        if not isinstance(page, ViewPage):
+            return str(page.footer)
+        if view.over_time:
+            return "time"
+        if view.runs > 2:
+            return "many"
+        table, drawing = ("diff", "pair") if view.runs == 2 else ("table", "drawing")
+        return table if self.main.shows_table else drawing
+
+    def show_status(self) -> None:
+        """Draw the status line, and the name under the cursor in full where that is wanted."""
+        workspace, table, width = self._workspace, self.table, self._size().width
+        shows_view = workspace.shows_view
+        in_full = self.main.shows_table and shows_view and workspace.session.look.full_names
+        name = next(iter(table.row.values()), None) if in_full else None
+        self.main.show_whole(name if isinstance(name, str) else "")
+        look = workspace.session.look if shows_view else replace(workspace.session.start, filter="")
+        alarm = workspace.live.alarm if workspace.live is not None else ""
+        line = footer.status(look, self._row(), self._message or alarm, self._notes(width), width)
+        self.main.show_status(line)
+
+    def _row(self) -> str:
+        """Return where the cursor is, of how many rows."""
+        if not self.main.shows_table:
+            return ""
+        count = self.table.sheet.rows.height
+        if not count:
+            return "no rows" if self._workspace.shows_view else ""
+        return f"{self.table.cursor + 1:,}/{count:,}"
+
+    def _notes(self, width: int) -> Sequence[str]:
+        picture, live = self._workspace.picture, self._workspace.live
+        notes = picture.answer.notes if picture is not None and self._workspace.shows_view else ()
+        if live is not None and live.text:
+            return (f"… {live.text[-(width // 2) :]}", *notes)
+        return notes

@@ -1,0 +1,66 @@
+"""What the screen shows of a run and steps through: its lenses, phases, steps, extent and speed."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import polars as pl
+
+from capture.run import Run
+from tracetui.analysis import select, steps
+from tracetui.analysis.vitals import Vitals, vitals
+
+NO_VITALS: Final = Vitals()
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """Properties of one run. They are found in the background, so that no key has to read the events."""
+
+    lenses: tuple[str, ...] = ()
+    phases: tuple[str, ...] = ()
+    steps: tuple[int, ...] = ()
+    step_count: int = 0  # more than there are numbers, where steps were folded
+    layers: tuple[int, ...] = ()
+    extent: tuple[int, int] | None = None  # first and last ns on the timeline
+    tokens_per_s: float | None = None
+    vitals: Vitals = NO_VITALS
+
+
+def describe_run(run: Run) -> RunInfo:
+    """Return the properties of a run; what its source does not tell is empty or None."""
+    marks = steps.marks(run)
+    return RunInfo(
+        lenses=tuple(select.lenses(run)),
+        phases=tuple(select.phases(run)),
+        steps=tuple(marks["step"].to_list()),
+        step_count=int(marks["steps"].sum()),
+        layers=_layers(run),
+        extent=_extent(run),
+        tokens_per_s=_tokens_per_s(marks),
+        vitals=vitals(run),
+    )
+
+
+def _layers(run: Run) -> tuple[int, ...]:
+    if not run.has("layer"):
+        return ()
+    return tuple(run.events["layer"].drop_nulls().unique().sort().to_list())
+
+
+def _extent(run: Run) -> tuple[int, int] | None:
+    if not run.has("t"):
+        return None
+    end = pl.col("t") + (pl.col("dur").fill_null(0) if run.has("dur") else 0)
+    first, last = run.events.select(pl.col("t").min(), end.max().alias("end")).row(0)
+    return (first, last) if first is not None and last > first else None
+
+
+def _tokens_per_s(marks: pl.DataFrame) -> float | None:
+    """Return decode tokens over decode wall time; None where no step states both."""
+    decode = marks.filter(
+        (pl.col("phase").fill_null("decode") == "decode")
+        & pl.col("tokens").is_not_null()
+        & (pl.col("wall_ns") > 0)
+    )
+    tokens, time = decode.select(pl.col("tokens").sum(), pl.col("wall_ns").sum()).row(0)
+    return 1e9 * tokens / time if time else None

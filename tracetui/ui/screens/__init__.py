@@ -1,1 +1,0 @@
-"""What fills the screen besides the views: help, the runs, loading, and the input line."""

@@ -1,0 +1,258 @@
+"""An answer as a sheet: which columns fit, how wide they are, and the cells of the rows in sight."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Final
+
+import polars as pl
+
+from tracetui import glyphs, units
+from tracetui.look import Look
+from tracetui.ui.names import shortened
+from tracetui.ui.terminal.paint import fit, width_of
+from tracetui.views import Dress
+
+SAMPLE: Final = 200
+TEXT_WIDEST: Final = 28
+NAME_LEAST: Final = 14
+TREND: Final = 16
+STYLE: Final = {"name": "", "number": "", "text": "dim", "trend": "accent", "bar": "accent", "rule": "dim"}
+FLOAT: Final = 9  # four digits in their longest form
+GAP: Final = 2
+BAR: Final = "bar"  # the column that is drawn instead of written
+BAR_HEADING: Final = "faster ◂ ▸ slower"
+BESIDE: Final = 110  # cells from which two tables stand side by side
+SIDE_LEAST: Final = 18  # of a name in one of them
+
+_SIDE: Final = re.compile(r"_[ab](?=_|$)")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column at its place on the screen."""
+
+    name: str
+    heading: str
+    width: int
+    kind: str  # name · text · number · trend · bar · rule
+    of: str = ""  # the column of the rows that it shows, where that has another name
+    top: float = 0.0  # of a bar: the value that fills half of it
+
+    @property
+    def source(self) -> str:
+        return self.of or self.name
+
+
+RULE: Final = Column("", "│", 1, "rule")
+
+
+@dataclass(frozen=True, eq=False)
+class Sheet:
+    """Rows with the width that each column wants; measured once, in the background."""
+
+    rows: pl.DataFrame
+    key: tuple[str, ...]
+    columns: tuple[Column, ...]  # as they come; the naming column first
+    rank: tuple[str, ...]  # by falling importance
+    dress: Dress | None = None
+
+    @property
+    def sortable(self) -> tuple[str, ...]:
+        return tuple(c.name for c in self.columns if c.kind not in ("trend", "bar"))
+
+    def arranged(self, width: int, look: Look, first: int = 0) -> tuple[Column, ...]:
+        """Return the columns to show: two tables side by side where there is room, else one."""
+        beside = width >= BESIDE and not (look.one_table or look.columns or look.full_names or first)
+        if beside and self.dress and self.dress.sides:
+            return self._beside(width, self.dress.sides)
+        return self.layout(width, first, look.full_names, look.columns)
+
+    def layout(
+        self, width: int, first: int = 0, full_names: bool = False, chosen: Sequence[str] = ()
+    ) -> tuple[Column, ...]:
+        """Return the columns for a width: the name, then the most important; `first` skips some."""
+        if not self.columns:
+            return ()
+        name, *others = self.columns
+        others = [c for c in others if c.name in chosen] if chosen else others
+        if full_names:
+            name = _wide(name, min(name.width, width))
+            least = name.width
+        else:
+            part = width // 4 if self.dress else width * 2 // 5
+            least = min(name.width, max(NAME_LEAST, part))
+        shown = _fitting(self._order(others, width - least)[first:], width - least)
+        room = width - sum(c.width + GAP for c in shown)
+        return (_wide(name, max(1, min(name.width, room, width))), *shown)
+
+    def _order(self, others: list[Column], room: int) -> list[Column]:
+        """Return what fits, in its own order, then the rest, which is reached by scrolling to the right."""
+        ranked = sorted(others, key=lambda c: self.rank.index(c.name))
+        best = {c.name for c in _fitting(ranked, room)}
+        return [c for c in others if c.name in best] + [c for c in others if c.name not in best]
+
+    def _beside(self, width: int, sides: Sequence[Sequence[str]]) -> tuple[Column, ...]:
+        """Return two tables of the same columns, and what lies between; the names share what is left."""
+        by_name = {c.name: c for c in self.columns}
+        names = [side[i] for side, i in ((sides[0], 0), (sides[-1], -1))]
+        room = width - 2 * (SIDE_LEAST + GAP) - (RULE.width + GAP) * (len(sides) - 1)
+        wanted = [n for side in sides for n in side if n in by_name and n not in names]
+        shown: set[str] = set(names)
+        for alike in _alike(sorted(wanted, key=self.rank.index)):
+            need = sum(by_name[n].width + GAP for n in alike)
+            if need <= room:
+                shown |= set(alike)
+                room -= need
+        widths = dict.fromkeys(names, SIDE_LEAST + room // 2)
+        out: list[Column] = []
+        for side in sides:
+            out += [RULE] if out else []
+            out += [
+                _wide(by_name[n], widths.get(n, by_name[n].width))
+                for n in side
+                if n in shown and n in by_name
+            ]
+        return tuple(out)
+
+    def tones(self, start: int, count: int, columns: Sequence[Column]) -> list[list[str]]:
+        """Return the style of the cells of some rows."""
+        rows = self.rows.slice(start, count)
+        own = self.dress.tones(rows) if self.dress else {}
+        plain = [[STYLE[c.kind]] * rows.height for c in columns]
+        styles = [own.get(c.source, p) for c, p in zip(columns, plain, strict=True)]
+        return [list(row) for row in zip(*styles, strict=True)]
+
+    def cells(
+        self, start: int, count: int, columns: Sequence[Column], ascii: bool = False
+    ) -> list[list[str]]:
+        """Return the text of some rows, each cell as wide as its column."""
+        if not columns:
+            return []
+        block = self.rows.slice(start, count)
+        written = [
+            [RULE.heading] * block.height if c is RULE else _written(block[c.source], c, ascii)
+            for c in columns
+        ]
+        return [list(row) for row in zip(*written, strict=True)]
+
+    def find(self, wanted: Sequence[Any], near: int) -> int:
+        """Return the row of a key; where it is gone, the place where the cursor was."""
+        last = max(0, self.rows.height - 1)
+        if not self.key or not wanted or self.rows.is_empty():
+            return min(near, last)
+        if near <= last and self.identity(near) == tuple(wanted):
+            return near
+        same = pl.all_horizontal(
+            pl.col(k).eq_missing(pl.lit(v)) for k, v in zip(self.key, wanted, strict=True)
+        )
+        matches = self.rows.lazy().select(same.arg_true()).collect().to_series()
+        return int(matches[0]) if matches.len() else min(near, last)
+
+    def identity(self, row: int) -> tuple[Any, ...]:
+        """Return the values that name a row; empty for a row that is not there."""
+        if not 0 <= row < self.rows.height:
+            return ()
+        return tuple(self.rows[row, k] for k in self.key)
+
+
+EMPTY: Final = Sheet(pl.DataFrame(), (), (), ())
+
+
+def measure(
+    rows: pl.DataFrame, key: Sequence[str], importance: Sequence[str], dress: Dress | None = None,
+    label: str = "",
+) -> Sheet:  # fmt: skip
+    """Return the sheet of rows: the naming column first, columns without any value last in importance."""
+    names = rows.columns
+    naming = next((c for c in (label, *key, *names) if c in names), None)
+    order = [naming, *(c for c in names if c != naming)] if naming else []
+    columns = tuple(part for c in order for part in _dressed(rows[c], c == naming, dress))
+    empty = {c for c in order if rows.height and rows[c].null_count() == rows.height}
+    rank = sorted(
+        (c.name for c in columns),
+        key=lambda c: (c in empty, importance.index(c) if c in importance else len(importance)),
+    )
+    return Sheet(rows, tuple(k for k in key if k in names), columns, tuple(rank), dress)
+
+
+def _dressed(values: pl.Series, naming: bool, dress: Dress | None) -> list[Column]:
+    """Return a column, and the bar that is drawn of it."""
+    column = _measured(values, naming)
+    if dress is None or dress.bar != values.name:
+        return [column]
+    top = float(values.abs().max() or 0)  # type: ignore[arg-type]
+    return [column, Column(BAR, BAR_HEADING, len(BAR_HEADING), "bar", values.name, top)]
+
+
+def _alike(names: Sequence[str]) -> list[list[str]]:
+    """Return the columns grouped by what they mean on either side: total a with total b."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(_SIDE.sub("", name), []).append(name)
+    return list(groups.values())
+
+
+def _measured(values: pl.Series, naming: bool) -> Column:
+    heading = units.heading(values.name)
+    kind = "name" if naming else _kind(values.dtype)
+    if isinstance(values.dtype, pl.List):
+        return Column(values.name, heading, max(TREND, len(heading)), kind)
+    width = max(len(heading) + 1, _number(values) if values.dtype.is_numeric() else _text(values))
+    return Column(values.name, heading, width if naming else min(width, TEXT_WIDEST), kind)
+
+
+def _kind(dtype: pl.DataType) -> str:
+    return "trend" if isinstance(dtype, pl.List) else "number" if dtype.is_numeric() else "text"
+
+
+def _number(values: pl.Series) -> int:
+    """Return how wide the numbers get, by their extremes and a sample: no number is ever cut."""
+    seen = [values.min(), values.max(), *values.head(SAMPLE).to_list()]
+    floor = FLOAT if values.dtype.is_float() and units.writer(values.name) is units.writer("x") else 0
+    return max(floor, max(len(_figure(values.name, v)) for v in seen))
+
+
+def _text(values: pl.Series) -> int:
+    text = values.cast(pl.String, strict=False) if not isinstance(values.dtype, pl.Object) else values
+    longest = int(text.str.len_chars().max() or 0)  # type: ignore[arg-type]
+    return max([longest, *(width_of(v) for v in text.head(SAMPLE).drop_nulls() if not v.isascii())])
+
+
+def _wide(column: Column, width: int) -> Column:
+    return replace(column, width=width)
+
+
+def _fitting(columns: Sequence[Column], room: int) -> list[Column]:
+    """Return columns from the first on, as long as they fit whole."""
+    out: list[Column] = []
+    for column in columns:
+        room -= column.width + GAP
+        if room < 0:
+            break
+        out.append(column)
+    return out
+
+
+def _written(values: pl.Series, column: Column, ascii: bool) -> list[str]:
+    if column.kind == "trend":
+        return [fit(glyphs.sparkline(v, column.width, ascii) if v is not None else "", column.width)
+                for v in values.to_list()]  # fmt: skip
+    if column.kind == "bar":
+        return [
+            glyphs.signed_bar((v or 0) / (column.top or 1), column.width, ascii) for v in values.to_list()
+        ]
+    if column.kind == "number":
+        return [fit(_figure(column.name, v), column.width, right=True) for v in values.to_list()]
+    texts = [units.cell(column.name, v) for v in values.to_list()]
+    if column.kind == "name":
+        cut = shortened(texts, column.width)
+        return [fit(cut[t], column.width) for t in texts]
+    return [fit(t, column.width) for t in texts]
+
+
+@lru_cache(maxsize=1 << 13, typed=True)
+def _figure(column: str, value: float | None) -> str:
+    """Return a number as it is written; it is asked for when it is measured and when it comes into sight."""
+    return units.cell(column, value)

@@ -1,0 +1,42 @@
+"""Textual's Linux driver with more manners: its stream, its size, fewer bytes, no mode left behind."""
+
+import os
+from typing import Any
+
+from textual.drivers.linux_driver import LinuxDriver
+
+from tracetui.ui.terminal.sgr import thinned
+from tracetui.ui.terminal.tty import screen_file
+
+
+class Driver(LinuxDriver):
+    """Draws on whichever of stderr and stdout is the terminal, and asks that terminal for its size."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._file = screen_file()
+
+    def write(self, data: str) -> None:
+        super().write(thinned(data))
+
+    def _get_terminal_size(self) -> tuple[int, int]:
+        """Return the size of the terminal itself: COLUMNS and LINES may be stale."""
+        try:
+            width, height = os.get_terminal_size(self.fileno)
+        except OSError:
+            return 80, 24
+        return (width, height) if width and height else (80, 24)
+
+    def _sigcont_application(self, *_: Any) -> None:
+        """Begin anew, also after an unannounced stop: else two threads would wait for the same keys."""
+        if not self._app.is_running:
+            return
+        if self._auto_restart and not self._must_signal_resume:
+            self.suspend_application_mode()
+            self._must_signal_resume = True
+        super()._sigcont_application()
+
+    def _disable_mouse_support(self) -> None:
+        super()._disable_mouse_support()
+        if self._mouse_pixels:
+            self.write("\x1b[?1016l")

@@ -1,0 +1,75 @@
+"""Roles to colours: four palettes for the styles of ink, and the themes that go with them.
+
+Good is blue and bad is orange, so that both can be told apart with any eyes; views put a sign beside them.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from rich.style import Style
+from textual.theme import Theme
+
+from tracetui.views.ink import STYLES
+
+DARK_HEAT: Final = ("#16202c", "#14344d", "#134b6b", "#17668a", "#2f82a0", "#5f9fae", "#a5bfa0", "#f0d97a")
+LIGHT_HEAT: Final = ("#eef2f5", "#d4e4ee", "#b5d3e4", "#8fbfd8", "#66a8c9", "#3c8db6", "#1f6d99", "#0b4a73")
+SERIES: Final = ("#56b4e9", "#e69f00", "#2fbf8f", "#cc79a7", "#f0e442", "#d98356")
+LIGHT_SERIES: Final = ("#0072b2", "#b35900", "#00785a", "#9c3f76", "#7a6a00", "#a33b12")
+
+_DARK: Final = {
+    "": "#d3d9e0 on #12161b", "dim": "#7f8b97", "bold": "bold", "title": "bold #ffffff",
+    "name": "#e6edf3", "number": "#d3d9e0", "good": "#56b4e9", "bad": "#f0a04b", "warn": "bold #f0d97a",
+    "accent": "#7cc4f0", "cursor": "#ffffff on #1f4e79", "bar": "#aab4be on #1c232b",
+    "bar_on": "bold #ffffff on #1f4e79", "bar_warn": "bold #f0d97a on #1c232b",
+    "head": "bold #9fb1c1 on #1c232b",
+    **{f"heat{i}": f"{'#0b1116' if i > 4 else '#d3d9e0'} on {c}" for i, c in enumerate(DARK_HEAT)},
+    "fall3": "#0b1116 on #56b4e9", "fall2": "#e6edf3 on #2a6c99", "fall1": "#d3d9e0 on #1c3a50",
+    "level": "#7f8b97 on #16202c", "rise1": "#d3d9e0 on #4a3420", "rise2": "#fff3e4 on #94602a",
+    "rise3": "#0b1116 on #f0a04b",
+    **{f"series{i}": c for i, c in enumerate(SERIES)},
+}  # fmt: skip
+_LIGHT: Final = {
+    "": "#1f2429 on #fbfbf9", "dim": "#6b747d", "bold": "bold", "title": "bold #000000",
+    "name": "#101418", "number": "#1f2429", "good": "#0060a0", "bad": "#a84b00", "warn": "bold #8a5a00",
+    "accent": "#00609a", "cursor": "#ffffff on #2b6ca3", "bar": "#3b444d on #e6e8e6",
+    "bar_on": "bold #ffffff on #2b6ca3", "bar_warn": "bold #8a4b00 on #e6e8e6",
+    "head": "bold #46525d on #e6e8e6",
+    **{f"heat{i}": f"{'#ffffff' if i > 4 else '#1f2429'} on {c}" for i, c in enumerate(LIGHT_HEAT)},
+    "fall3": "#ffffff on #0060a0", "fall2": "#101418 on #8fbfd8", "fall1": "#101418 on #d4e4ee",
+    "level": "#6b747d on #f3f3f0", "rise1": "#101418 on #f3dfc6", "rise2": "#101418 on #e3ac6c",
+    "rise3": "#ffffff on #a84b00",
+    **{f"series{i}": c for i, c in enumerate(LIGHT_SERIES)},
+}  # fmt: skip
+_ANSI: Final = {
+    "": "", "dim": "dim", "bold": "bold", "title": "bold", "name": "", "number": "", "good": "cyan",
+    "bad": "yellow", "warn": "bold yellow", "accent": "cyan", "cursor": "reverse", "bar": "dim",
+    "bar_on": "bold reverse", "bar_warn": "bold yellow", "head": "bold underline",
+    "heat0": "dim", "heat1": "", "heat2": "blue", "heat3": "bold blue", "heat4": "cyan", "heat5": "bold cyan",
+    "heat6": "reverse cyan", "heat7": "bold reverse yellow",
+    "fall3": "bold reverse cyan", "fall2": "reverse cyan", "fall1": "cyan", "level": "dim",
+    "rise1": "yellow", "rise2": "reverse yellow", "rise3": "bold reverse yellow",
+    "series0": "cyan", "series1": "yellow", "series2": "green", "series3": "magenta", "series4": "blue",
+    "series5": "red",
+}  # fmt: skip
+
+PALETTES: Final[Mapping[str, Mapping[str, str]]] = {
+    "tracetui-dark": _DARK, "tracetui-light": _LIGHT, "ansi-dark": _ANSI, "ansi-light": _ANSI,
+}  # fmt: skip
+NAMES: Final = {"dark": "tracetui-dark", "light": "tracetui-light", "ansi": "ansi-dark"}
+THEMES: Final = (
+    Theme("tracetui-dark", primary="#56b4e9", background="#12161b", surface="#12161b", panel="#1c232b",
+          foreground="#d3d9e0", accent="#7cc4f0", warning="#f0d97a", error="#f0a04b"),
+    Theme("tracetui-light", primary="#0060a0", background="#fbfbf9", surface="#fbfbf9", panel="#e6e8e6",
+          foreground="#1f2429", accent="#00609a", warning="#8a5a00", error="#a84b00", dark=False),
+)  # fmt: skip
+
+
+def chosen(asked: str | None, no_color: bool) -> str:
+    """Return the theme to begin with; without colour that of the terminal."""
+    return "ansi-dark" if no_color else NAMES.get(asked or "dark", "tracetui-dark")
+
+
+def palette(theme: str) -> dict[str, Style]:
+    """Return the terminal style of each style name."""
+    words = PALETTES.get(theme, _DARK)
+    return {name: Style.parse(words.get(name, "")) for name in (*STYLES, *words)}

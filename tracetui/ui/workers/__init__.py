@@ -1,0 +1,1 @@
+"""Work away from the screen: reading and following files, answering questions."""

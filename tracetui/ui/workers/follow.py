@@ -1,0 +1,235 @@
+"""A file that grows, followed in a thread; what becomes of it and of its engine is posted."""
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import polars as pl
+
+from capture.errors import CaptureError
+from capture.run import Run
+from tracetui.process import Engine
+from tracetui.ui.messages import LoadFailed, Notice, ProgressChanged, RunsChanged, ViewsLoaded
+from tracetui.ui.run_info import describe_run
+from tracetui.ui.workers.feed import Post, Progress
+from tracetui.views import view, views
+
+if TYPE_CHECKING:
+    from capture.native.follow import Follow
+
+EVERY: Final = 0.02  # seconds between two looks at the file, where a picture of it may be made
+REFRESH: Final = 0.2  # seconds between two pictures of it
+PATIENCE: Final = 0.1  # seconds that a picture which is due waits for a step, so that it shows a new one
+LEISURE: Final = 7  # of all the time, the part that making pictures takes is one in so many at most
+SLOWEST: Final = 0.5  # seconds between two pictures, whatever they cost
+NOTES: Final = 1 << 12  # that are counted
+TEXT_MARKS: Final = 40  # pieces of text that the status line may show
+WORK: Final = ("kernel", "step", "span")  # kinds that are something to see
+BADGES: Final = {"ended": "ended", "deleted": "file deleted", "quiet": "no data"}
+HELP: Final = "R starts it anew, E with other options"
+MODES: Final = ("spans", "windows", "continuous")
+
+
+class FileFollower:
+    """Follows a file from `start` until `stop`, and knows how its engine is."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        engine: Engine | None = None,
+        view: str = "summary",
+        beside: Sequence[Run] = (),
+        follow: "Follow | None" = None,
+    ) -> None:
+        """Post runs in `beside` before those of the file; `follow` reads the file, where given."""
+        self._engine = engine
+        self._view = view
+        self._beside = [(run, describe_run(run)) for run in beside]
+        self._follow = follow or _open(path)
+        self._badge = ""
+        self._doing = _first_words(engine)
+        self._text = ""
+        self._alarm = ""
+        self._began = time.monotonic()
+        self._over = threading.Event()
+        self._shown = False  # whether runs have been posted
+        self._complaint = ""  # the last word of the engine on itself
+        self._starting = False  # another engine is on its way to its first step
+        self._mode = ""  # the way in which the engine captures, where it is known
+        self._notes_told = 0
+
+    def start(self, post: Post) -> None:
+        threading.Thread(target=self._watch, args=(post,), name="following", daemon=True).start()
+
+    def stop(self) -> None:
+        self._over.set()
+
+    def progress(self) -> Progress:
+        return Progress(time.monotonic() - self._began, self._doing, alarm=self._alarm)
+
+    @property
+    def live(self) -> "FileFollower":
+        return self
+
+    @property
+    def badge(self) -> str:
+        return self._badge
+
+    @property
+    def text(self) -> str:
+        return self._text
+
+    @property
+    def alarm(self) -> str:
+        return self._alarm
+
+    @property
+    def engine(self) -> Engine | None:
+        return self._engine
+
+    @property
+    def listens(self) -> bool:
+        return self._engine is not None and self._engine.running
+
+    def start_anew(self) -> None:
+        """Start the engine again after its end. Raises EngineError."""
+        if self._engine is not None:
+            self._follow.listen()
+            self._doing, self._alarm, self._mode = _first_words(self._engine), "", ""
+            self._engine.start()
+
+    def order(self, what: Mapping[str, Any]) -> bool:
+        """Send an order to the engine; return false where none of ours listens."""
+        return self._engine is not None and self._engine.send(what)
+
+    def next_mode(self) -> str | None:
+        """Ask the engine to capture in the next way; what it answers comes as a note."""
+        place = MODES.index(self._mode) if self._mode in MODES else 0
+        mode = MODES[(place + 1) % len(MODES)]
+        if not self.order({"do": "mode", "mode": mode}):
+            return None
+        self._mode = mode
+        return mode
+
+    def _watch(self, post: Post) -> None:
+        """Post until `stop`; the last bytes of an engine that has died are shown too."""
+        news, due, spent = False, 0.0, time.process_time()  # news: that no picture shows yet
+        try:
+            while not self._over.is_set():
+                dead = self._engine is not None and not self._engine.running
+                last = dead and not self._badge.startswith("engine")
+                fresh = self._follow.poll()
+                news, began = news or fresh, time.monotonic()
+                if last or (fresh and began >= due) or (news and began >= due + PATIENCE):
+                    self._post_runs(self._follow.runs(final=dead), post)
+                    before, spent = spent, time.process_time()
+                    cost = LEISURE * (spent - before) if self._shown else 0.0
+                    news, due = False, began + min(SLOWEST, max(REFRESH, cost))
+                self._post_state(dead, post)
+                self._watch_pulse(dead, post)
+                self._post_complaint(post)
+                rest = due - EVERY - time.monotonic()  # one look ahead, to see what comes just then
+                self._over.wait(EVERY if self._follow.behind else max(EVERY, rest))
+        except CaptureError as e:
+            post(LoadFailed(e) if not self._shown else Notice(str(e)))
+
+    def _post_runs(self, runs: list[Run], post: Post) -> None:
+        """Post the runs that have something to see; before the first of them, what the engine is doing."""
+        if not runs:
+            return
+        marks = _marks(runs[-1])
+        before, self._doing = self._doing, "".join(_newest(marks, "status", 1)) or self._doing
+        if self._doing != before:
+            post(ProgressChanged())
+        self._text = "".join(_newest(marks, "text", TEXT_MARKS))
+        self._post_notes(runs[-1], _newest(marks, "note", NOTES), post)
+        busy = [run for run in runs if _has_work(run)]
+        self._starting = self._shown and busy[-1:] != runs[-1:]
+        if busy:
+            first, self._shown = not self._shown, True
+            described = [*self._beside, *((run, describe_run(run)) for run in busy)]
+            post(RunsChanged([r for r, _ in described], [i for _, i in described], [view(self._view)]))
+            if first:
+                post(ViewsLoaded(views()))
+
+    def _post_notes(self, run: Run, notes: Sequence[str], post: Post) -> None:
+        """Post the newest note of an engine, which is its answer to an order, once."""
+        self._mode = self._mode or str(run.meta.get("capture", ""))
+        if self._shown and len(notes) > self._notes_told:
+            post(Notice(notes[-1]))
+        self._notes_told = len(notes)
+
+    def _post_state(self, dead: bool, post: Post) -> None:
+        """Post a change of how the writer is, once."""
+        old, self._badge = self._badge, self._badge_now(dead)
+        if self._badge == old:
+            return
+        if dead and self._engine is not None and (died := self._engine.failure_reason()):
+            post(Notice(died) if self._shown else LoadFailed(self._engine.failure()))
+        elif self._follow.notice:
+            post(Notice(self._follow.notice))
+        else:
+            post(Notice(self._follow.says or self._badge))
+
+    def _watch_pulse(self, dead: bool, post: Post) -> None:
+        """Name an engine that hangs or has died until it is heard again or started anew."""
+        why, old = self._trouble(dead), self._alarm
+        self._alarm = f"{why}: {HELP}" if why else ""
+        if old and not why:
+            post(Notice("the engine is heard again"))
+        elif self._alarm != old:
+            post(Notice(""))
+
+    def _trouble(self, dead: bool) -> str:
+        """Return why the engine writes no more; empty where it does."""
+        if self._engine is None:
+            return ""
+        if dead:
+            return self._engine.failure_reason() if self._shown else ""
+        silence = self._follow.silence
+        return silence and (self._complaint or silence)
+
+    def _post_complaint(self, post: Post) -> None:
+        """Post what an engine says of itself while it goes on, such as that its disk is full, once."""
+        old, self._complaint = self._complaint, self._engine.gap_warning if self._engine is not None else ""
+        if self._complaint and self._complaint != old:
+            post(Notice(self._complaint))
+
+    def _badge_now(self, dead: bool) -> str:
+        if dead:
+            died = self._engine is not None and self._engine.failure_reason()
+            return "engine died" if died else "engine ended"
+        if self._engine is not None and self._follow.silence:
+            return "engine silent"
+        if self._starting:
+            return self._doing
+        return BADGES.get(self._follow.state, "live")
+
+
+def _open(path: str | Path) -> "Follow":
+    from capture.native.follow import Follow  # only a file that grows needs it
+
+    return Follow(path)
+
+
+def _first_words(engine: Engine | None) -> str:
+    """Return what is going on while the file does not say it yet."""
+    return "starting the engine" if engine is not None else "waiting for the first line"
+
+
+def _marks(run: Run) -> pl.DataFrame:
+    """Return the name and the class of every mark of a run."""
+    if not run.has("path"):
+        return pl.DataFrame(schema={"name": pl.String, "path": pl.String})
+    return run.events.select("name", "path").filter(run.events["kind"] == "mark").cast(pl.String)
+
+
+def _newest(marks: pl.DataFrame, path: str, count: int) -> list[str]:
+    """Return the newest names of a class of marks, the last one last."""
+    return [str(name) for name in marks.filter(pl.col("path") == path)["name"].tail(count)]
+
+
+def _has_work(run: Run) -> bool:
+    return any((run.events["kind"] == kind).any() for kind in WORK)
