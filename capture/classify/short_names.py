@@ -14,6 +14,8 @@ from capture.classify.kernel_names import carried_op, classify
 _LONGEST: Final = 64  # characters of a short name; what distinguishes names may make one longer
 _MOST_FUSED: Final = 40  # characters of the list of what Inductor fused
 _MOST_PARTS: Final = 160  # parts of a name that are compared
+_WITHIN: Final = re.compile(r"[<>,]")
+_ENUM_TYPE: Final = re.compile(r"^\((?:\w+::)*(\w+)\)")
 _HEADS: Final = frozenset({"64", "72", "80", "96", "112", "128", "160", "192", "256", "512", "576"})
 
 _DULL: Final = frozenset({
@@ -21,6 +23,7 @@ _DULL: Final = frozenset({
     "tensor_operation", "device", "kernel", "collective", "engines_precompiled", "dev", "cute",
 })  # fmt: skip
 _VERSION: Final = re.compile(r"^(?:ROCPRIM|CUB|THRUST|CCCL|V)_?\d\w*$")
+_IDENTIFIER: Final = re.compile(r"[^ /]+")
 _CONFIG: Final = re.compile(r"^wrapped_|_config$")
 _ENDING: Final = re.compile(r"(?:_+kernel|Kernel)$")
 _INDUCTOR: Final = re.compile(r"^triton_(poi|per|red|tem|for|spl)_fused_(.*?)_?(\d*)$")
@@ -102,11 +105,15 @@ def _numbered(readable: dict[str, str]) -> dict[str, str]:
 
 
 def _parts(name: str) -> list[str]:
-    """Return what may tell a name from one that reads alike: its template arguments, or its words."""
+    """Return what may set a name apart: its template arguments and what stands in them, or its words."""
     parsed = parse(name)
-    if parsed.arguments:
-        return [_argument(argument) for argument in parsed.arguments]
-    return re.split(r"_+", parsed.text)
+    if not parsed.arguments:
+        return re.split(r"_+", parsed.text)
+    within = (part.strip() for argument in parsed.arguments for part in _WITHIN.split(argument))
+    return [
+        *(_argument(argument) for argument in parsed.arguments),
+        *(_ENUM_TYPE.sub(r"\1 ", part).rpartition("::")[2] for part in within if part),
+    ]
 
 
 def _argument(argument: str) -> str:
@@ -149,18 +156,31 @@ def _carried_type(parsed: KernelName) -> str:
 def _plain(parsed: KernelName, name: str) -> str:
     """Return namespaces that tell something, the identifier without `kernel`, and what sets it apart."""
     base = parsed.inner if parsed.inner and not parsed.leaf.startswith("multi") else parsed.base
-    if "::" not in base and not parsed.arguments and parsed.text == parsed.base:
-        return _ENDING.sub("", base) if " " not in base and "/" not in base else base
+    if _is_word(parsed):
+        return _ENDING.sub("", base) if _IDENTIFIER.fullmatch(base) else base
     *outer, leaf = base.split("::")
-    spaces = [s for s in outer if s not in _DULL and not _VERSION.match(s)]
+    spaces = [space for space in outer if space not in _DULL and not _VERSION.match(space)]
     if leaf == "kernel" and spaces:  # its namespace is its name
-        leaf = spaces.pop()
-        return f"{leaf}<{_data_type(parsed)}>"
-    shown = "::".join([*spaces[:2], _ENDING.sub("", _CONFIG.sub("", leaf)) or leaf])
-    variant = _functions(parsed) if base == parsed.base else []
-    if classify(name).category == "attention":
-        variant = _attention(parsed)
+        return f"{spaces[-1]}<{_data_type(parsed)}>"
+    shown = "::".join([*spaces[:2], _without_kernel(leaf)])
+    variant = _variant(parsed, name, carried=base != parsed.base)
     return f"{shown}<{', '.join(variant)}>" if variant else shown
+
+
+def _is_word(parsed: KernelName) -> bool:
+    """Return whether a name has neither namespaces nor template arguments nor parameters."""
+    return parsed.text == parsed.base and "::" not in parsed.base
+
+
+def _without_kernel(identifier: str) -> str:
+    return _ENDING.sub("", _CONFIG.sub("", identifier)) or identifier
+
+
+def _variant(parsed: KernelName, name: str, *, carried: bool) -> list[str]:
+    """Return which variant of a kernel this is, as far as readers want to know at once."""
+    if classify(name).category == "attention":
+        return _attention(parsed)
+    return [] if carried else _functions(parsed)
 
 
 def _functions(parsed: KernelName) -> list[str]:
