@@ -75,31 +75,11 @@ def _moves(parts: Controllers) -> dict[str, Callable[[], object]]:
 
 def _others(workspace: Workspace, parts: Controllers) -> dict[str, Callable[[], object]]:
     navigation, runs, engine = parts.navigation, parts.runs, parts.engine
-
-    def enter() -> None:
-        page = workspace.page
-        if isinstance(page, RunList):
-            runs.choose(page)
-        elif isinstance(page, ColumnList):
-            parts.columns.choose(page)
-        elif isinstance(page, HelpPage):
-            navigation.show_page(GuideList())
-        elif isinstance(page, GuideList):
-            navigation.open_guide(page)
-        else:
-            navigation.enter()
-
-    def filter() -> None:
-        if workspace.shows_view:
-            parts.filter.open()
-        elif isinstance(workspace.page, RunList):
-            parts.files.open()
-
     return {
         "quit": navigation.quit,
         "help": navigation.toggle_help,
-        "enter": enter,
-        "filter": filter,
+        "enter": partial(_enter, workspace, parts),
+        "filter": partial(_filter, workspace, parts),
         "mark": navigation.mark,
         "link": parts.links.toggle,
         "runs": runs.list_runs,
@@ -115,6 +95,29 @@ def _others(workspace: Workspace, parts: Controllers) -> dict[str, Callable[[], 
         "restart": engine.restart,
         "engine": engine.open_arguments,
     }
+
+
+def _enter(workspace: Workspace, parts: Controllers) -> None:
+    """Take the row under the cursor, for what the page is for."""
+    page = workspace.page
+    if isinstance(page, RunList):
+        parts.runs.choose(page)
+    elif isinstance(page, ColumnList):
+        parts.columns.choose(page)
+    elif isinstance(page, HelpPage):
+        parts.navigation.show_page(GuideList())
+    elif isinstance(page, GuideList):
+        parts.navigation.open_guide(page)
+    else:
+        parts.navigation.enter()
+
+
+def _filter(workspace: Workspace, parts: Controllers) -> None:
+    """Ask for a pattern; where runs are listed, for the path of another one."""
+    if workspace.shows_view:
+        parts.filter.open()
+    elif isinstance(workspace.page, RunList):
+        parts.files.open()
 
 
 def has_to_wait(workspace: Workspace, questions: Questions, name: str) -> bool:

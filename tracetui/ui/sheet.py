@@ -1,7 +1,7 @@
 """An answer as a sheet: which columns fit, how wide they are, and the cells of the rows in sight."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
@@ -96,24 +96,16 @@ class Sheet:
     def _beside(self, width: int, sides: Sequence[Sequence[str]]) -> tuple[Column, ...]:
         """Return two tables of the same columns, and what lies between; the names share what is left."""
         by_name = {c.name: c for c in self.columns}
-        names = [side[i] for side, i in ((sides[0], 0), (sides[-1], -1))]
+        names = (sides[0][0], sides[-1][-1])
         room = width - 2 * (SIDE_LEAST + GAP) - (RULE.width + GAP) * (len(sides) - 1)
         wanted = [n for side in sides for n in side if n in by_name and n not in names]
-        shown: set[str] = set(names)
-        for alike in _alike(sorted(wanted, key=self.rank.index)):
-            need = sum(by_name[n].width + GAP for n in alike)
-            if need <= room:
-                shown |= set(alike)
-                room -= need
-        widths = dict.fromkeys(names, SIDE_LEAST + room // 2)
+        fitting, room = _fitting_pairs(_alike(sorted(wanted, key=self.rank.index)), by_name, room)
+        shown = (fitting | set(names)) & by_name.keys()
+        wide = {n: _wide(c, SIDE_LEAST + room // 2) if n in names else c for n, c in by_name.items()}
         out: list[Column] = []
         for side in sides:
             out += [RULE] if out else []
-            out += [
-                _wide(by_name[n], widths.get(n, by_name[n].width))
-                for n in side
-                if n in shown and n in by_name
-            ]
+            out += [wide[n] for n in side if n in shown]
         return tuple(out)
 
     def tones(self, start: int, count: int, columns: Sequence[Column]) -> list[list[str]]:
@@ -169,12 +161,15 @@ def measure(
     naming = next((c for c in (label, *key, *names) if c in names), None)
     order = [naming, *(c for c in names if c != naming)] if naming else []
     columns = tuple(part for c in order for part in _dressed(rows[c], c == naming, dress))
-    empty = {c for c in order if rows.height and rows[c].null_count() == rows.height}
-    rank = sorted(
-        (c.name for c in columns),
-        key=lambda c: (c in empty, importance.index(c) if c in importance else len(importance)),
-    )
-    return Sheet(rows, tuple(k for k in key if k in names), columns, tuple(rank), dress)
+    rank = _ranked(rows, [c.name for c in columns], importance)
+    return Sheet(rows, tuple(k for k in key if k in names), columns, rank, dress)
+
+
+def _ranked(rows: pl.DataFrame, columns: Sequence[str], importance: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns by falling importance; those without any value come last."""
+    empty = {c for c in rows.columns if rows.height and rows[c].null_count() == rows.height}
+    places = {c: place for place, c in reversed(list(enumerate(importance)))}
+    return tuple(sorted(columns, key=lambda c: (c in empty, places.get(c, len(importance)))))
 
 
 def _dressed(values: pl.Series, naming: bool, dress: Dress | None) -> list[Column]:
@@ -192,6 +187,19 @@ def _alike(names: Sequence[str]) -> list[list[str]]:
     for name in names:
         groups.setdefault(_SIDE.sub("", name), []).append(name)
     return list(groups.values())
+
+
+def _fitting_pairs(
+    groups: Sequence[Sequence[str]], columns: Mapping[str, Column], room: int
+) -> tuple[set[str], int]:
+    """Return the columns of the groups that fit whole, the first groups first, and the room that is left."""
+    shown: set[str] = set()
+    for group in groups:
+        need = sum(columns[name].width + GAP for name in group)
+        if need <= room:
+            shown |= set(group)
+            room -= need
+    return shown, room
 
 
 def _measured(values: pl.Series, naming: bool) -> Column:
@@ -236,20 +244,24 @@ def _fitting(columns: Sequence[Column], room: int) -> list[Column]:
 
 
 def _written(values: pl.Series, column: Column, ascii: bool) -> list[str]:
-    if column.kind == "trend":
-        return [fit(glyphs.sparkline(v, column.width, ascii) if v is not None else "", column.width)
-                for v in values.to_list()]  # fmt: skip
-    if column.kind == "bar":
-        return [
-            glyphs.signed_bar((v or 0) / (column.top or 1), column.width, ascii) for v in values.to_list()
-        ]
-    if column.kind == "number":
-        return [fit(_figure(column.name, v), column.width, right=True) for v in values.to_list()]
-    texts = [units.cell(column.name, v) for v in values.to_list()]
+    """Return the cells of a column, each as wide as the column."""
     if column.kind == "name":
+        texts = [units.cell(column.name, v) for v in values.to_list()]
         cut = shortened(texts, column.width)
         return [fit(cut[t], column.width) for t in texts]
-    return [fit(t, column.width) for t in texts]
+    return [_cell(value, column, ascii) for value in values.to_list()]
+
+
+def _cell(value: Any, column: Column, ascii: bool) -> str:
+    """Return one cell of a column that is no column of names."""
+    if column.kind == "bar":
+        return glyphs.signed_bar((value or 0) / (column.top or 1), column.width, ascii)
+    if column.kind == "number":
+        return fit(_figure(column.name, value), column.width, right=True)
+    if column.kind == "trend":
+        trend = "" if value is None else glyphs.sparkline(value, column.width, ascii)
+        return fit(trend, column.width)
+    return fit(units.cell(column.name, value), column.width)
 
 
 @lru_cache(maxsize=1 << 13, typed=True)

@@ -149,8 +149,12 @@ def _value(column: str, text: str | None, columns: dict[str, Found], comma: bool
     whole = exact(value, _scale(column, columns))
     if column == "dur" and whole is None:
         log.note("bad_duration", "durations that are no number stand as unknown", severity="data_loss")
-    most = _LARGEST_LAYER if column == "layer" else _LARGEST
-    return whole if whole is not None and abs(whole) < most else None
+    return _bounded(whole, _LARGEST_LAYER if column == "layer" else _LARGEST)
+
+
+def _bounded(value: int | None, most: int) -> int | None:
+    """Return a value, None where it is as large as nothing can be."""
+    return value if value is not None and abs(value) < most else None
 
 
 def _scale(column: str, columns: dict[str, Found]) -> int:

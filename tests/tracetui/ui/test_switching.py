@@ -12,7 +12,7 @@ from textual.pilot import Pilot
 
 from capture.native.follow import Follow
 from tests.tracetui.ui.hand import attend, press, screen, until
-from tracetui.process import Bundled, commands, refusal
+from tracetui.process import Bundled, commands, refusal_reason
 from tracetui.process import engine as engine_module
 from tracetui.ui.app import Explorer
 from tracetui.ui.options import Options
@@ -137,8 +137,8 @@ def test_options_that_are_refused_leave_the_engine_alone(tmp_path: Path) -> None
 
 @pytest.mark.usefixtures("door")
 def test_what_belongs_to_the_screen_is_not_for_the_line_to_say() -> None:
-    assert "--out" in refusal(["--out", "elsewhere"]) and "-h" in refusal(["-h"])
-    assert refusal(["--prompt", "--path is a word here"]) == ""
+    assert "--out" in refusal_reason(["--out", "elsewhere"]) and "-h" in refusal_reason(["-h"])
+    assert refusal_reason(["--prompt", "--path is a word here"]) == ""
 
 
 @pytest.mark.usefixtures("door")

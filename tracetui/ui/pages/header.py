@@ -28,26 +28,43 @@ def header(
     """Return the line with the run and its badges; on a narrow screen the least important parts go first."""
     if run is None:
         return (Span(" tracetui", "bar_on"),)
-    texts = [badge for each, _ in asked or ((run, info),) for badge in _badges(each)]
-    badges = [Span(f" {text} ", "bar_warn") for text in dict.fromkeys((writer, *texts)) if text]
-    if len(asked) > 1:
+    several = len(asked) > 1
+    if several:
         name, speed, parts = _several(asked)
     else:
         name, *parts = _parts(run, info, lens, place, live=bool(writer))
-        speed = f"{_figure(info.tokens_per_s)} tok/s" if info.tokens_per_s else ""
+        speed = _tokens_per_s(info.tokens_per_s)
     speed = f" · {speed}" if speed else ""
-    badges = _fitting(badges, width - width_of(speed) - NAME_LEAST)
+    badges = _fitting(
+        _badge_spans([each for each, _ in asked] or [run], writer), width - width_of(speed) - NAME_LEAST
+    )
     room = width - sum(width_of(b.text) for b in badges) - 1 - width_of(speed)
-    most = room if len(asked) > 1 else min(max(RUN_LEAST, room // 2), room)
+    most = room if several else min(max(RUN_LEAST, room // 2), room)
     name = fit(name, max(1, min(width_of(name), most)))
-    room -= width_of(name)
-    spans = [Span(" "), Span(name, "title"), Span(speed)]
+    details = _details(parts, room - width_of(name))
+    left = room - width_of(name) - sum(width_of(s.text) for s in details)
+    return (Span(" "), Span(name, "title"), Span(speed), *details, Span(" " * max(0, left)), *badges)
+
+
+def _badge_spans(runs: Sequence[Run], writer: str) -> list[Span]:
+    """Return what must not be overlooked: who writes the file, then the badges of the runs, each once."""
+    texts = [writer, *(badge for run in runs for badge in _badges(run))]
+    return [Span(f" {text} ", "bar_warn") for text in dict.fromkeys(texts) if text]
+
+
+def _details(parts: Sequence[str], room: int) -> list[Span]:
+    """Return the parts that fit, the most important first; one that is too long leaves room for the next."""
+    spans = []
     for part in parts:
         text = f" · {part}"
         if width_of(text) <= room:
             spans.append(Span(text))
             room -= width_of(text)
-    return (*spans, Span(" " * max(0, room)), *badges)
+    return spans
+
+
+def _tokens_per_s(speed: float | None) -> str:
+    return f"{_figure(speed)} tok/s" if speed else ""
 
 
 def _fitting(badges: Sequence[Span], room: int) -> list[Span]:
@@ -72,17 +89,19 @@ def _parts(run: Run, info: RunInfo, lens: str | None, place: str, *, live: bool)
 
 def _several(asked: Sequence[tuple[Run, RunInfo]]) -> tuple[str, str, list[str]]:
     """Return a name for several runs, their speeds, and what holds of all of them."""
-    runs, speeds = [run for run, _ in asked], [info.tokens_per_s for _, info in asked]
-    values = [
-        {text: None for run in runs for text in [describe(run)] if text}
-        for describe in (_weights, *map(_metadata, SHOWN_METADATA))
-    ]
+    runs = [run for run, _ in asked]
+    values = [_distinct(describe, runs) for describe in (_weights, *map(_metadata, SHOWN_METADATA))]
     parts = [" → ".join(texts) for texts in values if len(texts) == 1 or (len(texts) == 2 == len(runs))]
     if len(asked) > 2:
         return f"{len(asked)} runs", "", parts
-    before, after = speeds
+    before, after = (info.tokens_per_s for _, info in asked)
     speed = f"{_figure(before)} → {_figure(after)} tok/s" if before and after else ""
     return " → ".join(labels(*runs)), speed, parts
+
+
+def _distinct(describe: Callable[[Run], str], runs: Sequence[Run]) -> list[str]:
+    """Return what is said of the runs, each text once, without those of which nothing is said."""
+    return [text for text in dict.fromkeys(map(describe, runs)) if text]
 
 
 def _metadata(key: str) -> Callable[[Run], str]:

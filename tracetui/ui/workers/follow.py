@@ -32,6 +32,30 @@ HELP: Final = "R starts it anew, E with other options"
 MODES: Final = ("spans", "windows", "continuous")
 
 
+class _Pace:
+    """When the next picture is due: rarely enough that pictures take but a part of a core."""
+
+    def __init__(self) -> None:
+        self._news = False  # that no picture shows yet
+        self._due, self._began, self._spent = 0.0, 0.0, time.process_time()
+
+    def is_due(self, fresh: bool) -> bool:
+        """Return whether to show what is there: at once when something has just come, else with patience."""
+        self._began, self._news = time.monotonic(), self._news or fresh
+        since = self._began - self._due
+        return (fresh and since >= 0) or (self._news and since >= PATIENCE)
+
+    def shown(self, *, leisurely: bool) -> None:
+        """Plan the next picture after one was shown, later where that one was costly."""
+        before, self._spent = self._spent, time.process_time()
+        cost = LEISURE * (self._spent - before) if leisurely else 0.0
+        self._news, self._due = False, self._began + min(SLOWEST, max(REFRESH, cost))
+
+    def rest(self) -> float:
+        """Return the seconds until the next look: one comes just before a picture is due."""
+        return max(EVERY, self._due - EVERY - time.monotonic())
+
+
 class FileFollower:
     """Follows a file from `start` until `stop`, and knows how its engine is."""
 
@@ -115,23 +139,18 @@ class FileFollower:
 
     def _watch(self, post: Post) -> None:
         """Post until `stop`; the last bytes of an engine that has died are shown too."""
-        news, due, spent = False, 0.0, time.process_time()  # news: that no picture shows yet
+        pace = _Pace()
         try:
             while not self._over.is_set():
                 dead = self._engine is not None and not self._engine.running
                 last = dead and not self._badge.startswith("engine")
-                fresh = self._follow.poll()
-                news, began = news or fresh, time.monotonic()
-                if last or (fresh and began >= due) or (news and began >= due + PATIENCE):
+                if pace.is_due(self._follow.poll()) or last:
                     self._post_runs(self._follow.runs(final=dead), post)
-                    before, spent = spent, time.process_time()
-                    cost = LEISURE * (spent - before) if self._shown else 0.0
-                    news, due = False, began + min(SLOWEST, max(REFRESH, cost))
+                    pace.shown(leisurely=self._shown)
                 self._post_state(dead, post)
                 self._watch_pulse(dead, post)
                 self._post_complaint(post)
-                rest = due - EVERY - time.monotonic()  # one look ahead, to see what comes just then
-                self._over.wait(EVERY if self._follow.behind else max(EVERY, rest))
+                self._over.wait(EVERY if self._follow.behind else pace.rest())
         except CaptureError as e:
             post(LoadFailed(e) if not self._shown else Notice(str(e)))
 
