@@ -1,4 +1,8 @@
-"""Kernel names as profilers print them, with the right answers."""
+"""Kernel names as profilers print them, with the right answers.
+
+Identifiers are as printed. Where a name comes from a definition, and in some of the longest names, template
+arguments and parameters are abbreviated; no answer rests on what was left out.
+"""
 
 import csv
 from functools import cache
