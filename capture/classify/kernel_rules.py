@@ -10,15 +10,13 @@ import re
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from capture.native.schema import CATEGORIES
+
 _TABLE: Final = Path(__file__).with_name("kernel_rules.tsv")
 _COLUMNS: Final = ("id", "part", "pattern", "op", "category", "example")
 
 # base: namespaces and identifier; inner: what a wrapper carries; args: template arguments
 PARTS: Final = ("base", "inner", "args")
-CATEGORIES: Final = frozenset({
-    "matmul", "attention", "norm", "elementwise", "softmax", "reduce", "copy", "comm", "wait",
-    "host", "other", "moe", "conv", "quantize", "ssm", "sampling",
-})  # fmt: skip
 CARRIED: Final = "=inner"  # as an op: named after what the wrapper carries
 
 

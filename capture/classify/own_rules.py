@@ -9,13 +9,15 @@ names searched as far as `LOOKED_AT`; a rule that still spends too long in all i
 import os
 import re
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from capture.classify.kernel_names import Classified
-from capture.classify.kernel_rules import CATEGORIES
+from capture.native.schema import CATEGORIES
 from capture.text import clean
 
+OWN: Final = "own."  # how the ids of a person's own rules begin
 LOOKED_AT: Final = 512  # characters of a name that are searched
 _LARGEST: Final = 1 << 16  # bytes of a file that are read
 _MOST: Final = 500  # rules that are kept
@@ -38,9 +40,12 @@ class OwnRule(NamedTuple):
 
 
 class OwnRules:
-    """The rules of a file, and what was wrong with it; rules that spend too long are set aside."""
+    """The rules of a file, its text, and what was wrong with it; rules that spend too long are set aside."""
 
-    def __init__(self, rules: tuple[OwnRule, ...] = (), problems: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, rules: tuple[OwnRule, ...] = (), problems: tuple[str, ...] = (), text: str = ""
+    ) -> None:
+        self.text = text
         self._rules = list(rules)
         self._spent: dict[int, float] = {}
         self.problems = list(problems)
@@ -48,12 +53,15 @@ class OwnRules:
     def __len__(self) -> int:
         return len(self._rules)
 
+    def __iter__(self) -> Iterator[OwnRule]:
+        return iter(list(self._rules))
+
     def classify(self, name: str) -> Classified | None:
         """Return what the first rule that fits says of a name; None where none fits."""
-        for rule in list(self._rules):
+        for rule in self:
             if match := self._search(rule, name[:LOOKED_AT]):
                 basis = f"own rule, line {rule.line}: {match[0] or name}"
-                return Classified(rule.op, rule.category, f"own.{rule.line}", basis)
+                return Classified(rule.op, rule.category, f"{OWN}{rule.line}", basis)
         return None
 
     def _search(self, rule: OwnRule, text: str) -> re.Match[str] | None:
@@ -108,7 +116,7 @@ def parse_own_rules(text: str) -> OwnRules:
             problems.append(f"line {number}: {parsed}")
         else:
             rules.append(parsed)
-    return OwnRules(tuple(rules), tuple(problems))
+    return OwnRules(tuple(rules), tuple(problems), text)
 
 
 def _rule(number: int, line: str) -> OwnRule | str:
@@ -118,7 +126,7 @@ def _rule(number: int, line: str) -> OwnRule | str:
         return "wants a regular expression, an op and a category"
     expression, op, category = words
     if category not in CATEGORIES:
-        return f"there is no category {clean(category, 40)!r}; there are {', '.join(sorted(CATEGORIES))}"
+        return f"there is no category {clean(category, 40)!r}; there are {', '.join(CATEGORIES)}"
     if op != "-" and not _OP.fullmatch(op):
         return f"{clean(op, 40)!r} is no op: small letters, digits and underscores, parts joined by dots"
     if reason := _costly(expression):

@@ -8,6 +8,7 @@ import pytest
 
 from capture.classify.kernel_names import carried_op, classify, rule_of
 from capture.classify.kernel_rules import KERNEL_RULES, KernelRule, read_rules
+from capture.native.schema import CATEGORIES
 from tests.capture.classify.corpus import corpus
 
 # the operators that launched kernels → the category of their kernels
@@ -67,6 +68,10 @@ def test_example_of_a_rule_is_decided_by_it(rule: KernelRule) -> None:
     assert classified.rule_id == rule.id, classified
     assert classified.basis.startswith(f"{rule.part}: ")
     assert rule_of(rule.id) is rule
+
+
+def test_every_category_has_a_rule() -> None:
+    assert {rule.category for rule in KERNEL_RULES} == set(CATEGORIES)
 
 
 def test_ids_of_rules_are_unique() -> None:

@@ -3,9 +3,15 @@
 import time
 from pathlib import Path
 
+import polars as pl
 import pytest
 
+from capture import cache
+from capture.classify import names
 from capture.classify.own_rules import OwnRule, own_rules_file, parse_own_rules, read_own_rules
+from capture.native.schema import seal
+from capture.open import load
+from capture.run import Run
 
 
 def test_rules_are_read_and_the_first_that_fits_decides() -> None:
@@ -96,3 +102,48 @@ def test_without_a_home_there_is_no_file(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_rule_holds_what_its_line_says() -> None:
     assert OwnRule(1, parse_own_rules("a - copy")._rules[0].pattern, None, "copy").category == "copy"
+
+
+def opened(folder: Path, monkeypatch: pytest.MonkeyPatch, rules: str) -> Run:
+    """Return a trace of two kernels, read by a person whose file holds these rules."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder))
+    (folder / "tracetui").mkdir(exist_ok=True)
+    (folder / "tracetui" / "rules").write_text(rules)
+    trace = folder / "trace.jsonl"
+    kernels = [{"kind": "kernel", "name": name, "dur": 5} for name in ("my_gemm", "rms_norm")]
+    trace.write_bytes(b"".join(map(seal, [{"kind": "run", "schema": 1, "id": "a"}, *kernels])))
+    for kept in (names.own_rules, names.classified, cache._code_version):
+        kept.cache_clear()
+    try:
+        return load(trace)[0]
+    finally:
+        monkeypatch.delenv("XDG_CONFIG_HOME")
+        for kept in (names.own_rules, names.classified, cache._code_version):
+            kept.cache_clear()
+
+
+def roles(run: Run) -> dict[str, tuple[str | None, str]]:
+    rows = run.events.select(pl.col("name", "op", "category").cast(pl.String)).rows()
+    return {name: (op, category) for name, op, category in rows}
+
+
+def test_own_rules_go_before_the_built_in_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = opened(tmp_path, monkeypatch, "my_gemm mlp.up moe\n")
+    assert roles(run) == {"my_gemm": ("mlp.up", "moe"), "rms_norm": ("norm", "norm")}
+    assert "own_rules" not in {notice.id for notice in run.log.notices}
+
+
+def test_wrong_lines_are_noted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = opened(tmp_path, monkeypatch, "( mlp.up moe\ngemm nonsense\n")
+    (notice,) = (notice for notice in run.log.notices if notice.id == "own_rules")
+    assert (notice.count, notice.severity) == (2, "notice")
+    assert "line 1: '(' is no regular expression" in notice.message
+
+
+def test_a_parsed_form_is_void_once_the_rules_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv(cache.OFF, raising=False)
+    monkeypatch.setattr(cache, "SMALLEST", 1)
+    first = opened(tmp_path, monkeypatch, "my_gemm mlp.up matmul\n")
+    other = opened(tmp_path, monkeypatch, "my_gemm mlp.down matmul\n")
+    assert [roles(run)["my_gemm"][0] for run in (first, other)] == ["mlp.up", "mlp.down"]
