@@ -75,15 +75,19 @@ def _sums(requests: str, values: tuple[str, ...]) -> Sums:
     return Sums(int(requests), queries, keys, squared, products)
 
 
+def _total(values: list[int | None]) -> int | None:
+    """Return the sum, None where one of the values is not stated."""
+    stated = [v for v in values if v is not None]
+    return sum(stated) if len(stated) == len(values) else None
+
+
 def _step_of(tokens: int | None, prefill: Sums, decode: Sums) -> StepAnnotation:
     both = [s for s in (prefill, decode) if s.requests]
-    stated = tokens is None and all(s.queries is not None for s in both)
-    known = all(s.keys is not None for s in both)
     return StepAnnotation(
         phase=_phase(prefill.requests, decode.requests),
         batch=prefill.requests + decode.requests,
-        tokens=sum(s.queries or 0 for s in both) if stated else tokens,
-        context=sum(s.keys or 0 for s in both) if known and both else None,
+        tokens=_total([s.queries for s in both]) if tokens is None else tokens,
+        context=_total([s.keys for s in both]) if both else None,
         prefill=prefill if prefill.requests else None,
         decode=decode if decode.requests else None,
     )

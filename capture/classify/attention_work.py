@@ -53,12 +53,12 @@ def _kv_heads(call: Call) -> tuple[int, float] | None:
 
 
 def dense_attention(call: Call) -> Work | None:
-    """Attention of dense batches: (b, h, q, d) and (b, h, k, d); a causal mask halves a square."""
+    """Attention of dense batches, (b, h, q, d) with (b, h, k, d); a causal mask halves a square."""
     q, k, v = call.operand(0, 4), call.operand(1, 4), call.operand(2, 4)
     width = call.width(0)
     if q is None or k is None or v is None or width is None:
         return None
-    if "flash_attention" in call.name and "efficient" not in call.name and q[1] > q[2] < k[1]:
+    if "attention_forward" in call.name:  # the inner operators: positions stand before heads
         q, k, v = ((d[0], d[2], d[1], d[3]) for d in (q, k, v))
     batch, heads, rows, size = q
     pairs = rows * k[2] / (2 if "True" in call.values and rows == k[2] else 1)

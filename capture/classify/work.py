@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from capture.classify.attention_work import dense_attention, ragged_attention
-from capture.classify.calls import Call, Work, dtype_of
+from capture.classify.calls import Call, Dims, Work, dtype_of
 
 Model = Callable[[Call], Work | None]
 
@@ -141,17 +141,24 @@ def _store(call: Call) -> Work | None:
     return Work(0.0, 4 * elements * width, shape, dtype_of(call.types[tensors[0][0]]))
 
 
-def _pointwise(call: Call) -> Work | None:
-    """An operation on each element: every operand read once and one result written, one operation each."""
+def _sized(call: Call) -> list[tuple[Dims, float]]:
+    """Return dims and width of every tensor; none at all where one of them is not known."""
     tensors = [(d, call.width(i)) for i, d in call.tensors()]
     sized = [(d, w) for d, w in tensors if w is not None and min(d) > 0]
-    if not sized or len(sized) < len(tensors):
+    return sized if len(sized) == len(tensors) else []
+
+
+def _pointwise(call: Call) -> Work | None:
+    """An operation on each element: every operand read once and one result written, one operation each."""
+    sized = _sized(call)
+    if not sized:
         return None
-    largest, width = max(sized, key=lambda t: math.prod(t[0]))
-    in_place = call.name.endswith("_") and len(sized) > 1
     copies = "copy" in call.name
-    read = sum(math.prod(d) * w for d, w in sized) - (math.prod(sized[0][0]) * sized[0][1] if copies else 0)
-    written = math.prod(sized[0][0]) * sized[0][1] if in_place or copies else math.prod(largest) * width
+    largest, width = max(sized, key=lambda t: math.prod(t[0]))
+    sizes = [math.prod(d) * w for d, w in sized]
+    own = copies or (call.name.endswith("_") and len(sized) > 1)
+    written = sizes[0] if own else math.prod(largest) * width
+    read = sum(sizes) - (sizes[0] if copies else 0)
     flops = 0.0 if copies else float(math.prod(largest))
     return Work(flops, read + written, "×".join(map(str, largest)), dtype_of(call.types[0]))
 

@@ -16,13 +16,18 @@ CATEGORIES: Final = (
     "elementwise",
     "softmax",
     "reduce",
+    "conv",
+    "moe",
+    "ssm",
+    "sampling",
+    "quantize",
     "copy",
     "comm",
     "wait",
     "host",
     "other",
 )
-PHASES: Final = ("prefill", "decode", "forward", "backward", "optimizer", "load")
+PHASES: Final = ("prefill", "decode", "mixed", "forward", "backward", "optimizer", "load")
 
 
 class Column(NamedTuple):
@@ -40,10 +45,10 @@ COLUMNS: Final = (
     Column("dur", "i64", "duration in ns; for an aggregate row the total"),
     Column("count", "i64", "launches this row stands for"),
     Column("step", "i64", "decode step, cycle or iteration"),
-    Column("phase", "cat", "prefill, decode, forward, backward, optimizer, load …"),
+    Column("phase", "cat", "prefill, decode, mixed, forward, backward, optimizer, load …"),
     Column("layer", "i32", "transformer layer"),
     Column("op", "cat", "role: attn.qkv, attn.core, mlp.down, lm_head, sample …"),
-    Column("category", "cat", "matmul, attention, norm, elementwise, softmax, reduce, copy, comm …"),
+    Column("category", "cat", "matmul, attention, norm, elementwise, softmax, reduce, copy, moe, comm …"),
     Column("lens", "cat", "which stopwatch: gpu, wall, wait or host; lenses are never added up"),
     Column("track", "cat", "device, stream, thread or rank"),
     Column("path", "cat", "scope path, parts joined by ' / '"),

@@ -28,6 +28,7 @@ VIEWS: Final = (
     "counters",
     "ranks",
     "training",
+    "fix",
     "log",
     "tables",
     "sections",
@@ -45,6 +46,8 @@ VIEWS: Final = (
 _RENAMED: Final = {"imported": "import"}  # which Python keeps for itself
 
 MANY: Final = 1 << 20  # runs of a view that takes as many as there are
+
+_INFERABLE: Final = ("layer", "op")
 
 Focus = tuple[tuple[str, Any], ...]
 
@@ -150,11 +153,20 @@ def ask(view: View, runs: Sequence[Run], look: Look) -> Answer:
         raise UsageError(f"the {view.name} view compares runs, and one run was given", todo=todo)
     lacking = missing(view, runs)
     if not lacking:
-        return view.answer(runs, look)
+        return _marked(view.answer(runs, look), runs)
     part = view.answer(runs, look) if view.partly else Answer(pl.DataFrame(), missing=lacking)
     then = "the {} view needs it" if part.missing else "what else the {} view asks is answered"
     note = f"this source does not tell {' and '.join(lacking)}; {then.format(view.title.lower())}"
     return replace(part, notes=(note, *part.notes))
+
+
+def _marked(answer: Answer, runs: Sequence[Run]) -> Answer:
+    """Return the answer with a note where it shows layers or ops that its source does not state."""
+    shown = {c for frame in (answer.rows, *answer.parts.values()) for c in frame.columns}
+    inferred = {str(run.meta["inferred"]): None for run in runs if run.meta.get("inferred")}
+    if not inferred or shown.isdisjoint(_INFERABLE):
+        return answer
+    return replace(answer, notes=(*answer.notes, *inferred))
 
 
 def entered(view: View, answer: Answer, look: Look) -> Focus:

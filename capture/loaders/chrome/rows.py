@@ -1,15 +1,18 @@
 """From trace events to the event schema: kinds, lenses, tracks, steps, and what the header tells."""
 
+from dataclasses import replace
 from typing import Any, Final
 
 import polars as pl
 
-from capture.classify.names import role_of
+from capture.classify.inferred import fill_from_blocks, sentence
+from capture.classify.names import places_its_row
 from capture.importlog import Log
 from capture.loaders.chrome.incomplete import Names, names_in, other_rows, paired
-from capture.loaders.chrome.scopes import is_scope, step_numbers, steps_at, with_launches, with_paths
+from capture.loaders.chrome.scopes import is_scope, with_launches, with_paths
+from capture.loaders.chrome.steps import FACTS, note_capture, opened, steps_at
 from capture.loaders.chrome.tables import PLACE, Complete, Trace, complete_events
-from capture.run import Run, build
+from capture.run import Run, build, tidy
 
 # category, lower case → kind, lens, category of the row; host spans are the rest
 Role = tuple[str, str, str | None]
@@ -44,7 +47,9 @@ def to_run(name: str, trace: Trace, log: Log) -> Run:
     names = names_in(trace.others)
     pairs = paired(trace.others, log)
     complete = trace.complete + complete_events(pairs, log) if pairs else trace.complete
+    complete = opened(complete)
     complete = Complete(complete.rows, _described(complete.labels, names))
+    note_capture(complete, log)
     rows = _spread(_attributed(complete, _kernels(complete, log)), complete.labels)
     rest = other_rows(trace.others, log)
     if rest.height:
@@ -52,26 +57,36 @@ def to_run(name: str, trace: Trace, log: Log) -> Run:
     header = trace.header
     tables = {"trace": _header_table(header, log.read), "devices": _devices(header)}
     meta = _meta(trace, names)
-    return build(name, meta, _based(rows, header), log, {k: t for k, t in tables.items() if t.width})
+    run = build(name, meta, _based(rows, header), log, {k: t for k, t in tables.items() if t.width})
+    return _with_inferred_layers(run, log)
+
+
+def _with_inferred_layers(run: Run, log: Log) -> Run:
+    """Return the run with layers and roles from the block that repeats, where the trace tells no layer."""
+    events, evidence = fill_from_blocks(run.events)
+    if evidence is None:
+        return run
+    said = sentence(evidence)
+    log.note("inferred_layers", f"{said}; confidence {evidence.confidence:.2f}", count=evidence.layers)
+    return replace(run, events=tidy(events), meta={**run.meta, "inferred": said}, log=log.freeze())
 
 
 def _described(labels: pl.DataFrame, names: Names) -> pl.DataFrame:
     """Return what a label alone tells of its rows."""
     roles = [_role(cat, place, names) for cat, place in labels.select("cat", "place").iter_rows()]
-    steps = step_numbers(labels)
-    roles = [role if step is None else _STEP for role, step in zip(roles, steps, strict=True)]
+    roles = [_STEP if opens else role for role, opens in zip(roles, labels["opens"], strict=True)]
     pairs = zip(roles, labels["place"], strict=True)
+    stating = labels.select("cat", "name", "stated")
     return labels.with_columns(
         kind=pl.Series([r[0] for r in roles], dtype=pl.String),
         lens=pl.Series([r[1] for r in roles], dtype=pl.String),
         category=pl.Series([r[2] for r in roles], dtype=pl.String),
         track=pl.Series([_track(r[1], place, names) for r, place in pairs], dtype=pl.String),
-        step=pl.Series(steps, dtype=pl.Int64),
-        silent=pl.Series([role_of(name)[0] is None for name in labels["name"]], dtype=pl.Boolean),
+        silent=pl.Series([not places_its_row(name) for name in labels["name"]], dtype=pl.Boolean),
         scope=pl.Series(
             [
-                role[:2] == ("span", "host") and is_scope(cat, name)
-                for role, (cat, name) in zip(roles, labels.select("cat", "name").iter_rows(), strict=True)
+                role[:2] == ("span", "host") and not stated and is_scope(cat, name)
+                for role, (cat, name, stated) in zip(roles, stating.iter_rows(), strict=True)
             ],
             dtype=pl.Boolean,
         ),
@@ -124,8 +139,8 @@ def _attributed(complete: Complete, kernel: pl.Series) -> pl.DataFrame:
     """Return kernels with the step and the scopes of their launch, the other rows with the step of their
     time.
     """
-    rows = complete.rows.with_columns(step=complete.column("step"), kernel=kernel)
-    steps = rows.filter(pl.col("step").is_not_null()).select("t", "dur", "step")
+    rows = complete.rows.with_columns(kernel=kernel)
+    steps = rows.filter(pl.col("step").is_not_null()).select("label", "t", "dur", "step")
     around = rows.filter(complete.column("scope") & pl.col("t").is_not_null() & (pl.col("dur") > 0) & ~kernel)
     if steps.is_empty() and around.is_empty():
         return rows
@@ -138,7 +153,11 @@ def _attributed(complete: Complete, kernel: pl.Series) -> pl.DataFrame:
         )
         kernels = with_paths(kernels, named)
     parts = [_with_steps(kernels, "at", steps), _with_steps(rows.filter(~kernel), "t", steps)]
-    return pl.concat([part.drop("correlation") for part in parts], how="diagonal")
+    out = pl.concat([part.drop("correlation") for part in parts], how="diagonal")
+    if "phase" not in complete.labels.columns:
+        return out
+    phases = complete.labels["phase"].gather(steps.sort("step")["label"]).cast(pl.Categorical())
+    return out.with_columns(phase=phases.gather(out["step"] - 1))
 
 
 def _with_steps(rows: pl.DataFrame, at: str, steps: pl.DataFrame) -> pl.DataFrame:
@@ -150,7 +169,8 @@ def _with_steps(rows: pl.DataFrame, at: str, steps: pl.DataFrame) -> pl.DataFram
 def _spread(rows: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
     """Return the rows with what their labels share, and no more columns than the schema has."""
     shared = [labels[c].cast(pl.Categorical()).gather(rows["label"]).alias(c) for c in _SHARED]
-    kept = [c for c in ("t", "dur", "step", "path", "layer") if c in rows.columns]
+    kept = [c for c in ("t", "dur", "step", "path", "layer", "phase") if c in rows.columns]
+    shared += [labels[c].gather(rows["label"]) for c in FACTS if c in labels.columns]
     if "op" in rows.columns:  # a kernel's own name knows its role better than the scope around it
         silent = labels["silent"].gather(rows["label"])
         shared.append(rows.select(pl.when(silent).then("op").alias("op"))["op"])

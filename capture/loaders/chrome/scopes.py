@@ -1,4 +1,4 @@
-"""Which step and which annotated scope a kernel belongs to: those in which it was launched."""
+"""Which annotated scopes a kernel belongs to: those in which it was launched."""
 
 import re
 from functools import cache
@@ -6,35 +6,12 @@ from typing import Final
 
 import polars as pl
 
-from capture.classify.names import layer_of, phase_of, role_of
+from capture.classify.names import layer_of, phase_of, role_of_scope
+from capture.loaders.chrome.steps import last_before
 from capture.native.schema import PATH_SEPARATOR
 
-_STEPS: Final = (
-    re.compile(r"ProfilerStep#?\s*(\d{1,15})"),
-    re.compile(r"(?:\w*[_ ])?(?:step|iteration|iter)[_ #:]*(\d{1,15})", re.IGNORECASE),
-)
-_ANNOTATING: Final = ("user_annotation", "cpu_op", "Operator")
 _MODULE: Final = "nn.Module: "
 _MODULE_LAYER: Final = re.compile(r"nn\.Module: \w*(?:Layer|Block)_(\d{1,4})\b")
-_SPOKEN_ROLE: Final = re.compile(
-    r"(?:^|[./])(attn\.(?:qkv|q|k|v|out|core|rope|kv)|mlp\.(?:gate_up|gate|up|down|act)|lm_head|sample|embed|norm)$"
-)
-_NEVER: Final = -(1 << 63)
-
-
-def step_numbers(labels: pl.DataFrame) -> list[int | None]:
-    """Return the step that each label opens: the profiler's own steps, else annotations that are numbered."""
-    pairs = list(labels.select("cat", "name").iter_rows())
-    for pattern in _STEPS:
-        numbers = [_number(pattern, name) if cat in _ANNOTATING else None for cat, name in pairs]
-        if any(number is not None for number in numbers):
-            return numbers
-    return [None] * len(pairs)
-
-
-def _number(pattern: re.Pattern[str], name: str) -> int | None:
-    match = pattern.fullmatch(name)
-    return int(match[1]) if match else None
 
 
 def is_scope(cat: str | None, name: str) -> bool:
@@ -44,14 +21,6 @@ def is_scope(cat: str | None, name: str) -> bool:
     if cat == "python_function":
         return name.startswith(_MODULE)
     return layer_of(name) is not None or phase_of(name) is not None
-
-
-def steps_at(times: pl.Series, steps: pl.DataFrame) -> pl.Series:
-    """Return the number of the step that runs at each time, none between steps."""
-    steps = steps.drop_nulls(["t", "dur"]).sort("t")
-    index = _last_before(steps["t"], times)
-    end = (steps["t"] + steps["dur"]).gather(index)
-    return pl.select(pl.when(times < end).then(steps["step"].gather(index)))[:, 0]
 
 
 def with_launches(kernels: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
@@ -69,20 +38,14 @@ def with_paths(kernels: pl.DataFrame, scopes: pl.DataFrame) -> pl.DataFrame:
     for (place,), mine in scopes.partition_by("place", as_dict=True).items():
         times, paths = zip(*_changes(mine), strict=True)
         here = kernels.filter(pl.col("by") == place)
-        index = _last_before(pl.Series(times), here["at"])
+        index = last_before(pl.Series(times), here["at"])
         named = pl.Series(paths, dtype=pl.String)
         layers = pl.Series([_module_layer(path) for path in paths], dtype=pl.Int32).gather(index)
-        roles = pl.Series([_scope_role(path) for path in paths], dtype=pl.String).cast(pl.Categorical())
+        roles = pl.Series([role_of_scope(path) for path in paths], dtype=pl.String).cast(pl.Categorical())
         path = named.cast(pl.Categorical()).gather(index)
         parts.append(here.with_columns(path=path, layer=layers, op=roles.gather(index)))
     elsewhere = kernels.filter(~pl.col("by").is_in(scopes["place"].unique().implode()))
     return pl.concat([*parts, elsewhere], how="diagonal")
-
-
-def _last_before(sorted_times: pl.Series, times: pl.Series) -> pl.Series:
-    """Return the index of the last of the sorted times that is not after each time, none before the first."""
-    index = sorted_times.search_sorted(times.fill_null(_NEVER), side="right").cast(pl.Int64) - 1
-    return pl.select(pl.when(index >= 0).then(index))[:, 0]
 
 
 @cache
@@ -90,17 +53,6 @@ def _module_layer(path: str | None) -> int | None:
     """Return a layer that only the counter in a module's name tells; others are read from the path later."""
     match = _MODULE_LAYER.search(path or "")
     return int(match[1]) if match else None
-
-
-@cache
-def _scope_role(path: str | None) -> str | None:
-    """Return the role that the innermost scope speaks of: `L3.attn.qkv`, `layers.3.self_attn.q_proj`."""
-    scope = (path or "").rpartition(PATH_SEPARATOR)[2]
-    spoken = _SPOKEN_ROLE.search(scope)
-    if spoken:
-        return spoken[1]
-    role, category = role_of(scope)
-    return role if category == "matmul" else None
 
 
 def _changes(scopes: pl.DataFrame) -> list[tuple[int, str | None]]:

@@ -7,16 +7,11 @@ import polars as pl
 
 from capture.importlog import Log
 from capture.loaders.nsys.scopes import ELSEWHERE, Scopes, scopes
-from capture.loaders.nsys.tables import GRID, PLACE, Tables, named
+from capture.loaders.nsys.tables import COPY_KINDS, GRID, PLACE, Tables, named
 
 _MARK: Final = 34
 _FREE_RANGES: Final = (60, 71)
 
-_COPY_KINDS: Final = {
-    1: "Host-to-Device", 2: "Device-to-Host", 3: "Host-to-Array", 4: "Array-to-Host", 5: "Array-to-Array",
-    6: "Array-to-Device", 7: "Device-to-Array", 8: "Device-to-Device", 9: "Host-to-Host", 10: "Peer-to-Peer",
-    11: "Unified Host-to-Device", 12: "Unified Device-to-Host", 13: "Unified Device-to-Device",
-}  # fmt: skip
 _WAIT_KINDS: Final = {1: "Event sync", 2: "Stream wait sync", 3: "Stream sync", 4: "Context sync"}
 _NO_STREAM: Final = 1 << 31  # context-wide waits carry all ones as their stream
 _TORCH_TAIL: Final = r", (?:(?:stashed )?seq|op_id|stack_id|sizes|input_op_ids) = .*$"
@@ -41,7 +36,7 @@ def events(tables: Tables, log: Log) -> pl.DataFrame:
 
 def _device_events(tables: Tables, calls: pl.DataFrame, ranges: Scopes, log: Log) -> pl.DataFrame:
     """Return kernels, copies, fills, whole graphs and waits, each with the path that its launch stood in."""
-    copies = tables.copies.with_columns(name=_worded("copyKind", _COPY_KINDS, "[CUDA memcpy {}]"))
+    copies = tables.copies.with_columns(name=_worded("copyKind", COPY_KINDS, "[CUDA memcpy {}]"))
     fills = tables.fills.with_columns(name=pl.lit("[CUDA memset]"))
     graphs = tables.graphs.with_columns(name=pl.format("CUDA graph {}", pl.col("graph").fill_null(-1)))
     waits = tables.waits.with_columns(name=_worded("syncType", _WAIT_KINDS, "[CUDA {}]"))

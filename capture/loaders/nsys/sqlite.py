@@ -27,6 +27,7 @@ HOWTO = "nsys profile -t cuda,nvtx -o run CMD; nsys export --type sqlite run.nsy
 _OTHERS: Final = (
     "StringIds", "ThreadNames", "TARGET_INFO_GPU", "TARGET_INFO_SYSTEM_ENV", "META_DATA_EXPORT",
     "EXPORT_META_DATA", "META_DATA_CAPTURE", "DIAGNOSTIC_EVENT",
+    nsys.MEMORY_KINDS,
 )  # fmt: skip
 _OURS: Final = frozenset(w.table for w in nsys.EVENTS) | frozenset(_OTHERS)
 _MISSING: Final = {
@@ -53,7 +54,7 @@ def load(source: Source) -> list[Run]:
         meta = _meta(db)
         _note_gaps(db, tables)
         inventory = _inventory(db)
-    more = {"launches": nsys.launches(tables), "tables": inventory}
+    more = {"launches": nsys.launches(tables), "copies": nsys.copy_table(tables), "tables": inventory}
     name = PurePath(meta.get("report", "nsys")).stem
     return [build(name, meta, events(tables, source.log), source.log, more)]
 

@@ -6,17 +6,24 @@ from typing import Final
 import polars as pl
 
 from capture.loaders.nsys.database import Database, Wanted
+from capture.text import clean
 
 FURTHEST: Final = 1 << 62  # ns; a start or an end beyond it is no time
 
-PLACE: Final = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid")
+PLACE: Final = ("start", "end", "deviceId", "contextId", "streamId", "correlationId", "globalPid")
 GRID: Final = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ", "registersPerThread")
 _CUDA_BACKTRACE: Final = "<> 67"
+
+COPY_KINDS: Final = {
+    1: "Host-to-Device", 2: "Device-to-Host", 3: "Host-to-Array", 4: "Array-to-Host", 5: "Array-to-Array",
+    6: "Array-to-Device", 7: "Device-to-Array", 8: "Device-to-Device", 9: "Host-to-Host", 10: "Peer-to-Peer",
+    11: "Unified Host-to-Device", 12: "Unified Device-to-Host", 13: "Unified Device-to-Device",
+}  # fmt: skip
 
 KERNELS: Final = Wanted(
     "CUPTI_ACTIVITY_KIND_KERNEL", (*PLACE, "name=demangledName|shortName|mangledName", *GRID)
 )
-COPIES: Final = Wanted("CUPTI_ACTIVITY_KIND_MEMCPY", (*PLACE, "bytes", "copyKind"))
+COPIES: Final = Wanted("CUPTI_ACTIVITY_KIND_MEMCPY", (*PLACE, "bytes", "copyKind", "srcKind", "dstKind"))
 FILLS: Final = Wanted("CUPTI_ACTIVITY_KIND_MEMSET", (*PLACE, "bytes"))
 GRAPHS: Final = Wanted("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", (*PLACE, "graph=graphId|graphExecId"))
 WAITS: Final = Wanted("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", (*PLACE, "syncType"))
@@ -37,6 +44,9 @@ THREADS: Final = Wanted("ThreadNames", ("globalTid", "name=nameId"), needs=())
 EVENTS: Final = (KERNELS, COPIES, FILLS, GRAPHS, WAITS, CALLS, RANGES)
 
 
+MEMORY_KINDS: Final = "ENUM_CUDA_MEM_KIND"
+
+
 @dataclass(frozen=True)
 class Tables:
     """What was read, still as the file has it: ids, and ns on the capture's clock."""
@@ -50,21 +60,67 @@ class Tables:
     ranges: pl.DataFrame
     threads: pl.DataFrame
     strings: pl.DataFrame
+    memory_kinds: dict[int, str]  # as the file itself names them: the numbers differ between versions
 
 
 def read_tables(db: Database) -> Tables:
     """Return all rows of the tables that are used; the strings last, when every stray name has its id."""
+    kernels, copies, fills = _timed(db, KERNELS), _timed(db, COPIES), _timed(db, FILLS)
     return Tables(
-        kernels=_timed(db, KERNELS),
-        copies=_timed(db, COPIES),
-        fills=_timed(db, FILLS),
+        kernels=kernels,
+        copies=copies,
+        fills=fills,
         graphs=_timed(db, GRAPHS),
-        waits=_timed(db, WAITS),
+        waits=_on_device(_timed(db, WAITS), [kernels, copies, fills]),
         calls=_timed(db, CALLS),
         ranges=_timed(db, RANGES),
         threads=db.read(THREADS),
         strings=db.strings(),
+        memory_kinds=_memory_kinds(db),
     )
+
+
+def _memory_kinds(db: Database) -> dict[int, str]:
+    """Return the kinds of memory by their numbers, as the file itself names them."""
+    pairs = db.pairs(MEMORY_KINDS, "id", "label")
+    return {int(number): clean(label, 60) for number, label in pairs if number.isdecimal()}
+
+
+def _on_device(waits: pl.DataFrame, work: list[pl.DataFrame]) -> pl.DataFrame:
+    """Return waits with the device of their context.
+
+    The profiler writes device 0 for every wait; a context belongs to one device, which its work tells.
+    """
+    owners = (
+        pl.concat([rows.select("globalPid", "contextId", "deviceId") for rows in work])
+        .drop_nulls()
+        .unique()
+        .filter(pl.len().over("globalPid", "contextId") == 1)
+        .rename({"deviceId": "device"})
+    )
+    placed = waits.join(owners, on=["globalPid", "contextId"], how="left", maintain_order="left")
+    return placed.with_columns(deviceId=pl.coalesce("device", "deviceId")).drop("device")
+
+
+def copy_table(tables: Tables) -> pl.DataFrame:
+    """Return the copies by direction, device and the kinds of memory at both ends, with their rates."""
+    seconds = (pl.col("end") - pl.col("start")).sum() / 1e9
+    grouped = tables.copies.group_by("copyKind", "srcKind", "dstKind", "deviceId").agg(
+        count=pl.len(),
+        bytes=pl.col("bytes").sum(),
+        total_ns=(pl.col("end") - pl.col("start")).sum(),
+        gb_per_s=pl.when(seconds > 0).then(pl.col("bytes").sum() / 1e9 / seconds),
+    )
+    kinds = tables.memory_kinds
+    ends = [
+        pl.col(column).replace_strict(kinds, default=None, return_dtype=pl.String).alias(name)
+        for column, name in (("srcKind", "source"), ("dstKind", "target"))
+    ]
+    direction = pl.col("copyKind").replace_strict(COPY_KINDS, default="of an unknown kind")
+    return grouped.sort("total_ns", descending=True).select(
+        direction.alias("direction"), *ends, pl.col("deviceId").alias("device"),
+        "count", "bytes", "total_ns", "gb_per_s",
+    )  # fmt: skip
 
 
 def _timed(db: Database, wanted: Wanted) -> pl.DataFrame:

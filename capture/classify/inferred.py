@@ -1,0 +1,94 @@
+"""Frames whose device kernels have no layer, filled from the block that repeats; what is stated stays."""
+
+from typing import Final
+
+import polars as pl
+
+from capture.classify.blocks import Blocks, Evidence, Kernels, infer_blocks
+from capture.classify.fill import positions_of
+
+LEAST: Final = 0.5  # share of launches in layers, and confidence, below which nothing is inferred
+_FEWEST: Final = 2  # layers
+_TRAINING: Final = ("backward", "optimizer")  # phases of a training step, whose layers run both ways
+
+
+def fill_from_blocks(events: pl.DataFrame) -> tuple[pl.DataFrame, Evidence | None]:
+    """Return the events with layer and op of device kernels inferred, and the evidence.
+
+    The events come back as they are, with None, where some kernel has a layer, where a part trains, or
+    where too little repeats. An op is filled where it is open, or refined: `moe` to `moe.router`.
+    """
+    kernels = _device_kernels(events)
+    if kernels.is_empty():
+        return events, None
+    blocks = infer_blocks(_ordered(kernels))
+    evidence = blocks.evidence
+    if evidence.layers < _FEWEST or min(evidence.launches, evidence.confidence) < LEAST:
+        return events, None
+    return _filled(events, kernels, blocks), evidence
+
+
+def sentence(evidence: Evidence) -> str:
+    """Return what was inferred and from what, for whoever reads layers and roles."""
+    return (
+        f"layers and roles are inferred from the repeating block ({evidence.period} kernels × "
+        f"{evidence.layers}, {100 * evidence.launches:.0f} % of the launches)"
+    )
+
+
+def _device_kernels(events: pl.DataFrame) -> pl.DataFrame:
+    """Return the kernels of devices in order of start; none where layers are stated or something trains."""
+    if not {"t", "dur", "lens", "category"} <= set(events.columns):
+        return events.clear()
+    work = (pl.col("kind") == "kernel") & (pl.col("lens") == "gpu")
+    told = pl.lit(value=False)
+    if "layer" in events.columns:
+        told |= pl.col("layer").is_not_null()
+    if "phase" in events.columns:
+        told |= pl.col("phase").is_in(list(_TRAINING))
+    if events.select((work & told).any()).item():
+        return events.clear()
+    columns = ("name", "category", "t", "dur", "track", "step")
+    return (
+        events.lazy()
+        .with_row_index("row")
+        .filter(work & pl.col("t").is_not_null() & pl.col("dur").is_not_null())
+        .select("row", *(c for c in columns if c in events.columns))
+        .sort("t", maintain_order=True)
+        .collect()
+    )
+
+
+def _ordered(kernels: pl.DataFrame) -> Kernels:
+    """Return the kernels in the form that the inference reads."""
+    distinct = kernels.group_by("name", maintain_order=True).agg(pl.col("category").drop_nulls().first())
+    categories = distinct["category"].cast(pl.String).to_list()
+    names = distinct["name"].cast(pl.String).to_list()
+    step = kernels["step"].fill_null(-1).to_numpy() if "step" in kernels.columns else None
+    track = kernels["track"].to_physical().to_numpy() if "track" in kernels.columns else None
+    name = positions_of(kernels["name"], distinct["name"])
+    return Kernels(
+        name.to_numpy(), names, kernels["t"].to_numpy(), kernels["dur"].to_numpy(), categories, track, step
+    )
+
+
+def _filled(events: pl.DataFrame, kernels: pl.DataFrame, blocks: Blocks) -> pl.DataFrame:
+    """Return the events with the inferred columns put at the rows of the kernels."""
+    roles = pl.Series(blocks.roles, dtype=pl.String).cast(pl.Categorical())
+    guesses = kernels.select("row").with_columns(
+        layer=_or_null(pl.Series(blocks.layer)).cast(pl.Int32),
+        op=roles.gather(_or_null(pl.Series(blocks.role))),
+    )
+    rows = pl.DataFrame({"row": pl.int_range(events.height, dtype=pl.UInt32, eager=True)})
+    spread = rows.join(guesses, on="row", how="left", maintain_order="left").drop("row")
+    if "op" not in events.columns:
+        return events.with_columns(spread)
+    stated, said = pl.col("op"), pl.col("stated").cast(pl.String)
+    inferred = stated.cast(pl.String).str.starts_with(pl.concat_str(said, pl.lit(".")))
+    refined = pl.when(inferred).then("op").otherwise(pl.coalesce("stated", "op"))
+    op = spread.with_columns(stated=events["op"]).select(refined.alias("op"))["op"]
+    return events.with_columns(spread["layer"], op)
+
+
+def _or_null(codes: pl.Series) -> pl.Series:
+    return pl.select(pl.when(codes >= 0).then(codes))[:, 0]

@@ -1,0 +1,112 @@
+"""Layers and roles of graph replays in Chrome traces: against the tables made from the graphs' captures."""
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from capture.classify.inferred import fill_from_blocks
+from capture.run import Run
+from tests.capture.loaders.test_chrome_steps import annotation, launch, opened
+from tests.conftest import shared
+from tracetui.look import Look
+from tracetui.views import ask, view
+
+BLOCK = (
+    "rms_norm_kernel", "gemm_qkv_64x64", "rotary_embedding_kernel", "reshape_and_cache_kernel",
+    "flash_fwd_kernel", "gemm_out_32x32", "rms_norm_kernel", "gemm_up_128x64", "act_and_mul_kernel",
+    "gemm_down_64x32",
+)  # fmt: skip
+ROLES = (
+    "norm", "attn.qkv", "attn.rope", "attn.kv", "attn.core",
+    "attn.out", "norm", "mlp.gate_up", "mlp.act", "mlp.down",
+)  # fmt: skip
+LAYERS = 12
+
+
+def replay(folder: Path, scope: str | None = None) -> Run:
+    """A step of one graph launch: a model of twelve layers, with a product after the last."""
+    names = (
+        "vectorized_gather_kernel",
+        *BLOCK * LAYERS,
+        "rms_norm_kernel",
+        "gemm_vocab_256x64",
+        "argmax_kernel",
+    )
+    host, _ = launch(10, 1, 20)
+    gpu = [
+        annotation(name, 20 + 10 * i, 5, cat="kernel") | {"pid": 0, "tid": 7, "args": {"correlation": 1}}
+        for i, name in enumerate(names)
+    ]
+    around = [annotation(scope, 5, 20)] if scope else []
+    path = folder / "replay.jsonl"
+    events = [annotation("step[DECODE bs=1]", 0, 30), *around, host, *gpu]
+    path.write_text("".join(json.dumps(event) + "\n" for event in events))
+    return opened(path)
+
+
+def kernels(run: Run) -> pl.DataFrame:
+    return run.events.filter(pl.col("kind") == "kernel").sort("t").cast({pl.Categorical: pl.String})
+
+
+def test_a_graph_replay_gets_layers_and_roles_and_says_so(tmp_path: Path) -> None:
+    run = replay(tmp_path)
+    inside = kernels(run)[1:-3]
+    assert inside["layer"].to_list() == [layer for layer in range(LAYERS) for _ in BLOCK]
+    assert inside["op"].to_list() == [*ROLES * LAYERS]
+    outside = kernels(run)[-2:]
+    assert outside["op"].to_list() == ["lm_head", "sample"] and outside["layer"].null_count() == 2
+    said = "layers and roles are inferred from the repeating block (10 kernels × 12, 97 % of the launches)"
+    assert run.meta["inferred"] == said
+    assert f"{said}; confidence 1.00" in [n.message for n in run.log.notices if n.id == "inferred_layers"]
+    for name, marked in (("layers", True), ("kernels", True), ("steps", False)):
+        assert (said in ask(view(name), [run], Look()).notes) == marked
+
+
+def test_a_layer_that_is_stated_stands(tmp_path: Path) -> None:
+    """One kernel that says its layer is enough: nothing is inferred beside it."""
+    run = replay(tmp_path, scope="model.layers.7")
+    assert set(kernels(run)["layer"]) == {7}
+    assert "inferred" not in run.meta and "inferred_layers" not in {n.id for n in run.log.notices}
+
+
+def test_stated_ops_stand_and_general_ones_are_refined(tmp_path: Path) -> None:
+    run = replay(tmp_path)
+    stated = pl.col("op").cast(pl.String).replace({"attn.core": "mine", "mlp.act": "mlp"})
+    events = run.events.drop("layer").with_columns(op=stated.cast(pl.Categorical()))
+    filled, evidence = fill_from_blocks(events)
+    ops = filled.filter(pl.col("kind") == "kernel").sort("t")["op"].cast(pl.String).to_list()[1:-3]
+    assert evidence is not None and evidence.layers == LAYERS
+    assert ops == ["mine" if op == "attn.core" else op for op in ROLES * LAYERS]
+
+
+def test_training_and_spans_alone_are_left_as_they_are(tmp_path: Path) -> None:
+    run = replay(tmp_path)
+    for events in (
+        run.events.drop("layer").with_columns(phase=pl.lit("backward").cast(pl.Categorical())),
+        run.events.drop("layer").filter(pl.col("kind") != "kernel"),
+    ):
+        filled, evidence = fill_from_blocks(events)
+        assert evidence is None and filled is events
+
+
+SGLANG = {  # µs, by module and op, from the graph's capture
+    "mlp.gate_up": 2418, "attn.qkv": 904, "attn.out": 602, "mlp.down": 1462, "lm_head": 397,
+    "mlp.act": 324, "attn.rope": 196, "norm": 684, "sample": 54,
+}  # fmt: skip
+VLLM = {"moe.experts.up": 3273, "moe.experts.down": 3762, "lm_head": 277, "norm": 332, "attn.rope": 150}
+
+
+@pytest.mark.parametrize(
+    ("folder", "layers", "expected"),
+    [("sglang_qwen3_8b_decode", 36, SGLANG), ("vllm_gptoss_decode", 24, VLLM)],
+)
+def test_samples_of_serving_equal_the_reference_of_their_captures(
+    folder: str, layers: int, expected: dict[str, int]
+) -> None:
+    run = opened(shared(f"samples/serving/{folder}/execution.json.gz"))
+    rows = kernels(run)
+    assert set(rows["layer"].drop_nulls()) == set(range(layers))
+    times = dict(rows.group_by("op").agg(pl.col("dur").sum()).iter_rows())
+    assert {op: round(times[op] / 1000) for op in expected} == pytest.approx(expected, abs=1)

@@ -1,0 +1,154 @@
+"""Steps that serving engines annotate in Chrome traces: hand-made traces, and samples by their own words."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from capture.loaders import recognise
+from capture.run import Run
+from capture.source import Source
+from tests.conftest import shared
+
+DECODE = "execute_{0}_context_0(sq0sk0sqsq0sqsk0)_generation_{0}(sq{0}sk{1}sqsq{0}sqsk{1})"
+MIXED = "execute_10_context_1(sq8sk20sqsq64sqsk160)_generation_2(sq2sk50sqsq2sqsk50)"
+
+
+def opened(path: Path) -> Run:
+    source = Source.of(path)
+    (loader,) = recognise(source.head)
+    (run,) = loader.load(source)
+    return run
+
+
+def written(folder: Path, *events: dict[str, Any]) -> Run:
+    path = folder / "trace.jsonl"
+    path.write_text("".join(json.dumps(event) + "\n" for event in events))
+    return opened(path)
+
+
+def annotation(name: str, ts: int, dur: int, tid: int = 1, cat: str = "user_annotation") -> dict[str, Any]:
+    return {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": tid, "ts": ts, "dur": dur}
+
+
+def launch(ts: int, correlation: int, starts: int) -> list[dict[str, Any]]:
+    """One launch on the host and the kernel that it starts."""
+    host = annotation("cudaLaunchKernel", ts, 1, cat="cuda_runtime")
+    gpu = annotation("k", starts, 5, cat="kernel") | {"pid": 0, "tid": 7}
+    return [event | {"args": {"correlation": correlation}} for event in (host, gpu)]
+
+
+def steps(run: Run) -> list[tuple[Any, ...]]:
+    rows = run.events.filter(pl.col("kind") == "step").sort("t")
+    columns = ("step", "phase", "batch", "tokens", "context")
+    rows = rows.with_columns(pl.lit(None).alias(c) for c in columns if c not in rows.columns)
+    return rows.select(pl.col(columns)).cast({"phase": pl.String}).rows()
+
+
+def kernel_steps(run: Run) -> list[tuple[int | None, str | None]]:
+    rows = run.events.filter(pl.col("kind") == "kernel").sort("t")
+    return rows.select("step", pl.col("phase").cast(pl.String)).rows()
+
+
+def test_annotations_of_vllm_are_steps_in_order_of_time(tmp_path: Path) -> None:
+    """The kernel of the first step runs while the second is being launched."""
+    run = written(
+        tmp_path,
+        annotation(DECODE.format(32, 640), 200, 50),
+        annotation(MIXED, 100, 50),
+        *launch(110, 1, 210),
+        *launch(220, 2, 300),
+        *launch(400, 3, 410),
+    )
+    assert steps(run) == [(1, "mixed", 3, 10, 70), (2, "decode", 32, 32, 640)]
+    assert kernel_steps(run) == [(1, "mixed"), (2, "decode"), (None, None)]
+
+
+@pytest.mark.parametrize("outside", [True, False])
+def test_the_more_detailed_of_two_annotations_of_one_step_opens_it(tmp_path: Path, outside: bool) -> None:
+    """The other stays a span of the host, in no step's place and in no path."""
+    wide, narrow = (100, 90), (110, 70)
+    detailed, short = (wide, narrow) if outside else (narrow, wide)
+    run = written(
+        tmp_path,
+        annotation(DECODE.format(4, 80), *detailed),
+        annotation("step[DECODE bs=4]", *short),
+        annotation("step[DECODE bs=4]", 300, 50),
+        *launch(120, 1, 500),
+        *launch(310, 2, 600),
+    )
+    assert steps(run) == [(1, "decode", 4, 4, 80), (2, "decode", 4, 4, None)]
+    assert kernel_steps(run) == [(1, "decode"), (2, "decode")]
+    spans = run.events.filter(pl.col("kind") == "span", pl.col("name").cast(pl.String).str.contains("step"))
+    assert spans["dur"].to_list() == [short[1] * 1000]
+    assert "path" not in run.events.columns
+
+
+@pytest.mark.parametrize(
+    ("name", "facts"),
+    [
+        ("step[DECODE bs=64 g_sq=128 g_sqsq=256 g_sqsk=262144 g_sk=131072]", ("decode", 64, 128, 131072)),
+        ("step[EXTEND bs=2 toks=14721]", ("prefill", 2, 14721, None)),
+        ("execute_context_2(6144)_generation_3(3)", ("mixed", 5, 6147, None)),
+        ("prefill[bs=2 tok=14721 ctx=[7803, 6918]]", ("prefill", 2, 14721, 14721)),
+        ("execute_diffusion_1_1024x1024", (None, 1, None, None)),
+    ],
+)
+def test_what_other_engines_say_of_a_step(tmp_path: Path, name: str, facts: tuple[Any, ...]) -> None:
+    """A speculative step counts all its tokens, not its sequences."""
+    assert steps(written(tmp_path, annotation(name, 0, 50), *launch(5, 1, 10))) == [(1, *facts)]
+
+
+def test_steps_of_an_engine_go_before_those_of_the_profiler(tmp_path: Path) -> None:
+    run = written(
+        tmp_path,
+        annotation("ProfilerStep#7", 0, 1000),
+        annotation(DECODE.format(1, 9), 10, 50),
+        annotation(DECODE.format(1, 10), 110, 50),
+        *launch(20, 1, 30),
+        *launch(120, 2, 130),
+    )
+    assert steps(run) == [(1, "decode", 1, 1, 9), (2, "decode", 1, 1, 10)]
+    assert kernel_steps(run) == [(1, "decode"), (2, "decode")]
+
+
+def test_graphs_and_captures_are_no_steps(tmp_path: Path) -> None:
+    run = written(
+        tmp_path,
+        annotation("## Call CompiledFxGraph fpd72yox ##", 0, 50),
+        annotation("capture_32_DECODE", 100, 500),
+        *launch(110, 1, 120),
+        *(annotation("hipLaunchKernel", 200 + i, 1, cat="cuda_runtime") for i in range(40)),
+    )
+    assert steps(run) == []
+    notices = {n.id: n.message for n in run.log.notices}
+    assert notices["graph_capture"] == (
+        "this is the capture of a graph (batch 32, decode): 41 launches were recorded and 1 kernels ran; "
+        "open it with its execution trace"
+    )
+
+
+@pytest.mark.parametrize(
+    ("folder", "context", "duration"),
+    [("sglang_qwen3_8b_decode", 32785, 465_716_634), ("vllm_gptoss_decode", 55086, 2_408_598)],
+)
+def test_samples_of_serving_open_with_one_decode_step(folder: str, context: int, duration: int) -> None:
+    """Everything that ran on the device was launched within it."""
+    run = opened(shared(f"samples/serving/{folder}/execution.json.gz"))
+    assert steps(run) == [(1, "decode", 32, 32, context)]
+    assert run.events.filter(pl.col("kind") == "step")["dur"].to_list() == [duration]
+    assert set(kernel_steps(run)) == {(1, "decode")}
+    assert "graph_capture" not in {n.id for n in run.log.notices}
+
+
+@pytest.mark.parametrize(
+    ("folder", "said"),
+    [("sglang_qwen3_8b_decode", "546 launches were recorded and 2 kernels ran"),
+     ("vllm_gptoss_decode", "launches were recorded and 10 kernels ran")],
+)  # fmt: skip
+def test_a_capture_alone_says_that_it_is_one(folder: str, said: str) -> None:
+    run = opened(shared(f"samples/serving/{folder}/capture_bs_32_rank0.json.gz"))
+    (notice,) = (n.message for n in run.log.notices if n.id == "graph_capture")
+    assert said in notice

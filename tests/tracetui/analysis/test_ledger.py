@@ -1,0 +1,114 @@
+"""The ledger: exact by construction, its items against figures worked out by hand."""
+
+import polars as pl
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from capture.importlog import Log
+from capture.run import Run, build
+from tracetui.analysis.ledger import ledger
+from tracetui.look import Look
+from tracetui.report import report
+from tracetui.views import view
+
+# 1 GB/s and 1 GFLOP/s: a byte takes a nanosecond, and so does an operation; a launch takes 10
+ROOF = {
+    "device": "toy", "source": "measured", "read_bytes_per_s": 1e9, "flop_per_s": {"fp32": 1e9},
+    "floor_ns": 10.0,
+}  # fmt: skip
+
+
+def run_of(rows: list[dict[str, object]], roof: object = ROOF) -> Run:
+    frame = pl.DataFrame(
+        [{"kind": "kernel", "lens": "gpu", "phase": "decode", "step": 1, **row} for row in rows],
+        infer_schema_length=None,
+    )
+    return build("toy", {"roof": roof, "dtype": "fp32"}, frame, Log("toy"))
+
+
+HAND = [
+    {"name": "big", "op": "mlp.up", "t": 0, "dur": 200, "bytes": 120.0, "flops": 60.0},
+    {"name": "big", "op": "mlp.up", "t": 250, "dur": 100, "bytes": 100.0, "flops": 50.0},  # at the roof
+    {"name": "dense", "op": "attn.core", "t": 300, "dur": 100, "bytes": 1.0, "flops": 40.0},  # half hidden
+    {"name": "tiny", "op": "norm", "t": 400, "dur": 30, "bytes": 2.0, "flops": 1.0},
+    {"name": "what", "op": "other", "t": 430, "dur": 70},
+]
+
+
+def test_items_by_hand() -> None:
+    book = ledger(run_of(HAND), Look())
+    assert book is not None and (book.steps, book.step_ns, book.phase) == (1, 500, "decode")
+    rows = {(r["op"], r["cause"]): r for r in book.items.iter_rows(named=True)}
+    assert rows["mlp.up", "memory"]["recoverable_ns"] == 80 and rows["mlp.up", "memory"]["own_ns"] == 300
+    assert rows["mlp.up", "memory"]["low_ns"] == 200 - 150  # 120 ns at 80 % of the roof are 150
+    assert rows["attn.core", "compute"]["own_ns"] == 50  # the first half ran under the product before it
+    assert rows["attn.core", "compute"]["recoverable_ns"] == 10
+    assert rows["norm", "launch"]["recoverable_ns"] == 20
+    assert rows["other", "no model"]["recoverable_ns"] == 0 and book.unmodelled_ns == 70
+    assert rows["gap", "gap"]["recoverable_ns"] == 50
+    assert book.bound_ns == 120 + 100 + 40 + 10 + 70
+    assert book.items["op"].to_list()[:2] == ["mlp.up", "gap"]
+
+
+def test_without_a_roof_nothing_is_claimed() -> None:
+    book = ledger(run_of(HAND, roof=None), Look())
+    assert book is not None and book.items.filter(pl.col("op") != "gap")["recoverable_ns"].sum() == 0
+    assert book.unmodelled_ns == 450 and book.step_ns == 500
+
+
+def test_steps_of_another_phase_are_apart() -> None:
+    rows = [{**row, "step": step} for step in (1, 2) for row in HAND]
+    rows += [{**row, "step": 0, "phase": "prefill"} for row in HAND[:1]]
+    book = ledger(run_of(rows), Look())
+    assert book is not None and (book.steps, book.step_ns, book.phase) == (2, 1000, "decode")
+    book = ledger(run_of(rows), Look(phase="prefill"))
+    assert book is not None and (book.steps, book.step_ns) == (1, 200)
+
+
+ROWS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "name": st.sampled_from("abc"), "step": st.integers(1, 3), "t": st.integers(0, 400),
+            "dur": st.integers(1, 90), "bytes": st.floats(0, 200), "flops": st.floats(0, 200),
+        }
+    ),
+    min_size=1,
+    max_size=30,
+)  # fmt: skip
+
+
+@given(ROWS)
+@settings(max_examples=80, deadline=None)
+def test_a_step_is_its_bound_and_what_lies_above_it(rows: list[dict[str, object]]) -> None:
+    book = ledger(run_of(rows), Look())
+    assert book is not None
+    spans = {}
+    for row in rows:
+        begin, end = spans.get(row["step"], (1 << 60, 0))
+        t, dur = int(row["t"]), int(row["dur"])  # type: ignore[call-overload]
+        spans[row["step"]] = min(begin, t), max(end, t + dur)
+    assert book.step_ns == sum(end - begin for begin, end in spans.values())
+    assert book.step_ns == book.bound_ns + book.items["recoverable_ns"].sum()
+    assert (book.items["low_ns"] <= book.items["recoverable_ns"]).all()
+
+
+def test_the_view_closes_the_sum() -> None:
+    text = report(view("fix"), [run_of(HAND)], Look(), "csv").splitlines()
+    columns = text[0].split(",")
+    totals = [int(line.split(",")[columns.index("total_ns")]) for line in text[1:] if line[:1] != '"']
+    assert len(totals) == len(text) - 1 and sum(totals) == 500
+
+
+def test_no_rows_is_said() -> None:
+    rows = run_of([{"name": "x", "t": 0, "dur": 0}])
+    assert ledger(rows, Look()) is None
+    assert "nothing to account for" in report(view("fix"), [rows], Look())
+
+
+def test_a_slowed_op_leads_by_what_was_added() -> None:
+    last = {"name": "down", "op": "mlp.down", "t": 500, "dur": 50, "bytes": 40.0, "flops": 1.0}
+    books = [ledger(run_of([*HAND, {**last, "dur": dur}]), Look()) for dur in (50, 250)]
+    before, after = (book.items if book else pl.DataFrame() for book in books)
+    by_op = [dict(items.select("op", "recoverable_ns").rows()) for items in (before, after)]
+    assert after["op"][0] == "mlp.down" and before["op"][0] == "mlp.up"
+    assert by_op[1]["mlp.down"] - by_op[0]["mlp.down"] == 200
