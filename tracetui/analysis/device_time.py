@@ -12,6 +12,7 @@ import polars as pl
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis import gpu_time, select
+from tracetui.analysis.stray_rows import with_strays
 
 MEASURES: Final = ("busy_ns", "idle_ns", "comm_exposed_ns", "transfer_exposed_ns")
 MOSTLY: Final = 0.95  # of the idle time: so much of it lies in the gaps that are named
@@ -133,7 +134,7 @@ def strays(run: Run) -> list[Strays]:
     end = pl.col("t") + pl.col("dur")
     side = pl.when(end <= first).then(pl.lit("before")).when(pl.col("t") >= last).then(pl.lit("after"))
     away = pl.max_horizontal((first - end).max(), (pl.col("t") - last).max())
-    loose = gpu_time.device_rows(run).filter(pl.col("step").is_null())
+    loose = _rows(run).filter(pl.col("step").is_null())
     table = (
         loose.with_columns(side=side.otherwise(pl.lit("between")))
         .group_by("side")
@@ -160,6 +161,15 @@ def _watched(run: Run) -> bool:
 
 
 def _rows(run: Run) -> pl.LazyFrame:
+    """Return the device's own work with the `device` of each row; what ran far from its step has no step."""
+    rows = _on_devices(run)
+    if not run.has("step"):
+        return rows
+    judged = with_strays(rows.collect(), [_WHOLE, "step"]).lazy()
+    return judged.with_columns(step=pl.when(~pl.col("stray")).then("step")).drop("stray")
+
+
+def _on_devices(run: Run) -> pl.LazyFrame:
     """Return the device's own work with the `device` of each row: a rank, or the first part of its track."""
     rows = gpu_time.device_rows(run)
     if not run.has("track"):
