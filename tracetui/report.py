@@ -185,7 +185,7 @@ def _with_shown_names(rows: pl.DataFrame) -> pl.DataFrame:
     """Return the rows with long names of kernels as they are shown; different names never look alike."""
     columns = [c for c in rows.columns if c in COLUMNS and rows.schema[c] in (pl.String, pl.Categorical)]
     rows = rows.with_columns(pl.col(columns).cast(pl.String))
-    shown = shown_names(name for c in columns for name in rows[c].drop_nulls().to_list())
+    shown = shown_names(name for c in columns for name in rows[c].unique(maintain_order=True).drop_nulls())
     return rows.with_columns(pl.col(columns).replace(shown)) if shown else rows
 
 

@@ -44,3 +44,10 @@ def test_reports_for_people_show_short_names_and_those_for_programs_whole_ones()
     assert INTS in asked["csv"] and "fill int32" not in asked["csv"]
     assert {row["name"] for row in json.loads(asked["json"])["rows"]} == {INTS, "rms_norm"}
     assert "elementwise fill int32" in report(view("summary"), [run], Look())
+
+
+def test_a_filter_fits_names_as_they_are_and_as_they_are_shown() -> None:
+    run = made([{"name": name, "dur": 5, "lens": "gpu"} for name in (INTS, FLOATS, "rms_norm")])
+    for pattern, kept in (("FillFunctor<int>", {INTS}), ("fill int32", {INTS}), ("norm", {"rms_norm"})):
+        rows = json.loads(report(view("kernels"), [run], Look(filter=pattern), "json"))["rows"]
+        assert {row["name"] for row in rows} == kept

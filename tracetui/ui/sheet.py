@@ -176,8 +176,8 @@ def measure(
 
 def _shown(rows: pl.DataFrame) -> dict[str, str]:
     """Return the names of kernels that are not shown as they are, with what is shown in their place."""
-    columns = [rows[c] for c in rows.columns if c in COLUMNS]
-    return shown_names(n for names in columns for n in names.cast(pl.String).drop_nulls().to_list())
+    distinct = [rows[c].unique(maintain_order=True) for c in rows.columns if c in COLUMNS]
+    return shown_names(name for names in distinct for name in names.cast(pl.String).drop_nulls())
 
 
 def _ranked(rows: pl.DataFrame, columns: Sequence[str], importance: Sequence[str]) -> tuple[str, ...]:
@@ -190,7 +190,7 @@ def _ranked(rows: pl.DataFrame, columns: Sequence[str], importance: Sequence[str
 def _dressed(values: pl.Series, naming: bool, dress: Dress | None, shown: Mapping[str, str]) -> list[Column]:
     """Return a column, and the bar that is drawn of it."""
     if shown and values.name in COLUMNS:
-        values = values.cast(pl.String).replace(shown)
+        values = values.unique(maintain_order=True).cast(pl.String).replace(shown)
     column = _measured(values, naming)
     if dress is None or dress.bar != values.name:
         return [column]

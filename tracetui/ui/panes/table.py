@@ -140,7 +140,8 @@ class Table(Widget):
             return False
         names = self._sheet.rows[self._sheet.columns[0].name].cast(pl.String)
         try:
-            matches = fitting(names, pattern).fill_null(False).arg_true().to_list()
+            shown = fitting(names.replace(self._sheet.shown), pattern) if self._sheet.shown else False
+            matches = (fitting(names, pattern) | shown).fill_null(False).arg_true().to_list()
         except CaptureError:
             return False
         if not matches:
