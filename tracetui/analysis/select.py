@@ -13,6 +13,7 @@ from capture.ranks import ranks
 from capture.run import Run
 from tracetui import cancel
 from tracetui.look import Look
+from tracetui.shown_names import shown_name
 
 Fact = TypeVar("Fact")
 
@@ -225,11 +226,12 @@ def _kinds(run: Run) -> frozenset[str]:
 
 
 def matching(rows: pl.LazyFrame, events: pl.DataFrame, pattern: str, column: str = "name") -> pl.LazyFrame:
-    """Return rows whose name fits the regular expression; each distinct name is looked at once."""
+    """Return rows whose name, whole or as it is shown, fits the regular expression."""
     if not pattern:
         return rows
     names = events[column].unique().cast(pl.String).drop_nulls()
-    kept = names.filter(fitting(names, pattern)).cast(pl.Categorical())
+    shown = pl.Series([shown_name(name) for name in names], dtype=pl.String) if column == "name" else names
+    kept = names.filter(fitting(names, pattern) | fitting(shown, pattern)).cast(pl.Categorical())
     return rows.filter(pl.col(column).is_in(kept.implode()))
 
 
