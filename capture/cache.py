@@ -15,6 +15,7 @@ import polars as pl
 
 import capture
 from capture.atomic import whole_file
+from capture.classify.names import own_rules
 from capture.errors import CaptureError
 from capture.importlog import ImportLog, Log
 from capture.native.schema import intact, sealed
@@ -91,10 +92,13 @@ def _key(source: Source) -> str:
 
 @cache
 def _code_version() -> bytes:
-    """Return what changes when any file of this package changes: old entries are void then."""
-    files = sorted(Path(capture.__file__).parent.rglob("*.py"))
+    """Return what changes when any file of this package or the person's own rules change: old entries are
+    void then.
+    """
+    package = Path(capture.__file__).parent
+    files = sorted(path for kind in ("*.py", "*.tsv") for path in package.rglob(kind))
     stamps = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files]
-    return repr((pl.__version__, stamps)).encode()
+    return repr((pl.__version__, stamps, own_rules().text)).encode()
 
 
 def fetch(path: Path, source: Source) -> list[Run] | None:

@@ -6,6 +6,7 @@ from typing import Final
 
 from capture import places
 from capture.cache import entry, fetch, store
+from capture.classify.names import own_rules
 from capture.errors import UnreadableError
 from capture.loaders import Loader, recognise
 from capture.ranks import merge_ranks
@@ -35,6 +36,9 @@ def _parse(source: Source) -> list[Run]:
     if not claims:
         raise unknown_input(source)
     source.log.format = claims[0].FORMAT
+    if wrong := own_rules().problems:
+        message = f"lines of your own rules that cannot be used (see tracetui doctor); the first: {wrong[0]}"
+        source.log.note("own_rules", message, count=len(wrong))
     runs = _load_with(claims[0], source)
     if not any(run.events.height or run.tables for run in runs):
         raise UnreadableError(f"holds no event that could be read as {claims[0].FORMAT}", where=source.label)

@@ -92,7 +92,7 @@ def device_rows(spec: Spec, load: Load, sampling: tuple[str, ...]) -> tuple[Row,
         Row(
             name,
             "sample",
-            "other",
+            "sampling",
             shape=f"m={load.batch} n={spec.vocab}",
             flops=(size, 0),
             bytes=(size * load.stream_bytes, 0),

@@ -13,6 +13,7 @@ from capture.run import Run
 from tracetui import glyphs, units
 from tracetui.analysis.select import total
 from tracetui.look import Look
+from tracetui.shown_names import COLUMNS, shown_names
 from tracetui.views import Answer, View, ask, ink, ordered
 
 SCHEMA: Final = 1
@@ -170,7 +171,7 @@ def _fitting_columns(widths: Mapping[str, int], content: Report) -> set[str]:
 
 def _cells(rows: pl.DataFrame, escape: bool = False) -> list[list[str]]:
     """Return every value as it is written; `escape` protects the bars of a Markdown table."""
-    out = []
+    rows, out = _with_shown_names(rows), []
     for row in rows.iter_rows():
         cells = [
             glyphs.sparkline(v, 20) if isinstance(v, list) else units.cell(c, v)
@@ -178,6 +179,14 @@ def _cells(rows: pl.DataFrame, escape: bool = False) -> list[list[str]]:
         ]
         out.append([c.replace("|", "\\|") for c in cells] if escape else cells)
     return out
+
+
+def _with_shown_names(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows with long names of kernels as they are shown; different names never look alike."""
+    columns = [c for c in rows.columns if c in COLUMNS and rows.schema[c] in (pl.String, pl.Categorical)]
+    rows = rows.with_columns(pl.col(columns).cast(pl.String))
+    shown = shown_names(name for c in columns for name in rows[c].drop_nulls().to_list())
+    return rows.with_columns(pl.col(columns).replace(shown)) if shown else rows
 
 
 def _pull_request_comment(runs: Sequence[Run], look: Look) -> str:

@@ -1,11 +1,22 @@
-"""What a name says: the layer, role and phase of a row, and which rule said it."""
+"""What a name says: the layer, role and phase of a row, and which rule said it. Own rules go first."""
 
-from functools import lru_cache
+import re
+from functools import cache, lru_cache
 from typing import Final
 
-from capture.classify.rules import LAYER, PHASE_RULES, ROLE_RULES, PhaseRule, RoleRule
+from capture.classify.kernel_names import Classified, classify
+from capture.classify.own_rules import OWN, OwnRules, read_own_rules
+from capture.classify.rules import LAYER, PHASE_RULES, PhaseRule
+from capture.native.schema import PATH_SEPARATOR
 
 _LOOKED_AT: Final = 1 << 12  # characters of a name that are searched
+_SPOKEN_ROLE: Final = re.compile(
+    r"(?:^|[./])(attn\.(?:qkv|q|k|v|out|core|rope|kv)|mlp\.(?:gate_up|gate|up|down|act)|lm_head|sample|embed|norm)$"
+)
+# first words of the ops that are a place in a model; the others, such as `copy`, may stand anywhere
+_PLACES: Final = frozenset({
+    "attn", "mlp", "moe", "ssm", "conv", "norm", "embed", "lm_head", "sample", "comm", "optimizer", "loss",
+})  # fmt: skip
 
 
 def layer_of(name: str) -> int | None:
@@ -14,17 +25,41 @@ def layer_of(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def role_rule(name: str) -> RoleRule | None:
-    """Return the rule that decides the role of a row of this name; None where no rule fits."""
-    head = name[:_LOOKED_AT]
-    return next((rule for rule in ROLE_RULES if rule.pattern.search(head)), None)
+@cache
+def own_rules() -> OwnRules:
+    """Return the person's own rules, read once in a process; empty where there are none."""
+    return read_own_rules()
+
+
+@lru_cache(maxsize=1 << 15)
+def classified(name: str) -> Classified:
+    """Return what a name says of its row, by the person's own rules, else by the built-in ones."""
+    own = own_rules()
+    return (own.classify(name) if len(own) else None) or classify(name)
+
+
+def role_of(name: str) -> tuple[str | None, str]:
+    """Return the op, None where it stays open, and the category of a row of this name."""
+    said = classified(name)
+    return said.op, said.category
+
+
+def places_its_row(name: str) -> bool:
+    """Return whether a name says where in a model its row stands: no scope around it knows better."""
+    op, _, rule_id, _ = classified(name)
+    own = (rule_id or "").startswith(OWN)
+    return op is not None and (own or op.partition(".")[0] in _PLACES)
 
 
 @lru_cache(maxsize=1 << 14)
-def role_of(name: str) -> tuple[str | None, str]:
-    """Return the op, None where it stays open, and the category of a row of this name."""
-    rule = role_rule(name)
-    return (rule.op, rule.category) if rule else (None, "other")
+def role_of_scope(path: str | None) -> str | None:
+    """Return the role that the innermost scope of a path speaks of, as `L3.attn.qkv` does; else None."""
+    scope = (path or "").rpartition(PATH_SEPARATOR)[2]
+    spoken = _SPOKEN_ROLE.search(scope)
+    if spoken:
+        return spoken[1]
+    role, category = role_of(scope)
+    return role if category == "matmul" else None
 
 
 def phase_rule(text: str) -> PhaseRule | None:

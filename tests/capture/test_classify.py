@@ -3,8 +3,8 @@
 import polars as pl
 import pytest
 
-from capture.classify.names import layer_of, phase_of, phase_rule, role_of, role_rule
-from capture.classify.rules import PHASE_RULES, ROLE_RULES, PhaseRule, RoleRule
+from capture.classify.names import layer_of, phase_of, phase_rule, places_its_row, role_of, role_of_scope
+from capture.classify.rules import PHASE_RULES, PhaseRule
 from capture.importlog import Log
 from capture.run import build
 
@@ -28,10 +28,10 @@ ROLES = {
     "Cijk_Alik_Bljk_B_BS_BH_Bias_HA_S_SAV": (None, "matmul"),
     "ampere_bf16_s16816gemm_bf16_64x64_sliced1x2_ldg8_f2f_stages_64x5_tn": (None, "matmul"),
     "nvjet_tst_64x8_64x16_4x1_v_bz_TNT": (None, "matmul"),
-    "ncclDevKernel_AllReduce_Sum_bf16_RING_LL": (None, "comm"),
-    "Memcpy DtoH (Device -> Pinned)": (None, "copy"),
-    "softmax_warp_forward": (None, "softmax"),
-    "sample_phase1": ("sample", "other"),
+    "ncclDevKernel_AllReduce_Sum_bf16_RING_LL": ("comm.all_reduce", "comm"),
+    "Memcpy DtoH (Device -> Pinned)": ("memcpy", "copy"),
+    "softmax_warp_forward": ("softmax", "softmax"),
+    "sample_phase1": ("sample", "sampling"),
     "a name that says nothing": (None, "other"),
 }
 LAYERS = {
@@ -49,9 +49,23 @@ def test_roles(name: str, role: tuple[str | None, str]) -> None:
     assert role_of(name) == role
 
 
-@pytest.mark.parametrize("rule", ROLE_RULES, ids=[rule.id for rule in ROLE_RULES])
-def test_the_example_of_a_role_is_decided_by_its_rule(rule: RoleRule) -> None:
-    assert role_rule(rule.example) == rule
+@pytest.mark.parametrize(
+    ("name", "places"),
+    [("rms_norm_kernel", True), ("ncclDevKernel_AllReduce_Sum", True), ("ampere_gemm_128x64", False),
+     ("Memcpy DtoH (Device -> Pinned)", False), ("CatArrayBatchedCopy", False), ("zyx", False)],
+)  # fmt: skip
+def test_a_copy_may_stand_anywhere_but_a_norm_says_where_it_is(name: str, places: bool) -> None:
+    assert places_its_row(name) is places
+
+
+@pytest.mark.parametrize(
+    ("path", "role"),
+    [("decode / L3.attn.qkv", "attn.qkv"), ("model / layers.3.self_attn.q_proj", "attn.q"),
+     ("layers.3.mlp.down_proj", "mlp.down"), ("layers.3.mlp.down_proj / other", None), ("attention", None),
+     (None, None)],
+)  # fmt: skip
+def test_the_innermost_scope_says_the_role(path: str | None, role: str | None) -> None:
+    assert role_of_scope(path) == role
 
 
 @pytest.mark.parametrize("rule", PHASE_RULES, ids=[rule.id for rule in PHASE_RULES])
@@ -60,7 +74,7 @@ def test_the_example_of_a_phase_is_decided_by_its_rule(rule: PhaseRule) -> None:
 
 
 def test_each_rule_has_an_id_of_its_own() -> None:
-    ids = [rule.id for rule in (*ROLE_RULES, *PHASE_RULES)]
+    ids = [rule.id for rule in PHASE_RULES]
     assert len(ids) == len(set(ids))
 
 

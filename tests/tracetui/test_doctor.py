@@ -112,8 +112,40 @@ def test_of_a_file_it_says_what_its_work_is_held_against(
 
 @pytest.mark.parametrize(
     ("args", "code", "says"),
-    [(("--measure", PROFILE), 2, "not of a file"), (("--measure", "--device", "warp"), 2, "invalid choice")],
+    [
+        (("--measure", PROFILE), 2, "not of a file"),
+        (("--measure", "--device", "warp"), 2, "invalid choice"),
+        (("--why", "gemm"), 2, "name the file"),
+    ],
 )
-def test_what_cannot_be_measured(args: tuple[str | Path, ...], code: int, says: str) -> None:
+def test_what_cannot_be_asked(args: tuple[str | Path, ...], code: int, says: str) -> None:
     done = tracetui("doctor", *args)
     assert done.returncode == code and says in done.stderr
+
+
+def test_why_a_kernel_has_its_op(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    kernels = [{"kind": "kernel", "name": name, "dur": 5} for name in ("void rms_norm<float>(int)", "gemm")]
+    rows = [{"kind": "run", "name": "r"}, *kernels]
+    path.write_text("".join(json.dumps({"schema": 1, **row}) + "\n" for row in rows))
+    assert tracetui("doctor", path, "--why", "NORM").stdout == (
+        f"{path}: run 'r', 1 kinds of kernels with 'NORM'\n"
+        "  void rms_norm<float>(int)\n"
+        "    short: rms_norm\n"
+        "    op norm, category norm\n"
+        "    rule norm, by the name: rms_norm\n"
+    )
+
+
+def test_own_rules_are_shown_with_what_is_wrong_with_them(tmp_path: Path) -> None:
+    rules = tmp_path / "tracetui" / "rules"
+    env = {"XDG_CONFIG_HOME": str(tmp_path)}
+    assert f"own rules for kernel names: none in {rules}\n" in tracetui("doctor", env=env).stdout
+    rules.parent.mkdir()
+    rules.write_text("# mine\nmy_gemm mlp.up matmul\nmy_.* - copy\ngemm nonsense\n")
+    assert (
+        f"own rules for kernel names: 2 in {rules}\n"
+        "  line 2: my_gemm → mlp.up, matmul\n"
+        "  line 3: my_.* → -, copy\n"
+        "  wrong: line 4: wants a regular expression, an op and a category\n"
+    ) in tracetui("doctor", env=env).stdout

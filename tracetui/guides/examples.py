@@ -25,7 +25,11 @@ EXAMPLES: Final = {
         "tracetui export sample:decode --view kernels -o kernels.svg",
     ),
     "formats": ("tracetui formats --format md",),
-    "doctor": ("tracetui doctor", "tracetui doctor sample:decode"),
+    "doctor": (
+        "tracetui doctor",
+        "tracetui doctor sample:decode",
+        "tracetui doctor sample:decode --why norm",
+    ),
     "help": ("tracetui help comparing", "tracetui help roof"),
 }
 

@@ -93,10 +93,11 @@ class MainScreen(Screen[None]):
         self._foot.show([keys])
 
     def show_whole(self, name: str) -> None:
-        """Show a name that no row can hold in lines of its own below the table; an empty one hides them."""
+        """Show a name that its cell cuts in lines of its own below the table; an empty one hides them."""
         room = max(1, self.size.width - 2)
         most = max(1, self.size.height * 2 // 5)
-        lines = [(Span(f" {part}", "name"),) for part in wrapped(name, room)] if len(name) > room else []
+        cut = any(wide(name) > column.width for column in self.table.columns[:1])
+        lines = [(Span(f" {part}", "name"),) for part in wrapped(name, room)] if cut else []
         if bool(lines) != bool(self._full.display) or len(lines) != self._full.size.height:
             self._full.styles.height = min(len(lines), most)
             self._full.display = bool(lines)

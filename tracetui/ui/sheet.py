@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -10,6 +10,7 @@ import polars as pl
 
 from tracetui import glyphs, units
 from tracetui.look import Look
+from tracetui.shown_names import COLUMNS, shown_names
 from tracetui.ui.names import shortened
 from tracetui.ui.terminal.paint import fit, width_of
 from tracetui.views import Dress
@@ -18,7 +19,8 @@ SAMPLE: Final = 200
 TEXT_WIDEST: Final = 28
 NAME_LEAST: Final = 14
 TREND: Final = 16
-STYLE: Final = {"name": "", "number": "", "text": "dim", "trend": "accent", "bar": "accent", "rule": "dim"}
+KEPT: Final = 2  # columns that stay beside whole names
+STYLE: Final = {"text": "dim", "trend": "accent", "bar": "accent", "rule": "dim"}  # of kinds that have one
 FLOAT: Final = 9  # four digits in their longest form
 GAP: Final = 2
 BAR: Final = "bar"  # the column that is drawn instead of written
@@ -36,7 +38,7 @@ class Column:
     name: str
     heading: str
     width: int
-    kind: str  # name · text · number · trend · bar · rule
+    kind: str  # name · whole (a name as it is) · text · number · trend · bar · rule
     of: str = ""  # the column of the rows that it shows, where that has another name
     top: float = 0.0  # of a bar: the value that fills half of it
 
@@ -57,6 +59,7 @@ class Sheet:
     columns: tuple[Column, ...]  # as they come; the naming column first
     rank: tuple[str, ...]  # by falling importance
     dress: Dress | None = None
+    shown: Mapping[str, str] = field(default_factory=dict)  # names that are not shown as they are
 
     @property
     def sortable(self) -> tuple[str, ...]:
@@ -78,14 +81,19 @@ class Sheet:
         name, *others = self.columns
         others = [c for c in others if c.name in chosen] if chosen else others
         if full_names:
-            name = _wide(name, min(name.width, width))
-            least = name.width
+            name = replace(name, kind="whole", width=max(name.width, *map(len, self.shown), 0))
+            part = max(width // 2, width - self._kept(others))
         else:
             part = width // 4 if self.dress else width * 2 // 5
-            least = min(name.width, max(NAME_LEAST, part))
+        least = min(name.width, max(NAME_LEAST, part))
         shown = _fitting(self._order(others, width - least)[first:], width - least)
         room = width - sum(c.width + GAP for c in shown)
         return (_wide(name, max(1, min(name.width, room, width))), *shown)
+
+    def _kept(self, others: list[Column]) -> int:
+        """Return the cells of the most important columns, which whole names do not push off the screen."""
+        ranked = sorted(others, key=lambda c: self.rank.index(c.name))
+        return sum(c.width + GAP for c in ranked[:KEPT])
 
     def _order(self, others: list[Column], room: int) -> list[Column]:
         """Return what fits, in its own order, then the rest, which is reached by scrolling to the right."""
@@ -112,7 +120,7 @@ class Sheet:
         """Return the style of the cells of some rows."""
         rows = self.rows.slice(start, count)
         own = self.dress.tones(rows) if self.dress else {}
-        plain = [[STYLE[c.kind]] * rows.height for c in columns]
+        plain = [[STYLE.get(c.kind, "")] * rows.height for c in columns]
         styles = [own.get(c.source, p) for c, p in zip(columns, plain, strict=True)]
         return [list(row) for row in zip(*styles, strict=True)]
 
@@ -124,7 +132,7 @@ class Sheet:
             return []
         block = self.rows.slice(start, count)
         written = [
-            [RULE.heading] * block.height if c is RULE else _written(block[c.source], c, ascii)
+            [RULE.heading] * block.height if c is RULE else _written(block[c.source], c, self.shown, ascii)
             for c in columns
         ]
         return [list(row) for row in zip(*written, strict=True)]
@@ -160,9 +168,16 @@ def measure(
     names = rows.columns
     naming = next((c for c in (label, *key, *names) if c in names), None)
     order = [naming, *(c for c in names if c != naming)] if naming else []
-    columns = tuple(part for c in order for part in _dressed(rows[c], c == naming, dress))
+    shown = _shown(rows)
+    columns = tuple(part for c in order for part in _dressed(rows[c], c == naming, dress, shown))
     rank = _ranked(rows, [c.name for c in columns], importance)
-    return Sheet(rows, tuple(k for k in key if k in names), columns, rank, dress)
+    return Sheet(rows, tuple(k for k in key if k in names), columns, rank, dress, shown)
+
+
+def _shown(rows: pl.DataFrame) -> dict[str, str]:
+    """Return the names of kernels that are not shown as they are, with what is shown in their place."""
+    columns = [rows[c] for c in rows.columns if c in COLUMNS]
+    return shown_names(n for names in columns for n in names.cast(pl.String).drop_nulls().to_list())
 
 
 def _ranked(rows: pl.DataFrame, columns: Sequence[str], importance: Sequence[str]) -> tuple[str, ...]:
@@ -172,8 +187,10 @@ def _ranked(rows: pl.DataFrame, columns: Sequence[str], importance: Sequence[str
     return tuple(sorted(columns, key=lambda c: (c in empty, places.get(c, len(importance)))))
 
 
-def _dressed(values: pl.Series, naming: bool, dress: Dress | None) -> list[Column]:
+def _dressed(values: pl.Series, naming: bool, dress: Dress | None, shown: Mapping[str, str]) -> list[Column]:
     """Return a column, and the bar that is drawn of it."""
+    if shown and values.name in COLUMNS:
+        values = values.cast(pl.String).replace(shown)
     column = _measured(values, naming)
     if dress is None or dress.bar != values.name:
         return [column]
@@ -243,9 +260,11 @@ def _fitting(columns: Sequence[Column], room: int) -> list[Column]:
     return out
 
 
-def _written(values: pl.Series, column: Column, ascii: bool) -> list[str]:
+def _written(values: pl.Series, column: Column, shown: Mapping[str, str], ascii: bool) -> list[str]:
     """Return the cells of a column, each as wide as the column."""
-    if column.kind == "name":
+    if shown and column.name in COLUMNS and column.kind != "whole":
+        values = values.cast(pl.String).replace(shown)
+    if column.kind in ("name", "whole"):
         texts = [units.cell(column.name, v) for v in values.to_list()]
         cut = shortened(texts, column.width)
         return [fit(cut[t], column.width) for t in texts]

@@ -9,9 +9,12 @@ from collections.abc import Iterator
 from typing import Final
 
 from capture import roofs
+from capture.classify.names import own_rules
+from capture.classify.own_rules import own_rules_file
 from capture.errors import UsageError
 from capture.run import Run
-from tracetui.analysis import roofline
+from capture.text import clean
+from tracetui.analysis import roofline, why
 from tracetui.verbs import _machine, _shared
 from tracetui.views import View, missing, views
 
@@ -49,6 +52,11 @@ def options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--measure", action="store_true", help="measure how fast this machine is at best, and keep it"
     )
+    parser.add_argument(
+        "--why",
+        metavar="NAME",
+        help="say why kernels with NAME in their names have their op and category",
+    )
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"), help="what to measure")
 
 
@@ -56,6 +64,8 @@ def run(args: Namespace) -> int:
     """Print what can be answered, or measure the machine; return the exit code."""
     if args.measure and args.files:
         raise UsageError("--measure is of this machine, not of a file")
+    if args.why is not None and not args.files:
+        raise UsageError("--why asks about the kernels of a file", todo="name the file")
     lines = _measured(args.device) if args.measure else _file(args) if args.files else _here()
     sys.stdout.write("\n".join(lines) + "\n")
     return 0
@@ -73,11 +83,39 @@ def _measured(device: str) -> Iterator[str]:
 def _file(args: Namespace) -> Iterator[str]:
     all_views = views()
     for r in _shared.load(args):
+        if args.why is not None:
+            yield from _reasons(r, args.why)
+            continue
         yield f"{r.log.source}: {r.log.format}, run {r.name!r}"
         yield f"  {r.log.read:,} records read, {r.log.kept:,} kept, {r.log.dropped:,} dropped"
         yield from (f"  {n.severity}: {n.message}" for n in r.log.notices)
         yield from _answers(r, [v for v in all_views if v.runs == 1])
         yield from _roof(r)
+
+
+def _reasons(run: Run, part: str) -> Iterator[str]:
+    """Yield why the kernels with this part in their names have their op and category."""
+    reasons = why.reasons(run, part)
+    yield f"{run.log.source}: run {run.name!r}, {len(reasons)} kinds of kernels with {clean(part, 80)!r}"
+    for one in reasons:
+        yield f"  {one.name}"
+        if one.short != one.name:
+            yield f"    short: {one.short}"
+        yield f"    op {one.op or 'unknown'}, category {one.category or 'unknown'}"
+        yield f"    {one.because}"
+
+
+def _own_rules() -> Iterator[str]:
+    """Yield a person's own rules for kernel names, and what is wrong with them."""
+    rules, file = own_rules(), own_rules_file()
+    where = clean(str(file), 4096) if file else "nowhere: there is no home folder"
+    if not rules.text and not rules.problems:
+        yield f"own rules for kernel names: none in {where}"
+        return
+    yield f"own rules for kernel names: {len(rules)} in {where}"
+    for rule in rules:
+        yield f"  line {rule.line}: {clean(rule.pattern.pattern, 200)} → {rule.op or '-'}, {rule.category}"
+    yield from (f"  wrong: {problem}" for problem in rules.problems)
 
 
 def _answers(run: Run, asked: list[View]) -> Iterator[str]:
@@ -107,5 +145,6 @@ def _here() -> Iterator[str]:
     yield f"terminal: TERM={os.environ.get('TERM', '(unset)')}, screen {screen}"
     has_torch = importlib.util.find_spec("torch") is not None
     yield f"live: {'yes' if has_torch else 'no, torch is not installed (pip install tracetui[live])'}"
+    yield from _own_rules()
     yield from _machine.roof_lines()
     yield from _machine.weight_lines()

@@ -8,7 +8,7 @@ import polars as pl
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis import detail as analysis
-from tracetui.analysis import select, windows
+from tracetui.analysis import select, why, windows
 from tracetui.look import Look
 from tracetui.views import Answer, View, ink
 from tracetui.views.ink import Line, Size
@@ -30,7 +30,20 @@ def detail(runs: Sequence[Run], look: Look) -> Answer:
         "steps": analysis.by_step(run, look),
         "layers": analysis.by_layer(run, look),
     }
-    return Answer(rows, (*notes, *_notes(run)), parts=parts)
+    return Answer(rows, (*notes, *_why(run, look), *_notes(run)), parts=parts)
+
+
+def _why(run: Run, look: Look) -> list[str]:
+    """Return why the one kernel in focus has its op and category; nothing for other rows."""
+    if "name" not in look.focused:
+        return []
+    rows = select.timed(run, look).head(1).collect()
+    name, op, category, path = (
+        rows[c].cast(pl.String)[0] if c in rows.columns else None for c in ("name", "op", "category", "path")
+    )
+    if name is None or category is None:
+        return []
+    return [f"op {op or 'unknown'}, category {category}: {why.reason(run, name, op, category, path)}"]
 
 
 def _notes(run: Run) -> list[str]:

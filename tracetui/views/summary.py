@@ -9,6 +9,7 @@ from capture.run import Run
 from tracetui import units
 from tracetui.analysis.summary import SCHEMA, scope, summary_table
 from tracetui.look import Look
+from tracetui.shown_names import shown_names
 from tracetui.views import Answer, View, ink, missing, views
 from tracetui.views.ink import Line, Size
 
@@ -92,9 +93,9 @@ def _facts(rows: pl.DataFrame, size: Size) -> list[Line]:
 
 
 def _bars(rows: pl.DataFrame, size: Size) -> list[Line]:
-    return ink.bars(
-        rows["total_ns"].to_list(), rows["name"].to_list(), size, units.duration, rows["share"].to_list()
-    )
+    names, totals, shares = (rows[c].to_list() for c in ("name", "total_ns", "share"))
+    shown = shown_names(name for name in names if name)
+    return ink.bars(totals, [shown.get(name, name) for name in names], size, units.duration, shares)
 
 
 def _texts(rows: pl.DataFrame) -> list[Line]:

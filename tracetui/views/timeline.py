@@ -10,6 +10,7 @@ from tracetui import glyphs, units
 from tracetui.analysis import select
 from tracetui.analysis.timeline import CELLS, NAMED, timeline
 from tracetui.look import Look
+from tracetui.shown_names import shown_name
 from tracetui.views import Answer, View, ink
 from tracetui.views.ink import Line, Size
 
@@ -87,7 +88,7 @@ def _names(
         first, last = ((x - low) * width // (high - low) for x in (a, b))
         room = last - first - 1
         if room >= NAMED and not any(taken[first:last]):
-            text = ink.fit(str(name), room, ascii=size.ascii)
+            text = ink.fit(shown_name(str(name)), room, ascii=size.ascii)
             cells[first:last] = ["|" + text, *[""] * room]
             taken[first:last] = [True] * (last - first)
     return ink.line(" " * LABEL, ("".join(cells), "dim"))

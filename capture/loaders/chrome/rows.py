@@ -6,7 +6,7 @@ from typing import Any, Final
 import polars as pl
 
 from capture.classify.inferred import fill_from_blocks, sentence
-from capture.classify.names import role_of
+from capture.classify.names import places_its_row, role_of
 from capture.importlog import Log
 from capture.loaders.chrome.incomplete import Names, names_in, other_rows, paired
 from capture.loaders.chrome.links import with_operators
@@ -83,7 +83,7 @@ def _described(labels: pl.DataFrame, names: Names) -> pl.DataFrame:
         lens=pl.Series([r[1] for r in roles], dtype=pl.String),
         category=pl.Series([r[2] for r in roles], dtype=pl.String),
         track=pl.Series([_track(r[1], place, names) for r, place in pairs], dtype=pl.String),
-        silent=pl.Series([role_of(name)[0] is None for name in labels["name"]], dtype=pl.Boolean),
+        silent=pl.Series([not places_its_row(name) for name in labels["name"]], dtype=pl.Boolean),
         vague=pl.Series([role_of(name)[1] == "other" for name in labels["name"]], dtype=pl.Boolean),
         scope=pl.Series(_scopes(labels, roles), dtype=pl.Boolean),
         place=pl.col("place").rank("dense").cast(pl.UInt32),

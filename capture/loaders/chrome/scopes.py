@@ -6,15 +6,12 @@ from typing import Final
 
 import polars as pl
 
-from capture.classify.names import layer_of, phase_of, role_of
+from capture.classify.names import layer_of, phase_of, role_of_scope
 from capture.loaders.chrome.steps import last_before
 from capture.native.schema import PATH_SEPARATOR
 
 _MODULE: Final = "nn.Module: "
 _MODULE_LAYER: Final = re.compile(r"nn\.Module: \w*(?:Layer|Block)_(\d{1,4})\b")
-_SPOKEN_ROLE: Final = re.compile(
-    r"(?:^|[./])(attn\.(?:qkv|q|k|v|out|core|rope|kv)|mlp\.(?:gate_up|gate|up|down|act)|lm_head|sample|embed|norm)$"
-)
 
 
 def is_scope(cat: str | None, name: str) -> bool:
@@ -44,7 +41,7 @@ def with_paths(kernels: pl.DataFrame, scopes: pl.DataFrame) -> pl.DataFrame:
         index = last_before(pl.Series(times), here["at"])
         named = pl.Series(paths, dtype=pl.String)
         layers = pl.Series([_module_layer(path) for path in paths], dtype=pl.Int32).gather(index)
-        roles = pl.Series([_scope_role(path) for path in paths], dtype=pl.String).cast(pl.Categorical())
+        roles = pl.Series([role_of_scope(path) for path in paths], dtype=pl.String).cast(pl.Categorical())
         path = named.cast(pl.Categorical()).gather(index)
         parts.append(here.with_columns(path=path, layer=layers, op=roles.gather(index)))
     elsewhere = kernels.filter(~pl.col("by").is_in(scopes["place"].unique().implode()))
@@ -56,17 +53,6 @@ def _module_layer(path: str | None) -> int | None:
     """Return a layer that only the counter in a module's name tells; others are read from the path later."""
     match = _MODULE_LAYER.search(path or "")
     return int(match[1]) if match else None
-
-
-@cache
-def _scope_role(path: str | None) -> str | None:
-    """Return the role that the innermost scope speaks of: `L3.attn.qkv`, `layers.3.self_attn.q_proj`."""
-    scope = (path or "").rpartition(PATH_SEPARATOR)[2]
-    spoken = _SPOKEN_ROLE.search(scope)
-    if spoken:
-        return spoken[1]
-    role, category = role_of(scope)
-    return role if category == "matmul" else None
 
 
 def _changes(scopes: pl.DataFrame) -> list[tuple[int, str | None]]:

@@ -130,6 +130,22 @@ def test_no_number_is_cut_anywhere() -> None:
         assert not any("…" in cell for row in sheet.cells(start, 100, columns) for cell in row)
 
 
+def test_whole_names_leave_the_most_important_numbers_on_the_screen() -> None:
+    long = "void flash::flash_fwd_kernel<" + "x, " * 80 + "y>(int)"
+    rows = pl.DataFrame(
+        {"name": [long, "rms_norm"], "total_ns": [5, 4], "share": [0.5, 0.4], "count": [1, 1]}
+    )
+    sheet = measure(rows, ("name",), ("name", "total_ns", "share", "count"))
+    short = sheet.layout(120)
+    assert [c.name for c in short] == ["name", "total_ns", "share", "count"] and short[0].width < 40
+    assert sheet.cells(0, 1, short)[0][0].startswith("flash::flash_fwd")
+    for width in (60, 80, 120):
+        whole = sheet.layout(width, full_names=True)
+        assert [c.name for c in whole] == ["name", "total_ns", "share"]
+        assert sheet.cells(0, 1, whole)[0][0].startswith("void flash::flash")
+        assert sum(c.width + 2 for c in whole) - 2 == width
+
+
 def test_the_cursor_finds_its_row_again() -> None:
     rows = shuffled(100)
     old, new = measure(rows, ("name",), ()), measure(rows.reverse(), ("name",), ())

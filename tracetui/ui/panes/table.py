@@ -38,7 +38,7 @@ class Table(Widget):
         self._cursor = self._top = 0
         self._wanted_top = 0  # where a person has scrolled to; an answer with fewer rows does not change it
         self._shifted: tuple[int, tuple[str, ...]] = (0, ())  # by how many columns, and of which
-        self._columns: tuple[Column, ...] = ()
+        self.columns: tuple[Column, ...] = ()
         self._blocks: dict[int, list[list[Span]]] = {}
         self._painted: dict[int, tuple[Line, str]] = {}  # what stands on each line of the screen
 
@@ -82,7 +82,7 @@ class Table(Widget):
     def _arrange(self) -> None:
         """Fit columns and rows to the size, and paint the lines that look different."""
         self._blocks.clear()
-        self._columns = self._sheet.arranged(self.extent.width - GUTTER, self._look, self._first)
+        self.columns = self._sheet.arranged(self.extent.width - GUTTER, self._look, self._first)
         self._cursor = max(0, min(self._cursor, self._sheet.rows.height - 1))
         self._top = self._clamped(self._wanted_top)
         if not self._top <= self._cursor < self._top + self.page:
@@ -129,7 +129,7 @@ class Table(Widget):
         """Bring other columns into sight."""
         last = max(0, len(self._sheet.columns) - 2)
         first = max(0, min(self._first + columns, last))
-        hidden = len(self._columns) < len(self._sheet.columns)
+        hidden = len(self.columns) < len(self._sheet.columns)
         if first != self._first and (hidden or first < self._first):
             self._shifted = first, tuple(self._sheet.rows.columns)
             self._arrange()
@@ -174,7 +174,7 @@ class Table(Widget):
 
     def _heading(self) -> Line:
         spans = [Span(" " * GUTTER)]
-        for column in self._columns:
+        for column in self.columns:
             mark = "" if self._look.sort != column.name else "▼" if self._look.descending else "▲"
             text = fit(column.heading, column.width - len(mark)).rstrip() + mark
             spans.append(Span(fit(text, column.width, right=column.kind == "number") + " " * GAP))
@@ -203,8 +203,8 @@ class Table(Widget):
         return block[inside]
 
     def _block(self, start: int) -> list[list[Span]]:
-        texts = self._sheet.cells(start, BLOCK, self._columns, self._painter.ascii)
-        styles = self._sheet.tones(start, BLOCK, self._columns)
+        texts = self._sheet.cells(start, BLOCK, self.columns, self._painter.ascii)
+        styles = self._sheet.tones(start, BLOCK, self.columns)
         return [[Span(t, s) for t, s in zip(*row, strict=True)] for row in zip(texts, styles, strict=True)]
 
     def _line_of(self, row: int) -> Region:
@@ -226,7 +226,7 @@ class Table(Widget):
 
     def on_click(self, event: events.Click) -> None:
         if event.y == 0:
-            column = _column_at(event.x, self._columns)
+            column = _column_at(event.x, self.columns)
             if column is not None and column.name in self._sheet.sortable:
                 self.post_message(HeadingClicked(column.name))
             return

@@ -1,0 +1,80 @@
+"""The rules that read a kernel's name, kept in a table beside this module.
+
+Each row has an id that stays, the part of the name it looks at, a pattern, the op and category it
+concludes, and a name that it decides. The first row that fits decides: what a kernel is called comes
+before what it carries, and template arguments speak only where a row says so. Letters fit whether small or
+capital, but within `(?-i:…)`.
+"""
+
+import re
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from capture.native.schema import CATEGORIES
+
+_TABLE: Final = Path(__file__).with_name("kernel_rules.tsv")
+_COLUMNS: Final = ("id", "part", "pattern", "op", "category", "example")
+
+# base: namespaces and identifier; inner: what a wrapper carries; args: template arguments
+PARTS: Final = ("base", "inner", "args")
+CARRIED: Final = "=inner"  # as an op: named after what the wrapper carries
+
+
+class KernelRule(NamedTuple):
+    """A pattern in one part of a kernel's name, and what a name that it fits means."""
+
+    id: str
+    part: str
+    folded: re.Pattern[str] | None  # for the part in small letters
+    exact: re.Pattern[str] | None  # for the part as it is written
+    op: str | None  # None leaves the op open; CARRIED takes the name of what a wrapper carries
+    category: str
+    example: str
+
+    def search(self, text: str, small: str) -> str | None:
+        """Return what of a part fits, None where nothing does; `small` is the part in lower case."""
+        match = (self.folded and self.folded.search(small)) or (self.exact and self.exact.search(text))
+        return (text[match.start() : match.end()] or text) if match else None
+
+
+def read_rules(table: str) -> tuple[KernelRule, ...]:
+    """Return the rules of a table of tab-separated lines; raise ValueError where a line is no rule."""
+    header, *lines = table.splitlines()
+    if tuple(header.split("\t")) != _COLUMNS:
+        raise ValueError("the table of kernel rules has other columns")
+    return tuple(_rule(line) for line in lines)
+
+
+def _rule(line: str) -> KernelRule:
+    id, part, pattern, op, category, example = line.split("\t")
+    if part not in PARTS or category not in CATEGORIES:
+        raise ValueError(f"rule {id}: no such part or category")
+    alternatives = _alternatives(pattern)
+    exact = "|".join(a for a in alternatives if "(?-i:" in a).replace("(?-i:", "(?:")
+    folded = "|".join(a for a in alternatives if "(?-i:" not in a)
+    return KernelRule(id, part, _compiled(_small(folded)), _compiled(exact), op or None, category, example)
+
+
+def _compiled(pattern: str) -> re.Pattern[str] | None:
+    return re.compile(pattern) if pattern else None
+
+
+def _small(pattern: str) -> str:
+    """Return a pattern in small letters, but for its escapes: searching small letters beats ignoring case."""
+    return re.sub(r"(?<!\\)[A-Z]", lambda letter: letter[0].lower(), pattern)
+
+
+def _alternatives(pattern: str) -> list[str]:
+    """Return the alternatives of a pattern that stand outside all brackets."""
+    parts, depth, start = [], 0, 0
+    for at, char in enumerate(pattern):
+        if at and pattern[at - 1] == "\\":
+            continue
+        depth += (char in "([") - (char in ")]")
+        if char == "|" and not depth:
+            parts.append(pattern[start:at])
+            start = at + 1
+    return [*parts, pattern[start:]]
+
+
+KERNEL_RULES: Final = read_rules(_TABLE.read_text(encoding="utf-8"))

@@ -1,0 +1,60 @@
+"""Why a kernel has its op and category: each way in which it can have come by them."""
+
+import pytest
+
+from tests.tracetui.runs import made
+from tracetui.analysis.why import reason, reasons
+from tracetui.look import Look
+from tracetui.views import ask, view
+
+_FILL = (
+    "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<long>, std::array<char*, 1ul>"
+    " >(int, at::native::FillFunctor<long>, std::array<char*, 1ul>)"
+)
+
+
+@pytest.mark.parametrize(
+    ("row", "because"),
+    [
+        ({"name": "rms_norm_kernel"}, "rule norm, by the name: rms_norm"),
+        ({"name": _FILL}, "rule at.fill, by what it carries: FillFunctor"),
+        ({"name": "zyx"}, "no rule reads its name"),
+        ({"name": "zyx", "op": "norm"}, "the source states its op; category: no rule reads its name"),
+        (
+            {"name": "ampere_gemm_128x64", "op": "attn.q", "path": "model / layers.3.self_attn.q_proj"},
+            "the scope that launched it says its op: layers.3.self_attn.q_proj; category: rule "
+            "matmul.generated, by the name: ampere_gemm_",
+        ),
+        (
+            {"name": "rms_norm_kernel", "category": "copy"},
+            "the source states its category; its op by rule norm, by the name: rms_norm",
+        ),
+        (
+            {"name": "zyx", "op": "norm", "category": "norm"},
+            "the source states its op; category: the source states its category",
+        ),
+    ],
+)
+def test_each_way(row: dict[str, str], because: str) -> None:
+    (one,) = reasons(made([{**row, "dur": 5}]), "")
+    assert one.because == because
+
+
+def test_what_is_inferred_is_said_to_be() -> None:
+    run = made([{"name": "gemm", "dur": 5, "op": "attn.q"}], inferred="36 layers of 15 kernels")
+    said = reason(run, "gemm", "attn.q", "matmul", None)
+    assert said.startswith(
+        "its op is inferred from its place: 36 layers of 15 kernels; category: rule matmul"
+    )
+
+
+def test_kernels_with_a_part_in_their_names_come_by_falling_time() -> None:
+    rows = [{"name": "rms_norm_a", "dur": 1}, {"name": "RMS_norm_b", "dur": 2}, {"name": "gemm", "dur": 9}]
+    assert [one.name for one in reasons(made(rows), "Norm")] == ["RMS_norm_b", "rms_norm_a"]
+
+
+def test_the_detail_of_a_kernel_says_which_rule_read_it() -> None:
+    run = made([{"name": "rms_norm_kernel", "dur": 5, "lens": "gpu"}])
+    notes = ask(view("detail"), [run], Look(focus=(("name", "rms_norm_kernel"),))).notes
+    assert "op norm, category norm: rule norm, by the name: rms_norm" in notes
+    assert not any("rule" in note for note in ask(view("detail"), [run], Look(focus=(("op", "norm"),))).notes)

@@ -1,0 +1,30 @@
+"""Write names so that they can be read: long ones of kernels by their short names, never two alike."""
+
+from collections.abc import Iterable
+from itertools import islice
+from typing import Final
+
+from capture.classify.short_names import short_name, short_names
+
+READABLE: Final = 40  # characters; a name that is no longer stays as it is
+COLUMNS: Final = frozenset({"name", "name_a", "name_b"})  # that hold names of kernels
+_MANGLED: Final = ("_Z", "__Z")
+_MOST: Final = 4096  # names of one answer that are shortened; those beyond weigh nothing
+
+
+def shown_names(names: Iterable[str]) -> dict[str, str]:
+    """Return how names are shown that are not shown as they are; different names never look alike."""
+    distinct = dict.fromkeys(names)
+    long = dict.fromkeys(islice(filter(_is_unreadable, distinct), _MOST))
+    taken = {name for name in distinct if name not in long}
+    short = short_names(long)
+    return {name: as_ for name, as_ in short.items() if as_ not in taken and len(as_) < len(name)}
+
+
+def shown_name(name: str) -> str:
+    """Return how one name is shown that stands alone; two names may look alike."""
+    return short_name(name) if _is_unreadable(name) else name
+
+
+def _is_unreadable(name: str) -> bool:
+    return len(name) > READABLE or name.startswith(_MANGLED)
