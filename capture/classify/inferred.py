@@ -6,6 +6,7 @@ import polars as pl
 
 from capture.classify.blocks import Blocks, Evidence, Kernels, infer_blocks
 from capture.classify.fill import positions_of
+from capture.classify.names import places_its_row, role_of
 
 LEAST: Final = 0.5  # share of launches in layers, and confidence, below which nothing is inferred
 _FEWEST: Final = 2  # layers
@@ -16,7 +17,8 @@ def fill_from_blocks(events: pl.DataFrame) -> tuple[pl.DataFrame, Evidence | Non
     """Return the events with layer and op of device kernels inferred, and the evidence.
 
     The events come back as they are, with None, where some kernel has a layer, where a part trains, or
-    where too little repeats. An op is filled where it is open, or refined: `moe` to `moe.router`.
+    where too little repeats. An op is filled where it is open, or where the name alone gave one that is
+    no place in a model (`copy`), or refined (`moe` to `moe.router`).
     """
     kernels = _device_kernels(events)
     if kernels.is_empty():
@@ -78,16 +80,25 @@ def _filled(events: pl.DataFrame, kernels: pl.DataFrame, blocks: Blocks) -> pl.D
     guesses = kernels.select("row").with_columns(
         layer=_or_null(pl.Series(blocks.layer)).cast(pl.Int32),
         op=roles.gather(_or_null(pl.Series(blocks.role))),
+        general=_general_ops(kernels["name"]),
     )
     rows = pl.DataFrame({"row": pl.int_range(events.height, dtype=pl.UInt32, eager=True)})
     spread = rows.join(guesses, on="row", how="left", maintain_order="left").drop("row")
     if "op" not in events.columns:
-        return events.with_columns(spread)
+        return events.with_columns(spread.drop("general"))
     stated, said = pl.col("op"), pl.col("stated").cast(pl.String)
-    inferred = stated.cast(pl.String).str.starts_with(pl.concat_str(said, pl.lit(".")))
-    refined = pl.when(inferred).then("op").otherwise(pl.coalesce("stated", "op"))
+    finer = stated.cast(pl.String).str.starts_with(pl.concat_str(said, pl.lit(".")))
+    finer |= (said == pl.col("general").cast(pl.String)) & stated.is_not_null()
+    refined = pl.when(finer).then("op").otherwise(pl.coalesce("stated", "op"))
     op = spread.with_columns(stated=events["op"]).select(refined.alias("op"))["op"]
     return events.with_columns(spread["layer"], op)
+
+
+def _general_ops(names: pl.Series) -> pl.Series:
+    """Return for each name the op that it speaks of where that is no place in a model, such as `copy`."""
+    distinct = names.unique(maintain_order=True)
+    ops = [None if places_its_row(name) else role_of(name)[0] for name in distinct.cast(pl.String)]
+    return pl.Series(ops, dtype=pl.String).cast(pl.Categorical()).gather(positions_of(names, distinct))
 
 
 def _or_null(codes: pl.Series) -> pl.Series:

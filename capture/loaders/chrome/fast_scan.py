@@ -9,7 +9,6 @@ expected go to the JSON parser one by one.
 import json
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,10 +16,17 @@ import polars as pl
 
 from capture.classify.fill import positions_of
 from capture.loaders.chrome.any_json import parse_blocks, trace_of
-from capture.loaders.chrome.tables import LINKED, PLACE, Complete, Trace, json_text, label_frame, ns, raw_text
+from capture.loaders.chrome.layouts import GROUPED, SPREAD, WANTED, Layout, read_lines
+from capture.loaders.chrome.tables import (
+    PLACE,
+    Complete,
+    Trace,
+    json_text,
+    label_frame,
+    raw_text,
+)  # fmt: skip
 from capture.source import Source
 
-LINES: Final = 8  # of an event that may hold what is wanted, with the empty one behind its brace
 TAIL: Final = 1 << 20
 CHUNK: Final = 1 << 20  # bytes of the file in one piece of work: what the caches hold, and little memory
 BATCH: Final = 10_000  # events that are put together at a time
@@ -30,7 +36,6 @@ _OPEN: Final = "\n  {"
 _CLOSE: Final = "\n  }"
 _END: Final = "\n  ]"
 _EVENT: Final = '\n    "'  # how the first piece of an event begins
-_COMPLETE: Final = '\n    "ph": "X",'
 _ARROWS: Final = ('\n    "ph": "s",', '\n    "ph": "f",')  # its rare middle is left to the parser
 _ARGUMENTS: Final = "\n      "
 _LABEL: Final = re.compile(
@@ -38,48 +43,11 @@ _LABEL: Final = re.compile(
     r'\s+"pid": (?P<pid>.+?),\s+"tid": (?P<tid>.+?),',
     re.DOTALL,
 )
-_WANTED: Final = ("label", "t", "dur", "correlation")
 _TIMED: Final = pl.col("regular") & pl.col("t").is_not_null() & pl.col("dur").is_not_null()
 
 
 class LayoutError(ValueError):
     """The file is not printed in a layout that the scan knows."""
-
-
-def line(distance: int) -> pl.Expr:
-    return pl.col(f"l{distance}")
-
-
-def _number(text: pl.Expr, key: str) -> pl.Expr:
-    return ns(text.str.strip_prefix(f'    "{key}": ').str.strip_suffix(","))
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Where a printed event keeps what is wanted, as expressions over the lines of its first piece."""
-
-    opening: str  # of a complete event
-    label: pl.Expr  # the text of cat, name, pid and tid
-    ts: pl.Expr
-    dur: pl.Expr
-    linked: pl.Expr
-
-
-SPREAD: Final = Layout(  # one key a line
-    opening=f'{_COMPLETE}\n    "cat": ',
-    label=pl.concat_str([line(i) for i in range(2, 6)]),
-    ts=_number(line(6), "ts"),
-    dur=ns(line(7).str.strip_prefix('    "dur": ')),  # its comma stands on the next line
-    linked=line(2).is_in([f'    "cat": "{cat}",' for cat in LINKED]),
-)
-_TIMES: Final = line(2).str.strip_suffix(",").str.splitn(", ", 2)
-GROUPED: Final = Layout(  # older: cat, name, pid and tid share a line, ts and dur the next
-    opening=f'{_COMPLETE} "cat": ',
-    label=line(1).str.strip_prefix('    "ph": "X", ').str.replace("^", "    "),
-    ts=_number(_TIMES.struct.field("field_0"), "ts"),
-    dur=ns(_TIMES.struct.field("field_1").str.strip_prefix('"dur": ')),
-    linked=line(1).str.contains(f'^    "ph": "X", "cat": "(?:{"|".join(LINKED)})",'),
-)
 
 
 def read(source: Source) -> Trace:
@@ -90,8 +58,8 @@ def read(source: Source) -> Trace:
     layout = _layout(source.head.text[len(front) :])
     pieces = _scan(source.path, layout, front.count("{"))
     ending, truncated = _ending(source, pieces["piece"].item(-1))
-    regular = pieces.filter("regular").select(_WANTED)
-    joined, blocks = _join_pieces(pieces.drop(_WANTED), layout)
+    regular = pieces.filter("regular").select(WANTED)
+    joined, blocks = _join_pieces(pieces.drop(WANTED), layout)
     torn = ending[ending.rfind(_OPEN) :]
     if truncated and _CLOSE not in torn and '"ph": "X"' in torn and not _open(blocks[-1:]):
         regular = regular.head(-1)
@@ -132,10 +100,10 @@ def _scan(path: Path, layout: Layout, braces: int) -> pl.DataFrame:
     )  # fmt: skip
     unlinked = layout.linked & pl.col("correlation").is_null()  # a brace cuts its arguments, or it has none
     events = (
-        _read_lines(pieces, layout)
+        read_lines(pieces, layout)
         .with_columns(regular=(_TIMED & ~unlinked).fill_null(False))
         .select(
-            *_WANTED, "row", "regular",
+            *WANTED, "row", "regular",
             piece=_copied(piece, ~pl.col("regular") | last),
             after=_copied(pl.col("after"), ~pl.col("regular") & pl.col("needed")),
         )
@@ -155,20 +123,6 @@ def _copied(text: pl.Expr, where: pl.Expr) -> pl.Expr:
     return pl.concat_str(pl.when(where).then(text), pl.lit(""))
 
 
-def _read_lines(pieces: pl.LazyFrame, layout: Layout) -> pl.LazyFrame:
-    """Add what the lines of a complete event state: label, times, correlation."""
-    lines = pl.when("regular").then("piece").str.split_exact("\n", LINES - 1)
-    correlation = pl.when(layout.linked).then("after").str.extract(r'"correlation": ([0-9]+)')
-    return (
-        pieces.with_columns(lines=lines.struct.rename_fields([f"l{i}" for i in range(LINES)]))
-        .unnest("lines")
-        .with_columns(
-            label=layout.label.cast(pl.Categorical()), t=layout.ts, dur=layout.dur,
-            correlation=correlation.cast(pl.Int64, strict=False),
-        )
-    )  # fmt: skip
-
-
 def _join_pieces(pieces: pl.DataFrame, layout: Layout) -> tuple[pl.DataFrame, list[str]]:
     """Put irregular events together: return the complete ones as rows, the rest as text."""
     begins = pl.col("piece").str.starts_with(_EVENT)
@@ -186,11 +140,11 @@ def _read_events(events: pl.DataFrame, layout: Layout) -> tuple[pl.DataFrame, li
     closed = pl.col("piece").str.contains(_CLOSE, literal=True)
     complete = pl.col("piece").str.starts_with(layout.opening)
     read_rows = (
-        _read_lines(events.lazy().with_columns(after="piece", regular=complete), layout)
+        read_lines(events.lazy().with_columns(after="piece", regular=complete), layout)
         .with_columns(known=(_TIMED & closed).fill_null(False))
         .collect()
     )
-    return read_rows.filter("known").select(_WANTED), read_rows.filter(~pl.col("known"))["piece"].to_list()
+    return read_rows.filter("known").select(WANTED), read_rows.filter(~pl.col("known"))["piece"].to_list()
 
 
 def _event_texts(pieces: pl.DataFrame) -> pl.DataFrame:
@@ -245,7 +199,7 @@ def _labelled(rows: pl.DataFrame, source: Source) -> Complete:
     """Return rows in the common form; each distinct label is read once."""
     words = rows["label"].unique().drop_nulls()
     parsed = [_read_label(word) for word in words.cast(pl.String)]
-    frame = rows.select(positions_of(rows["label"], words).alias("label"), "t", "dur", "correlation")
+    frame = rows.select(positions_of(rows["label"], words).alias("label"), *WANTED[1:])
     labels = label_frame(label or (None, "", "") for label in parsed)
     if all(parsed):
         return Complete(frame, labels)

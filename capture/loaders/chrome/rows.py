@@ -6,11 +6,12 @@ from typing import Any, Final
 import polars as pl
 
 from capture.classify.inferred import fill_from_blocks, sentence
-from capture.classify.names import places_its_row
+from capture.classify.names import places_its_row, role_of
 from capture.importlog import Log
 from capture.loaders.chrome.incomplete import Names, names_in, other_rows, paired
+from capture.loaders.chrome.links import with_operators
 from capture.loaders.chrome.scopes import is_scope, with_launches, with_paths
-from capture.loaders.chrome.steps import FACTS, note_capture, opened, steps_at
+from capture.loaders.chrome.steps import FACTS, note_capture, opened, said_of, steps_at
 from capture.loaders.chrome.tables import PLACE, Complete, Trace, complete_events
 from capture.run import Run, build, tidy
 
@@ -39,6 +40,7 @@ _STEP: Final[Role] = ("step", "wall", None)
 _OPS: Final = ("cpu_op", "Operator")
 _FRAMES: Final = ("user_annotation", "Trace", "python_function")
 _DEVICE: Final = "/device:"
+_OWN: Final = ("t", "dur", "step", "path", "layer", "phase", "shape", "flops", "bytes")
 _SHARED: Final = ("kind", "name", "lens", "track", "category")
 
 
@@ -76,22 +78,25 @@ def _described(labels: pl.DataFrame, names: Names) -> pl.DataFrame:
     roles = [_role(cat, place, names) for cat, place in labels.select("cat", "place").iter_rows()]
     roles = [_STEP if opens else role for role, opens in zip(roles, labels["opens"], strict=True)]
     pairs = zip(roles, labels["place"], strict=True)
-    stating = labels.select("cat", "name", "stated")
     return labels.with_columns(
         kind=pl.Series([r[0] for r in roles], dtype=pl.String),
         lens=pl.Series([r[1] for r in roles], dtype=pl.String),
         category=pl.Series([r[2] for r in roles], dtype=pl.String),
         track=pl.Series([_track(r[1], place, names) for r, place in pairs], dtype=pl.String),
         silent=pl.Series([not places_its_row(name) for name in labels["name"]], dtype=pl.Boolean),
-        scope=pl.Series(
-            [
-                role[:2] == ("span", "host") and not stated and is_scope(cat, name)
-                for role, (cat, name, stated) in zip(roles, stating.iter_rows(), strict=True)
-            ],
-            dtype=pl.Boolean,
-        ),
+        vague=pl.Series([role_of(name)[1] == "other" for name in labels["name"]], dtype=pl.Boolean),
+        scope=pl.Series(_scopes(labels, roles), dtype=pl.Boolean),
         place=pl.col("place").rank("dense").cast(pl.UInt32),
     )
+
+
+def _scopes(labels: pl.DataFrame, roles: list[Role]) -> list[bool]:
+    """Return which labels are scopes of the host that tell kernels apart; a step's annotation is none."""
+    rows = labels.select("cat", "name", "stated").iter_rows()
+    return [
+        role[:2] == ("span", "host") and not stated and is_scope(cat, name)
+        for role, (cat, name, stated) in zip(roles, rows, strict=True)
+    ]
 
 
 def _role(cat: str | None, place: str, names: Names) -> Role:
@@ -142,7 +147,7 @@ def _attributed(complete: Complete, kernel: pl.Series) -> pl.DataFrame:
     rows = complete.rows.with_columns(kernel=kernel)
     steps = rows.filter(pl.col("step").is_not_null()).select("label", "t", "dur", "step")
     around = rows.filter(complete.column("scope") & pl.col("t").is_not_null() & (pl.col("dur") > 0) & ~kernel)
-    if steps.is_empty() and around.is_empty():
+    if steps.is_empty() and around.is_empty() and rows["external"].null_count() == rows.height:
         return rows
     here = complete.column("place").alias("place")
     host = rows.select("correlation", "t", here).filter(~kernel & rows["correlation"].is_not_null())
@@ -152,8 +157,10 @@ def _attributed(complete: Complete, kernel: pl.Series) -> pl.DataFrame:
             "t", "dur", *(complete.labels[c].gather(around["label"]) for c in ("name", "place"))
         )
         kernels = with_paths(kernels, named)
-    parts = [_with_steps(kernels, "at", steps), _with_steps(rows.filter(~kernel), "t", steps)]
-    out = pl.concat([part.drop("correlation") for part in parts], how="diagonal")
+    kernels = with_operators(_with_steps(kernels, "at", steps), rows, complete.labels, said_of(complete))
+    parts = [kernels, _with_steps(rows.filter(~kernel), "t", steps)]
+    links = ("correlation", "external", "operands")
+    out = pl.concat([part.drop(links, strict=False) for part in parts], how="diagonal")
     if "phase" not in complete.labels.columns:
         return out
     phases = complete.labels["phase"].gather(steps.sort("step")["label"]).cast(pl.Categorical())
@@ -169,16 +176,30 @@ def _with_steps(rows: pl.DataFrame, at: str, steps: pl.DataFrame) -> pl.DataFram
 def _spread(rows: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
     """Return the rows with what their labels share, and no more columns than the schema has."""
     shared = [labels[c].cast(pl.Categorical()).gather(rows["label"]).alias(c) for c in _SHARED]
-    kept = [c for c in ("t", "dur", "step", "path", "layer", "phase") if c in rows.columns]
+    kept = [c for c in _OWN if c in rows.columns]
     shared += [labels[c].gather(rows["label"]) for c in FACTS if c in labels.columns]
-    if "op" in rows.columns:  # a kernel's own name knows its role better than the scope around it
-        silent = labels["silent"].gather(rows["label"])
-        shared.append(rows.select(pl.when(silent).then("op").alias("op"))["op"])
+    frame = rows.select(*kept, *shared, "kernel", *_spoken(rows, labels))
+    if "said" in frame.columns:
+        frame = frame.with_columns(category=pl.coalesce("category", "said")).drop("said")
     leaf = pl.Series(["kernel"], dtype=pl.Categorical())
-    frame = rows.select(*kept, *shared, "kernel")
     if not (frame["kernel"] & (frame["kind"] != "kernel")).any():
         return frame.drop("kernel")
     return frame.with_columns(kind=pl.when("kernel").then(pl.lit(leaf)).otherwise("kind")).drop("kernel")
+
+
+def _spoken(rows: pl.DataFrame, labels: pl.DataFrame) -> list[pl.Series]:
+    """Return the op and the category that the scope or the operator around a kernel speaks of.
+
+    Null where the kernel's own name says it: that knows better.
+    """
+    spoken = [c for c in ("op", "role") if c in rows.columns]
+    asked = {"op": ("silent", pl.coalesce(spoken) if spoken else None)}
+    asked["said"] = ("vague", pl.col("said") if "said" in rows.columns else None)
+    return [
+        rows.select(pl.when(labels[where].gather(rows["label"])).then(text).alias(column))[column]
+        for column, (where, text) in asked.items()
+        if text is not None
+    ]
 
 
 def _track(lens: str, place: str, names: Names) -> str:

@@ -33,6 +33,15 @@ def opened(complete: Complete) -> Complete:
     return Complete(complete.rows.with_columns(step=numbers.gather(complete.rows["label"])), labels)
 
 
+def said_of(complete: Complete) -> dict[int, StepAnnotation]:
+    """Return what an engine's annotation says of each step, empty where there is none."""
+    if not complete.labels["stated"].any():
+        return {}
+    names = complete.labels["name"]
+    steps = complete.rows.filter(pl.col("step").is_not_null()).select("step", "label").iter_rows()
+    return {step: said for step, label in steps if (said := read_step(names[label]))}
+
+
 def steps_at(times: pl.Series, steps: pl.DataFrame) -> pl.Series:
     """Return the number of the step that runs at each time, none between steps."""
     steps = steps.drop_nulls(["t", "dur"]).sort("t")

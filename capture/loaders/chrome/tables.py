@@ -17,12 +17,18 @@ LINKED: Final = (
     "kernel", "gpu_memcpy", "gpu_memset", "cuda_runtime", "cuda_driver",
     "Kernel", "Memcpy", "Memset", "Runtime",
 )  # fmt: skip
+DEVICE: Final = ("kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset")
+OPERANDS: Final = '"Input '  # how the keys begin that state operands …
+VALUES: Final = '"Concrete '  # … and the key in front of them that states values
+OPERATORS: Final = ("cpu_op", "Operator")
+ATTENTION: Final = "attention"  # in the name of an operator whose values matter beside its shapes
 FLOWS: Final = ("s", "t", "f")
 UNNAMED: Final = "unnamed"
 PLACE: Final = "\n"  # between pid and tid; neither can hold it unescaped
 
 _NOTHING: Final = msgspec.Raw(b"")
 _CORRELATION: Final = re.compile(rb'"correlation"\s*:\s*([0-9]{1,18})(?![0-9])')
+_EXTERNAL: Final = re.compile(rb'"[Ee]xternal id"\s*:\s*([0-9]{1,18})(?![0-9])')
 _NUMBER: Final = r"^-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?$"
 
 
@@ -48,11 +54,22 @@ class Event(msgspec.Struct, gc=False):
         return UNNAMED if self.name is None else str(self.name)
 
 
+class _Operands(msgspec.Struct, gc=False):
+    """The operands of a call, as they are written."""
+
+    types: msgspec.Raw = msgspec.field(default=_NOTHING, name="Input type")
+    dims: msgspec.Raw = msgspec.field(default=_NOTHING, name="Input Dims")
+    values: msgspec.Raw = msgspec.field(default=_NOTHING, name="Concrete Inputs")
+
+
+_DECODER: Final = msgspec.json.Decoder(_Operands)
+
+
 @dataclass(frozen=True, eq=False)
 class Complete:
     """Events with a duration: their times, and a label each for what many of them share."""
 
-    rows: pl.DataFrame  # label (its row in labels), t, dur, correlation
+    rows: pl.DataFrame  # label (its row in labels), t, dur, correlation, external, operands
     labels: pl.DataFrame  # cat, name, place
 
     def __add__(self, other: "Complete") -> "Complete":
@@ -111,9 +128,14 @@ def complete_events(events: Sequence[Event], log: Log) -> Complete:
             "ts": [_ascii(e.ts) for e in events],
             "dur": [_ascii(e.dur) for e in events],
             "correlation": [_correlation(e) for e in events],
+            "external": [_external(e) for e in events],
+            "operands": [_operands(e) for e in events],
         },
-        schema={"label": pl.UInt32, "ts": pl.String, "dur": pl.String, "correlation": pl.Int64},
-    )
+        schema={
+            "label": pl.UInt32, "ts": pl.String, "dur": pl.String, "correlation": pl.Int64,
+            "external": pl.Int64, "operands": pl.Categorical(),
+        },
+    )  # fmt: skip
     return Complete(_timed(frame, log), label_frame(labels))
 
 
@@ -126,6 +148,32 @@ def _correlation(event: Event) -> int | None:
         return None
     match = _CORRELATION.search(bytes(event.args))
     return int(match[1]) if match else None
+
+
+def _external(event: Event) -> int | None:
+    if event.cat not in DEVICE and event.cat not in OPERATORS:
+        return None
+    match = _EXTERNAL.search(bytes(event.args))
+    return int(match[1]) if match else None
+
+
+def _operands(event: Event) -> str | None:
+    """Return what an operator's event states of its operands, as JSON without what differs at each call."""
+    if event.cat not in OPERATORS or b'"Input Dims"' not in (args := bytes(event.args)):
+        return None
+    try:
+        read = _DECODER.decode(args)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    parts = [f'"Input Dims": {_raw_json(read.dims)}', f'"Input type": {_raw_json(read.types)}']
+    if ATTENTION in event.title:
+        parts.append(f'"Concrete Inputs": {_raw_json(read.values)}')
+    return "{" + ", ".join(parts) + "}"
+
+
+def _raw_json(raw: msgspec.Raw) -> str:
+    """Return raw JSON as text, `null` where there is none."""
+    return bytes(raw).decode("utf-8", "replace") or "null"
 
 
 def _timed(frame: pl.DataFrame, log: Log) -> pl.DataFrame:
@@ -145,4 +193,4 @@ def _timed(frame: pl.DataFrame, log: Log) -> pl.DataFrame:
     beyond = timed["t"].null_count() + timed["dur"].null_count() - lacking
     if beyond:
         log.note("time_out_of_range", "times beyond 292 years; kept, but in no sum", count=beyond)
-    return timed.select("label", "t", "dur", "correlation")
+    return timed.select("label", "t", "dur", "correlation", "external", "operands")

@@ -1,8 +1,9 @@
 """Chrome trace documents: PyTorch's profiler (Kineto), JAX, and other writers of `traceEvents`.
 
 Read: an object with `traceEvents`, or a bare list of events, closed or not; complete events, begin and end,
-counters, instants, memory, names of processes and threads. Not read: flow arrows (correlation numbers say the
-same), sampled stacks, and what writers of other traces put into `stackFrames`.
+counters, instants, memory, names of processes and threads; the annotations by which serving engines mark
+steps, and the operands of the calls that kernels refer to by their External id. Not read: flow arrows
+(correlation numbers say the same), sampled stacks, and what writers of other traces put into `stackFrames`.
 The format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 PyTorch's: https://docs.pytorch.org/docs/stable/profiler.html
 """

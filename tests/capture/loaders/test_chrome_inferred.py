@@ -81,6 +81,12 @@ def test_stated_ops_stand_and_general_ones_are_refined(tmp_path: Path) -> None:
     assert ops == ["mine" if op == "attn.core" else op for op in ROLES * LAYERS]
 
 
+def test_an_op_that_is_no_place_in_a_model_gives_way(tmp_path: Path) -> None:
+    """A gather before the first layer is the embedding, whose name says only that it indexes."""
+    run = replay(tmp_path)
+    assert kernels(run)["op"][0] == "embed"
+
+
 def test_training_and_spans_alone_are_left_as_they_are(tmp_path: Path) -> None:
     run = replay(tmp_path)
     for events in (
@@ -94,8 +100,12 @@ def test_training_and_spans_alone_are_left_as_they_are(tmp_path: Path) -> None:
 SGLANG = {  # µs, by module and op, from the graph's capture
     "mlp.gate_up": 2418, "attn.qkv": 904, "attn.out": 602, "mlp.down": 1462, "lm_head": 397,
     "mlp.act": 324, "attn.rope": 196, "norm": 684, "sample": 54,
+    "attn.core": 2128, "attn.kv": 174, "attn.copy": 347,
 }  # fmt: skip
-VLLM = {"moe.experts.up": 3273, "moe.experts.down": 3762, "lm_head": 277, "norm": 332, "attn.rope": 150}
+VLLM = {
+    "moe.experts.up": 3273, "moe.experts.down": 3762, "lm_head": 277, "norm": 332, "attn.rope": 150,
+    "attn.core": 724, "attn.kv": 136,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,117 @@
+"""The operator that launched a kernel, by its External id: its shapes, operations and bytes, and its role."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+import polars as pl
+
+from capture.classify.annotations import StepAnnotation
+from capture.classify.calls import Call, Work
+from capture.classify.names import role_of
+from capture.classify.work import work_of
+from capture.loaders.chrome.tables import ATTENTION, OPERANDS, OPERATORS, VALUES
+
+_NUMBER_OF_EVENT: Final = ', "Ev Idx"'  # behind the operands
+_OPEN: Final = "other"  # the category of a name that says nothing
+
+
+class _Operands(msgspec.Struct, gc=False):
+    """What the profiler records of the operands of a call."""
+
+    dims: Any = msgspec.field(default=(), name="Input Dims")
+    types: Any = msgspec.field(default=(), name="Input type")
+    values: Any = msgspec.field(default=(), name="Concrete Inputs")
+
+
+_DECODER: Final = msgspec.json.Decoder(_Operands)
+
+
+def with_operators(
+    kernels: pl.DataFrame, rows: pl.DataFrame, labels: pl.DataFrame, steps: Mapping[int, StepAnnotation]
+) -> pl.DataFrame:
+    """Return kernels with `shape`, `flops` and `bytes` of the call that launched them.
+
+    `said` is the category and `role` the op that the operator's name speaks of. Kernels of one call share its
+    work by their durations. `steps` says what is known of a step, for attention over a cache.
+    """
+    cleared = labels["name"].str.starts_with("Memset").gather(kernels["label"])
+    kernels = kernels.drop("operands").with_columns(external=pl.when(~cleared).then("external"))
+    calls = _calls(kernels, rows, labels)
+    if calls.is_empty():
+        return kernels
+    linked = kernels.join(calls, on="external", how="left", maintain_order="left")
+    step = pl.col("step") if steps and "step" in linked.columns else pl.lit(None, dtype=pl.Int64)
+    attending = labels["name"].str.contains(ATTENTION, literal=True).gather(linked["operator"])
+    linked = linked.with_columns(within=pl.when(attending).then(step))
+    key = ["operator", "operands", "within"]
+    distinct = linked.select(key).drop_nulls("operator").unique(maintain_order=True)
+    known = distinct.with_columns(_work_columns(distinct, labels["name"], steps))
+    linked = linked.join(known, on=key, how="left", nulls_equal=True, maintain_order="left")
+    if linked["external"].drop_nulls().is_duplicated().any():
+        share = pl.col("dur") / pl.col("dur").sum().over("external")
+        linked = linked.with_columns(pl.col("flops", "bytes") * share.fill_nan(None))
+    return linked.drop(key)
+
+
+def _calls(kernels: pl.DataFrame, rows: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
+    """Return the calls of operators that kernels refer to: external, operator (its label), operands."""
+    asked = kernels.select("external").drop_nulls().unique()
+    operators = labels["cat"].is_in(OPERATORS).fill_null(value=False)
+    if asked.is_empty() or not operators.any():
+        return pl.DataFrame()
+    calls = rows.filter(pl.col("external").is_not_null() & operators.gather(rows["label"]))
+    return (
+        calls.select("external", "operands", operator="label")
+        .join(asked, on="external", how="semi", maintain_order="left")
+        .unique("external", keep="last", maintain_order=True)
+    )
+
+
+def _work_columns(
+    calls: pl.DataFrame, names: pl.Series, steps: Mapping[int, StepAnnotation]
+) -> list[pl.Series]:
+    """Return shape, flops, bytes, role and said of each call."""
+    columns = (names.gather(calls["operator"]), calls["operands"].cast(pl.String), calls["within"])
+    works = [
+        _work(name, operands, None if within is None else steps.get(within))
+        for name, operands, within in zip(*columns, strict=True)
+    ]
+    roles = [role_of(name) for name in columns[0]]
+    said = [None if category == _OPEN else category for _, category in roles]
+    shapes, flops, moved = zip(
+        *((w.shape, w.flops, w.bytes) if w else (None, None, None) for w in works), strict=True
+    )
+    return [
+        pl.Series("shape", shapes, dtype=pl.String).cast(pl.Categorical()),
+        pl.Series("flops", flops, dtype=pl.Float64),
+        pl.Series("bytes", moved, dtype=pl.Float64),
+        pl.Series("role", [op for op, _ in roles], dtype=pl.String).cast(pl.Categorical()),
+        pl.Series("said", said, dtype=pl.String).cast(pl.Categorical()),
+    ]
+
+
+def _work(name: str, operands: str | None, step: StepAnnotation | None) -> Work | None:
+    """Return the work of a call, None where its operands do not tell."""
+    if operands is None:
+        return None
+    if not operands.startswith("{"):  # cut out of a printed trace
+        first = VALUES if ATTENTION in name else OPERANDS
+        operands = "{" + first + (operands.rpartition(_NUMBER_OF_EVENT)[0] or operands) + "}"
+    try:
+        read = _DECODER.decode(operands)
+    except (ValueError, msgspec.MsgspecError, RecursionError):
+        return None
+    dims = tuple(_sizes(d) for d in _items(read.dims))
+    types = tuple(str(t) for t in _items(read.types))
+    return work_of(Call(name, dims, types, tuple(str(v) for v in _items(read.values)), step))
+
+
+def _items(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _sizes(dims: object) -> tuple[int, ...]:
+    """Return the sizes of one tensor; those of a list of tensors are not taken for one."""
+    sizes = tuple(_items(dims))
+    return sizes if all(type(n) is int for n in sizes) else ()
