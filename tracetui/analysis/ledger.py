@@ -10,6 +10,7 @@ from typing import Final
 
 import polars as pl
 
+from capture.classify.short_names import short_names
 from capture.roofs import Roof
 from capture.run import Run
 from tracetui.analysis import roofline, select, steps
@@ -76,9 +77,10 @@ def main_phase(run: Run) -> str | None:
 
 
 def _timed_rows(run: Run, look: Look) -> pl.DataFrame:
-    """Return the rows under one lens: step, t, dur, count, op (else the name), flops, bytes."""
+    """Return the rows under one lens: step, t, dur, count, op (else the short name), flops, bytes."""
     rows = select.timed(run, look).filter(pl.col("dur") > 0)
-    name = pl.col("name").cast(pl.String)
+    names = run.events["name"].unique().cast(pl.String).drop_nulls().to_list()
+    name = pl.col("name").cast(pl.String).replace(short_names(names))
     op = pl.coalesce(pl.col("op").cast(pl.String), name) if run.has("op") else name
     ints = [(pl.col(c) if run.has(c) else pl.lit(None, pl.Int64)).alias(c) for c in ("step", "t", "count")]
     work = [(pl.col(c) if run.has(c) else pl.lit(None, pl.Float64)).alias(c) for c in ("flops", "bytes")]
