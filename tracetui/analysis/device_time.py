@@ -1,7 +1,8 @@
 """What the devices of a run did: busy and idle in each step, between the steps, and outside of them.
 
-A step's window on a device is from the first start to the last end of the kernels that it launched. Of
-several devices, which run at once, the busiest stands for a step.
+A step's window on a device is from the first start to the last end of the kernels that it launched, without
+those that ran far from the rest (`stray_rows`). Of several devices, which run at once, the busiest stands for
+a step.
 """
 
 from dataclasses import dataclass
@@ -12,11 +13,13 @@ import polars as pl
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis import gpu_time, select
+from tracetui.analysis.stray_rows import FAR, with_strays
 
 MEASURES: Final = ("busy_ns", "idle_ns", "comm_exposed_ns", "transfer_exposed_ns")
 MOSTLY: Final = 0.95  # of the idle time: so much of it lies in the gaps that are named
 FEW: Final = 9  # gaps that are worth a word of their own
 
+SIDES: Final = ("early", "late", "before", "between", "after")
 SUMMED: Final = (
     "span_ns",
     "busy_ns",
@@ -57,12 +60,12 @@ class Usage:
 
 @dataclass(frozen=True)
 class Strays:
-    """Kernels that no step launched, on one side of the steps."""
+    """Kernels outside of all windows, on one side of the steps, or far from the rest of their own step."""
 
-    side: str  # before, between or after
+    side: str  # before, between or after the steps; early or late in their own step
     count: int
     dur_ns: int
-    away_ns: int  # from the step that is next to the outermost of them
+    away_ns: int  # the longest way from one of them to the first or last step, or to the rest of its own
 
 
 @select.once
@@ -70,8 +73,9 @@ def by_step(run: Run) -> pl.DataFrame:
     """Return one row a step, whose kernels all have a start: its window on the device and MEASURES."""
     if not run.has("step") or not _watched(run):
         return pl.DataFrame(schema={"step": pl.Int64, **dict.fromkeys(_WINDOW, pl.Int64)})
-    rows = _rows(run).filter(pl.col("step").is_not_null())
-    table = gpu_time.owned(rows, ["step", _WHOLE]).sort("busy_ns", descending=True, maintain_order=True)
+    table = gpu_time.owned(_in_steps(run)[0], ["step", _WHOLE]).sort(
+        "busy_ns", descending=True, maintain_order=True
+    )
     table = table.group_by("step", maintain_order=True).first().select("step", *_WINDOW)
     return table.join(_incomplete(run), on="step", how="anti").sort("step")
 
@@ -92,10 +96,9 @@ def usages(run: Run) -> tuple[Usage, ...]:
     """
     if not _watched(run) or select.folded(run) or _incomplete(run).height:
         return ()
-    rows = _rows(run)
-    by = [_WHOLE]
+    rows, by = _rows(run), [_WHOLE]
     if run.has("step") and run.events["step"].null_count() < run.events.height:
-        rows, by = rows.filter(pl.col("step").is_not_null()), [_WHOLE, "step"]
+        rows, by = _in_steps(run)[0], [_WHOLE, "step"]
     table = gpu_time.owned(rows, by)
     sums = rows.group_by(by).agg(total_ns=pl.col("dur").sum()).collect()
     if table.is_empty() or not speaks(table.join(sums, on=by), "total_ns"):
@@ -125,7 +128,9 @@ def between_ns(windows: pl.DataFrame) -> int:
 
 
 def strays(run: Run) -> list[Strays]:
-    """Return the kernels that no step launched: before the first step, between steps, after the last."""
+    """Return the kernels that no step launched: before the first step, between steps, after the last; and
+    those that ran far from the rest of their step.
+    """
     windows = by_step(run)
     if windows.is_empty():
         return []
@@ -140,13 +145,30 @@ def strays(run: Run) -> list[Strays]:
         .agg(count=pl.len(), dur_ns=pl.col("dur").sum(), away_ns=away)
         .collect()
     )
-    order = {"before": 0, "between": 1, "after": 2}
-    return sorted((Strays(**row) for row in table.iter_rows(named=True)), key=lambda s: order[s.side])
+    parts = [table, *([_far(run, windows)] if _in_steps(run)[1].height else [])]
+    found = [Strays(**row) for part in parts for row in part.iter_rows(named=True)]
+    return sorted(found, key=lambda s: SIDES.index(s.side))
+
+
+def _far(run: Run, windows: pl.DataFrame) -> pl.DataFrame:
+    """Return a row for the kernels that ran far before the rest of their step, and one for those after it."""
+    rows = _in_steps(run)[1].join(windows, on="step")
+    before, after = pl.col("begin") - pl.col("t") - pl.col("dur"), pl.col("t") - pl.col("end")
+    rows = rows.with_columns(
+        side=pl.when(before > after).then(pl.lit("early")).otherwise(pl.lit("late")),
+        away=pl.max_horizontal(before, after),
+    )
+    return rows.group_by("side").agg(count=pl.len(), dur_ns=pl.col("dur").sum(), away_ns=pl.col("away").max())
 
 
 def sentence(kernels: Strays) -> str:
     """Return in words which kernels no step launched."""
-    count = "one kernel" if kernels.count == 1 else f"{kernels.count:,} kernels"
+    alone = kernels.count == 1
+    count, whose = ("one kernel", "its") if alone else (f"{kernels.count:,} kernels", "their")
+    if kernels.side in ("early", "late"):
+        where = f"{'before' if kernels.side == 'early' else 'after'} the rest of {whose} step"
+        ran = f"{units.duration(kernels.dur_ns)}, ran {units.duration(kernels.away_ns)} {where}"
+        return f"{count}, {ran}: left out of busy and idle time"
     what = f"{count} of no step, {units.duration(kernels.dur_ns)}"
     if kernels.side == "between":
         return f"{what}, between the first and the last step"
@@ -170,6 +192,21 @@ def _rows(run: Run) -> pl.LazyFrame:
     names = [f"rank {ranks[t]}" if t in ranks else t.partition("/")[0] for t in texts]
     devices = pl.LazyFrame({"track": tracks, _WHOLE: pl.Series(names, dtype=pl.String)})
     return rows.join(devices, on="track", how="left").with_columns(pl.col(_WHOLE).fill_null("GPU"))
+
+
+@select.once
+def _in_steps(run: Run) -> tuple[pl.LazyFrame, pl.DataFrame]:
+    """Return the device's rows that belong to a step, and apart those that ran far from the rest of it."""
+    rows, by = _rows(run).filter(pl.col("step").is_not_null()), ["step", _WHOLE]
+    end = pl.col("t") + pl.col("dur")
+    longest, window = (pl.col("t") - end.cum_max().shift(1)).max(), end.max() - pl.col("t").min()
+    split = rows.sort("t").group_by(by).agg(far=longest > FAR * window).filter("far").select(by).collect()
+    if split.is_empty():
+        return rows, pl.DataFrame()
+    judged = with_strays(rows.join(split.lazy(), on=by, how="semi").collect(), by)
+    kept = judged.filter(~pl.col("stray")).drop("stray").lazy()
+    rest = rows.join(split.lazy(), on=by, how="anti")
+    return pl.concat([rest, kept.select(rest.collect_schema().names())]), judged.filter("stray")
 
 
 def _incomplete(run: Run) -> pl.DataFrame:
