@@ -5,7 +5,7 @@ those that ran far from the rest (`stray_rows`). Of several devices, which run a
 a step.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import polars as pl
@@ -33,7 +33,7 @@ SUMMED: Final = (
 )
 
 _WINDOW: Final = ("begin", "end", "span_ns", *MEASURES)
-_WHOLE: Final = "device"
+_DEVICE: Final = "device"
 
 
 @dataclass(frozen=True)
@@ -73,19 +73,15 @@ def by_step(run: Run) -> pl.DataFrame:
     """Return one row a step, whose kernels all have a start: its window on the device and MEASURES."""
     if not run.has("step") or not _watched(run):
         return pl.DataFrame(schema={"step": pl.Int64, **dict.fromkeys(_WINDOW, pl.Int64)})
-    table = gpu_time.owned(_in_steps(run)[0], ["step", _WHOLE]).sort(
-        "busy_ns", descending=True, maintain_order=True
-    )
+    table = _in_steps(run).windows.sort("busy_ns", descending=True, maintain_order=True)
     table = table.group_by("step", maintain_order=True).first().select("step", *_WINDOW)
     return table.join(_incomplete(run), on="step", how="anti").sort("step")
 
 
 def speaks(table: pl.DataFrame, total: str) -> bool:
     """Tell whether windows say more than a sum of durations: something overlapped, waited or was copied."""
-    other = (
-        (pl.col("busy_ns") != pl.col(total)) | (pl.col("idle_ns") > 0) | (pl.col("transfer_exposed_ns") > 0)
-    )
-    return bool(table.select((other | (pl.col("comm_exposed_ns") > 0)).any()).item())
+    apart = pl.sum_horizontal("idle_ns", "transfer_exposed_ns", "comm_exposed_ns") > 0
+    return bool(table.select(((pl.col("busy_ns") != pl.col(total)) | apart).any()).item())
 
 
 @select.once
@@ -96,25 +92,21 @@ def usages(run: Run) -> tuple[Usage, ...]:
     """
     if not _watched(run) or select.folded(run) or _incomplete(run).height:
         return ()
-    rows, by = _rows(run), [_WHOLE]
-    if run.has("step") and run.events["step"].null_count() < run.events.height:
-        rows, by = _in_steps(run)[0], [_WHOLE, "step"]
-    table = gpu_time.owned(rows, by)
-    sums = rows.group_by(by).agg(total_ns=pl.col("dur").sum()).collect()
-    if table.is_empty() or not speaks(table.join(sums, on=by), "total_ns"):
+    stepped = run.has("step") and run.events["step"].null_count() < run.events.height
+    facts = _in_steps(run) if stepped else _measured(_ordered(_rows(run)), [_DEVICE])
+    if facts.windows.is_empty() or not speaks(facts.windows, "total_ns"):
         return ()
-    gaps = gpu_time.gaps(rows, by)
+    idle = {device: gaps for (device,), gaps in facts.gaps.group_by(_DEVICE)}
     return tuple(
-        _usage(str(device), part, gaps.filter(pl.col(_WHOLE) == device)["gap_ns"])
-        for (device,), part in table.group_by(_WHOLE, maintain_order=True)
+        _usage(str(device or "GPU"), part, idle[device]["gap_ns"] if device in idle else pl.Series([0]))
+        for (device,), part in facts.windows.group_by(_DEVICE, maintain_order=True)
     )
 
 
 def _usage(device: str, windows: pl.DataFrame, gaps: pl.Series) -> Usage:
     sums = {c: int(windows[c].sum()) for c in SUMMED if c in windows.columns}
-    largest = gaps.sort(descending=True)
-    reached = largest.cum_sum()
-    count = int((reached < MOSTLY * int(gaps.sum())).sum()) + 1 if gaps.len() else 0
+    largest, idle = gaps.sort(descending=True), int(gaps.sum())
+    count = int((largest.cum_sum() < MOSTLY * idle).sum()) + 1 if idle else 0
     count = count if count <= FEW else gaps.len()
     steps = windows.height if "step" in windows.columns else 0
     return Usage(device, **sums, steps=steps, gaps=count, in_gaps_ns=int(largest.head(count).sum()))
@@ -145,14 +137,14 @@ def strays(run: Run) -> list[Strays]:
         .agg(count=pl.len(), dur_ns=pl.col("dur").sum(), away_ns=away)
         .collect()
     )
-    parts = [table, *([_far(run, windows)] if _in_steps(run)[1].height else [])]
+    parts = [table, _far(_in_steps(run).far, windows)]
     found = [Strays(**row) for part in parts for row in part.iter_rows(named=True)]
     return sorted(found, key=lambda s: SIDES.index(s.side))
 
 
-def _far(run: Run, windows: pl.DataFrame) -> pl.DataFrame:
+def _far(rows: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     """Return a row for the kernels that ran far before the rest of their step, and one for those after it."""
-    rows = _in_steps(run)[1].join(windows, on="step")
+    rows = rows.join(windows, on="step")
     before, after = pl.col("begin") - pl.col("t") - pl.col("dur"), pl.col("t") - pl.col("end")
     rows = rows.with_columns(
         side=pl.when(before > after).then(pl.lit("early")).otherwise(pl.lit("late")),
@@ -185,28 +177,50 @@ def _rows(run: Run) -> pl.LazyFrame:
     """Return the device's own work with the `device` of each row: a rank, or the first part of its track."""
     rows = gpu_time.device_rows(run)
     if not run.has("track"):
-        return rows.with_columns(pl.lit("GPU").alias(_WHOLE))
+        return rows.with_columns(pl.lit("GPU").cast(pl.Categorical()).alias(_DEVICE))
     tracks = run.events["track"].unique().drop_nulls()
     ranks = select.rank_tracks(run)
     texts = [str(t) for t in tracks.cast(pl.String)]
     names = [f"rank {ranks[t]}" if t in ranks else t.partition("/")[0] for t in texts]
-    devices = pl.LazyFrame({"track": tracks, _WHOLE: pl.Series(names, dtype=pl.String)})
-    return rows.join(devices, on="track", how="left").with_columns(pl.col(_WHOLE).fill_null("GPU"))
+    device = pl.Series(_DEVICE, names, dtype=pl.String).cast(pl.Categorical())
+    devices = pl.LazyFrame({"track": tracks, _DEVICE: device})
+    return rows.join(devices, on="track", how="left", maintain_order="left")
 
 
 @select.once
-def _in_steps(run: Run) -> tuple[pl.LazyFrame, pl.DataFrame]:
-    """Return the device's rows that belong to a step, and apart those that ran far from the rest of it."""
-    rows, by = _rows(run).filter(pl.col("step").is_not_null()), ["step", _WHOLE]
-    end = pl.col("t") + pl.col("dur")
-    longest, window = (pl.col("t") - end.cum_max().shift(1)).max(), end.max() - pl.col("t").min()
-    split = rows.sort("t").group_by(by).agg(far=longest > FAR * window).filter("far").select(by).collect()
+def _in_steps(run: Run) -> "_Facts":
+    """Return the windows of the steps on each device, without rows far from the rest of their step."""
+    rows, by = _ordered(_rows(run).filter(pl.col("step").is_not_null())), [_DEVICE, "step"]
+    facts = _measured(rows, by)
+    split = facts.gaps.join(facts.windows, on=by, nulls_equal=True)
+    split = split.filter(pl.col("gap_ns") > FAR * pl.col("span_ns")).select(by).unique()
     if split.is_empty():
-        return rows, pl.DataFrame()
-    judged = with_strays(rows.join(split.lazy(), on=by, how="semi").collect(), by)
-    kept = judged.filter(~pl.col("stray")).drop("stray").lazy()
-    rest = rows.join(split.lazy(), on=by, how="anti")
-    return pl.concat([rest, kept.select(rest.collect_schema().names())]), judged.filter("stray")
+        return facts
+    judged = with_strays(rows.join(split, on=by, how="semi", nulls_equal=True), by)
+    kept = judged.filter(~pl.col("stray")).select(rows.columns)
+    rest = rows.join(split, on=by, how="anti", nulls_equal=True)
+    return replace(_measured(pl.concat([rest, kept]).sort("t"), by), far=judged.filter("stray"))
+
+
+@dataclass(frozen=True, eq=False)
+class _Facts:
+    """What devices did in their windows, one row each; all gaps; and rows that are in no window."""
+
+    windows: pl.DataFrame
+    gaps: pl.DataFrame
+    far: pl.DataFrame
+
+
+def _ordered(rows: pl.LazyFrame) -> pl.DataFrame:
+    frame = rows.collect()
+    return frame if frame["t"].is_sorted() else frame.sort("t")
+
+
+def _measured(rows: pl.DataFrame, by: list[str]) -> _Facts:
+    """Return the facts of rows in the order of their starts."""
+    gap = pl.col("t") - (pl.col("t") + pl.col("dur")).cum_max().shift(1)
+    gaps = rows.group_by(by).agg(gap_ns=gap.filter(gap > 0)).explode("gap_ns").drop_nulls("gap_ns")
+    return _Facts(gpu_time.owned(rows.lazy(), by), gaps, rows.head(0))
 
 
 def _incomplete(run: Run) -> pl.DataFrame:
