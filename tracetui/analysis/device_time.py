@@ -1,10 +1,11 @@
 """What the devices of a run did: busy and idle in each step, between the steps, and outside of them.
 
-A step's window on a device is from the first start to the last end of the kernels that it launched. Of
-several devices, which run at once, the busiest stands for a step.
+A step's window on a device is from the first start to the last end of the kernels that it launched, without
+those that ran far from the rest (`stray_rows`). Of several devices, which run at once, the busiest stands for
+a step.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import polars as pl
@@ -12,12 +13,13 @@ import polars as pl
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis import gpu_time, select
-from tracetui.analysis.stray_rows import with_strays
+from tracetui.analysis.stray_rows import FAR, with_strays
 
 MEASURES: Final = ("busy_ns", "idle_ns", "comm_exposed_ns", "transfer_exposed_ns")
 MOSTLY: Final = 0.95  # of the idle time: so much of it lies in the gaps that are named
 FEW: Final = 9  # gaps that are worth a word of their own
 
+SIDES: Final = ("early", "late", "before", "between", "after")
 SUMMED: Final = (
     "span_ns",
     "busy_ns",
@@ -31,7 +33,7 @@ SUMMED: Final = (
 )
 
 _WINDOW: Final = ("begin", "end", "span_ns", *MEASURES)
-_WHOLE: Final = "device"
+_DEVICE: Final = "device"
 
 
 @dataclass(frozen=True)
@@ -58,12 +60,12 @@ class Usage:
 
 @dataclass(frozen=True)
 class Strays:
-    """Kernels that no step launched, on one side of the steps."""
+    """Kernels outside of all windows, on one side of the steps, or far from the rest of their own step."""
 
-    side: str  # before, between or after
+    side: str  # before, between or after the steps; early or late in their own step
     count: int
     dur_ns: int
-    away_ns: int  # from the step that is next to the outermost of them
+    away_ns: int  # the longest way from one of them to the first or last step, or to the rest of its own
 
 
 @select.once
@@ -71,18 +73,15 @@ def by_step(run: Run) -> pl.DataFrame:
     """Return one row a step, whose kernels all have a start: its window on the device and MEASURES."""
     if not run.has("step") or not _watched(run):
         return pl.DataFrame(schema={"step": pl.Int64, **dict.fromkeys(_WINDOW, pl.Int64)})
-    rows = _rows(run).filter(pl.col("step").is_not_null())
-    table = gpu_time.owned(rows, ["step", _WHOLE]).sort("busy_ns", descending=True, maintain_order=True)
+    table = _in_steps(run).windows.sort("busy_ns", descending=True, maintain_order=True)
     table = table.group_by("step", maintain_order=True).first().select("step", *_WINDOW)
     return table.join(_incomplete(run), on="step", how="anti").sort("step")
 
 
 def speaks(table: pl.DataFrame, total: str) -> bool:
     """Tell whether windows say more than a sum of durations: something overlapped, waited or was copied."""
-    other = (
-        (pl.col("busy_ns") != pl.col(total)) | (pl.col("idle_ns") > 0) | (pl.col("transfer_exposed_ns") > 0)
-    )
-    return bool(table.select((other | (pl.col("comm_exposed_ns") > 0)).any()).item())
+    apart = pl.sum_horizontal("idle_ns", "transfer_exposed_ns", "comm_exposed_ns") > 0
+    return bool(table.select(((pl.col("busy_ns") != pl.col(total)) | apart).any()).item())
 
 
 @select.once
@@ -93,26 +92,21 @@ def usages(run: Run) -> tuple[Usage, ...]:
     """
     if not _watched(run) or select.folded(run) or _incomplete(run).height:
         return ()
-    rows = _rows(run)
-    by = [_WHOLE]
-    if run.has("step") and run.events["step"].null_count() < run.events.height:
-        rows, by = rows.filter(pl.col("step").is_not_null()), [_WHOLE, "step"]
-    table = gpu_time.owned(rows, by)
-    sums = rows.group_by(by).agg(total_ns=pl.col("dur").sum()).collect()
-    if table.is_empty() or not speaks(table.join(sums, on=by), "total_ns"):
+    stepped = run.has("step") and run.events["step"].null_count() < run.events.height
+    facts = _in_steps(run) if stepped else _measured(_ordered(_rows(run)), [_DEVICE])
+    if facts.windows.is_empty() or not speaks(facts.windows, "total_ns"):
         return ()
-    gaps = gpu_time.gaps(rows, by)
+    idle = {device: gaps for (device,), gaps in facts.gaps.group_by(_DEVICE)}
     return tuple(
-        _usage(str(device), part, gaps.filter(pl.col(_WHOLE) == device)["gap_ns"])
-        for (device,), part in table.group_by(_WHOLE, maintain_order=True)
+        _usage(str(device or "GPU"), part, idle[device]["gap_ns"] if device in idle else pl.Series([0]))
+        for (device,), part in facts.windows.group_by(_DEVICE, maintain_order=True)
     )
 
 
 def _usage(device: str, windows: pl.DataFrame, gaps: pl.Series) -> Usage:
     sums = {c: int(windows[c].sum()) for c in SUMMED if c in windows.columns}
-    largest = gaps.sort(descending=True)
-    reached = largest.cum_sum()
-    count = int((reached < MOSTLY * int(gaps.sum())).sum()) + 1 if gaps.len() else 0
+    largest, idle = gaps.sort(descending=True), int(gaps.sum())
+    count = int((largest.cum_sum() < MOSTLY * idle).sum()) + 1 if idle else 0
     count = count if count <= FEW else gaps.len()
     steps = windows.height if "step" in windows.columns else 0
     return Usage(device, **sums, steps=steps, gaps=count, in_gaps_ns=int(largest.head(count).sum()))
@@ -126,7 +120,9 @@ def between_ns(windows: pl.DataFrame) -> int:
 
 
 def strays(run: Run) -> list[Strays]:
-    """Return the kernels that no step launched: before the first step, between steps, after the last."""
+    """Return the kernels that no step launched: before the first step, between steps, after the last; and
+    those that ran far from the rest of their step.
+    """
     windows = by_step(run)
     if windows.is_empty():
         return []
@@ -134,20 +130,37 @@ def strays(run: Run) -> list[Strays]:
     end = pl.col("t") + pl.col("dur")
     side = pl.when(end <= first).then(pl.lit("before")).when(pl.col("t") >= last).then(pl.lit("after"))
     away = pl.max_horizontal((first - end).max(), (pl.col("t") - last).max())
-    loose = _rows(run).filter(pl.col("step").is_null())
+    loose = gpu_time.device_rows(run).filter(pl.col("step").is_null())
     table = (
         loose.with_columns(side=side.otherwise(pl.lit("between")))
         .group_by("side")
         .agg(count=pl.len(), dur_ns=pl.col("dur").sum(), away_ns=away)
         .collect()
     )
-    order = {"before": 0, "between": 1, "after": 2}
-    return sorted((Strays(**row) for row in table.iter_rows(named=True)), key=lambda s: order[s.side])
+    parts = [table, _far(_in_steps(run).far, windows)]
+    found = [Strays(**row) for part in parts for row in part.iter_rows(named=True)]
+    return sorted(found, key=lambda s: SIDES.index(s.side))
+
+
+def _far(rows: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+    """Return a row for the kernels that ran far before the rest of their step, and one for those after it."""
+    rows = rows.join(windows, on="step")
+    before, after = pl.col("begin") - pl.col("t") - pl.col("dur"), pl.col("t") - pl.col("end")
+    rows = rows.with_columns(
+        side=pl.when(before > after).then(pl.lit("early")).otherwise(pl.lit("late")),
+        away=pl.max_horizontal(before, after),
+    )
+    return rows.group_by("side").agg(count=pl.len(), dur_ns=pl.col("dur").sum(), away_ns=pl.col("away").max())
 
 
 def sentence(kernels: Strays) -> str:
     """Return in words which kernels no step launched."""
-    count = "one kernel" if kernels.count == 1 else f"{kernels.count:,} kernels"
+    alone = kernels.count == 1
+    count, whose = ("one kernel", "its") if alone else (f"{kernels.count:,} kernels", "their")
+    if kernels.side in ("early", "late"):
+        where = f"{'before' if kernels.side == 'early' else 'after'} the rest of {whose} step"
+        ran = f"{units.duration(kernels.dur_ns)}, ran {units.duration(kernels.away_ns)} {where}"
+        return f"{count}, {ran}: left out of busy and idle time"
     what = f"{count} of no step, {units.duration(kernels.dur_ns)}"
     if kernels.side == "between":
         return f"{what}, between the first and the last step"
@@ -161,25 +174,53 @@ def _watched(run: Run) -> bool:
 
 
 def _rows(run: Run) -> pl.LazyFrame:
-    """Return the device's own work with the `device` of each row; what ran far from its step has no step."""
-    rows = _on_devices(run)
-    if not run.has("step"):
-        return rows
-    judged = with_strays(rows.collect(), [_WHOLE, "step"]).lazy()
-    return judged.with_columns(step=pl.when(~pl.col("stray")).then("step")).drop("stray")
-
-
-def _on_devices(run: Run) -> pl.LazyFrame:
     """Return the device's own work with the `device` of each row: a rank, or the first part of its track."""
     rows = gpu_time.device_rows(run)
     if not run.has("track"):
-        return rows.with_columns(pl.lit("GPU").alias(_WHOLE))
+        return rows.with_columns(pl.lit("GPU").cast(pl.Categorical()).alias(_DEVICE))
     tracks = run.events["track"].unique().drop_nulls()
     ranks = select.rank_tracks(run)
     texts = [str(t) for t in tracks.cast(pl.String)]
     names = [f"rank {ranks[t]}" if t in ranks else t.partition("/")[0] for t in texts]
-    devices = pl.LazyFrame({"track": tracks, _WHOLE: pl.Series(names, dtype=pl.String)})
-    return rows.join(devices, on="track", how="left").with_columns(pl.col(_WHOLE).fill_null("GPU"))
+    device = pl.Series(_DEVICE, names, dtype=pl.String).cast(pl.Categorical())
+    devices = pl.LazyFrame({"track": tracks, _DEVICE: device})
+    return rows.join(devices, on="track", how="left", maintain_order="left")
+
+
+@select.once
+def _in_steps(run: Run) -> "_Facts":
+    """Return the windows of the steps on each device, without rows far from the rest of their step."""
+    rows, by = _ordered(_rows(run).filter(pl.col("step").is_not_null())), [_DEVICE, "step"]
+    facts = _measured(rows, by)
+    split = facts.gaps.join(facts.windows, on=by, nulls_equal=True)
+    split = split.filter(pl.col("gap_ns") > FAR * pl.col("span_ns")).select(by).unique()
+    if split.is_empty():
+        return facts
+    judged = with_strays(rows.join(split, on=by, how="semi", nulls_equal=True), by)
+    kept = judged.filter(~pl.col("stray")).select(rows.columns)
+    rest = rows.join(split, on=by, how="anti", nulls_equal=True)
+    return replace(_measured(pl.concat([rest, kept]).sort("t"), by), far=judged.filter("stray"))
+
+
+@dataclass(frozen=True, eq=False)
+class _Facts:
+    """What devices did in their windows, one row each; all gaps; and rows that are in no window."""
+
+    windows: pl.DataFrame
+    gaps: pl.DataFrame
+    far: pl.DataFrame
+
+
+def _ordered(rows: pl.LazyFrame) -> pl.DataFrame:
+    frame = rows.collect()
+    return frame if frame["t"].is_sorted() else frame.sort("t")
+
+
+def _measured(rows: pl.DataFrame, by: list[str]) -> _Facts:
+    """Return the facts of rows in the order of their starts."""
+    gap = pl.col("t") - (pl.col("t") + pl.col("dur")).cum_max().shift(1)
+    gaps = rows.group_by(by).agg(gap_ns=gap.filter(gap > 0)).explode("gap_ns").drop_nulls("gap_ns")
+    return _Facts(gpu_time.owned(rows.lazy(), by), gaps, rows.head(0))
 
 
 def _incomplete(run: Run) -> pl.DataFrame:

@@ -4,7 +4,7 @@ Streams run at once, so durations must not be added up. An instant belongs to co
 computes, else to communication, else to a copy between memories; what is left of a span is idle.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 import polars as pl
@@ -15,6 +15,9 @@ COMPUTE: Final = "compute"
 COMM: Final = "comm"
 TRANSFER: Final = "transfer"
 CLASSES: Final = (COMPUTE, COMM, TRANSFER)  # the order in which they own an instant
+_SUBSETS: Final[Mapping[str, tuple[str, ...]]] = {
+    "all": CLASSES, "c": (COMPUTE,), "cm": (COMPUTE, COMM), "m": (COMM,), "k": (TRANSFER,),
+}  # fmt: skip
 
 _TRANSFERS: Final = r"^(?:Memcpy|Memset|\[CUDA mem|hipMemcpy|hipMemset|CopyHostTo|CopyDeviceTo|FillBuffer)"
 
@@ -88,16 +91,10 @@ def owned(rows: pl.LazyFrame, by: Sequence[str] = ()) -> pl.DataFrame:
     """Return what each group's span was spent on, every instant owned once.
 
     `span_ns` is exactly `compute_ns + comm_exposed_ns + transfer_exposed_ns + idle_ns`. `comm_ns` and
-    `transfer_ns` are the whole unions of their classes, `overlap_ns` the part of both under computation.
+    `transfer_ns` are the whole unions of their classes, `overlap_ns` the part of both under computation, and
+    `total_ns` the sum of all durations.
     """
-    is_comm, is_transfer = pl.col("class") == COMM, pl.col("class") == TRANSFER
-    facts = {
-        "all": pl.lit(True), "c": ~is_comm & ~is_transfer, "cm": ~is_transfer, "m": is_comm, "k": is_transfer,
-    }  # fmt: skip
-    begin, end = pl.col("t").min().alias("begin"), (pl.col("t") + pl.col("dur")).max().alias("end")
-    parts = [begin, end, *(_covered(kept).alias(name) for name, kept in facts.items())]
-    ordered = rows.sort("t")
-    table = ordered.group_by(*by).agg(parts).sort(*by) if by else ordered.select(parts)
+    table = _unions_of_classes(rows.collect(), by)
     span = (pl.col("end") - pl.col("begin")).fill_null(0)
     return table.select(
         *by,
@@ -112,12 +109,32 @@ def owned(rows: pl.LazyFrame, by: Sequence[str] = ()) -> pl.DataFrame:
         comm_ns=pl.col("m"),
         transfer_ns=pl.col("k"),
         overlap_ns=pl.col("m") + pl.col("k") - (pl.col("all") - pl.col("c")),
-    ).collect()
+        total_ns="total_ns",
+    )
 
 
-def _covered(kept: pl.Expr) -> pl.Expr:
-    """Return how much time some of the rows cover, all rows being in the order of their starts."""
+def _unions_of_classes(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
+    """Return for each group begin, end, the sum of durations, and the union of each of _SUBSETS."""
+    ordered = rows if rows["t"].is_sorted() else rows.sort("t")
+    present = [c for c in CLASSES if (rows["class"] == c).any()]
+    kept = {name: [c for c in classes if c in present] for name, classes in _SUBSETS.items()}
+    facts = [
+        pl.col("t").min().alias("begin"),
+        (pl.col("t") + pl.col("dur")).max().alias("end"),
+        pl.col("dur").sum().alias("total_ns"),
+        *(_covered(classes, present).alias(name) for name, classes in kept.items()),
+    ]
+    return ordered.group_by(*by).agg(facts).sort(*by) if by else ordered.select(facts)
+
+
+def _covered(classes: Sequence[str], present: Collection[str]) -> pl.Expr:
+    """Return how much time the rows of some classes cover, all rows being in the order of their starts."""
     end = pl.col("t") + pl.col("dur")
+    if not classes:
+        return pl.lit(0, pl.Int64)
+    if len(classes) == len(present):
+        return (end - pl.max_horizontal("t", end.cum_max().shift(1))).clip(lower_bound=0).sum()
+    kept = pl.any_horizontal(pl.col("class") == c for c in classes)
     before = pl.when(kept).then(end).cum_max().forward_fill().shift(1)
     new = (end - pl.max_horizontal("t", before)).clip(lower_bound=0)
     return pl.when(kept).then(new).sum()

@@ -75,10 +75,9 @@ def _notes(table: pl.DataFrame) -> list[str]:
         notes.append("this source does not tell wall times of steps: tokens/s are of measured kernel time")
     beyond = table.filter(pl.col("wall_ns") < _seen(table)).height
     if beyond:
-        overlap = "" if "busy_ns" in table.columns else "overlap, or "
-        notes.append(
-            f"in {beyond} steps kernels outlast the wall time: they {overlap}run on into the next step"
-        )
+        how = "run on" if "busy_ns" in table.columns else "overlap, or run on"
+        where = f"in {beyond} step{'s' * (beyond != 1)}"
+        notes.append(f"{where} kernels outlast the wall time: they {how} into the next step")
     return notes
 
 

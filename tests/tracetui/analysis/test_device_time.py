@@ -83,6 +83,20 @@ def test_devices_are_apart_and_the_busiest_stands_for_a_step() -> None:
     }  # fmt: skip
 
 
+def test_a_kernel_far_from_the_rest_of_its_step_does_not_stretch_it() -> None:
+    """300 kernels of 10 ns with 5 ns between two of them, and one of 8 ns, 1 ms earlier."""
+    body = [(1_000_000 + 10 * i + 5 * (i >= 150), 10) for i in range(300)]
+    rows = [{"kind": "kernel", "name": "gemm", "t": t, "dur": d, "step": 1, "lens": "gpu", "track": "gpu0/1"}
+            for t, d in [(0, 8), *body]]  # fmt: skip
+    run = made(rows)
+    (row,) = step_table(run, Look()).to_dicts()
+    assert (row["total_ns"], row["busy_ns"], row["idle_ns"]) == (3008, 3000, 5)
+    notes = ask(view("steps"), [run], Look()).notes
+    far = "one kernel, 8 ns, ran 1.000 ms before the rest of its step"
+    assert f"{far}: left out of busy and idle time" in notes
+    assert dict(facts(run).select("name", "text").iter_rows())["GPU idle"] == "5 ns in 1 gap"
+
+
 def test_where_durations_say_it_all_nothing_is_added() -> None:
     run = decode()
     assert "busy_ns" not in step_table(run, Look()).columns
@@ -121,7 +135,10 @@ def test_the_summary_agrees_with_a_reference_timeline() -> None:
     assert whole["idle_ns"] == pytest.approx(stated["idle_time"], rel=1e-3)
     for use in device_time.usages(run):
         assert use.busy_ns <= whole["busy_ns"] and use.span_ns <= whole["span_ns"]
-        if not use.steps:
+        if use.steps:  # without the kernel that ran 463 ms earlier
+            assert use.busy_ns / use.span_ns == pytest.approx(0.93, abs=0.01)
+            assert (use.idle_ns, use.gaps) == (pytest.approx(682_000, rel=0.01), 5)
+        else:
             assert (use.busy_ns, use.idle_ns) == (whole["busy_ns"], whole["idle_ns"])
             assert (use.gaps, round(use.in_gaps_ns / 1e6, 1)) == (1, 463.3)
 
@@ -133,4 +150,4 @@ def test_a_kernel_that_ran_long_before_its_step_is_told_apart() -> None:
     assert usage.busy_ns / usage.span_ns == pytest.approx(0.935, abs=0.001)
     assert usage.idle_ns == pytest.approx(682_000, rel=0.01) and usage.gaps == 5
     (stray,) = device_time.strays(run)
-    assert (stray.side, stray.count) == ("before", 1) and stray.away_ns == pytest.approx(463.3e6, rel=1e-3)
+    assert (stray.side, stray.count) == ("early", 1) and stray.away_ns == pytest.approx(463.3e6, rel=1e-3)
