@@ -14,6 +14,7 @@ from capture.loaders.chrome.scopes import is_scope, with_launches, with_paths
 from capture.loaders.chrome.steps import FACTS, note_capture, opened, said_of, steps_at
 from capture.loaders.chrome.tables import PLACE, Complete, Trace, complete_events
 from capture.run import Run, build, tidy
+from capture.text import clean
 
 # category, lower case → kind, lens, category of the row; host spans are the rest
 Role = tuple[str, str, str | None]
@@ -275,6 +276,6 @@ def _devices(header: dict[str, Any]) -> pl.DataFrame:
 
 def _header_table(header: dict[str, Any], read: int) -> pl.DataFrame:
     """Return what the trace states about itself, word for word."""
-    stated = {k: str(v) for k, v in header.items() if isinstance(v, str | int | float)}
+    stated = {clean(k): clean(str(v)) for k, v in header.items() if isinstance(v, str | int | float)}
     stated["events"] = str(read)
     return pl.DataFrame({"key": list(stated), "value": list(stated.values())})

@@ -168,6 +168,15 @@ def test_a_change_without_a_total_is_no_size(tmp_path: Path) -> None:
     assert memory["name"].cast(pl.String).to_list() == ["allocation change"]
 
 
+def test_half_a_character_in_the_header_is_no_fault(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    kernel = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1, "dur": 5}
+    path.write_text(json.dumps({"schemaVersion": "\ud800", "traceEvents": [kernel]}))
+    run = opened(path)
+    stated = dict(run.tables["trace"].iter_rows())
+    assert kernels(run)["dur"].to_list() == [5_000] and stated["schemaVersion"] == "\ufffd"
+
+
 def test_backward_kernels_and_ranks() -> None:
     run = opened(shared(RANK_0))
     assert (run.meta["rank"], run.meta["world_size"]) == (0, 1)
