@@ -7,7 +7,7 @@ from typing import Final
 from capture.classify.block_signs import ACTS, EXPERTS, find_state_output
 from capture.classify.moe_roles import name_experts
 
-_ALWAYS: Final = {"m": "comm", "q": "quant", "K": "attn.kv", "R": "attn.rope"}
+_ALWAYS: Final = {"m": "comm", "q": "quantize", "K": "attn.kv", "R": "attn.rope"}
 
 Roles = list[str | None]
 

@@ -23,7 +23,7 @@ Ints = npt.NDArray[np.int64]
 _LANE: Final = 0.25  # of the busiest stream's mixers make a stream one that layers run on
 _MIXERS: Final = [ord(sign) for sign in MIXERS]
 _OFTEN: Final = 0.2  # times a layer that a name of a side stream must come about
-_SIDE: Final = {"m": "comm", "K": "attn.kv", "R": "attn.rope", "C": "attn.core", "q": "quant"}
+_SIDE: Final = {"m": "comm", "K": "attn.kv", "R": "attn.rope", "C": "attn.core", "q": "quantize"}
 
 
 @dataclass(frozen=True)
