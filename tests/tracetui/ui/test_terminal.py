@@ -164,6 +164,7 @@ def test_a_stop_that_nobody_announced_leaves_one_reader_of_keys(opened: Any) -> 
     """Two would take the keys from each other, and the one that gets none would never end."""
     with opened() as terminal:
         threads = Path(f"/proc/{terminal.child.pid}/task")
+        terminal.quiet(1.0)  # the thread that loads the other views has ended
         before = len(list(threads.iterdir()))
         for _ in range(3):
             terminal.child.kill(signal.SIGSTOP)
