@@ -53,12 +53,12 @@ class Gemm(NamedTuple):
     dtype: str
     layout: str  # T or N for each operand
     tile: str  # rows, columns and depth of a block's tile
-    library: str
+    maker: str
 
     kind: str = "GEMM"
 
     def __str__(self) -> str:
-        words = (self.kind, self.dtype, self.layout, self.tile, f"({self.library})")
+        words = (self.kind, self.dtype, self.layout, self.tile, f"({self.maker})")
         return " ".join(word for word in words if word)
 
 
@@ -124,8 +124,8 @@ def _convolution(name: str) -> Gemm | None:
         return None
     dtype = match["type"] or match["out"] or ""
     tile = match["tile"] or f"{match['m']}x{match['n']}x{match['k']}"
-    library = "xmma" if "xmma" in name else "cutlass"
-    return Gemm(_WORDS.get(dtype, dtype), "", tile, library, f"conv {match['way']}")
+    maker = "xmma" if "xmma" in name else "cutlass"
+    return Gemm(_WORDS.get(dtype, dtype), "", tile, maker, f"conv {match['way']}")
 
 
 def _igemm(name: str) -> Gemm | None:

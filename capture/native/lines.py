@@ -7,30 +7,10 @@ import msgspec
 from msgspec import Meta, Struct, defstruct
 from msgspec.json import Decoder
 
-from capture.native.schema import KINDS, intact
+from capture.native.schema import KINDS, Category, Kind, Lens, intact
 
 Whole = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Small = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
-Kind = Literal["step", "span", "kernel", "counter", "memory", "mark"]
-Lens = Literal["gpu", "wall", "wait", "host"]
-Category = Literal[
-    "matmul",
-    "attention",
-    "norm",
-    "elementwise",
-    "softmax",
-    "reduce",
-    "conv",
-    "moe",
-    "ssm",
-    "sampling",
-    "quantize",
-    "copy",
-    "comm",
-    "wait",
-    "host",
-    "other",
-]
 Pair = tuple[float, float]
 Law = Pair | float  # flops or bytes of an op: a + b · min(context, window), or a alone
 

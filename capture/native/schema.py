@@ -3,13 +3,13 @@
 import json
 import zlib
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 SCHEMA: Final = 1
 
-KINDS: Final = ("step", "span", "kernel", "counter", "memory", "mark")
-LENSES: Final = ("gpu", "wall", "wait", "host")
-CATEGORIES: Final = (
+Kind = Literal["step", "span", "kernel", "counter", "memory", "mark"]
+Lens = Literal["gpu", "wall", "wait", "host"]
+Category = Literal[
     "matmul",
     "attention",
     "norm",
@@ -26,7 +26,11 @@ CATEGORIES: Final = (
     "wait",
     "host",
     "other",
-)
+]
+
+KINDS: Final[tuple[str, ...]] = get_args(Kind)
+LENSES: Final[tuple[str, ...]] = get_args(Lens)
+CATEGORIES: Final[tuple[str, ...]] = get_args(Category)
 PHASES: Final = ("prefill", "decode", "mixed", "forward", "backward", "optimizer", "load")
 
 
