@@ -1,10 +1,17 @@
 """What the tests share: where the fixtures and the larger samples lie."""
 
+import os
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# the same examples on every machine; HYPOTHESIS_PROFILE=explore draws new ones
+settings.register_profile("suite", derandomize=True, deadline=None)
+settings.register_profile("explore", deadline=None, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
 
 FIXTURES = Path(__file__).parent / "fixtures"
 GOLDEN = Path(__file__).parent / "tracetui" / "golden"

@@ -48,7 +48,7 @@ columns_of_a_row = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     events=st.lists(columns_of_a_row, max_size=8),
     meta=st.dictionaries(words, words | st.integers(-BIG, BIG) | st.booleans() | st.lists(words, max_size=2)),

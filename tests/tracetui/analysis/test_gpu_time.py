@@ -23,7 +23,7 @@ def frame(intervals: list[tuple[int, int, str, int]]) -> pl.LazyFrame:
 
 
 @given(INTERVALS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_every_instant_is_owned_once(intervals: list[tuple[int, int, str, int]]) -> None:
     row = gpu_time.owned(frame(intervals)).row(0, named=True)
     begin, end = min(t for t, *_ in intervals), max(t + d for t, d, *_ in intervals)
@@ -38,7 +38,7 @@ def test_every_instant_is_owned_once(intervals: list[tuple[int, int, str, int]])
 
 
 @given(INTERVALS)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_groups_are_apart(intervals: list[tuple[int, int, str, int]]) -> None:
     table = gpu_time.owned(frame(intervals), ["step"])
     for step in table["step"]:
@@ -49,7 +49,7 @@ def test_groups_are_apart(intervals: list[tuple[int, int, str, int]]) -> None:
 
 
 @given(INTERVALS)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_gaps_are_what_nothing_covers(intervals: list[tuple[int, int, str, int]]) -> None:
     idle = gpu_time.gaps(frame(intervals))
     instants = {i for begin, end in idle.select("begin", "end").iter_rows() for i in range(begin, end)}

@@ -89,7 +89,7 @@ ROWS = st.lists(
 
 
 @given(ROWS)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_the_holder_is_the_innermost_of_the_scopes_that_contain_a_row(
     rows: list[tuple[int, int, int, bool]],
 ) -> None:
