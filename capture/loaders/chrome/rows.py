@@ -10,9 +10,12 @@ from capture.classify.names import places_its_row, role_of
 from capture.importlog import Log
 from capture.loaders.chrome.incomplete import Names, names_in, other_rows, paired
 from capture.loaders.chrome.links import with_operators
-from capture.loaders.chrome.scopes import is_scope, with_launches, with_paths
+from capture.loaders.chrome.resources import COLUMNS as RESOURCES
+from capture.loaders.chrome.resources import with_launches, with_resources
+from capture.loaders.chrome.scopes import is_scope, with_paths
 from capture.loaders.chrome.steps import FACTS, note_capture, opened, said_of, steps_at
 from capture.loaders.chrome.tables import PLACE, Complete, Trace, complete_events
+from capture.native.schema import TIMES
 from capture.run import Run, build, tidy
 from capture.text import clean
 
@@ -41,7 +44,11 @@ _STEP: Final[Role] = ("step", "wall", None)
 _OPS: Final = ("cpu_op", "Operator")
 _FRAMES: Final = ("user_annotation", "Trace", "python_function")
 _DEVICE: Final = "/device:"
-_OWN: Final = ("t", "dur", "step", "path", "layer", "phase", "shape", "flops", "bytes")
+_OWN: Final = (
+    "t", "dur", "step", "path", "layer", "phase", "shape", "flops", "bytes",
+    "launch", "launch_dur", *RESOURCES,
+)  # fmt: skip
+_LINKS: Final = ("correlation", "external", "args")
 _SHARED: Final = ("kind", "name", "lens", "track", "category")
 
 
@@ -148,11 +155,13 @@ def _attributed(complete: Complete, kernel: pl.Series) -> pl.DataFrame:
     rows = complete.rows.with_columns(kernel=kernel)
     steps = rows.filter(pl.col("step").is_not_null()).select("label", "t", "dur", "step")
     around = rows.filter(complete.column("scope") & pl.col("t").is_not_null() & (pl.col("dur") > 0) & ~kernel)
-    if steps.is_empty() and around.is_empty() and rows["external"].null_count() == rows.height:
+    linked = any(rows[c].null_count() < rows.height for c in _LINKS)
+    if steps.is_empty() and around.is_empty() and not linked:
         return rows
     here = complete.column("place").alias("place")
-    host = rows.select("correlation", "t", here).filter(~kernel & rows["correlation"].is_not_null())
-    kernels = with_launches(rows.with_columns(here).filter(kernel), host)
+    calls = ~kernel & rows["correlation"].is_not_null()
+    host = rows.select("correlation", "t", "dur", "label", here).filter(calls)
+    kernels = with_resources(with_launches(rows.with_columns(here).filter(kernel), host))
     if around.height:
         named = around.select(
             "t", "dur", *(complete.labels[c].gather(around["label"]) for c in ("name", "place"))
@@ -160,8 +169,7 @@ def _attributed(complete: Complete, kernel: pl.Series) -> pl.DataFrame:
         kernels = with_paths(kernels, named)
     kernels = with_operators(_with_steps(kernels, "at", steps), rows, complete.labels, said_of(complete))
     parts = [kernels, _with_steps(rows.filter(~kernel), "t", steps)]
-    links = ("correlation", "external", "operands")
-    out = pl.concat([part.drop(links, strict=False) for part in parts], how="diagonal")
+    out = pl.concat([part.drop(_LINKS, strict=False) for part in parts], how="diagonal")
     if "phase" not in complete.labels.columns:
         return out
     phases = complete.labels["phase"].gather(steps.sort("step")["label"]).cast(pl.Categorical())
@@ -178,6 +186,8 @@ def _spread(rows: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
     """Return the rows with what their labels share, and no more columns than the schema has."""
     shared = [labels[c].cast(pl.Categorical()).gather(rows["label"]).alias(c) for c in _SHARED]
     kept = [c for c in _OWN if c in rows.columns]
+    if "launcher" in rows.columns:
+        shared.append(labels["track"].cast(pl.Categorical()).gather(rows["launcher"]).alias("launcher"))
     shared += [labels[c].gather(rows["label"]) for c in FACTS if c in labels.columns]
     frame = rows.select(*kept, *shared, "kernel", *_spoken(rows, labels))
     if "said" in frame.columns:
@@ -229,7 +239,7 @@ def _based(rows: pl.DataFrame, header: dict[str, Any]) -> pl.DataFrame:
     latest = rows["t"].max()
     if type(base) is not int or not isinstance(latest, int) or not 0 < base < (1 << 63) - 1 - max(latest, 0):
         return rows
-    return rows.with_columns(pl.col("t") + base)
+    return rows.with_columns(pl.col(c) + base for c in TIMES if c in rows.columns)
 
 
 def _meta(trace: Trace, names: Names) -> dict[str, Any]:
