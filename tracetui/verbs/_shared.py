@@ -109,14 +109,16 @@ def choose(runs: "Sequence[Run]", which: str | None) -> int:
         return 0
     if which.isdecimal() and 1 <= int(which) <= len(runs):
         return int(which) - 1
-    exact = [i for i, r in enumerate(runs) if r.name == which]
-    parts = [] if which.isdecimal() else [i for i, r in enumerate(runs) if which.lower() in r.name.lower()]
-    places = exact or parts
+    places = [i for i, r in enumerate(runs) if r.name == which] or _by_part(runs, which)
     if len(places) == 1:
         return places[0]
     names = ", ".join(f"{i}: {r.name}" for i, r in enumerate(runs, 1))
     what = f"{len(places)} runs are called" if places else "no run is called"
     raise UsageError(f"{what} {which!r}", todo=f"the runs are {names}")
+
+
+def _by_part(runs: "Sequence[Run]", which: str) -> list[int]:
+    return [] if which.isdecimal() else [i for i, r in enumerate(runs) if which.lower() in r.name.lower()]
 
 
 def pair(runs: "Sequence[Run]", which: str | None) -> "list[Run]":
