@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 Per = Literal["total", "step", "token"]
 
-GROUPS: Final = ("name", "op", "layer", "phase", "category", "shape", "track", "path", "step")
+GROUPS: Final = ("name", "op", "layer", "phase", "category", "shape", "line", "track", "path", "step")
 RANKINGS: Final = ("suspicion", "p_mu", "z_mu", "d_mu", "d_beta")  # of cycle statistics
 PERS: Final[tuple[Per, ...]] = ("total", "step", "token")
 

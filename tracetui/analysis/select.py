@@ -259,7 +259,8 @@ def have(run: Run, columns: Sequence[str]) -> list[str]:
 
 def notes(run: Run, look: Look) -> list[str]:
     """Return what the numbers are of: which lens, how many ranks, how much of a long run."""
-    return [*stopwatch(run, look), *together(run, look), *folding(run)]
+    listed = run.meta.get("listed")  # where the source names a part of its kernels: why, in words
+    return [*stopwatch(run, look), *together(run, look), *folding(run), *([str(listed)] if listed else [])]
 
 
 def together(run: Run, look: Look) -> list[str]:

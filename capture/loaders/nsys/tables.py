@@ -12,6 +12,8 @@ FURTHEST: Final = 1 << 62  # ns; a start or an end beyond it is no time
 
 PLACE: Final = ("start", "end", "deviceId", "contextId", "streamId", "correlationId", "globalPid")
 GRID: Final = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ", "registersPerThread")
+_LARGEST: Final = (1 << 31) - 1
+SHARED: Final = ("staticSharedMemory", "dynamicSharedMemory")
 _CUDA_BACKTRACE: Final = "<> 67"
 
 COPY_KINDS: Final = {
@@ -21,7 +23,8 @@ COPY_KINDS: Final = {
 }  # fmt: skip
 
 KERNELS: Final = Wanted(
-    "CUPTI_ACTIVITY_KIND_KERNEL", (*PLACE, "name=demangledName|shortName|mangledName", *GRID)
+    "CUPTI_ACTIVITY_KIND_KERNEL",
+    (*PLACE, "name=demangledName|shortName|mangledName", *GRID, *SHARED),
 )
 COPIES: Final = Wanted("CUPTI_ACTIVITY_KIND_MEMCPY", (*PLACE, "bytes", "copyKind", "srcKind", "dstKind"))
 FILLS: Final = Wanted("CUPTI_ACTIVITY_KIND_MEMSET", (*PLACE, "bytes"))
@@ -121,6 +124,21 @@ def copy_table(tables: Tables) -> pl.DataFrame:
         direction.alias("direction"), *ends, pl.col("deviceId").alias("device"),
         "count", "bytes", "total_ns", "gb_per_s",
     )  # fmt: skip
+
+
+def with_resources(kernels: pl.DataFrame) -> pl.DataFrame:
+    """Return kernels with the columns of the schema for how each was launched, in place of the file's own."""
+    distinct = kernels.select(GRID).unique()
+    texts = distinct.with_columns(
+        pl.concat_str(axes, separator="x").cast(pl.Categorical()).alias(name)
+        for name, axes in (("grid", GRID[:3]), ("block", GRID[3:6]))
+    )
+    rows = kernels.join(texts, on=GRID, how="left", nulls_equal=True, maintain_order="left")
+    shared = pl.sum_horizontal(SHARED, ignore_nulls=False)
+    return rows.with_columns(
+        pl.when(size.is_between(0, _LARGEST)).then(size).cast(pl.Int32()).alias(name)
+        for name, size in (("registers", pl.col(GRID[6])), ("shared", shared))
+    ).drop(GRID, SHARED)
 
 
 def _timed(db: Database, wanted: Wanted) -> pl.DataFrame:
