@@ -44,6 +44,7 @@ LOADERS: Final[tuple[str, ...]] = (
     "nsys.sqlite",
     "nsys.stats",
     "parquet",
+    "perfetto.trace",
     "plain.table",
     "proton",
     "rocprof.csv_tables",

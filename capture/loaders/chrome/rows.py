@@ -13,6 +13,7 @@ from capture.loaders.chrome.frames import with_lines
 from capture.loaders.chrome.header import DEVICE, devices_of, header_table, meta_of
 from capture.loaders.chrome.incomplete import Names, names_in, other_rows, paired
 from capture.loaders.chrome.links import with_operators
+from capture.loaders.chrome.regions import with_regions
 from capture.loaders.chrome.resources import COLUMNS as RESOURCES
 from capture.loaders.chrome.resources import with_launches, with_resources
 from capture.loaders.chrome.scopes import is_scope, with_paths
@@ -42,6 +43,7 @@ _ROLES: Final[dict[str, Role]] = {
     "trace": ("span", "host", "other"),
 }
 _HOST: Final[Role] = ("span", "host", None)
+_REGION: Final[Role] = ("span", "gpu", None)
 _STEP: Final[Role] = ("step", "wall", None)
 _OPS: Final = ("cpu_op", "Operator")
 _FRAME: Final = "python_function"
@@ -56,13 +58,14 @@ _SHARED: Final = ("kind", "name", "lens", "track", "category")
 
 def to_run(name: str, trace: Trace, log: Log) -> Run:
     """Make a run of a trace as it was read."""
-    names = names_in(trace.others)
+    names = replace(names_in(trace.others), lanes=trace.lanes)
     pairs = paired(trace.others, log)
     complete = trace.complete + complete_events(pairs, log) if pairs else trace.complete
+    names = with_regions(names, complete.labels["place"].unique(), log)
     complete = opened(complete)
     complete = Complete(complete.rows, _described(complete.labels, names))
     note_capture(complete, log)
-    rows = _spread(_attributed(complete, _kernels(complete, log)), complete.labels)
+    rows = _spread(_attributed(complete, _kernels(complete, names, log)), complete.labels)
     rest = other_rows(trace.others, log)
     if rest.height:
         rows = pl.concat([rows, rest.cast({pl.String: pl.Categorical()})], how="diagonal")
@@ -94,6 +97,7 @@ def _described(labels: pl.DataFrame, names: Names) -> pl.DataFrame:
         category=pl.Series([r[2] for r in roles], dtype=pl.String),
         track=pl.Series([_track(r[1], place, names) for r, place in pairs], dtype=pl.String),
         silent=pl.Series([not places_its_row(name) for name in labels["name"]], dtype=pl.Boolean),
+        region=pl.Series([names.regions.get(place) for place in labels["place"]], dtype=pl.String),
         vague=pl.Series([role_of(name)[1] == "other" for name in labels["name"]], dtype=pl.Boolean),
         line=pl.Series(_lines(labels), dtype=pl.Boolean),
         scope=pl.Series(_scopes(labels, roles), dtype=pl.Boolean),
@@ -119,6 +123,8 @@ def _role(cat: str | None, place: str, names: Names) -> Role:
     """Return kind, lens and category by the event's own, else (JAX) by the names of its process and
     thread.
     """
+    if place in names.regions:
+        return _REGION
     if cat is not None:
         return _ROLES.get(cat.lower(), _HOST)
     if names.processes.get(place.partition(PLACE)[0], "").startswith(DEVICE):
@@ -127,14 +133,15 @@ def _role(cat: str | None, place: str, names: Names) -> Role:
     return _HOST
 
 
-def _kernels(complete: Complete, log: Log) -> pl.Series:
+def _kernels(complete: Complete, names: Names, log: Log) -> pl.Series:
     """Return which rows are leaf work: the device's, or the innermost host operations where there is no
     device.
     """
     kernel = (complete.labels["kind"] == "kernel").gather(complete.rows["label"])
     if kernel.any() or not kernel.len():
         return kernel
-    log.note("leaf_ops", "no device kernels in this trace: its innermost host operations stand for them")
+    if not names.regions:
+        log.note("leaf_ops", "no device kernels in this trace: its innermost host operations stand for them")
     return _leaves(complete)
 
 
@@ -203,6 +210,8 @@ def _spread(rows: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
     ]
     shared += [labels[c].gather(rows["label"]) for c in FACTS if c in labels.columns]
     frame = rows.select(*kept, *shared, "kernel", *_spoken(rows, labels))
+    if labels["region"].count():
+        frame = frame.with_columns(path=labels["region"].cast(pl.Categorical()).gather(rows["label"]))
     if "said" in frame.columns:
         frame = frame.with_columns(category=pl.coalesce("category", "said")).drop("said")
     leaf = pl.Series(["kernel"], dtype=pl.Categorical())
@@ -227,6 +236,8 @@ def _spoken(rows: pl.DataFrame, labels: pl.DataFrame) -> list[pl.Series]:
 
 
 def _track(lens: str, place: str, names: Names) -> str:
+    if place in names.lanes:
+        return names.lanes[place]
     return _stream(place, names) if lens in ("gpu", "wait") else _thread(place, names)
 
 
