@@ -48,6 +48,7 @@ LOADERS: Final[tuple[str, ...]] = (
     "plain.table",
     "proton",
     "rocprof.csv_tables",
+    "rocprof.rocpd",
     "rocprof.sdk_json",
     "vllm_layerwise",
 )
