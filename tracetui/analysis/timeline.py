@@ -145,7 +145,7 @@ def in_window(run: Run, rows: pl.LazyFrame, lanes: pl.DataFrame, low: int, high:
     if run.has("layer") and inside.height <= FEW:
         layers = numbered.filter(kind="layer").select("code", lane="number")
         inside = pl.concat([inside, _layers(inside, layers)], how="diagonal")
-    nests, kernel = (pl.col("group").is_in(groups) for groups in ([_STEP, _HOST], [_KERNEL, _WAIT]))
+    nests, kernel = (pl.col("group").is_in(groups) for groups in ([_STEP, _HOST], [_KERNEL]))
     return inside.with_columns(nests=nests, kernel=kernel).drop("code", "track", "group")
 
 
