@@ -85,8 +85,10 @@ def load(args: Namespace) -> "list[Run]":
     """Return all runs of the files that were named; print on stderr what was lost. Raise PartialError for a
     loss under --strict.
     """
+    from capture import activity
     from capture.open import load_all
 
+    activity.listen(lambda words: say(f"{words} …"))
     runs = load_all(args.files, cache=not args.no_cache, merge=getattr(args, "merge", False))
     for run in {id(r.log): r for r in runs}.values():
         lost = [n for n in run.log.notices if n.severity != "notice"]

@@ -31,6 +31,8 @@ def meta_of(trace: Trace, names: Names) -> dict[str, Any]:
 
 
 def _producer(trace: Trace, names: Names) -> str:
+    if trace.producer:
+        return trace.producer
     if any(name.startswith(DEVICE) for name in names.processes.values()):
         return "JAX profiler"
     cats = set(trace.complete.labels["cat"])

@@ -6,13 +6,15 @@ from typing import Any, Final
 import polars as pl
 
 from capture.classify.inferred import fill_from_blocks, sentence
-from capture.classify.names import places_its_row, role_of
+from capture.classify.names import PRODUCTS, places_its_row, role_of
 from capture.classify.python_frames import is_own_line
 from capture.importlog import Log
 from capture.loaders.chrome.frames import with_lines
 from capture.loaders.chrome.header import DEVICE, devices_of, header_table, meta_of
 from capture.loaders.chrome.incomplete import Names, names_in, other_rows, paired
+from capture.loaders.chrome.leaves import working_rows
 from capture.loaders.chrome.links import with_operators
+from capture.loaders.chrome.regions import with_regions
 from capture.loaders.chrome.resources import COLUMNS as RESOURCES
 from capture.loaders.chrome.resources import with_launches, with_resources
 from capture.loaders.chrome.scopes import is_scope, with_paths
@@ -42,10 +44,9 @@ _ROLES: Final[dict[str, Role]] = {
     "trace": ("span", "host", "other"),
 }
 _HOST: Final[Role] = ("span", "host", None)
+_REGION: Final[Role] = ("span", "gpu", None)
 _STEP: Final[Role] = ("step", "wall", None)
-_OPS: Final = ("cpu_op", "Operator")
 _FRAME: Final = "python_function"
-_FRAMES: Final = ("user_annotation", "Trace", "python_function")
 _OWN: Final = (
     "t", "dur", "step", "path", "layer", "phase", "shape", "flops", "bytes",
     "launch", "launch_dur", *RESOURCES,
@@ -56,13 +57,14 @@ _SHARED: Final = ("kind", "name", "lens", "track", "category")
 
 def to_run(name: str, trace: Trace, log: Log) -> Run:
     """Make a run of a trace as it was read."""
-    names = names_in(trace.others)
+    names = replace(names_in(trace.others), lanes=trace.lanes)
     pairs = paired(trace.others, log)
     complete = trace.complete + complete_events(pairs, log) if pairs else trace.complete
+    names = with_regions(names, complete.labels["place"].unique(), log)
     complete = opened(complete)
     complete = Complete(complete.rows, _described(complete.labels, names))
     note_capture(complete, log)
-    rows = _spread(_attributed(complete, _kernels(complete, log)), complete.labels)
+    rows = _spread(_attributed(complete, _kernels(complete, names, log)), complete.labels)
     rest = other_rows(trace.others, log)
     if rest.height:
         rows = pl.concat([rows, rest.cast({pl.String: pl.Categorical()})], how="diagonal")
@@ -94,8 +96,10 @@ def _described(labels: pl.DataFrame, names: Names) -> pl.DataFrame:
         category=pl.Series([r[2] for r in roles], dtype=pl.String),
         track=pl.Series([_track(r[1], place, names) for r, place in pairs], dtype=pl.String),
         silent=pl.Series([not places_its_row(name) for name in labels["name"]], dtype=pl.Boolean),
+        region=pl.Series([names.regions.get(place) for place in labels["place"]], dtype=pl.String),
         vague=pl.Series([role_of(name)[1] == "other" for name in labels["name"]], dtype=pl.Boolean),
         line=pl.Series(_lines(labels), dtype=pl.Boolean),
+        product=pl.Series([role_of(name)[1] in PRODUCTS for name in labels["name"]], dtype=pl.Boolean),
         scope=pl.Series(_scopes(labels, roles), dtype=pl.Boolean),
         place=pl.col("place").rank("dense").cast(pl.UInt32),
     )
@@ -119,6 +123,8 @@ def _role(cat: str | None, place: str, names: Names) -> Role:
     """Return kind, lens and category by the event's own, else (JAX) by the names of its process and
     thread.
     """
+    if place in names.regions:
+        return _REGION
     if cat is not None:
         return _ROLES.get(cat.lower(), _HOST)
     if names.processes.get(place.partition(PLACE)[0], "").startswith(DEVICE):
@@ -127,33 +133,14 @@ def _role(cat: str | None, place: str, names: Names) -> Role:
     return _HOST
 
 
-def _kernels(complete: Complete, log: Log) -> pl.Series:
-    """Return which rows are leaf work: the device's, or the innermost host operations where there is no
-    device.
-    """
+def _kernels(complete: Complete, names: Names, log: Log) -> pl.Series:
+    """Return which rows are leaf work: the device's, or the host operations that work where there is none."""
     kernel = (complete.labels["kind"] == "kernel").gather(complete.rows["label"])
     if kernel.any() or not kernel.len():
         return kernel
-    log.note("leaf_ops", "no device kernels in this trace: its innermost host operations stand for them")
-    return _leaves(complete)
-
-
-def _leaves(complete: Complete) -> pl.Series:
-    """Return operations with no other inside them on their thread."""
-    cat = pl.col("cat").fill_null("")
-    op = complete.labels.select(op=cat.is_in(_OPS) & (pl.col("kind") == "span"))["op"]
-    if not op.any():
-        op = complete.labels.select(op=~cat.is_in(_FRAMES) & (pl.col("kind") == "span"))["op"]
-    ops = op.gather(complete.rows["label"])
-    end = pl.col("t") + pl.col("dur")
-    inner = (
-        complete.rows.select("t", "dur", place=complete.column("place"), row=pl.int_range(pl.len()))
-        .filter(ops)
-        .sort("place", "t", "dur", descending=[False, False, True])
-        .with_columns(holds=(pl.col("t").shift(-1) < end) & (pl.col("place").shift(-1) == pl.col("place")))
-        .filter(~pl.col("holds").fill_null(False))
-    )
-    return pl.select(pl.int_range(complete.rows.height).is_in(inner["row"].implode()))[:, 0]
+    if not names.regions:
+        log.note("leaf_ops", "no device kernels in this trace: its working host operations stand for them")
+    return working_rows(complete)
 
 
 def _attributed(complete: Complete, kernel: pl.Series) -> pl.DataFrame:
@@ -203,6 +190,8 @@ def _spread(rows: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
     ]
     shared += [labels[c].gather(rows["label"]) for c in FACTS if c in labels.columns]
     frame = rows.select(*kept, *shared, "kernel", *_spoken(rows, labels))
+    if labels["region"].count():
+        frame = frame.with_columns(path=labels["region"].cast(pl.Categorical()).gather(rows["label"]))
     if "said" in frame.columns:
         frame = frame.with_columns(category=pl.coalesce("category", "said")).drop("said")
     leaf = pl.Series(["kernel"], dtype=pl.Categorical())
@@ -216,8 +205,12 @@ def _spoken(rows: pl.DataFrame, labels: pl.DataFrame) -> list[pl.Series]:
 
     Null where the kernel's own name says it: that knows better.
     """
-    spoken = [c for c in ("op", "role") if c in rows.columns]
-    asked = {"op": ("silent", pl.coalesce(spoken) if spoken else None)}
+    product = labels["product"].gather(rows["label"])
+    if "said" in rows.columns:
+        product |= rows["said"].is_in(list(PRODUCTS)).fill_null(value=False)
+    spoken = {"op": pl.when(~pl.col("of_products") | product).then("op"), "role": pl.col("role")}
+    known = [text for column, text in spoken.items() if column in rows.columns]
+    asked = {"op": ("silent", pl.coalesce(known) if known else None)}
     asked["said"] = ("vague", pl.col("said") if "said" in rows.columns else None)
     return [
         rows.select(pl.when(labels[where].gather(rows["label"])).then(text).alias(column))[column]
@@ -227,6 +220,8 @@ def _spoken(rows: pl.DataFrame, labels: pl.DataFrame) -> list[pl.Series]:
 
 
 def _track(lens: str, place: str, names: Names) -> str:
+    if place in names.lanes:
+        return names.lanes[place]
     return _stream(place, names) if lens in ("gpu", "wait") else _thread(place, names)
 
 

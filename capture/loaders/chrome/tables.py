@@ -102,6 +102,8 @@ class Trace:
     others: list[Event]
     header: dict[str, Any] = field(default_factory=dict)
     truncated: bool = False
+    lanes: dict[str, str] = field(default_factory=dict)  # place → track of a device, where a reader knows it
+    producer: str = ""  # where a reader knows it
 
 
 @cache

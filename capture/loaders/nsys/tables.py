@@ -5,7 +5,7 @@ from typing import Final
 
 import polars as pl
 
-from capture.loaders.nsys.database import Database, Wanted
+from capture.loaders._database import Database, Wanted
 from capture.text import clean
 
 FURTHEST: Final = 1 << 62  # ns; a start or an end beyond it is no time
@@ -78,9 +78,20 @@ def read_tables(db: Database) -> Tables:
         calls=_timed(db, CALLS),
         ranges=_timed(db, RANGES),
         threads=db.read(THREADS),
-        strings=db.strings(),
+        strings=_strings(db),
         memory_kinds=_memory_kinds(db),
     )
+
+
+def _strings(db: Database) -> pl.DataFrame:
+    """Return every name by its id, those too that stand where an id should."""
+    stated = db.read(Wanted("StringIds", ("id", "value"), texts=("value",), needs=()))
+    strays = pl.DataFrame(
+        {"id": list(db.strays.values()), "value": list(db.strays)},
+        schema={"id": pl.Int64, "value": pl.String},
+    )
+    both = pl.concat([stated, strays]).drop_nulls().unique("id", keep="first")
+    return both.with_columns(pl.col("value").cast(pl.Categorical()))
 
 
 def _memory_kinds(db: Database) -> dict[int, str]:
