@@ -56,6 +56,7 @@ LOADERS: Final[tuple[str, ...]] = (
     "rocprof.rocpd",
     "rocprof.sdk_json",
     "vllm_layerwise",
+    "xplane.profile",
 )
 
 

@@ -1,4 +1,4 @@
-"""Several files that are one recording: nsys exports as folders of Parquet, the CSVs of a job of rocprofv3."""
+"""Several files that are one recording: nsys exports as folders of Parquet, CSVs of a job of rocprofv3."""
 
 import shutil
 import sqlite3
