@@ -6,12 +6,13 @@ from typing import Any, Final
 import polars as pl
 
 from capture.classify.inferred import fill_from_blocks, sentence
-from capture.classify.names import places_its_row, role_of
+from capture.classify.names import PRODUCTS, places_its_row, role_of
 from capture.classify.python_frames import is_own_line
 from capture.importlog import Log
 from capture.loaders.chrome.frames import with_lines
 from capture.loaders.chrome.header import DEVICE, devices_of, header_table, meta_of
 from capture.loaders.chrome.incomplete import Names, names_in, other_rows, paired
+from capture.loaders.chrome.leaves import working_rows
 from capture.loaders.chrome.links import with_operators
 from capture.loaders.chrome.regions import with_regions
 from capture.loaders.chrome.resources import COLUMNS as RESOURCES
@@ -45,9 +46,7 @@ _ROLES: Final[dict[str, Role]] = {
 _HOST: Final[Role] = ("span", "host", None)
 _REGION: Final[Role] = ("span", "gpu", None)
 _STEP: Final[Role] = ("step", "wall", None)
-_OPS: Final = ("cpu_op", "Operator")
 _FRAME: Final = "python_function"
-_FRAMES: Final = ("user_annotation", "Trace", "python_function")
 _OWN: Final = (
     "t", "dur", "step", "path", "layer", "phase", "shape", "flops", "bytes",
     "launch", "launch_dur", *RESOURCES,
@@ -100,6 +99,7 @@ def _described(labels: pl.DataFrame, names: Names) -> pl.DataFrame:
         region=pl.Series([names.regions.get(place) for place in labels["place"]], dtype=pl.String),
         vague=pl.Series([role_of(name)[1] == "other" for name in labels["name"]], dtype=pl.Boolean),
         line=pl.Series(_lines(labels), dtype=pl.Boolean),
+        product=pl.Series([role_of(name)[1] in PRODUCTS for name in labels["name"]], dtype=pl.Boolean),
         scope=pl.Series(_scopes(labels, roles), dtype=pl.Boolean),
         place=pl.col("place").rank("dense").cast(pl.UInt32),
     )
@@ -134,33 +134,13 @@ def _role(cat: str | None, place: str, names: Names) -> Role:
 
 
 def _kernels(complete: Complete, names: Names, log: Log) -> pl.Series:
-    """Return which rows are leaf work: the device's, or the innermost host operations where there is no
-    device.
-    """
+    """Return which rows are leaf work: the device's, or the host operations that work where there is none."""
     kernel = (complete.labels["kind"] == "kernel").gather(complete.rows["label"])
     if kernel.any() or not kernel.len():
         return kernel
     if not names.regions:
-        log.note("leaf_ops", "no device kernels in this trace: its innermost host operations stand for them")
-    return _leaves(complete)
-
-
-def _leaves(complete: Complete) -> pl.Series:
-    """Return operations with no other inside them on their thread."""
-    cat = pl.col("cat").fill_null("")
-    op = complete.labels.select(op=cat.is_in(_OPS) & (pl.col("kind") == "span"))["op"]
-    if not op.any():
-        op = complete.labels.select(op=~cat.is_in(_FRAMES) & (pl.col("kind") == "span"))["op"]
-    ops = op.gather(complete.rows["label"])
-    end = pl.col("t") + pl.col("dur")
-    inner = (
-        complete.rows.select("t", "dur", place=complete.column("place"), row=pl.int_range(pl.len()))
-        .filter(ops)
-        .sort("place", "t", "dur", descending=[False, False, True])
-        .with_columns(holds=(pl.col("t").shift(-1) < end) & (pl.col("place").shift(-1) == pl.col("place")))
-        .filter(~pl.col("holds").fill_null(False))
-    )
-    return pl.select(pl.int_range(complete.rows.height).is_in(inner["row"].implode()))[:, 0]
+        log.note("leaf_ops", "no device kernels in this trace: its working host operations stand for them")
+    return working_rows(complete)
 
 
 def _attributed(complete: Complete, kernel: pl.Series) -> pl.DataFrame:
@@ -235,8 +215,12 @@ def _spoken(rows: pl.DataFrame, labels: pl.DataFrame) -> list[pl.Series]:
 
     Null where the kernel's own name says it: that knows better.
     """
-    spoken = [c for c in ("op", "role") if c in rows.columns]
-    asked = {"op": ("silent", pl.coalesce(spoken) if spoken else None)}
+    product = labels["product"].gather(rows["label"])
+    if "said" in rows.columns:
+        product |= rows["said"].is_in(list(PRODUCTS)).fill_null(value=False)
+    spoken = {"op": pl.when(~pl.col("of_products") | product).then("op"), "role": pl.col("role")}
+    known = [text for column, text in spoken.items() if column in rows.columns]
+    asked = {"op": ("silent", pl.coalesce(known) if known else None)}
     asked["said"] = ("vague", pl.col("said") if "said" in rows.columns else None)
     return [
         rows.select(pl.when(labels[where].gather(rows["label"])).then(text).alias(column))[column]
