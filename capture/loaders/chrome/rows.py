@@ -1,5 +1,6 @@
 """From trace events to the event schema: kinds, lenses, tracks, steps, and what the header tells."""
 
+import re
 from dataclasses import replace
 from typing import Any, Final
 
@@ -45,6 +46,7 @@ _ROLES: Final[dict[str, Role]] = {
 }
 _HOST: Final[Role] = ("span", "host", None)
 _REGION: Final[Role] = ("span", "gpu", None)
+_NAMED_STREAM: Final = re.compile(r"GPU Stream (\d+)")  # how Proton names the threads that are streams
 _STEP: Final[Role] = ("step", "wall", None)
 _FRAME: Final = "python_function"
 _OWN: Final = (
@@ -240,7 +242,8 @@ def _stream(place: str, names: Names) -> str:
     device = names.processes.get(pid, "")
     if device.startswith(DEVICE):
         return f"{device.removeprefix(DEVICE).lower().replace(':', '')}/{names.threads.get(place, tid)}"
-    return f"gpu{pid}/stream{tid.removeprefix('stream').strip()}"
+    named = _NAMED_STREAM.fullmatch(names.threads.get(place, ""))
+    return f"gpu{pid}/stream{named[1] if named else tid.removeprefix('stream').strip()}"
 
 
 def _thread(place: str, names: Names) -> str:

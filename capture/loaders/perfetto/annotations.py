@@ -62,6 +62,11 @@ def arguments(noted: Mapping[str, Any]) -> dict[str, Any]:
     args = dict(noted)
     if isinstance(metadata := args.get(_METADATA), str):
         args |= _members(metadata)
+    stack = [
+        args[key] for key in (f"call_stack_{i}" for i in range(len(args))) if isinstance(args.get(key), str)
+    ]
+    if stack:  # of Proton: an annotation for each scope, from the outermost on
+        args["call_stack"] = stack
     for key in _CORRELATIONS:
         if isinstance(args.get(key), int):
             args.setdefault("correlation", args[key])
