@@ -1,5 +1,6 @@
 """From trace events to the event schema: kinds, lenses, tracks, steps, and what the header tells."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -49,6 +50,7 @@ _ROLES: Final[dict[str, Role]] = {
 }
 _HOST: Final[Role] = ("span", "host", None)
 _REGION: Final[Role] = ("span", "gpu", None)
+_NAMED_STREAM: Final = re.compile(r"GPU Stream (\d+)")  # how Proton names the threads that are streams
 _STEP: Final[Role] = ("step", "wall", None)
 _FRAME: Final = "python_function"
 _OWN: Final = (
@@ -200,14 +202,24 @@ def _spread(rows: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
     ]
     shared += [labels[c].gather(rows["label"]) for c in FACTS if c in labels.columns]
     frame = rows.select(*kept, *shared, "kernel", *_spoken(rows, labels))
-    if labels["region"].count():
-        frame = frame.with_columns(path=labels["region"].cast(pl.Categorical()).gather(rows["label"]))
+    frame = _with_stated_paths(frame, rows, labels)
     if "said" in frame.columns:
         frame = frame.with_columns(category=pl.coalesce("category", "said")).drop("said")
     leaf = pl.Series(["kernel"], dtype=pl.Categorical())
     if not (frame["kernel"] & (frame["kind"] != "kernel")).any():
         return frame.drop("kernel")
     return frame.with_columns(kind=pl.when("kernel").then(pl.lit(leaf)).otherwise("kind")).drop("kernel")
+
+
+def _with_stated_paths(frame: pl.DataFrame, rows: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
+    """Return rows with the path that the source itself states, else with that around their launch."""
+    stated = [rows["stated_path"]] if "stated_path" in rows.columns else []
+    if labels["region"].count():
+        stated.append(labels["region"].cast(pl.Categorical()).gather(rows["label"]))
+    if not stated:
+        return frame
+    around = [frame["path"]] if "path" in frame.columns else []
+    return frame.with_columns(path=pl.coalesce([*stated, *around]))
 
 
 def _spoken(rows: pl.DataFrame, labels: pl.DataFrame) -> list[pl.Series]:
@@ -240,7 +252,8 @@ def _stream(place: str, names: Names) -> str:
     device = names.processes.get(pid, "")
     if device.startswith(DEVICE):
         return f"{device.removeprefix(DEVICE).lower().replace(':', '')}/{names.threads.get(place, tid)}"
-    return f"gpu{pid}/stream{tid.removeprefix('stream').strip()}"
+    named = _NAMED_STREAM.fullmatch(names.threads.get(place, ""))
+    return f"gpu{pid}/stream{named[1] if named else tid.removeprefix('stream').strip()}"
 
 
 def _thread(place: str, names: Names) -> str:
