@@ -1,9 +1,10 @@
-"""Frames whose device kernels have no layer, filled from the block that repeats; what is stated stays."""
+"""Frames whose kernels have no layer, filled from the block that repeats; what is stated stays."""
 
 from typing import Final
 
 import polars as pl
 
+from capture.classify.block_roles import op_of
 from capture.classify.blocks import Blocks, Evidence, Kernels, infer_blocks
 from capture.classify.fill import positions_of
 from capture.classify.names import places_its_row, role_of
@@ -18,7 +19,8 @@ def fill_from_blocks(events: pl.DataFrame) -> tuple[pl.DataFrame, Evidence | Non
 
     The events come back as they are, with None, where some kernel has a layer, where a part trains, or
     where too little repeats. An op is filled where it is open, or where the name alone gave one that is
-    no place in a model (`copy`), or refined (`moe` to `moe.router`).
+    no place in a model (`copy`), or refined (`moe` to `moe.router`). Where no step is stated, the passes
+    are numbered as steps.
     """
     kernels = _device_kernels(events)
     if kernels.is_empty():
@@ -39,10 +41,15 @@ def sentence(evidence: Evidence) -> str:
 
 
 def _device_kernels(events: pl.DataFrame) -> pl.DataFrame:
-    """Return the kernels of devices in order of start; none where layers are stated or something trains."""
+    """Return the kernels in order of start, those of the host where no device is recorded.
+
+    None where layers are stated or something trains.
+    """
     if not {"t", "dur", "lens", "category"} <= set(events.columns):
         return events.clear()
-    work = (pl.col("kind") == "kernel") & (pl.col("lens") == "gpu")
+    kernel = pl.col("kind") == "kernel"
+    device = events.select((kernel & (pl.col("lens") == "gpu")).any()).item()
+    work = kernel & (pl.col("lens") == ("gpu" if device else "host"))
     told = pl.lit(value=False)
     if "layer" in events.columns:
         told |= pl.col("layer").is_not_null()
@@ -76,14 +83,19 @@ def _ordered(kernels: pl.DataFrame) -> Kernels:
 
 def _filled(events: pl.DataFrame, kernels: pl.DataFrame, blocks: Blocks) -> pl.DataFrame:
     """Return the events with the inferred columns put at the rows of the kernels."""
-    roles = pl.Series(blocks.roles, dtype=pl.String).cast(pl.Categorical())
+    roles = pl.Series([op_of(role) for role in blocks.roles], dtype=pl.String).cast(pl.Categorical())
     guesses = kernels.select("row").with_columns(
         layer=_or_null(pl.Series(blocks.layer)).cast(pl.Int32),
+        step=_or_null(pl.Series(blocks.number)) + 1,
         op=roles.gather(_or_null(pl.Series(blocks.role))),
         general=_general_ops(kernels["name"]),
     )
     rows = pl.DataFrame({"row": pl.int_range(events.height, dtype=pl.UInt32, eager=True)})
     spread = rows.join(guesses, on="row", how="left", maintain_order="left").drop("row")
+    if "step" in events.columns:
+        spread = spread.drop("step")
+    elif "op" in events.columns:
+        events = events.with_columns(spread["step"])
     if "op" not in events.columns:
         return events.with_columns(spread.drop("general"))
     stated, said = pl.col("op"), pl.col("stated").cast(pl.String)

@@ -1,20 +1,20 @@
 """From trace events to the event schema: kinds, lenses, tracks, steps, and what the header tells."""
 
-from dataclasses import replace
 from typing import Any, Final
 
 import polars as pl
 
-from capture.classify.inferred import fill_from_blocks, sentence
 from capture.classify.names import PRODUCTS, places_its_row, role_of
 from capture.importlog import Log
+from capture.inference import with_inferred
+from capture.loaders.chrome.graph_steps import opened_by_graphs
 from capture.loaders.chrome.incomplete import Names, names_in, other_rows, paired
 from capture.loaders.chrome.leaves import working_rows
 from capture.loaders.chrome.links import with_operators
 from capture.loaders.chrome.scopes import is_scope, with_launches, with_paths
 from capture.loaders.chrome.steps import FACTS, note_capture, opened, said_of, steps_at
 from capture.loaders.chrome.tables import PLACE, Complete, Trace, complete_events
-from capture.run import Run, build, tidy
+from capture.run import Run, build
 from capture.text import clean
 
 # category, lower case → kind, lens, category of the row; host spans are the rest
@@ -49,7 +49,7 @@ def to_run(name: str, trace: Trace, log: Log) -> Run:
     names = names_in(trace.others)
     pairs = paired(trace.others, log)
     complete = trace.complete + complete_events(pairs, log) if pairs else trace.complete
-    complete = opened(complete)
+    complete = opened_by_graphs(opened(complete), log)
     complete = Complete(complete.rows, _described(complete.labels, names))
     note_capture(complete, log)
     rows = _spread(_attributed(complete, _kernels(complete, log)), complete.labels)
@@ -60,17 +60,7 @@ def to_run(name: str, trace: Trace, log: Log) -> Run:
     tables = {"trace": _header_table(header, log.read), "devices": _devices(header)}
     meta = _meta(trace, names)
     run = build(name, meta, _based(rows, header), log, {k: t for k, t in tables.items() if t.width})
-    return _with_inferred_layers(run, log)
-
-
-def _with_inferred_layers(run: Run, log: Log) -> Run:
-    """Return the run with layers and roles from the block that repeats, where the trace tells no layer."""
-    events, evidence = fill_from_blocks(run.events)
-    if evidence is None:
-        return run
-    said = sentence(evidence)
-    log.note("inferred_layers", f"{said}; confidence {evidence.confidence:.2f}", count=evidence.layers)
-    return replace(run, events=tidy(events), meta={**run.meta, "inferred": said}, log=log.freeze())
+    return with_inferred(run, log)
 
 
 def _described(labels: pl.DataFrame, names: Names) -> pl.DataFrame:

@@ -13,6 +13,7 @@ import polars as pl
 
 from capture.errors import UnreadableError
 from capture.importlog import Log
+from capture.inference import with_inferred
 from capture.loaders.nsys import tables as nsys
 from capture.loaders.nsys.database import MAGIC, Database, opened
 from capture.loaders.nsys.rows import events
@@ -56,7 +57,8 @@ def load(source: Source) -> list[Run]:
         inventory = _inventory(db)
     more = {"launches": nsys.launches(tables), "copies": nsys.copy_table(tables), "tables": inventory}
     name = PurePath(meta.get("report", "nsys")).stem
-    return [build(name, meta, events(tables, source.log), source.log, more)]
+    run = build(name, meta, events(tables, source.log), source.log, more)
+    return [with_inferred(run, source.log)]
 
 
 def _refuse_strangers(db: Database) -> None:

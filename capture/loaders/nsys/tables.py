@@ -21,7 +21,8 @@ COPY_KINDS: Final = {
 }  # fmt: skip
 
 KERNELS: Final = Wanted(
-    "CUPTI_ACTIVITY_KIND_KERNEL", (*PLACE, "name=demangledName|shortName|mangledName", *GRID)
+    "CUPTI_ACTIVITY_KIND_KERNEL",
+    (*PLACE, "name=demangledName|shortName|mangledName", *GRID, "graphNodeId"),
 )
 COPIES: Final = Wanted("CUPTI_ACTIVITY_KIND_MEMCPY", (*PLACE, "bytes", "copyKind", "srcKind", "dstKind"))
 FILLS: Final = Wanted("CUPTI_ACTIVITY_KIND_MEMSET", (*PLACE, "bytes"))
