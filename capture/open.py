@@ -32,7 +32,7 @@ def load(path: str | Path, *, cache: bool = True) -> list[Run]:
 
 
 def _parse(source: Source) -> list[Run]:
-    claims = recognise(source.head)
+    claims = recognise(source.head, source.path.suffix)
     if not claims:
         raise unknown_input(source)
     source.log.format = claims[0].FORMAT

@@ -23,15 +23,6 @@ def is_scope(cat: str | None, name: str) -> bool:
     return layer_of(name) is not None or phase_of(name) is not None
 
 
-def with_launches(kernels: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
-    """Return kernels with the time `at` and the place `by` of their launch on the host, else their own."""
-    launches = host.select("correlation", at="t", by="place")
-    joined = kernels.join(launches, on="correlation", how="left")
-    if joined.height > kernels.height:  # some correlation numbers have two host rows
-        joined = kernels.join(launches.unique("correlation", keep="first"), on="correlation", how="left")
-    return joined.with_columns(pl.col("at").fill_null(pl.col("t")), pl.col("by").fill_null(pl.col("place")))
-
-
 def with_paths(kernels: pl.DataFrame, scopes: pl.DataFrame) -> pl.DataFrame:
     """Return kernels (with `at` and `by`) and the path of the scopes around their launch.
 

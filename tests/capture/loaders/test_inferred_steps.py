@@ -40,7 +40,7 @@ def assert_four_passes(run: Run) -> None:
 
 
 def test_graph_replays_of_a_chrome_trace_are_steps(tmp_path: Path) -> None:
-    """A step lasts until the next launch, the last one until its last kernel; an eager kernel is in it, too."""
+    """A step lasts until the next launch, the last one until its last kernel."""
     events: list[dict[str, Any]] = []
     for step in range(STEPS):
         start = 10_000 * (step + 1)
