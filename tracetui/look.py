@@ -59,6 +59,7 @@ class Look:
     phase: str | None = None
     per: Per = "total"
     window: tuple[int, int] | None = None  # first and last step that count
+    steady: bool = False  # only the steps of each run's steady state count
     focus: tuple[tuple[str, Any], ...] = ()  # the row that was entered: key column, value, or several of it
     chosen: tuple[Any, ...] = ()  # rows picked for a chart
     zoom: tuple[int, int] | None = None  # first and last ns on the timeline
