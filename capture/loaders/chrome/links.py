@@ -10,9 +10,9 @@ from capture.classify.annotations import StepAnnotation
 from capture.classify.calls import Call, Work
 from capture.classify.names import role_of
 from capture.classify.work import work_of
-from capture.loaders.chrome.tables import ATTENTION, OPERANDS, OPERATORS, VALUES
+from capture.loaders.chrome.layouts import END_OF_ARGUMENTS
+from capture.loaders.chrome.tables import ATTENTION, OPERATORS
 
-_NUMBER_OF_EVENT: Final = ', "Ev Idx"'  # behind the operands
 _OPEN: Final = "other"  # the category of a name that says nothing
 
 
@@ -96,8 +96,7 @@ def _work(name: str, operands: str | None, step: StepAnnotation | None) -> Work 
     if operands is None:
         return None
     if not operands.startswith("{"):  # cut out of a printed trace
-        first = VALUES if ATTENTION in name else OPERANDS
-        operands = "{" + first + (operands.rpartition(_NUMBER_OF_EVENT)[0] or operands) + "}"
+        operands = "{" + operands.partition(END_OF_ARGUMENTS)[0] + "}"
     try:
         read = _DECODER.decode(operands)
     except (ValueError, msgspec.MsgspecError, RecursionError):
