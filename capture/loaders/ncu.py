@@ -121,7 +121,7 @@ def _take(
 
 
 def _needed(header: Sequence[str]) -> int:
-    """Return how many cells a row has at least: the columns of rules, at its end, are left out where empty."""
+    """Return how many cells a row has at least: the cells of rules, at its end, may be left out."""
     if "Metric Name" not in header:
         return len(header)
     return 1 + max(i for i, c in enumerate(header) if c == "Kernel Name" or c in _FIGURES)

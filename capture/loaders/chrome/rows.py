@@ -1,18 +1,24 @@
 """From trace events to the event schema: kinds, lenses, tracks, steps, and what the header tells."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
 
 from capture.classify.inferred import fill_from_blocks, sentence
-from capture.classify.names import places_its_row, role_of
+from capture.classify.names import PRODUCTS, places_its_row, role_of
 from capture.classify.python_frames import is_own_line
 from capture.importlog import Log
+from capture.loaders.chrome.captured_files import Captures
 from capture.loaders.chrome.frames import with_lines
 from capture.loaders.chrome.header import DEVICE, devices_of, header_table, meta_of
 from capture.loaders.chrome.incomplete import Names, names_in, other_rows, paired
+from capture.loaders.chrome.leaves import working_rows
 from capture.loaders.chrome.links import with_operators
+from capture.loaders.chrome.regions import with_regions
+from capture.loaders.chrome.replays import with_captures
 from capture.loaders.chrome.resources import COLUMNS as RESOURCES
 from capture.loaders.chrome.resources import with_launches, with_resources
 from capture.loaders.chrome.scopes import is_scope, with_paths
@@ -20,6 +26,7 @@ from capture.loaders.chrome.steps import FACTS, note_capture, opened, said_of, s
 from capture.loaders.chrome.tables import PLACE, Complete, Trace, complete_events
 from capture.native.schema import TIMES
 from capture.run import Run, build, tidy
+from capture.source import Source
 
 # category, lower case → kind, lens, category of the row; host spans are the rest
 Role = tuple[str, str, str | None]
@@ -42,10 +49,10 @@ _ROLES: Final[dict[str, Role]] = {
     "trace": ("span", "host", "other"),
 }
 _HOST: Final[Role] = ("span", "host", None)
+_REGION: Final[Role] = ("span", "gpu", None)
+_NAMED_STREAM: Final = re.compile(r"GPU Stream (\d+)")  # how Proton names the threads that are streams
 _STEP: Final[Role] = ("step", "wall", None)
-_OPS: Final = ("cpu_op", "Operator")
 _FRAME: Final = "python_function"
-_FRAMES: Final = ("user_annotation", "Trace", "python_function")
 _OWN: Final = (
     "t", "dur", "step", "path", "layer", "phase", "shape", "flops", "bytes",
     "launch", "launch_dur", *RESOURCES,
@@ -54,31 +61,36 @@ _LINKS: Final = ("correlation", "external", "args")
 _SHARED: Final = ("kind", "name", "lens", "track", "category")
 
 
-def to_run(name: str, trace: Trace, log: Log) -> Run:
-    """Make a run of a trace as it was read."""
-    names = names_in(trace.others)
+def to_run(trace: Trace, source: Source, *, part: str = "") -> Run:
+    """Make a run of a trace as it was read; `part` ends its name where the source holds several runs."""
+    log = source.log
+    captures = Captures(source.captures, named=source.named_captures is not None)
+    names = replace(names_in(trace.others), lanes=trace.lanes)
     pairs = paired(trace.others, log)
     complete = trace.complete + complete_events(pairs, log) if pairs else trace.complete
+    names = with_regions(names, complete.labels["place"].unique(), log)
     complete = opened(complete)
     complete = Complete(complete.rows, _described(complete.labels, names))
     note_capture(complete, log)
-    rows = _spread(_attributed(complete, _kernels(complete, log)), complete.labels)
+    kernels = _kernels(complete, names, log)
+    rows = _spread(_attributed(complete, kernels, captures, log), complete.labels)
     rest = other_rows(trace.others, log)
     if rest.height:
         rows = pl.concat([rows, rest.cast({pl.String: pl.Categorical()})], how="diagonal")
     header = trace.header
     tables = {"trace": header_table(header, log.read), "devices": devices_of(header)}
-    meta = meta_of(trace, names)
-    run = build(name, meta, _based(rows, header), log, {k: t for k, t in tables.items() if t.width})
+    meta = meta_of(trace, names, captures.sentence)
+    tables = {k: t for k, t in tables.items() if t.width}
+    run = build(Path(source.label).name + part, meta, _based(rows, header), log, tables)
     return _with_inferred_layers(run, log)
 
 
 def _with_inferred_layers(run: Run, log: Log) -> Run:
     """Return the run with layers and roles from the block that repeats, where the trace tells no layer."""
-    events, evidence = fill_from_blocks(run.events)
+    events, evidence = fill_from_blocks(run.events, captured="captured" in run.meta)
     if evidence is None:
         return run
-    said = sentence(evidence)
+    said = sentence(evidence, "roles") if run.has("layer") else sentence(evidence)
     log.note("inferred_layers", f"{said}; confidence {evidence.confidence:.2f}", count=evidence.layers)
     return replace(run, events=tidy(events), meta={**run.meta, "inferred": said}, log=log.freeze())
 
@@ -94,8 +106,10 @@ def _described(labels: pl.DataFrame, names: Names) -> pl.DataFrame:
         category=pl.Series([r[2] for r in roles], dtype=pl.String),
         track=pl.Series([_track(r[1], place, names) for r, place in pairs], dtype=pl.String),
         silent=pl.Series([not places_its_row(name) for name in labels["name"]], dtype=pl.Boolean),
+        region=pl.Series([names.regions.get(place) for place in labels["place"]], dtype=pl.String),
         vague=pl.Series([role_of(name)[1] == "other" for name in labels["name"]], dtype=pl.Boolean),
         line=pl.Series(_lines(labels), dtype=pl.Boolean),
+        product=pl.Series([role_of(name)[1] in PRODUCTS for name in labels["name"]], dtype=pl.Boolean),
         scope=pl.Series(_scopes(labels, roles), dtype=pl.Boolean),
         place=pl.col("place").rank("dense").cast(pl.UInt32),
     )
@@ -119,6 +133,8 @@ def _role(cat: str | None, place: str, names: Names) -> Role:
     """Return kind, lens and category by the event's own, else (JAX) by the names of its process and
     thread.
     """
+    if place in names.regions:
+        return _REGION
     if cat is not None:
         return _ROLES.get(cat.lower(), _HOST)
     if names.processes.get(place.partition(PLACE)[0], "").startswith(DEVICE):
@@ -127,36 +143,17 @@ def _role(cat: str | None, place: str, names: Names) -> Role:
     return _HOST
 
 
-def _kernels(complete: Complete, log: Log) -> pl.Series:
-    """Return which rows are leaf work: the device's, or the innermost host operations where there is no
-    device.
-    """
+def _kernels(complete: Complete, names: Names, log: Log) -> pl.Series:
+    """Return which rows are leaf work: the device's, or the host operations that work where there is none."""
     kernel = (complete.labels["kind"] == "kernel").gather(complete.rows["label"])
     if kernel.any() or not kernel.len():
         return kernel
-    log.note("leaf_ops", "no device kernels in this trace: its innermost host operations stand for them")
-    return _leaves(complete)
+    if not names.regions:
+        log.note("leaf_ops", "no device kernels in this trace: its working host operations stand for them")
+    return working_rows(complete)
 
 
-def _leaves(complete: Complete) -> pl.Series:
-    """Return operations with no other inside them on their thread."""
-    cat = pl.col("cat").fill_null("")
-    op = complete.labels.select(op=cat.is_in(_OPS) & (pl.col("kind") == "span"))["op"]
-    if not op.any():
-        op = complete.labels.select(op=~cat.is_in(_FRAMES) & (pl.col("kind") == "span"))["op"]
-    ops = op.gather(complete.rows["label"])
-    end = pl.col("t") + pl.col("dur")
-    inner = (
-        complete.rows.select("t", "dur", place=complete.column("place"), row=pl.int_range(pl.len()))
-        .filter(ops)
-        .sort("place", "t", "dur", descending=[False, False, True])
-        .with_columns(holds=(pl.col("t").shift(-1) < end) & (pl.col("place").shift(-1) == pl.col("place")))
-        .filter(~pl.col("holds").fill_null(False))
-    )
-    return pl.select(pl.int_range(complete.rows.height).is_in(inner["row"].implode()))[:, 0]
-
-
-def _attributed(complete: Complete, kernel: pl.Series) -> pl.DataFrame:
+def _attributed(complete: Complete, kernel: pl.Series, captures: Captures, log: Log) -> pl.DataFrame:
     """Return kernels with the step and the scopes of their launch, the other rows with the step of their
     time.
     """
@@ -177,7 +174,9 @@ def _attributed(complete: Complete, kernel: pl.Series) -> pl.DataFrame:
         )
         kernels = with_paths(kernels, named)
     kernels = with_lines(kernels, lines)
-    kernels = with_operators(_with_steps(kernels, "at", steps), rows, complete.labels, said_of(complete))
+    said = said_of(complete)
+    kernels = with_operators(_with_steps(kernels, "at", steps), rows, complete.labels, said)
+    kernels = with_captures(kernels, complete, said, captures, log)
     parts = [kernels, _with_steps(rows.filter(~kernel), "t", steps)]
     out = pl.concat([part.drop(_LINKS, strict=False) for part in parts], how="diagonal")
     if "phase" not in complete.labels.columns:
@@ -203,6 +202,7 @@ def _spread(rows: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
     ]
     shared += [labels[c].gather(rows["label"]) for c in FACTS if c in labels.columns]
     frame = rows.select(*kept, *shared, "kernel", *_spoken(rows, labels))
+    frame = _with_stated_paths(frame, rows, labels)
     if "said" in frame.columns:
         frame = frame.with_columns(category=pl.coalesce("category", "said")).drop("said")
     leaf = pl.Series(["kernel"], dtype=pl.Categorical())
@@ -211,13 +211,28 @@ def _spread(rows: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(kind=pl.when("kernel").then(pl.lit(leaf)).otherwise("kind")).drop("kernel")
 
 
+def _with_stated_paths(frame: pl.DataFrame, rows: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
+    """Return rows with the path that the source itself states, else with that around their launch."""
+    stated = [rows["stated_path"]] if "stated_path" in rows.columns else []
+    if labels["region"].count():
+        stated.append(labels["region"].cast(pl.Categorical()).gather(rows["label"]))
+    if not stated:
+        return frame
+    around = [frame["path"]] if "path" in frame.columns else []
+    return frame.with_columns(path=pl.coalesce([*stated, *around]))
+
+
 def _spoken(rows: pl.DataFrame, labels: pl.DataFrame) -> list[pl.Series]:
     """Return the op and the category that the scope or the operator around a kernel speaks of.
 
     Null where the kernel's own name says it: that knows better.
     """
-    spoken = [c for c in ("op", "role") if c in rows.columns]
-    asked = {"op": ("silent", pl.coalesce(spoken) if spoken else None)}
+    product = labels["product"].gather(rows["label"])
+    if "said" in rows.columns:
+        product |= rows["said"].is_in(list(PRODUCTS)).fill_null(value=False)
+    spoken = {"op": pl.when(~pl.col("of_products") | product).then("op"), "role": pl.col("role")}
+    known = [text for column, text in spoken.items() if column in rows.columns]
+    asked = {"op": ("silent", pl.coalesce(known) if known else None)}
     asked["said"] = ("vague", pl.col("said") if "said" in rows.columns else None)
     return [
         rows.select(pl.when(labels[where].gather(rows["label"])).then(text).alias(column))[column]
@@ -227,6 +242,8 @@ def _spoken(rows: pl.DataFrame, labels: pl.DataFrame) -> list[pl.Series]:
 
 
 def _track(lens: str, place: str, names: Names) -> str:
+    if place in names.lanes:
+        return names.lanes[place]
     return _stream(place, names) if lens in ("gpu", "wait") else _thread(place, names)
 
 
@@ -235,7 +252,8 @@ def _stream(place: str, names: Names) -> str:
     device = names.processes.get(pid, "")
     if device.startswith(DEVICE):
         return f"{device.removeprefix(DEVICE).lower().replace(':', '')}/{names.threads.get(place, tid)}"
-    return f"gpu{pid}/stream{tid.removeprefix('stream').strip()}"
+    named = _NAMED_STREAM.fullmatch(names.threads.get(place, ""))
+    return f"gpu{pid}/stream{named[1] if named else tid.removeprefix('stream').strip()}"
 
 
 def _thread(place: str, names: Names) -> str:
