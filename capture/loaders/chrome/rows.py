@@ -149,8 +149,11 @@ def _attributed(complete: Complete, kernel: pl.Series, captures: Captures, log: 
     time.
     """
     rows = complete.rows.with_columns(kernel=kernel)
-    steps = rows.filter(pl.col("step").is_not_null()).select("label", "t", "dur", "step")
-    around = rows.filter(complete.column("scope") & pl.col("t").is_not_null() & (pl.col("dur") > 0) & ~kernel)
+    times = rows.select("label", "t", "dur")
+    steps = rows.select("label", "t", "dur", "step").filter(pl.col("step").is_not_null())
+    around = times.filter(
+        complete.column("scope") & pl.col("t").is_not_null() & (pl.col("dur") > 0) & ~kernel
+    )
     here = complete.column("place").alias("place")
     lines = rows.select("label", "t", "dur", here).filter(complete.column("line") & (rows["dur"] > 0))
     linked = any(rows[c].null_count() < rows.height for c in _LINKS)
@@ -168,8 +171,8 @@ def _attributed(complete: Complete, kernel: pl.Series, captures: Captures, log: 
     said = said_of(complete)
     kernels = with_operators(_with_steps(kernels, "at", steps), rows, complete.labels, said)
     kernels = with_captures(kernels, complete, said, captures, log)
-    parts = [kernels, _with_steps(rows.filter(~kernel), "t", steps)]
-    out = pl.concat([part.drop(_LINKS, strict=False) for part in parts], how="diagonal")
+    others = _with_steps(rows.drop(_LINKS).filter(~kernel), "t", steps)
+    out = pl.concat([kernels.drop(_LINKS, strict=False), others], how="diagonal")
     if "phase" not in complete.labels.columns:
         return out
     phases = complete.labels["phase"].gather(steps.sort("step")["label"]).cast(pl.Categorical())
