@@ -13,12 +13,13 @@ from capture.errors import UsageError
 from capture.run import Run
 from tests.tracetui.runs import aggregates, decode, made, nested, scopes
 from tests.tracetui.views.test_views import SIZES, screen
-from tracetui.look import GROUPS, Look, Terms
+from tracetui.look import GROUPS, Floor, Look, Terms
 from tracetui.report import FORMATS, report
 from tracetui.views import View, ask, ink, view, views
 from tracetui.views.diff import labels, parties, titles
 from tracetui.views.ink import Size
 
+KNOWN = Look(terms=Terms(floor=Floor(0.01, how="said")))
 SEVERAL = [v for v in views() if v.runs > 1]
 DRAWN = ("waterfall", "shifts", "pair")
 ENTERED = Look(focus=(("name", "ffn_down"), ("name_b", "ffn_down"), ("phase", "decode"), ("by", "name")))
@@ -165,7 +166,7 @@ def test_the_first_columns_are_what_the_verdict_is_about() -> None:
         ]  # fmt: skip
         return made(rows, model="toy")
 
-    answer = ask(view("diff"), [run(1_000_000, 1_000_000_000), run(1_100_000, 1_100_000)], Look())
+    answer = ask(view("diff"), [run(1_000_000, 1_000_000_000), run(1_100_000, 1_100_000)], KNOWN)
     row = answer.rows.row(0, named=True)
     assert row["verdict"] == "slower" and row["delta_ns"] < 0 and row["change_pct"] < -90
     columns = ["name", "median_a_ns", "median_b_ns", "median_delta_ns", "median_change_pct", "verdict"]

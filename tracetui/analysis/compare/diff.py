@@ -12,7 +12,8 @@ from tracetui.analysis import windows
 from tracetui.analysis.compare.comparable import Comparable, comparable
 from tracetui.analysis.compare.links import names_linked
 from tracetui.analysis.compare.match import Match, fusions, match
-from tracetui.analysis.compare.row_evidence import Names, phased, row_evidence
+from tracetui.analysis.compare.row_evidence import Names, row_evidence
+from tracetui.analysis.compare.step_times import phased
 from tracetui.analysis.compare.waterfall import parts
 from tracetui.analysis.select import timed
 from tracetui.look import Look
