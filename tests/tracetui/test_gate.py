@@ -65,7 +65,7 @@ def test_repeats_are_named_one_by_one_too(files: Path) -> None:
 
 
 def test_identical_runs_hold_a_single_pair_back(files: Path) -> None:
-    """One run a side where the speed wanders: trusted alone they differ, beside identical runs they do not."""
+    """One run a side where the speed wanders: trusted, they differ; beside identical runs they do not."""
     one, other = side(files, "before")[0], side(files, "after")[1]
     assert tracetui("diff", one, other, "--fail-over", "3%", "--trust-one-run").returncode == 1
     held = tracetui("diff", one, other, "--fail-over", "3%", "--aa", files / "before", files / "after")

@@ -87,7 +87,10 @@ def run(args: Namespace) -> int:
     compared = diff(*pair, look)
     text = _report(args, pair, look)
     if (args.format or "table") == "json":
-        text = json.dumps(json.loads(text) | {"comparable": compared.comparable.as_dict()})
+        from tracetui.analysis.compare.decision import decision
+
+        more = {"comparable": compared.comparable.as_dict(), "decision": decision(compared).as_dict()}
+        text = json.dumps(json.loads(text) | more)
     sys.stdout.write(text.rstrip("\n") + "\n")
     if not compared.comparable.ok and not args.force:
         _shared.say("not comparable: " + "; ".join(compared.comparable.reasons) + " (--force overrules)")
