@@ -12,7 +12,7 @@ from typing import Final
 from capture.errors import CaptureError, UsageError
 
 BASELINE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-RECORDINGS_LIMIT: Final = 10 << 30  # bytes of recordings that are kept
+RECORDINGS_LIMIT: Final = 10 << 30  # bytes of recordings from which on we say how much they are
 
 
 def cache_folder() -> Path | None:
@@ -115,14 +115,24 @@ def newest_first(paths: Iterable[Path]) -> list[Path]:
     return [path for _, _, path in _by_age(paths)]
 
 
-def prune(paths: Iterable[Path], limit: int) -> None:
-    """Remove the oldest files until the rest hold no more than `limit` bytes."""
-    have = 0
+def prune(paths: Iterable[Path], limit: int) -> list[Path]:
+    """Remove the oldest files until the rest hold no more than `limit` bytes; return those that are gone."""
+    have, gone = 0, []
     for _, size, path in _by_age(paths):
         have += size
         if have > limit:
             with suppress(OSError):
                 path.unlink()
+                gone.append(path)
+    return gone
+
+
+def recordings_warning() -> str:
+    """Return that recordings take more room than is usual, and what to do; empty where they do not."""
+    have = sum(size for _, size, _ in _by_age(recordings()))
+    if have <= RECORDINGS_LIMIT:
+        return ""
+    return f"recordings take {have / (1 << 30):,.1f} GB: tracetui recordings --prune 5GB removes the oldest"
 
 
 def _by_age(paths: Iterable[Path]) -> list[tuple[int, int, Path]]:

@@ -17,6 +17,7 @@ def options(parser: ArgumentParser) -> None:
         "files", nargs="*", type=resolved, metavar="FILE", help="the profile to keep under this name"
     )
     parser.add_argument("--run", dest="which", metavar="N|NAME", help="which run of the file")
+    parser.add_argument("--replace", action="store_true", help="take the place of the baseline of this name")
     parser.add_argument("--remove", action="store_true", help="forget the baseline")
     parser.add_argument("--no-cache", action="store_true", help="parse anew, write no cache")
     parser.add_argument("--strict", action="store_true", help="exit 4 when a part could not be read")
@@ -55,6 +56,8 @@ def _remove(place: Path, name: str) -> int:
 def _keep(args: Namespace, place: Path) -> int:
     from capture.export import export
 
+    if place.exists() and not args.replace:
+        raise UsageError(f"baseline:{args.name} is there already", todo="--replace takes its place")
     runs = _shared.load(args)
     if len(runs) > 1 and args.which is None:
         names = ", ".join(f"{i}: {r.name}" for i, r in enumerate(runs, 1))
