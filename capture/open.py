@@ -38,7 +38,7 @@ def load(path: str | Path, *, cache: bool = True, capture: str | None = None) ->
 
 
 def _parse(source: Source) -> list[Run]:
-    claims = recognise(source.head)
+    claims = recognise(source.head, source.path.suffix)
     if not claims:
         raise unknown_input(source)
     source.log.format = claims[0].FORMAT

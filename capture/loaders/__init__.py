@@ -41,12 +41,15 @@ LOADERS: Final[tuple[str, ...]] = (
     "mlc.profile",
     "native",
     "ncu",
+    "nsys.report",
     "nsys.sqlite",
     "nsys.stats",
     "parquet",
+    "perfetto.trace",
     "plain.table",
     "proton",
     "rocprof.csv_tables",
+    "rocprof.rocpd",
     "rocprof.sdk_json",
     "vllm_layerwise",
 )
@@ -73,6 +76,13 @@ def loaders() -> list[Loader]:
     return [cast(Loader, import_module(f"capture.loaders.{name}")) for name in LOADERS]
 
 
-def recognise(head: Head) -> list[Loader]:
-    """Return the loaders that claim an input: one, or none for what is not read."""
-    return [loader for loader in loaders() if loader.sniff(head)]
+def recognise(head: Head, suffix: str = "") -> list[Loader]:
+    """Return the loaders that claim an input: one, or none for what is not read.
+
+    Content decides; the name does only for a format that has no lasting mark (`SUFFIXES`), and only where no
+    loader knows the content, which must be no text.
+    """
+    claims = [loader for loader in loaders() if loader.sniff(head)]
+    if claims or b"\0" not in head.raw:
+        return claims
+    return [loader for loader in loaders() if suffix in getattr(loader, "SUFFIXES", ())]

@@ -149,7 +149,7 @@ def _wrap(number: int) -> int:
 def rows_frame(line: RowsLine, plan: Plan) -> pl.DataFrame:
     """Return the numbers of one line of rows beside their slots; raise what polars raises for bad ones."""
     columns = {
-        name: pl.Series(values, dtype=DTYPES[name], strict=name not in ("flops", "bytes", "value"))
+        name: pl.Series(values, dtype=DTYPES[name], strict=DTYPES[name] != pl.Float64())
         for name, values in line.columns.items()
         if name in _NUMBERS
     }

@@ -1,38 +1,23 @@
 """Fix: what could be recovered in a step, ranked, each item with its evidence and what usually helps."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import polars as pl
 
 from capture.run import Run
 from tracetui import units
-from tracetui.analysis import roofline
-from tracetui.analysis.ledger import BOUND, COMPUTE, GAP, LAUNCH, MEMORY, UNKNOWN, Ledger, ledger
+from tracetui.analysis import host_waits, roofline, select
+from tracetui.analysis.ledger import Ledger, ledger
+from tracetui.analysis.ledger_items import BOUND, GAP, UNKNOWN
 from tracetui.look import Look
-from tracetui.views import Answer, View
+from tracetui.views import Answer, Focus, View
+from tracetui.views._fix_words import WORDS
 
-ADVICE: Final = {
-    MEMORY: "a kernel that reads faster, fewer bytes (quantisation), or more rows a read (batch)",
-    COMPUTE: "a kernel nearer the arithmetic roof, or a cheaper number format",
-    LAUNCH: "fusing it with its neighbours: its work is less than a launch costs",
-    GAP: "launching ahead: CUDA graphs, fewer launches, less work on the host between them",
-    UNKNOWN: "record shapes (record_shapes=True, or a capture beside the trace) to know its bound",
-}
-FALSE_IF: Final = {
-    MEMORY: "its bytes come from a cache, or the roof is not this device's",
-    COMPUTE: "it computes in a format of another roof",
-    LAUNCH: "it starts before its predecessor has ended",
-    GAP: "another device, a copy or a collective was waited for",
-    UNKNOWN: "",
-}
-BASIS: Final = {
-    MEMORY: "its bytes at the memory's speed",
-    COMPUTE: "its operations at the arithmetic's speed",
-    LAUNCH: "the least time of a launch",
-    GAP: "nothing ran",
-    UNKNOWN: "no work is known of it",
-}
+_FOCUS: Final = "--focus op="
+_MOST: Final = 2  # stacks in which the host waited that are told
+_NAMED: Final = 0.01  # of the step: so much unknown work is worth a row, and so long a wait a note
 
 
 def fix(runs: Sequence[Run], look: Look) -> Answer:
@@ -40,39 +25,77 @@ def fix(runs: Sequence[Run], look: Look) -> Answer:
     book = ledger(runs[0], look)
     if book is None:
         return Answer(pl.DataFrame(), ("no timed rows: there is nothing to account for",))
-    rows = [_item(row, book) for row in book.items.iter_rows(named=True) if row["recoverable_ns"]]
+    ops = set(runs[0].events["op"].cast(pl.String).unique()) if runs[0].has("op") else set()
+    start = select.start(runs[0])
+    rows = [_item(row, book, ops, start) for row in book.items.iter_rows(named=True) if _tells(row, book)]
     table = pl.DataFrame([*rows, _bound(book)], infer_schema_length=None)
     return Answer(table, tuple(_notes(runs[0], book)), key=("op",))
 
 
-def _item(row: dict[str, Any], book: Ledger) -> dict[str, Any]:
-    cause = row["cause"]
-    share = 1 - row["recoverable_ns"] / row["own_ns"] if cause != GAP else None
+def _tells(row: Mapping[str, Any], book: Ledger) -> bool:
+    """Tell whether an item has something to recover, or much time of which that is not known."""
+    much = row["own_ns"] >= _NAMED * book.step_ns
+    return bool(row["recoverable_ns"]) or (row["cause"] == UNKNOWN and much)
+
+
+def _item(row: Mapping[str, Any], book: Ledger, ops: set[str], start: int) -> dict[str, Any]:
+    cause, is_gap, known = row["cause"], row["op"] == GAP, row["cause"] != UNKNOWN
+    words = WORDS[cause]
     return {
-        "id": f"{row['op']}:{cause}",
+        "id": ":".join(str(part) for part in (row["op"], row["by"] or row["layers"], cause) if part),
         "op": row["op"],
+        "layers": row["layers"],
         "cause": cause,
         "recoverable_ns": round(row["recoverable_ns"] / book.steps),
         "share": row["recoverable_ns"] / book.step_ns,
         "low_ns": round(row["low_ns"] / book.steps),
-        "high_ns": round(row["recoverable_ns"] / book.steps),
-        "roof_share": share,
+        "high_ns": round(row["recoverable_ns"] / book.steps) if known else None,
+        "roof_share": None if is_gap or not known else 1 - row["recoverable_ns"] / row["own_ns"],
         "per_step": row["count"] / book.steps,
+        "own_ns": round(row["own_ns"] / book.steps),
         "total_ns": row["recoverable_ns"],
-        "advice": ADVICE[cause],
-        "basis": BASIS[cause],
-        "false_if": FALSE_IF[cause],
+        "advice": words.advice,
+        "evidence": _evidence(row, book, start),
+        "selection": _selection(row, book, ops),
+        "confidence": words.confidence,
+        "basis": words.basis,
+        "false_if": words.false_if,
+        "next": words.capture,
     }
+
+
+def _evidence(row: Mapping[str, Any], book: Ledger, start: int) -> str:
+    """Return in words what an item was seen in."""
+    count = f"{row['count']:,}"
+    if row["op"] != GAP:
+        return f"{count} launches, {units.duration(row['own_ns'])} in {book.steps:,} steps"
+    waited = f" in {row['by']}" if row["by"] else ""
+    at = "" if row["begin"] is None else f" at {units.duration(row['begin'] - start)}"
+    longest = f"the longest {units.duration(row['longest_ns'])}{at}, before {row['after']}"
+    return f"{count} gaps{waited}, {longest}"
+
+
+def _selection(row: Mapping[str, Any], book: Ledger, ops: set[str]) -> str:
+    """Return the options of a report that show what an item speaks of."""
+    phase = [f"--phase {book.phase}"] if book.phase else []
+    if row["op"] == GAP:
+        return " ".join(["steps", *phase])
+    named = row["op"] in ops
+    what = f"{_FOCUS}{row['op']}" if named else f"--filter '^{re.escape(row['op'])}$'"
+    one = row["layers"] if row["layers"] and row["layers"].isdecimal() else ""
+    return " ".join(["kernels", *phase, what, *([f"--focus layer={one}"] if one else [])])
 
 
 def _bound(book: Ledger) -> dict[str, Any]:
     """Return the row that closes the sum: what the step needs at best."""
     per_step = round(book.bound_ns / book.steps)
     return {
-        "id": BOUND, "op": BOUND, "cause": BOUND, "recoverable_ns": 0, "share": book.bound_ns / book.step_ns,
-        "low_ns": 0, "high_ns": 0, "roof_share": None, "per_step": None, "total_ns": book.bound_ns,
+        "id": BOUND, "op": BOUND, "layers": None, "cause": BOUND, "recoverable_ns": 0,
+        "share": book.bound_ns / book.step_ns, "low_ns": 0, "high_ns": 0, "roof_share": None,
+        "per_step": None, "own_ns": per_step, "total_ns": book.bound_ns,
         "advice": f"{units.duration(per_step)} of the step are {_needed(book)}",
-        "basis": "the greatest of bytes, operations and launches of each kernel", "false_if": "",
+        "evidence": "", "selection": "", "confidence": "medium",
+        "basis": "the greatest of bytes, operations and launches of each kernel", "false_if": "", "next": "",
     }  # fmt: skip
 
 
@@ -83,8 +106,9 @@ def _needed(book: Ledger) -> str:
 def _notes(run: Run, book: Ledger) -> list[str]:
     each = [round(ns / book.steps) for ns in (book.step_ns, book.bound_ns, book.step_ns - book.bound_ns)]
     what = f"{book.phase} step" if book.phase else "step"
+    what = f"what was asked for of a {what}" if book.part else f"a {what}"
     step, bound, above = map(units.duration, each)
-    notes = [f"a {what} takes {step}: {bound} are {_needed(book)}, {above} could be recovered"]
+    notes = [f"{what} takes {step}: {bound} are {_needed(book)}, {above} could be recovered"]
     if book.steps > 1:
         notes[0] += f" (mean of {book.steps:,} steps)"
     if book.unmodelled_ns:
@@ -94,10 +118,27 @@ def _notes(run: Run, book: Ledger) -> list[str]:
         notes.append("one kernel ran far from the rest of its step and is left out")
     elif book.strays:
         notes.append(f"{book.strays:,} kernels ran far from the rest of their steps and are left out")
+    notes += _waits(run, book)
     roof = roofline.roof_of(run)
     known = roofline.describe(roof, roofline.dtype_of(run)) if roof else ""
     notes.append(f"roof: {known}" if known else "no roof is known of this device (tracetui doctor --measure)")
     return notes
+
+
+def _waits(run: Run, book: Ledger) -> list[str]:
+    """Return where the host waited for a device, in sentences, of the longest waits."""
+    rows = host_waits.by_device(run).head(_MOST).iter_rows(named=True)
+    return [host_waits.sentence(row) for row in rows if row["wait_ns"] >= _NAMED * book.step_ns]
+
+
+def _entered(answer: Answer, look: Look) -> Focus:
+    """Return the op, and the layer where it is one, of the item under the cursor; nothing of gaps."""
+    row = look.cursor[0]
+    if not 0 <= row < answer.rows.height or _FOCUS not in answer.rows["selection"][row]:
+        return ()
+    layers = answer.rows["layers"][row]
+    one = (("layer", int(layers)),) if layers and layers.isdecimal() else ()
+    return (("op", answer.rows["op"][row]), *one)
 
 
 VIEW = View(
@@ -105,6 +146,10 @@ VIEW = View(
     "Fix",
     fix,
     needs=frozenset({"dur"}),
-    columns=("op", "recoverable_ns", "share", "cause", "advice", "low_ns", "roof_share", "per_step"),
+    columns=(
+        "op", "recoverable_ns", "share", "cause", "advice", "layers", "evidence", "low_ns", "roof_share",
+        "per_step", "own_ns", "confidence",
+    ),
     label="op",
-)
+    enter=_entered,
+)  # fmt: skip

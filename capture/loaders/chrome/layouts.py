@@ -5,13 +5,24 @@ from typing import Final
 
 import polars as pl
 
-from capture.loaders.chrome.tables import ATTENTION, DEVICE, LINKED, OPERANDS, OPERATORS, VALUES, ns
+from capture.loaders.chrome.tables import (
+    ATTENTION,
+    DEVICE,
+    KERNELS,
+    LINKED,
+    OPERANDS,
+    OPERATORS,
+    RESOURCES,
+    VALUES,
+    ns,
+)
 
 LINES: Final = 8  # of an event that may hold what is wanted, with the empty one behind its brace
 _COMPLETE: Final = '\n    "ph": "X",'
-WANTED: Final = ("label", "t", "dur", "correlation", "external", "operands")
+WANTED: Final = ("label", "t", "dur", "correlation", "external", "args")
 _EXTERNAL: Final = r'"[Ee]xternal id": ([0-9]{1,18})[^0-9]'
-_END_OF_EVENT: Final = "0123456789 \n{},"  # behind the arguments: the number of the event, braces
+_END_OF_EVENT: Final = " \n{},"  # behind the arguments
+_END_OF_CALL: Final = "0123456789" + _END_OF_EVENT  # with the number of the event
 
 
 def line(distance: int) -> pl.Expr:
@@ -34,6 +45,7 @@ class Layout:
     device: pl.Expr
     operator: pl.Expr
     attends: pl.Expr  # an operator whose values matter
+    kernel: pl.Expr
 
 
 SPREAD: Final = Layout(  # one key a line
@@ -45,6 +57,7 @@ SPREAD: Final = Layout(  # one key a line
     device=line(2).is_in([f'    "cat": "{cat}",' for cat in DEVICE]),
     operator=line(2).is_in([f'    "cat": "{cat}",' for cat in OPERATORS]),
     attends=line(3).str.contains(ATTENTION, literal=True),
+    kernel=line(2).is_in([f'    "cat": "{cat}",' for cat in KERNELS]),
 )
 _TIMES: Final = line(2).str.strip_suffix(",").str.splitn(", ", 2)
 GROUPED: Final = Layout(  # older: cat, name, pid and tid share a line, ts and dur the next
@@ -56,6 +69,7 @@ GROUPED: Final = Layout(  # older: cat, name, pid and tid share a line, ts and d
     device=line(1).str.contains(f'^    "ph": "X", "cat": "(?:{"|".join(DEVICE)})",'),
     operator=line(1).str.contains(f'^    "ph": "X", "cat": "(?:{"|".join(OPERATORS)})",'),
     attends=line(1).str.contains(ATTENTION, literal=True),
+    kernel=line(1).str.contains(f'^    "ph": "X", "cat": "(?:{"|".join(KERNELS)})",'),
 )
 
 
@@ -71,19 +85,31 @@ def read_lines(pieces: pl.LazyFrame, layout: Layout) -> pl.LazyFrame:
             label=layout.label.cast(pl.Categorical()), t=layout.ts, dur=layout.dur,
             correlation=correlation.cast(pl.Int64, strict=False),
             external=external.cast(pl.Int64, strict=False),
-            operands=_operands(layout).cast(pl.Categorical()),
+            args=pl.coalesce(*_operands(layout), *_launch(layout)).cast(pl.Categorical()),
         )
     )  # fmt: skip
 
 
-def _operands(layout: Layout) -> pl.Expr:
-    """Return what an operator states of its operands, as JSON without braces and without ids of the call."""
+def _launch(layout: Layout) -> list[pl.Expr]:
+    """Return what a kernel states of its launch, as JSON without braces; either key may be first."""
     texts = [
-        pl.when(layout.operator & where)
+        pl.when(layout.kernel)
         .then("after")
         .str.strip_chars_end(_END_OF_EVENT)
         .str.splitn(first, 2)
         .struct.field("field_1")
+        for first in RESOURCES
+    ]
+    return [pl.concat_str(pl.lit(first), text) for first, text in zip(RESOURCES, texts, strict=True)]
+
+
+def _operands(layout: Layout) -> list[pl.Expr]:
+    """Return what an operator states of its operands, as JSON without braces and without ids of the call."""
+    return [
+        pl.when(layout.operator & where)
+        .then("after")
+        .str.strip_chars_end(_END_OF_CALL)
+        .str.splitn(first, 2)
+        .struct.field("field_1")
         for first, where in ((VALUES, layout.attends), (OPERANDS, ~layout.attends))
     ]
-    return pl.coalesce(texts)

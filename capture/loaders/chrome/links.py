@@ -36,7 +36,7 @@ def with_operators(
     work by their durations. `steps` says what is known of a step, for attention over a cache.
     """
     cleared = labels["name"].str.starts_with("Memset").gather(kernels["label"])
-    kernels = kernels.drop("operands").with_columns(external=pl.when(~cleared).then("external"))
+    kernels = kernels.with_columns(external=pl.when(~cleared).then("external"))
     calls = _calls(kernels, rows, labels)
     if calls.is_empty():
         return kernels
@@ -71,7 +71,7 @@ def _calls(kernels: pl.DataFrame, rows: pl.DataFrame, labels: pl.DataFrame) -> p
         return pl.DataFrame()
     calls = rows.filter(pl.col("external").is_not_null() & operators.gather(rows["label"]))
     return (
-        calls.select("external", "operands", operator="label")
+        calls.select("external", operands="args", operator="label")
         .join(asked, on="external", how="semi", maintain_order="left")
         .unique("external", keep="last", maintain_order=True)
     )

@@ -21,6 +21,8 @@ DEVICE: Final = ("kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Mems
 OPERANDS: Final = '"Input '  # how the keys begin that state operands …
 VALUES: Final = '"Concrete '  # … and the key in front of them that states values
 OPERATORS: Final = ("cpu_op", "Operator")
+KERNELS: Final = ("kernel", "Kernel")
+RESOURCES: Final = ('"registers per', '"grid"')  # how what a kernel states of its launch begins
 ATTENTION: Final = "attention"  # in the name of an operator whose values matter beside its shapes
 FLOWS: Final = ("s", "t", "f")
 UNNAMED: Final = "unnamed"
@@ -62,14 +64,25 @@ class _Operands(msgspec.Struct, gc=False):
     values: msgspec.Raw = msgspec.field(default=_NOTHING, name="Concrete Inputs")
 
 
+class _Resources(msgspec.Struct, gc=False, omit_defaults=True):
+    """How a kernel was launched, as it is written."""
+
+    grid: msgspec.Raw = _NOTHING
+    block: msgspec.Raw = _NOTHING
+    registers: msgspec.Raw = msgspec.field(default=_NOTHING, name="registers per thread")
+    shared: msgspec.Raw = msgspec.field(default=_NOTHING, name="shared memory")
+    occupancy: msgspec.Raw = msgspec.field(default=_NOTHING, name="est. achieved occupancy %")
+
+
 _DECODER: Final = msgspec.json.Decoder(_Operands)
+_RESOURCES: Final = msgspec.json.Decoder(_Resources)
 
 
 @dataclass(frozen=True, eq=False)
 class Complete:
     """Events with a duration: their times, and a label each for what many of them share."""
 
-    rows: pl.DataFrame  # label (its row in labels), t, dur, correlation, external, operands
+    rows: pl.DataFrame  # label (its row in labels), t, dur, correlation, external, args
     labels: pl.DataFrame  # cat, name, place
 
     def __add__(self, other: "Complete") -> "Complete":
@@ -89,6 +102,8 @@ class Trace:
     others: list[Event]
     header: dict[str, Any] = field(default_factory=dict)
     truncated: bool = False
+    lanes: dict[str, str] = field(default_factory=dict)  # place → track of a device, where a reader knows it
+    producer: str = ""  # where a reader knows it
 
 
 @cache
@@ -129,11 +144,11 @@ def complete_events(events: Sequence[Event], log: Log) -> Complete:
             "dur": [_ascii(e.dur) for e in events],
             "correlation": [_correlation(e) for e in events],
             "external": [_external(e) for e in events],
-            "operands": [_operands(e) for e in events],
+            "args": [_arguments(e) for e in events],
         },
         schema={
             "label": pl.UInt32, "ts": pl.String, "dur": pl.String, "correlation": pl.Int64,
-            "external": pl.Int64, "operands": pl.Categorical(),
+            "external": pl.Int64, "args": pl.Categorical(),
         },
     )  # fmt: skip
     return Complete(_timed(frame, log), label_frame(labels))
@@ -155,6 +170,21 @@ def _external(event: Event) -> int | None:
         return None
     match = _EXTERNAL.search(bytes(event.args))
     return int(match[1]) if match else None
+
+
+def _arguments(event: Event) -> str | None:
+    """Return what an operator states of its operands, or a kernel of its launch, as JSON."""
+    return _launch(event) if event.cat in KERNELS else _operands(event)
+
+
+def _launch(event: Event) -> str | None:
+    args = bytes(event.args)
+    if b'"grid"' not in args and b'"registers per' not in args:
+        return None
+    try:
+        return msgspec.json.encode(_RESOURCES.decode(args)).decode("utf-8", "replace")
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
 
 
 def _operands(event: Event) -> str | None:
@@ -193,4 +223,4 @@ def _timed(frame: pl.DataFrame, log: Log) -> pl.DataFrame:
     beyond = timed["t"].null_count() + timed["dur"].null_count() - lacking
     if beyond:
         log.note("time_out_of_range", "times beyond 292 years; kept, but in no sum", count=beyond)
-    return timed.select("label", "t", "dur", "correlation", "external", "operands")
+    return timed.select("label", "t", "dur", "correlation", "external", "args")

@@ -13,8 +13,8 @@ import polars as pl
 
 from capture.errors import UnreadableError
 from capture.importlog import Log
+from capture.loaders._database import MAGIC, ROCPD, Database, Kind, opened
 from capture.loaders.nsys import tables as nsys
-from capture.loaders.nsys.database import MAGIC, Database, opened
 from capture.loaders.nsys.rows import events
 from capture.run import Run, build
 from capture.source import Head, Source
@@ -29,7 +29,11 @@ _OTHERS: Final = (
     "EXPORT_META_DATA", "META_DATA_CAPTURE", "DIAGNOSTIC_EVENT",
     nsys.MEMORY_KINDS,
 )  # fmt: skip
-_OURS: Final = frozenset(w.table for w in nsys.EVENTS) | frozenset(_OTHERS)
+_KIND: Final = Kind(
+    "export of Nsight Systems",
+    frozenset(w.table for w in nsys.EVENTS) | frozenset(_OTHERS),
+    "copy it again, or export it again: nsys export --type sqlite FILE.nsys-rep",
+)
 _MISSING: Final = {
     nsys.KERNELS.table: "no kernels: capture with -t cuda",
     nsys.CALLS.table: "no API calls, so no kernel can be placed in an NVTX range: capture with -t cuda",
@@ -43,12 +47,12 @@ _WARNING: Final = ("2", "3")
 
 
 def sniff(head: Head) -> bool:
-    return head.raw.startswith(MAGIC)
+    return head.raw.startswith(MAGIC) and not ROCPD.search(head.raw)
 
 
 def load(source: Source) -> list[Run]:
     """Read a file as one run: processes and devices are its tracks."""
-    with opened(source, _OURS) as db:
+    with opened(source, _KIND) as db:
         _refuse_strangers(db)
         tables = nsys.read_tables(db)
         meta = _meta(db)
@@ -63,12 +67,6 @@ def _refuse_strangers(db: Database) -> None:
     """Refuse a SQLite file without one table of events: it is somebody else's."""
     if any(w.table in db.tables for w in nsys.EVENTS):
         return
-    if any(name.startswith("rocpd_") for name in db.tables):
-        raise UnreadableError(
-            "is a rocpd database of ROCm's profiler, which is not read",
-            where=db.label,
-            todo="profile with: rocprofv3 --output-format json, and open that",
-        )
     listed = ", ".join(clean(name, 60) for name in list(db.tables)[:12]) or "none"
     raise UnreadableError(
         "is a SQLite file without the CUDA and NVTX tables of Nsight Systems",

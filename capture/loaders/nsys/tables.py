@@ -5,13 +5,15 @@ from typing import Final
 
 import polars as pl
 
-from capture.loaders.nsys.database import Database, Wanted
+from capture.loaders._database import Database, Wanted
 from capture.text import clean
 
 FURTHEST: Final = 1 << 62  # ns; a start or an end beyond it is no time
 
 PLACE: Final = ("start", "end", "deviceId", "contextId", "streamId", "correlationId", "globalPid")
 GRID: Final = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ", "registersPerThread")
+_LARGEST: Final = (1 << 31) - 1
+SHARED: Final = ("staticSharedMemory", "dynamicSharedMemory")
 _CUDA_BACKTRACE: Final = "<> 67"
 
 COPY_KINDS: Final = {
@@ -21,7 +23,8 @@ COPY_KINDS: Final = {
 }  # fmt: skip
 
 KERNELS: Final = Wanted(
-    "CUPTI_ACTIVITY_KIND_KERNEL", (*PLACE, "name=demangledName|shortName|mangledName", *GRID)
+    "CUPTI_ACTIVITY_KIND_KERNEL",
+    (*PLACE, "name=demangledName|shortName|mangledName", *GRID, *SHARED),
 )
 COPIES: Final = Wanted("CUPTI_ACTIVITY_KIND_MEMCPY", (*PLACE, "bytes", "copyKind", "srcKind", "dstKind"))
 FILLS: Final = Wanted("CUPTI_ACTIVITY_KIND_MEMSET", (*PLACE, "bytes"))
@@ -75,9 +78,20 @@ def read_tables(db: Database) -> Tables:
         calls=_timed(db, CALLS),
         ranges=_timed(db, RANGES),
         threads=db.read(THREADS),
-        strings=db.strings(),
+        strings=_strings(db),
         memory_kinds=_memory_kinds(db),
     )
+
+
+def _strings(db: Database) -> pl.DataFrame:
+    """Return every name by its id, those too that stand where an id should."""
+    stated = db.read(Wanted("StringIds", ("id", "value"), texts=("value",), needs=()))
+    strays = pl.DataFrame(
+        {"id": list(db.strays.values()), "value": list(db.strays)},
+        schema={"id": pl.Int64, "value": pl.String},
+    )
+    both = pl.concat([stated, strays]).drop_nulls().unique("id", keep="first")
+    return both.with_columns(pl.col("value").cast(pl.Categorical()))
 
 
 def _memory_kinds(db: Database) -> dict[int, str]:
@@ -121,6 +135,21 @@ def copy_table(tables: Tables) -> pl.DataFrame:
         direction.alias("direction"), *ends, pl.col("deviceId").alias("device"),
         "count", "bytes", "total_ns", "gb_per_s",
     )  # fmt: skip
+
+
+def with_resources(kernels: pl.DataFrame) -> pl.DataFrame:
+    """Return kernels with the columns of the schema for how each was launched, in place of the file's own."""
+    distinct = kernels.select(GRID).unique()
+    texts = distinct.with_columns(
+        pl.concat_str(axes, separator="x").cast(pl.Categorical()).alias(name)
+        for name, axes in (("grid", GRID[:3]), ("block", GRID[3:6]))
+    )
+    rows = kernels.join(texts, on=GRID, how="left", nulls_equal=True, maintain_order="left")
+    shared = pl.sum_horizontal(SHARED, ignore_nulls=False)
+    return rows.with_columns(
+        pl.when(size.is_between(0, _LARGEST)).then(size).cast(pl.Int32()).alias(name)
+        for name, size in (("registers", pl.col(GRID[6])), ("shared", shared))
+    ).drop(GRID, SHARED)
 
 
 def _timed(db: Database, wanted: Wanted) -> pl.DataFrame:

@@ -49,6 +49,7 @@ def check_truth(run: Run, *, but: Callable[[Truth], bool] = lambda truth: False)
         modules = " / ".join(f"nn.Module: {name}" for name in ("Model_0", *part.module.split("/")))
         assert row["path"] == modules, row
         assert row["layer"] == part.layer, row
+        assert row["line"] == _graphs.line(part), row
         assert row["shape"] == true_shape(part, truth), row
         if part.operator == "aten::mm":
             assert row["flops"] == 2 * truth.rows * part.dims[1][0] * part.dims[1][1]

@@ -45,7 +45,7 @@ def test_items_by_hand() -> None:
     assert rows["attn.core", "compute"]["recoverable_ns"] == 10
     assert rows["norm", "launch"]["recoverable_ns"] == 20
     assert rows["other", "no model"]["recoverable_ns"] == 0 and book.unmodelled_ns == 70
-    assert rows["gap", "gap"]["recoverable_ns"] == 50
+    assert rows["gap", "launch unknown"]["recoverable_ns"] == 50
     assert book.bound_ns == 120 + 100 + 40 + 10 + 70
     assert book.items["op"].to_list()[:2] == ["mlp.up", "gap"]
 
