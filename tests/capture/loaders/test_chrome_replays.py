@@ -131,6 +131,24 @@ def test_a_batch_that_no_graph_serves_is_said(files: Callable[..., Run]) -> None
     assert [n.count for n in run.log.notices if n.id == "capture_missing"] == [9 * LAYERS + 2 - LAYERS]
 
 
+def test_grids_tell_the_batch_where_the_step_does_not(files: Callable[..., Run]) -> None:
+    """Without annotations, and with the grids of replayed kernels, which CUDA's traces state."""
+
+    def gridded(made: Made) -> None:
+        parts = {(truth.start, truth.part.stream): truth.part for truth in made.truth}
+        trace = made.files[TRACE]
+        trace[:] = [event for event in trace if event["cat"] != "user_annotation"]
+        for event in (event for event in trace if event["cat"] == "kernel"):
+            if part := parts.get((event["ts"], event["tid"])):
+                event["args"] |= {"grid": _graphs.grid(part), "block": [256, 1, 1]}
+
+    truths = _graphs.make().truth
+    decoded = [pair for pair in zip(replayed(files(gridded)), truths, strict=True) if pair[1].step < 3]
+    known = [(row, truth) for row, truth in decoded if truth.part.part not in ("attn", "embed")]
+    assert len(known) == 2 * (8 * LAYERS + 1) - 1
+    assert all(row["shape"] == true_shape(truth.part, truth) for row, truth in known)
+
+
 def test_without_batch_and_grid_the_shapes_stay_unknown(files: Callable[..., Run]) -> None:
     def unannotated(made: Made) -> None:
         trace = made.files[TRACE]
