@@ -9,6 +9,7 @@ from bisect import bisect
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,8 +18,10 @@ import polars as pl
 
 from capture.captures import batch_in_name
 from capture.classify.annotations import CaptureAnnotation, read_capture, read_step
+from capture.classify.python_frames import is_own_line
 from capture.classify.work import has_model
 from capture.loaders.chrome import any_json
+from capture.loaders.chrome.frames import with_lines
 from capture.loaders.chrome.scopes import is_scope, with_paths
 from capture.loaders.chrome.tables import OPERATORS, Event, ns
 from capture.source import Source
@@ -27,8 +30,14 @@ from capture.text import clean
 RUNTIME: Final = ("cuda_runtime", "cuda_driver", "Runtime")
 _LAUNCH: Final = re.compile(r"Launch(?:Cooperative)?Kernel|(?:Memcpy|Memset)\w*(?:Async|WithStream)")
 _COPY: Final = re.compile(r"Mem(?:cpy|set)")  # stands for the name of a kernel where the launch is none
+_FRAME: Final = "python_function"
 _BEGIN: Final = "StreamBeginCapture"
 _END: Final = "StreamEndCapture"
+
+
+_OF_SCOPES: Final = {
+    "path": pl.Categorical(), "layer": pl.Int32(), "op": pl.Categorical(), "of_products": pl.Boolean(),
+}  # fmt: skip
 
 
 class _Arguments(msgspec.Struct, gc=False):
@@ -50,7 +59,7 @@ class CapturedGraph:
 
     `rows` is how many rows its operators mostly work on. Each piece has its launches in order: kernel (null
     where the capture does not name it), grid, operator, operands (as JSON), call (which call of the operator
-    it is), path, layer, op, of_products (whether the op is of matrix products only).
+    it is), path, layer, op (of_products: of products only), line.
     """
 
     file: str
@@ -124,7 +133,12 @@ def _graph(path: Path, said: Any, pieces: list[pl.DataFrame]) -> CapturedGraph:
 def _is_wanted(event: Event) -> bool:
     if event.ph != "X":
         return False
-    return event.cat in (*OPERATORS, *RUNTIME) or is_scope(event.cat, event.title)
+    if event.cat in (*OPERATORS, *RUNTIME) or is_scope(event.cat, event.title):
+        return True
+    return event.cat == _FRAME and _is_own_line(event.title)
+
+
+_is_own_line = lru_cache(maxsize=1 << 14)(is_own_line)  # few functions are called often
 
 
 def _spans(events: Sequence[Event]) -> list[_Span]:
@@ -193,13 +207,14 @@ def _pieces(windows: Sequence[_Window], spans: Sequence[_Span]) -> list[pl.DataF
         "operands": pl.String, "call": pl.Int64, "at": pl.Int64, "by": pl.String, "place": pl.String,
     }  # fmt: skip
     frame = _with_scopes(pl.DataFrame(rows, schema=schema, orient="row"), spans)
+    frame = _with_lines(frame, spans).sort("number").drop("number", "at", "by", "place")
     counts = [len(window.launches) for window in windows]
     starts = [sum(counts[:i]) for i in range(len(counts))]
     return [frame.slice(start, count) for start, count in zip(starts, counts, strict=True)]
 
 
 def _with_scopes(launches: pl.DataFrame, spans: Sequence[_Span]) -> pl.DataFrame:
-    """Return the launches with the path, layer and op of the modules and scopes around them."""
+    """Return the launches with the path, layer, op and of_products of the modules and scopes around them."""
     scopes = [
         (span.name, span.start, span.end - span.start, span.place)
         for span in spans
@@ -209,10 +224,22 @@ def _with_scopes(launches: pl.DataFrame, spans: Sequence[_Span]) -> pl.DataFrame
     around = pl.DataFrame(scopes, schema=schema, orient="row").filter(pl.col("dur") > 0)
     if around.height:
         launches = with_paths(launches, around)
-    text = pl.Categorical()
-    missing = {"path": text, "layer": pl.Int32(), "op": text, "of_products": pl.Boolean()}
-    lacking = [pl.lit(None, dtype=t).alias(c) for c, t in missing.items() if c not in launches.columns]
-    return launches.with_columns(lacking).sort("number").drop("number", "at", "by", "place")
+    lacking = [pl.lit(None, dtype=t).alias(c) for c, t in _OF_SCOPES.items() if c not in launches.columns]
+    return launches.with_columns(lacking)
+
+
+def _with_lines(launches: pl.DataFrame, spans: Sequence[_Span]) -> pl.DataFrame:
+    """Return the launches with the function of a program around each, as text."""
+    lines = [span for span in spans if span.event.cat == _FRAME and _is_own_line(span.name)]
+    frames = [(i, span.start, span.end - span.start, span.place) for i, span in enumerate(lines)]
+    schema = {"label": pl.UInt32, "t": pl.Int64, "dur": pl.Int64, "place": pl.String}
+    launches = with_lines(
+        launches, pl.DataFrame(frames, schema=schema, orient="row").filter(pl.col("dur") > 0)
+    )
+    if "line" not in launches.columns:
+        return launches.with_columns(line=pl.lit(None, dtype=pl.Categorical()))
+    names = pl.Series([span.name for span in lines], dtype=pl.String).cast(pl.Categorical())
+    return launches.with_columns(names.gather(launches["line"]).alias("line"))
 
 
 def _launched(span: _Span) -> tuple[str | None, str | None]:

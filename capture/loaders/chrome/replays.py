@@ -20,9 +20,9 @@ from capture.loaders.chrome.tables import Complete
 from capture.native.schema import PATH_SEPARATOR
 
 _GRAPH: Final = "GraphLaunch"
-# to a kernel, where it is open
-_GIVEN: Final = ("shape", "flops", "bytes", "role", "said", "layer", "op", "of_products")
-_FIELDS: Final = ("operator", "operands", "path", "layer", "op", "of_products")  # of a launch
+_GIVEN: Final = ("shape", "flops", "bytes", "role", "said", "layer", "op", "of_products")  # where it is open
+_SCOPED: Final = ("path", "layer", "op", "of_products", "line")  # around a launch
+_FIELDS: Final = ("operator", "operands", *_SCOPED)  # of a launch
 _SHOWN: Final = 2  # graphs that are named in a sentence
 _TOLD: Final = "_told"
 _ALIKE: Final = ["signature", "requests", "tokens", "padded"]  # replays that are aligned once
@@ -198,17 +198,24 @@ def _linked(told: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
     """Return aligned kernels as `with_work` wants them, and the names of their operators."""
     operators = told["operator"].cast(pl.Categorical())
     names = operators.drop_nulls().unique(maintain_order=True)
-    linked = told.select("row", "dur", "step", *_FIELDS, "external").with_columns(
+    linked = told.select("row", "dur", "step", *_SCOPED, "external", "operands").with_columns(
         operator=positions_of(operators, names), operands=pl.col("operands").cast(pl.Categorical())
     )
     return linked, names.cast(pl.String)
 
 
 def _filled(kernels: pl.DataFrame, told: pl.DataFrame) -> pl.DataFrame:
-    """Return the kernels with what is told where it is open; a path goes on where the trace's own ends."""
+    """Return the kernels with what is told where it is open; a path goes on where the trace's own ends.
+
+    `captured_line` is the function that launched the kernel into its graph.
+    """
     given = [c for c in _GIVEN if c in told.columns]
     joined = kernels.join(
-        told.select("row", "path", *given), on="row", how="left", maintain_order="left", suffix=_TOLD
+        told.select("row", "path", *given, captured_line="line"),
+        on="row",
+        how="left",
+        maintain_order="left",
+        suffix=_TOLD,
     )
     both = [c for c in given if c in kernels.columns]
     joined = joined.with_columns(pl.coalesce(c, c + _TOLD) for c in both)

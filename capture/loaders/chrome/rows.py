@@ -80,7 +80,7 @@ def to_run(trace: Trace, source: Source, *, part: str = "") -> Run:
         rows = pl.concat([rows, rest.cast({pl.String: pl.Categorical()})], how="diagonal")
     header = trace.header
     tables = {"trace": header_table(header, log.read), "devices": devices_of(header)}
-    meta = meta_of(trace, names, captures.sentence)
+    meta = {**meta_of(trace, names), **captures.meta}
     tables = {k: t for k, t in tables.items() if t.width}
     run = build(Path(source.label).name + part, meta, _based(rows, header), log, tables)
     return with_inferred(run, log)
@@ -195,6 +195,7 @@ def _spread(rows: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
         if c in rows.columns
     ]
     shared += [labels[c].gather(rows["label"]) for c in FACTS if c in labels.columns]
+    shared = _with_captured_line(shared, rows)
     frame = rows.select(*kept, *shared, "kernel", *_spoken(rows, labels))
     frame = _with_stated_paths(frame, rows, labels)
     if "said" in frame.columns:
@@ -214,6 +215,15 @@ def _with_stated_paths(frame: pl.DataFrame, rows: pl.DataFrame, labels: pl.DataF
         return frame
     around = [frame["path"]] if "path" in frame.columns else []
     return frame.with_columns(path=pl.coalesce([*stated, *around]))
+
+
+def _with_captured_line(columns: list[pl.Series], rows: pl.DataFrame) -> list[pl.Series]:
+    """Return columns whose `line` is that of the launch into the graph, where a capture tells it."""
+    if "captured_line" not in rows.columns:
+        return columns
+    own = next((c for c in columns if c.name == "line"), None)
+    line = pl.select(pl.coalesce(rows["captured_line"], own).alias("line"))["line"]
+    return [*(c for c in columns if c.name != "line"), line]
 
 
 def _spoken(rows: pl.DataFrame, labels: pl.DataFrame) -> list[pl.Series]:

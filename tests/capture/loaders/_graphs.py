@@ -107,6 +107,11 @@ def grid(part: Part) -> list[int]:
     return [1 + sum(map(sum, part.dims)), 1, 1]
 
 
+def line(part: Part) -> str:
+    """Return the function of the model that launches a part."""
+    return f"engine/model.py(7): run_{part.part}"
+
+
 def captured(rows: int, mode: str, graphs: list[list[Part]]) -> list[dict[str, Any]]:
     """Return the trace of a capture: no kernel runs, and one launch before the capture warms up."""
     events, t = [complete("cuda_runtime", "hipLaunchKernel", 20, 2, kernel="warm_up", grid=[1, 1, 1])], 100
@@ -116,6 +121,8 @@ def captured(rows: int, mode: str, graphs: list[list[Part]]) -> list[dict[str, A
             t += 20
             for j, name in enumerate(("Model_0", *part.module.split("/"))):
                 events.append(complete("python_function", f"nn.Module: {name}", t + j, 16 - 2 * j))
+            events.append(complete("python_function", line(part), t + 3, 8))
+            events.append(complete("python_function", "torch/_ops.py(1244): __call__", t + 4, 6))
             stated = {"Input Dims": part.dims, "Input type": [BF16] * len(part.dims), "Concrete Inputs": []}
             stated["External id"] = 1000 * number + i
             events.append(complete("cpu_op", part.operator, t + 4, 4, **stated))

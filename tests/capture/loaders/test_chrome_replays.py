@@ -49,6 +49,7 @@ def check_truth(run: Run, *, but: Callable[[Truth], bool] = lambda truth: False)
         modules = " / ".join(f"nn.Module: {name}" for name in ("Model_0", *part.module.split("/")))
         assert row["path"] == modules, row
         assert row["layer"] == part.layer, row
+        assert row["line"] == _graphs.line(part), row
         assert row["shape"] == true_shape(part, truth), row
         if part.operator == "aten::mm":
             assert row["flops"] == 2 * truth.rows * part.dims[1][0] * part.dims[1][1]
@@ -128,6 +129,24 @@ def test_a_batch_that_no_graph_serves_is_said(files: Callable[..., Run]) -> None
     run = files(lambda made: made.files.pop("capture_traces/bs_64_rank0.json"))
     assert check_truth(run, but=lambda truth: truth.step == 3) == 2 * (9 * LAYERS + 2) - 1
     assert [n.count for n in run.log.notices if n.id == "capture_missing"] == [9 * LAYERS + 2 - LAYERS]
+
+
+def test_grids_tell_the_batch_where_the_step_does_not(files: Callable[..., Run]) -> None:
+    """Without annotations, and with the grids of replayed kernels, which CUDA's traces state."""
+
+    def gridded(made: Made) -> None:
+        parts = {(truth.start, truth.part.stream): truth.part for truth in made.truth}
+        trace = made.files[TRACE]
+        trace[:] = [event for event in trace if event["cat"] != "user_annotation"]
+        for event in (event for event in trace if event["cat"] == "kernel"):
+            if part := parts.get((event["ts"], event["tid"])):
+                event["args"] |= {"grid": _graphs.grid(part), "block": [256, 1, 1]}
+
+    truths = _graphs.make().truth
+    decoded = [pair for pair in zip(replayed(files(gridded)), truths, strict=True) if pair[1].step < 3]
+    known = [(row, truth) for row, truth in decoded if truth.part.part not in ("attn", "embed")]
+    assert len(known) == 2 * (8 * LAYERS + 1) - 1
+    assert all(row["shape"] == true_shape(truth.part, truth) for row, truth in known)
 
 
 def test_without_batch_and_grid_the_shapes_stay_unknown(files: Callable[..., Run]) -> None:

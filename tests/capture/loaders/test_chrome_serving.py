@@ -12,6 +12,9 @@ from capture.open import load
 from capture.run import Run
 from tests.capture.loaders._replays import kernels
 from tests.conftest import shared
+from tracetui.analysis.shapes import shape_table
+from tracetui.look import Look
+from tracetui.views import ask, view
 
 SAMPLES = ("sglang_qwen3_8b_decode", "vllm_gptoss_decode")
 MIB = 1 << 20
@@ -95,3 +98,20 @@ def test_layers_of_the_capture_are_those_of_the_block() -> None:
     assert both.filter(pl.col("layer").eq_missing(pl.col("layer_right"))).height >= 0.99 * both.height
     roles = both.filter(pl.col("layer").is_not_null())
     assert (roles["op"] == roles["op_right"]).all()
+
+
+def test_the_product_of_gate_and_up_reads_as_the_reference_has_it() -> None:
+    """36 × (32, 4096) × (24576, 4096): 6.442 GFLOP and 193.75 MiB a launch, 3.03 TB/s, 57.1 % of 5.3 TB/s."""
+    rows = shape_table(opened(SAMPLES[0]), Look())
+    (row,) = rows.filter(pl.col("shape") == "m=32 n=24576 k=4096").to_dicts()
+    assert (row["count"], row["op"], row["bound"]) == (36, "mlp.gate_up", "memory")
+    assert row["flops_per_launch"] == 6.442450944e9 and row["bytes_per_launch"] == 193.75 * MIB
+    assert row["byte_per_s"] == pytest.approx(3.03e12, rel=0.005)
+    assert row["roof_share"] == pytest.approx(0.571, abs=0.0005)
+
+
+def test_the_first_three_to_fix_are_those_of_the_reference() -> None:
+    """To the roof: attention 1.21 ms, gate_up 1.04, down 0.77, by the reference's own bytes and times."""
+    first = ask(view("fix"), [opened(SAMPLES[0])], Look()).rows.head(3)
+    assert first["op"].to_list() == ["attn.core", "mlp.gate_up", "mlp.down"]
+    assert (first["recoverable_ns"] / 1e6).to_list() == pytest.approx([1.21, 1.04, 0.77], abs=0.005)
