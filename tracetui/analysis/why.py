@@ -61,6 +61,8 @@ def _stated(run: Run, op: str | None, path: str | None) -> str:
         return f"the scope that launched it says its op: {path.rpartition(PATH_SEPARATOR)[2]}"
     if inferred := run.meta.get("inferred"):
         return f"its op is inferred from its place: {inferred}"
+    if captured := run.meta.get("captured"):
+        return f"its op is told by the capture of its graph: {captured}"
     return "the source states its op"
 
 

@@ -19,6 +19,7 @@ def options(parser: ArgumentParser) -> None:
     parser.add_argument("view", help="which view; `tracetui report list` names them")
     _shared.input_options(parser, "*")
     _shared.merge_option(parser)
+    _shared.capture_option(parser)
     _shared.look_options(parser)
     parser.add_argument("--limit", type=int, metavar="N", help="at most N rows; a cut is said")
     parser.add_argument(

@@ -103,13 +103,26 @@ def _item(row: Mapping[str, Any], book: Ledger, ops: set[str], start: int) -> di
 
 def _evidence(row: Mapping[str, Any], book: Ledger, start: int) -> str:
     """Return in words what an item was seen in."""
-    count = f"{row['count']:,}"
     if row["op"] != GAP:
-        return f"{count} launches, {units.duration(row['own_ns'])} in {book.steps:,} steps"
+        steps = "one step" if book.steps == 1 else f"{book.steps:,} steps"
+        words = f"{_times(row['count'], 'launch')}, {units.duration(row['own_ns'])} in {steps}"
+        return words if row["odd"] is None else f"{words}; {_odd(row, book)}"
     waited = f" in {row['by']}" if row["by"] else ""
     at = "" if row["begin"] is None else f" at {units.duration(row['begin'] - start)}"
     longest = f"the longest {units.duration(row['longest_ns'])}{at}, before {row['after']}"
-    return f"{count} gaps{waited}, {longest}"
+    return f"{_times(row['count'], 'gap')}{waited}, {longest}"
+
+
+def _times(count: int, what: str) -> str:
+    """Return how many launches or gaps there are, in words."""
+    several = "launches" if what == "launch" else f"{what}s"
+    return f"one {what}" if count == 1 else f"{count:,} {several}"
+
+
+def _odd(row: Mapping[str, Any], book: Ledger) -> str:
+    """Return in words which layer loses much more than the others."""
+    most, usual = (units.duration(row[c] / book.steps) for c in ("odd_ns", "usual_ns"))
+    return f"layer {row['odd']} loses {most} a step, others about {usual}"
 
 
 def _selection(row: Mapping[str, Any], book: Ledger, ops: set[str]) -> str:

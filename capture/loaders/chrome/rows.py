@@ -1,6 +1,7 @@
 """From trace events to the event schema: kinds, lenses, tracks, steps, and what the header tells."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
@@ -8,8 +9,10 @@ import polars as pl
 from capture.classify.inferred import fill_from_blocks, sentence
 from capture.classify.names import places_its_row, role_of
 from capture.importlog import Log
+from capture.loaders.chrome.captured_files import Captures
 from capture.loaders.chrome.incomplete import Names, names_in, other_rows, paired
 from capture.loaders.chrome.links import with_operators
+from capture.loaders.chrome.replays import with_captures
 from capture.loaders.chrome.resources import COLUMNS as RESOURCES
 from capture.loaders.chrome.resources import with_launches, with_resources
 from capture.loaders.chrome.scopes import is_scope, with_paths
@@ -17,6 +20,7 @@ from capture.loaders.chrome.steps import FACTS, note_capture, opened, said_of, s
 from capture.loaders.chrome.tables import PLACE, Complete, Trace, complete_events
 from capture.native.schema import TIMES
 from capture.run import Run, build, tidy
+from capture.source import Source
 from capture.text import clean
 
 # category, lower case → kind, lens, category of the row; host spans are the rest
@@ -45,38 +49,40 @@ _OPS: Final = ("cpu_op", "Operator")
 _FRAMES: Final = ("user_annotation", "Trace", "python_function")
 _DEVICE: Final = "/device:"
 _OWN: Final = (
-    "t", "dur", "step", "path", "layer", "phase", "shape", "flops", "bytes",
-    "launch", "launch_dur", *RESOURCES,
+    "t", "dur", "step", "path", "layer", "phase", "shape", "flops", "bytes", "launch", "launch_dur", *RESOURCES,
 )  # fmt: skip
 _LINKS: Final = ("correlation", "external", "args")
 _SHARED: Final = ("kind", "name", "lens", "track", "category")
 
 
-def to_run(name: str, trace: Trace, log: Log) -> Run:
+def to_run(trace: Trace, source: Source) -> Run:
     """Make a run of a trace as it was read."""
+    log = source.log
+    captures = Captures(source.captures, named=source.named_captures is not None)
     names = names_in(trace.others)
     pairs = paired(trace.others, log)
     complete = trace.complete + complete_events(pairs, log) if pairs else trace.complete
     complete = opened(complete)
     complete = Complete(complete.rows, _described(complete.labels, names))
     note_capture(complete, log)
-    rows = _spread(_attributed(complete, _kernels(complete, log)), complete.labels)
+    rows = _spread(_attributed(complete, _kernels(complete, log), captures, log), complete.labels)
     rest = other_rows(trace.others, log)
     if rest.height:
         rows = pl.concat([rows, rest.cast({pl.String: pl.Categorical()})], how="diagonal")
     header = trace.header
     tables = {"trace": _header_table(header, log.read), "devices": _devices(header)}
-    meta = _meta(trace, names)
-    run = build(name, meta, _based(rows, header), log, {k: t for k, t in tables.items() if t.width})
+    meta = _meta(trace, names, captures)
+    name, tables = Path(source.label).name, {k: t for k, t in tables.items() if t.width}
+    run = build(name, meta, _based(rows, header), log, tables)
     return _with_inferred_layers(run, log)
 
 
 def _with_inferred_layers(run: Run, log: Log) -> Run:
     """Return the run with layers and roles from the block that repeats, where the trace tells no layer."""
-    events, evidence = fill_from_blocks(run.events)
+    events, evidence = fill_from_blocks(run.events, captured="captured" in run.meta)
     if evidence is None:
         return run
-    said = sentence(evidence)
+    said = sentence(evidence, "roles") if run.has("layer") else sentence(evidence)
     log.note("inferred_layers", f"{said}; confidence {evidence.confidence:.2f}", count=evidence.layers)
     return replace(run, events=tidy(events), meta={**run.meta, "inferred": said}, log=log.freeze())
 
@@ -148,7 +154,7 @@ def _leaves(complete: Complete) -> pl.Series:
     return pl.select(pl.int_range(complete.rows.height).is_in(inner["row"].implode()))[:, 0]
 
 
-def _attributed(complete: Complete, kernel: pl.Series) -> pl.DataFrame:
+def _attributed(complete: Complete, kernel: pl.Series, captures: Captures, log: Log) -> pl.DataFrame:
     """Return kernels with the step and the scopes of their launch, the other rows with the step of their
     time.
     """
@@ -167,7 +173,9 @@ def _attributed(complete: Complete, kernel: pl.Series) -> pl.DataFrame:
             "t", "dur", *(complete.labels[c].gather(around["label"]) for c in ("name", "place"))
         )
         kernels = with_paths(kernels, named)
-    kernels = with_operators(_with_steps(kernels, "at", steps), rows, complete.labels, said_of(complete))
+    said = said_of(complete)
+    kernels = with_operators(_with_steps(kernels, "at", steps), rows, complete.labels, said)
+    kernels = with_captures(kernels, complete, said, captures, log)
     parts = [kernels, _with_steps(rows.filter(~kernel), "t", steps)]
     out = pl.concat([part.drop(_LINKS, strict=False) for part in parts], how="diagonal")
     if "phase" not in complete.labels.columns:
@@ -242,7 +250,7 @@ def _based(rows: pl.DataFrame, header: dict[str, Any]) -> pl.DataFrame:
     return rows.with_columns(pl.col(c) + base for c in TIMES if c in rows.columns)
 
 
-def _meta(trace: Trace, names: Names) -> dict[str, Any]:
+def _meta(trace: Trace, names: Names, captures: Captures) -> dict[str, Any]:
     header = trace.header
     ranks = header.get("distributedInfo")
     ranks = ranks if isinstance(ranks, dict) else {}
@@ -256,6 +264,7 @@ def _meta(trace: Trace, names: Names) -> dict[str, Any]:
         "world_size": ranks.get("world_size"),
         "clock_base_ns": header.get("baseTimeNanoseconds"),
         "profiled": True,
+        "captured": captures.sentence,
         "truncated": trace.truncated or None,
     }
     return {k: v for k, v in meta.items() if v is not None and v != ""}
