@@ -20,6 +20,7 @@ _ARGS: Final = (
     "launch",
     "launch_dur",
     "launcher",
+    "line",
     "grid",
     "block",
     "registers",

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 Per = Literal["total", "step", "token"]
 
-GROUPS: Final = ("name", "op", "layer", "phase", "category", "shape", "track", "path", "step")
+GROUPS: Final = ("name", "op", "layer", "phase", "category", "shape", "line", "track", "path", "step")
 RANKINGS: Final = ("suspicion", "p_mu", "z_mu", "d_mu", "d_beta")  # of cycle statistics
 PERS: Final[tuple[Per, ...]] = ("total", "step", "token")
 
@@ -63,6 +63,7 @@ class Look:
     chosen: tuple[Any, ...] = ()  # rows picked for a chart
     zoom: tuple[int, int] | None = None  # first and last ns on the timeline
     cursor: tuple[int, int] = (0, 0)  # row, column in a drawing that has cells
+    slice: tuple[int, int, int] | None = None  # under the cursor of a timeline: its lane, start and end in ns
     what_if: tuple[tuple[str, float], ...] = ()  # ops, and what their durations are multiplied by
     full_names: bool = False
     columns: tuple[str, ...] = ()  # those a person chose to see; empty: what the view thinks best

@@ -38,6 +38,17 @@ def rate(per_second: float) -> str:
     return _scaled(per_second, _RATE, " ")
 
 
+def quantity(value: float, unit: str | None) -> str:
+    """Write a sampled value in its unit: 1,236 MHz, 87.5% of its maximum."""
+    if unit is None:
+        return number(value)
+    if unit.startswith("%"):
+        return f"{value:.1f}{unit}"
+    if unit.startswith("B/"):
+        return f"{rate(value)}{unit}" if abs(value) >= 1000 else f"{value:.0f} {unit}"
+    return f"{value:,.0f} {unit}"
+
+
 def giga(value: float) -> str:
     """Write a rate that is in GB/s or GFLOP/s already: no other prefix stands beside it."""
     return _scaled(value, ((1.0, ""),), "")

@@ -39,6 +39,7 @@ _TABLES: Final = (
 _FILE: Final = re.compile(r"(?P<size>.+)_ctx(?P<context>\d+)")
 _KERNEL: Final = re.compile(r"(?P<std>\d[\d.]*)\s+(?P<name>\S.*)")
 _RULE: Final = re.compile(r"\|[-:| ]+\|")
+_LISTED: Final = "the source lists the longest kernels of a pass alone: of what they are a share is not known"
 _ATTENTION_MATMULS: Final = "attn_scores + final_matmul + output_proj"
 _OF_MODEL: Final = {"num_layers": "layers", "num_heads": "heads", "d_model": "d_model", "d_ff": "d_ff"}
 
@@ -137,7 +138,9 @@ def _run(file: str, tables: Mapping[str, Table], frames: Mapping[str, pl.DataFra
 
 
 def _meta(file: str, tables: Mapping[str, Table]) -> dict[str, Any]:
-    meta: dict[str, Any] = {"producer": PRODUCER, "profiled": True}
+    meta: dict[str, Any] = {"producer": PRODUCER, "profiled": True, "listed": _LISTED}
+    if shares := _stated_shares(tables, file):
+        meta["stated_shares"] = shares
     match = _FILE.fullmatch(file)
     if not match:
         return meta
@@ -147,6 +150,13 @@ def _meta(file: str, tables: Mapping[str, Table]) -> dict[str, Any]:
         if row.get("Size") == match["size"]:
             meta |= {ours: int(row[c]) for c, ours in _OF_MODEL.items() if row.get(c, "").isdecimal()}
     return meta
+
+
+def _stated_shares(tables: Mapping[str, Table], file: str) -> str:
+    """Return what the report says of the share of matrix products, in words; empty where it says nothing."""
+    row = next(iter(_rows(tables, "fractions", file)), {})
+    passes = {"matmul_forward_%": "the forward pass", "matmul_train_%": "a training step"}
+    return ", ".join(f"matmul {row[c]}% of {words}" for c, words in passes.items() if row.get(c))
 
 
 def _rows(tables: Mapping[str, Table], name: str, file: str) -> list[Mapping[str, str]]:

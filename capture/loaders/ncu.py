@@ -8,6 +8,7 @@ Nsight Compute: https://docs.nvidia.com/nsight-compute/NsightComputeCli/index.ht
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from itertools import zip_longest
 from typing import Any, Final
 
 import polars as pl
@@ -26,6 +27,7 @@ _IDENTITY: Final = (
     "ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Kernel Time", "Context", "Stream",
     "Block Size", "Grid Size", "Device", "CC", "Section Name", "Invocations",
 )  # fmt: skip
+_FIGURES: Final = ("Metric Name", "Metric Unit", "Metric Value", "Average", "Minimum", "Maximum")
 _DURATIONS: Final = ("Duration", "gpu__time_duration.sum", "gpu__time_duration.avg", "gpu__time_duration.max")
 
 
@@ -109,13 +111,20 @@ def _take(
     page: Page, header: list[str], units: dict[str, str], cells: list[str] | None, at: int, log: Log
 ) -> None:
     log.read += 1
-    if cells is None or len(cells) != len(header):
+    if cells is None or not _needed(header) <= len(cells) <= len(header):
         log.drop("bad_row", "rows that do not fit the header above them", at=at)
         return
-    row = dict(zip(header, cells, strict=True))
+    row = dict(zip_longest(header, cells, fillvalue=""))
     launch = row.get("ID") or f"{row.get('Process ID')} {row['Kernel Name']}"
     page.launches.setdefault(launch, {c: row[c] for c in _IDENTITY if c in row})
     page.metrics += _long(launch, row) if "Metric Name" in row else _wide(launch, row, units)
+
+
+def _needed(header: Sequence[str]) -> int:
+    """Return how many cells a row has at least: the cells of rules, at its end, may be left out."""
+    if "Metric Name" not in header:
+        return len(header)
+    return 1 + max(i for i, c in enumerate(header) if c == "Kernel Name" or c in _FIGURES)
 
 
 def _long(launch: str, row: dict[str, str]) -> Iterator[Metric]:

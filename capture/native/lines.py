@@ -48,6 +48,7 @@ class Op(Struct):
     path: str | None = None
     shape: str | None = None
     launcher: str | None = None
+    line: str | None = None
     grid: str | None = None
     block: str | None = None
     unit: str | None = None
@@ -114,6 +115,7 @@ class Flat(Sealed, kw_only=True):
     launch: Whole | None = None
     launch_dur: Whole | None = None
     launcher: str | None = None
+    line: str | None = None
     grid: str | None = None
     block: str | None = None
     registers: Small | None = None

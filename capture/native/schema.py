@@ -60,6 +60,7 @@ COLUMNS: Final = (
     Column("launch", "i64", "start in ns of the host call that launched the row, on the clock of t"),
     Column("launch_dur", "i64", "duration in ns of that call"),
     Column("launcher", "cat", "track of the host thread that made that call"),
+    Column("line", "cat", "the function of a program that launched the row, as 'file.py(7): name'"),
     Column("grid", "cat", "blocks of the launch, as '64x8x1'"),
     Column("block", "cat", "threads of a block, as '256x1x1'"),
     Column("registers", "i32", "registers of a thread"),

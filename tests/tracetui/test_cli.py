@@ -193,3 +193,29 @@ def test_options_may_stand_before_files_and_a_folder_of_ranks_is_one_run(tmp_pat
     skews = json.loads(tracetui("report", "ranks", "--group-by", "step", "--merge", *tmp_path.iterdir(),
                                 "--format", "json").stdout)  # fmt: skip
     assert [r["skew_ns"] for r in skews["rows"]] == [5, 5, 5]
+
+
+def test_a_number_names_no_run_by_a_part_of_its_name() -> None:
+    file = FIXTURES / "latencyprism" / "two_processes.csv"
+    result = tracetui("report", "kernels", file, "--run", "8")
+    assert result.returncode == 2 and "no run is called '8'" in result.stderr
+    assert tracetui("report", "kernels", file, "--run", "pid_8").returncode == 2  # both are
+    asked = json.loads(tracetui("report", "kernels", file, "--run", "2", "--format", "json").stdout)
+    assert [r["name"] for r in asked["runs"] if r["selected"]] == ["pid_817"]
+    assert tracetui("diff", file, file, "--run-a", "0").returncode == 2
+
+
+def test_two_files_of_several_runs_are_compared_run_by_run() -> None:
+    """The process asked for of either file, in its real units; never two processes of one file."""
+    folder = document("samples/latencyprism_two_pids/normal_perf_data.csv").parent
+    files = [folder / f"{side}_perf_data.csv" for side in ("normal", "abnormal")]
+    rows = json.loads(tracetui("report", "cycles", *files, "--format", "json").stdout)["rows"]
+    clock = next(r for r in rows if r["metric"] == "gpu_frequency" and "cross_device" in r["function"])
+    assert (clock["mu_a"], clock["level_a"], clock["level_b"]) == (
+        pytest.approx(119142.857143), "1,191 MHz", "1,410 MHz",
+    )  # fmt: skip
+    assert (clock["beta_a"], clock["beta_b"]) == (pytest.approx(0.093771, abs=1e-6), pytest.approx(43.517))
+    other = json.loads(tracetui("diff", *files, "--format", "json").stdout)
+    assert "holds 2 runs (1: pid_90816, 2: pid_90817)" in " ".join(other["notes"])
+    reduce = next(r for r in other["rows"] if "cross_device" in r["name"])
+    assert reduce["total_b_ns"] > 100 * reduce["total_a_ns"]

@@ -27,7 +27,7 @@ def launches(run: Run, look: Look) -> pl.DataFrame:
     rows = select.timed(run, look).filter(select.whole(run))
     start = [(pl.col("t") - select.start(run)).alias("at_ns")] if run.has("t") else []
     delay = [(pl.col("t") - pl.col("launch")).alias("delay_ns")] if run.has("launch") else []
-    launcher = ["launcher"] if run.has("launcher") else []
+    launcher = [c for c in ("line", "launcher") if run.has(c)]
     form = [pl.col(c).alias(name) for c, name in _FORM.items() if run.has(c)]
     rows = rows.select(*start, pl.col("dur").alias("dur_ns"), *columns, *delay, *form, *launcher)
     return (rows.sort("at_ns", maintain_order=True, nulls_last=True) if start else rows).collect()

@@ -25,7 +25,7 @@ def kernel_table(run: Run, look: Look) -> pl.DataFrame:
     table = sums.join(_quantiles(run, rows, group), on=group, how="left", nulls_equal=True)
     if run.has("step") and group != "step":
         table = table.join(trends(run, rows, group), on=group, how="left", nulls_equal=True)
-    return _per(_with_shares(table, group, _whole(run, look)), divisor(run, look))
+    return _per(_with_shares(run, table, group, _whole(run, look)), divisor(run, look))
 
 
 def total_table(run: Run, look: Look) -> pl.DataFrame:
@@ -43,7 +43,7 @@ def total_tables(run: Run, look: Look, groups: Sequence[str]) -> list[pl.DataFra
     added = [pl.col("count").sum(), pl.col("total_ns").sum(), *scaled]
     tables = [windows.scaled(cells.group_by(group).agg(added)) for group in groups]
     whole, by = _whole(run, look), divisor(run, look)
-    return [_per(_with_shares(table, group, whole), by) for table, group in zip(tables, groups, strict=True)]
+    return [_per(_with_shares(run, t, group, whole), by) for t, group in zip(tables, groups, strict=True)]
 
 
 def _whole(run: Run, look: Look) -> int | None:
@@ -164,8 +164,11 @@ def _per(table: pl.DataFrame, by: float) -> pl.DataFrame:
     return table.with_columns((pl.col("total_ns") / by).round().cast(pl.Int64), pl.col("count") / by)
 
 
-def _with_shares(table: pl.DataFrame, group: str, whole: int | None) -> pl.DataFrame:
+def _with_shares(run: Run, table: pl.DataFrame, group: str, whole: int | None) -> pl.DataFrame:
+    """Return the table by falling total, with shares; null where the source lists a part of its kernels."""
     total = pl.col("total_ns").sum() if whole is None else pl.lit(whole)
+    if run.meta.get("listed"):
+        total = pl.lit(0)
     return (
         table.sort("total_ns", group, descending=[True, False], nulls_last=True)
         .with_columns(share=pl.when(total > 0).then(pl.col("total_ns") / total))

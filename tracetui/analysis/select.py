@@ -229,10 +229,14 @@ def matching(rows: pl.LazyFrame, events: pl.DataFrame, pattern: str, column: str
     """Return rows whose name, whole or as it is shown, fits the regular expression."""
     if not pattern:
         return rows
+    return rows.filter(pl.col(column).is_in(matching_names(events, pattern, column).implode()))
+
+
+def matching_names(events: pl.DataFrame, pattern: str, column: str = "name") -> pl.Series:
+    """Return the names that fit the regular expression, whole or as they are shown."""
     names = events[column].unique().cast(pl.String).drop_nulls()
     shown = pl.Series([shown_name(name) for name in names], dtype=pl.String) if column == "name" else names
-    kept = names.filter(fitting(names, pattern) | fitting(shown, pattern)).cast(pl.Categorical())
-    return rows.filter(pl.col(column).is_in(kept.implode()))
+    return names.filter(fitting(names, pattern) | fitting(shown, pattern)).cast(pl.Categorical())
 
 
 def fitting(names: pl.Series, pattern: str) -> pl.Series:
@@ -255,7 +259,8 @@ def have(run: Run, columns: Sequence[str]) -> list[str]:
 
 def notes(run: Run, look: Look) -> list[str]:
     """Return what the numbers are of: which lens, how many ranks, how much of a long run."""
-    return [*stopwatch(run, look), *together(run, look), *folding(run)]
+    listed = run.meta.get("listed")  # where the source names a part of its kernels: why, in words
+    return [*stopwatch(run, look), *together(run, look), *folding(run), *([str(listed)] if listed else [])]
 
 
 def together(run: Run, look: Look) -> list[str]:

@@ -35,6 +35,7 @@ ASKED_FIRST: Final = (
     "argv",
     "profiled",
     "truncated",
+    "stated_shares",
 )
 COUNTED: Final = ("batch", "ranks", "prompt_tokens", "tokens", "context", "profiled", "truncated", *_RATES)
 MOST_DEVICES: Final = 4  # that are shown one by one

@@ -21,6 +21,7 @@ from tracetui.ui.controllers.filter import Filter
 from tracetui.ui.controllers.input import InputLine
 from tracetui.ui.controllers.navigation import Navigation
 from tracetui.ui.controllers.runs import Columns, FilePrompt, Links, Runs
+from tracetui.ui.controllers.timeline import Slices
 from tracetui.ui.key_commands import Controllers, has_to_wait, key_commands, paste_text
 from tracetui.ui.keyboard import Keyboard
 from tracetui.ui.main_screen import MainScreen
@@ -73,9 +74,11 @@ class Explorer(App[None]):
         workspace, renderer, questions, line = self.workspace, self.renderer, self.questions, self.input_line
         navigation = Navigation(workspace, renderer, questions, lambda code: self.exit(return_code=code))
         runs = Runs(workspace, renderer, questions, navigation, self.post_message)
+        slices = Slices(workspace, renderer, questions)
         return Controllers(
             navigation=navigation,
-            cursor=Cursor(workspace, renderer, questions),
+            cursor=Cursor(workspace, renderer, questions, slices),
+            slices=slices,
             filter=Filter(workspace, renderer, questions, line, self.set_timer),
             export=Export(
                 workspace, line, partial(self.export_screenshot, title="tracetui"), self.post_message

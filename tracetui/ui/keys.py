@@ -24,8 +24,10 @@ KEYS: Final = (
     Key("enter", "enter", "into the row", "into the row or cell", "rows", "Enter"),
     Key("escape,backspace", "back", "out", "clear the filter, then one level out", shown="Esc"),
     Key("slash", "filter", "filter", "names that fit a regular expression; among runs: a path", "rows", "/"),
-    Key("n", "next_match", "next match", "next row that fits the last expression", "rows"),
-    Key("N", "previous_match", "previous match", "previous row that fits it", "rows"),
+    Key("n", "next_match", "next match", "next row that fits the last expression; next slice of a timeline",
+        "rows"),
+    Key("N", "previous_match", "previous match", "previous row that fits it; previous slice", "rows"),
+    Key("f", "launch", "launch", "of a timeline: from a kernel to its launch on the host, and back", "rows"),
     Key("s", "sort", "sort", "sort by the next column (a click on a heading does it too)", "rows"),
     Key("S", "reverse", "turn order", "turn the order round", "rows"),
     Key("o", "group", "group", "group by kernel, op, layer, phase, …", "rows"),
@@ -74,8 +76,9 @@ FOOTERS: Final[Mapping[str, Mapping[str, str]]] = {
               "diff": "diff", "per": "per"},
     "drawing": {"enter": "in", "next_view": "next view", "filter": "filter", "diff": "diff",
                 "export": "export", "phase": "phase"},
-    "time": {"zoom_in": "zoom", "zoom_all": "all", "move_right": "later", "move_left": "earlier",
-             "next_view": "next view", "filter": "filter", "export": "export"},
+    "time": {"zoom_in": "zoom", "zoom_out": "out", "zoom_all": "all", "next_match": "next",
+             "move_right": "later", "move_left": "earlier", "move_down": "row", "launch": "launch",
+             "enter": "in", "filter": "filter", "next_view": "next view", "export": "export"},
     "diff": {"enter": "in", "changed": "changed", "filter": "filter", "export": "export", "mark": "mark",
              "link": "link", "next_view": "next view", "diff": "another run"},
     "pair": {"enter": "in", "next_view": "next view", "diff": "rows", "export": "export", "phase": "phase"},
@@ -99,8 +102,8 @@ MORE: Final = ("runs", "columns", "phase", "per", "lens", "sort", "mark", "full_
 # Commands that act on what is in sight: they wait until it answers what is asked.
 NEEDING_AN_ANSWER: Final = frozenset(
     (
-        "enter", "next_match", "previous_match", "sort", "reverse", "mark", "link", "one_table", "columns",
-        "full_names", "copy_row", "copy_markdown", "export", "move_down", "move_up", "move_right",
+        "enter", "next_match", "previous_match", "launch", "sort", "reverse", "mark", "link", "one_table",
+        "columns", "full_names", "copy_row", "copy_markdown", "export", "move_down", "move_up", "move_right",
         "move_left", "page_down", "page_up", "half_down", "half_up", "first", "last",
     )
 )  # fmt: skip

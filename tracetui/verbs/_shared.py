@@ -93,8 +93,10 @@ def load(args: Namespace) -> "list[Run]":
     """Return all runs of the files that were named; print on stderr what was lost. Raise PartialError for a
     loss under --strict.
     """
+    from capture import activity
     from capture.open import load_all
 
+    activity.listen(lambda words: say(f"{words} …"))
     merge, capture = getattr(args, "merge", False), getattr(args, "capture", None)
     runs = load_all(args.files, cache=not args.no_cache, merge=merge, capture=capture)
     for run in {id(r.log): r for r in runs}.values():
@@ -112,19 +114,29 @@ def load(args: Namespace) -> "list[Run]":
 
 def choose(runs: "Sequence[Run]", which: str | None) -> int:
     """Return the place of the run that is meant, by number from one or by a part of its name. Raise
-    UsageError where it is none or several.
+    UsageError where it is none or several; a number is a place or a whole name, never a part of one.
     """
     if which is None:
         return 0
     if which.isdecimal() and 1 <= int(which) <= len(runs):
         return int(which) - 1
-    exact = [i for i, r in enumerate(runs) if r.name == which]
-    places = exact or [i for i, r in enumerate(runs) if which.lower() in r.name.lower()]
+    places = [i for i, r in enumerate(runs) if r.name == which] or _by_part(runs, which)
     if len(places) == 1:
         return places[0]
     names = ", ".join(f"{i}: {r.name}" for i, r in enumerate(runs, 1))
     what = f"{len(places)} runs are called" if places else "no run is called"
     raise UsageError(f"{what} {which!r}", todo=f"the runs are {names}")
+
+
+def _by_part(runs: "Sequence[Run]", which: str) -> list[int]:
+    return [] if which.isdecimal() else [i for i, r in enumerate(runs) if which.lower() in r.name.lower()]
+
+
+def pair(runs: "Sequence[Run]", which: str | None) -> "list[Run]":
+    """Return the two runs that a view of two speaks of: one of each file, or two of the only one."""
+    sources = list(dict.fromkeys(r.log.source for r in runs))
+    of_file = [[r for r in runs if r.log.source == source] for source in sources[:2]]
+    return [own[choose(own, which)] for own in of_file] if len(of_file) > 1 else list(runs[:2])
 
 
 def look(args: Namespace) -> Look:

@@ -19,7 +19,7 @@ class Sides:
     a: list[int]
     b: list[int]
     identical: recordings.Identical = recordings.NONE
-    twice: tuple[str, ...] = ()  # what was named more than once
+    named: tuple[str, ...] = ()  # what was named more than once, or holds several runs
 
     @property
     def pair(self) -> tuple[int, int]:
@@ -38,8 +38,8 @@ class Sides:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return what was named twice, and what became of identical runs."""
-        return (*self.twice, *self.identical.notes)
+        """Return what was named twice or holds several runs, and what became of identical runs."""
+        return (*self.named, *self.identical.notes)
 
     def _others(self, side: list[int]) -> tuple[Run, ...]:
         """Return the runs of a side that repeat its middle one."""
@@ -67,7 +67,7 @@ def sides_of(args: Namespace) -> Sides:
         if i not in (*a, *b)
     )
     identical = recordings.identical(on_a, on_b, [runs[0] for runs in _inputs(args, args.aa)])
-    return replace(named, a=a, b=b, identical=identical, twice=twice)
+    return replace(named, a=a, b=b, identical=identical, named=(*named.named, *twice))
 
 
 def _once(runs: Sequence[Run], places: Sequence[int]) -> list[int]:
@@ -87,11 +87,20 @@ def _named(args: Namespace) -> Sides:
         raise UsageError(f"the {missing} side has no file", todo=f"name one, or several behind {option}")
     runs: list[Run] = []
     places: tuple[list[int], list[int]] = ([], [])
-    for place, files, which in ((places[0], first, args.run_a), (places[1], second, args.run_b)):
+    several: list[str] = []
+    for side, files, which in (("a", first, args.run_a), ("b", second, args.run_b)):
         for loaded in _inputs(args, files):
-            place.append(len(runs) + _shared.choose(loaded, which))
+            places["ab".index(side)].append(len(runs) + _shared.choose(loaded, which))
             runs += loaded
-    return Sides(runs, *places)
+            if len(loaded) > 1 and which is None:
+                several.append(_first_of(loaded, side))
+    return Sides(runs, *places, named=tuple(several))
+
+
+def _first_of(loaded: Sequence[Run], side: str) -> str:
+    names = ", ".join(f"{i}: {r.name}" for i, r in enumerate(loaded, 1))
+    file = recordings.file_label(loaded[0])
+    return f"{file} holds {len(loaded)} runs ({names}): the first is compared; --run-{side} takes another"
 
 
 def _inputs(args: Namespace, files: Sequence[str]) -> Iterator[list[Run]]:

@@ -41,7 +41,10 @@ def run(args: Namespace) -> int:
     if not args.files:
         raise UsageError("no file was named", todo=f"tracetui report {args.view} FILE")
     runs = _shared.load(args)
-    chosen = _shared.choose(runs, args.which)
+    if asked.runs == 2:
+        runs, chosen = _shared.pair(runs, args.which), 0
+    else:
+        chosen = _shared.choose(runs, args.which)
     look = _look(args)
     if look.sort:
         look = sorted_look(

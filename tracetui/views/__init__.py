@@ -34,6 +34,7 @@ VIEWS: Final = (
     "sections",
     "imported",
     "detail",
+    "calls",
     "diff",
     "waterfall",
     "curves",

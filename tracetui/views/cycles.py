@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from capture.run import Run
+from tracetui import units
 from tracetui.look import Look
 from tracetui.views import Answer, View
 
@@ -12,6 +13,8 @@ COLUMNS = (
     "function",
     "metric",
     "device",
+    "level_a",
+    "level_b",
     "suspicion",
     "beta_a",
     "beta_b",
@@ -50,7 +53,7 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
             pl.DataFrame(), ("neither cycles with metrics nor sampled counters stand in both runs",)
         )
     note = "as the report states them" if stated is not None else "recomputed from the cycles of both runs"
-    rows = table.select([c for c in COLUMNS if c in table.columns])
+    rows = _written(table).select([c for c in COLUMNS if c in table.columns])
     notes = [
         f"{rows.height} rows, {note}; β is a share of the cycle in %, μ the metric while the function ran"
     ]
@@ -58,6 +61,18 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     notes += [f"sampled in one run alone, and so left out: {', '.join(lone)}"] if lone else []
     notes += [r for run in runs[:1] for r in run.meta.get("comparable", {}).get("reasons", ())]
     return Answer(_ranked(rows, look.terms.ranking), tuple(notes), ("function", "metric", "device"))
+
+
+def _written(table: pl.DataFrame) -> pl.DataFrame:
+    """Return the table with its levels as text, each in its unit."""
+    return table.with_columns(
+        pl.Series(
+            c,
+            [None if v is None else units.quantity(v, u) for v, u in table.select(c, "unit").rows()],
+            dtype=pl.String,
+        )
+        for c in ("level_a", "level_b")
+    )
 
 
 def _ranked(rows: pl.DataFrame, by: str) -> pl.DataFrame:
@@ -74,5 +89,5 @@ VIEW = View(
     "Cycle statistics",
     answer,
     runs=2,
-    columns=("function", "metric", "mu_a", "mu_b", "unit", "p_adjusted", "suspicion", "d_beta", "d_mu"),
+    columns=("function", "metric", "level_a", "level_b", "p_adjusted", "suspicion", "d_beta", "mu_a", "mu_b"),
 )

@@ -50,7 +50,7 @@ class CapturedGraph:
 
     `rows` is how many rows its operators mostly work on. Each piece has its launches in order: kernel (null
     where the capture does not name it), grid, operator, operands (as JSON), call (which call of the operator
-    it is), path, layer, op.
+    it is), path, layer, op, of_products (whether the op is of matrix products only).
     """
 
     file: str
@@ -209,7 +209,8 @@ def _with_scopes(launches: pl.DataFrame, spans: Sequence[_Span]) -> pl.DataFrame
     around = pl.DataFrame(scopes, schema=schema, orient="row").filter(pl.col("dur") > 0)
     if around.height:
         launches = with_paths(launches, around)
-    missing = {"path": pl.Categorical(), "layer": pl.Int32(), "op": pl.Categorical()}
+    text = pl.Categorical()
+    missing = {"path": text, "layer": pl.Int32(), "op": text, "of_products": pl.Boolean()}
     lacking = [pl.lit(None, dtype=t).alias(c) for c, t in missing.items() if c not in launches.columns]
     return launches.with_columns(lacking).sort("number").drop("number", "at", "by", "place")
 

@@ -20,8 +20,9 @@ from capture.loaders.chrome.tables import Complete
 from capture.native.schema import PATH_SEPARATOR
 
 _GRAPH: Final = "GraphLaunch"
-_GIVEN: Final = ("shape", "flops", "bytes", "role", "said", "layer", "op")  # to a kernel, where it is open
-_FIELDS: Final = ("operator", "operands", "path", "layer", "op")  # of a launch
+# to a kernel, where it is open
+_GIVEN: Final = ("shape", "flops", "bytes", "role", "said", "layer", "op", "of_products")
+_FIELDS: Final = ("operator", "operands", "path", "layer", "op", "of_products")  # of a launch
 _SHOWN: Final = 2  # graphs that are named in a sentence
 _TOLD: Final = "_told"
 _ALIKE: Final = ["signature", "requests", "tokens", "padded"]  # replays that are aligned once
@@ -197,7 +198,7 @@ def _linked(told: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
     """Return aligned kernels as `with_work` wants them, and the names of their operators."""
     operators = told["operator"].cast(pl.Categorical())
     names = operators.drop_nulls().unique(maintain_order=True)
-    linked = told.select("row", "dur", "step", "path", "layer", "op", "external", "operands").with_columns(
+    linked = told.select("row", "dur", "step", *_FIELDS, "external").with_columns(
         operator=positions_of(operators, names), operands=pl.col("operands").cast(pl.Categorical())
     )
     return linked, names.cast(pl.String)

@@ -54,7 +54,10 @@ def load(source: Source) -> list[Run]:
 
 
 def _cycles(frame: pl.DataFrame, log: Log) -> list[Run]:
-    """Make one run: steps, functions and counters, and the whole table beside them."""
+    """Make a run of each process: steps, functions and counters, and its part of the table beside them.
+
+    Processes have functions and devices of the same names, and each its own: they are never added up.
+    """
     frame = _timed(_typed(frame))
     whole = frame.filter(pl.all_horizontal(pl.col("cycle", "beta_pct", "function_name").is_not_null()))
     log.drop("bad_row", "rows without cycle, function or share", count=frame.height - whole.height)
@@ -63,11 +66,15 @@ def _cycles(frame: pl.DataFrame, log: Log) -> list[Run]:
     guessed = whole["interpolation_status"].str.contains("*", literal=True).sum()
     if guessed:
         log.note("interpolated", "metric values that rest on interpolated samples", count=int(guessed))
+    return [_process(rows, log) for rows in whole.partition_by("pid", maintain_order=True)]
+
+
+def _process(whole: pl.DataFrame, log: Log) -> Run:
     meta = _meta(whole)
     parts = [_steps(whole), _functions(whole), _metrics(whole)]
     table = whole.drop("start_ns", "dur_ns", "anchor_ns")
     name = f"pid_{meta['pid']}" if "pid" in meta else "cycles"
-    return [build(name, meta, pl.concat(parts, how="diagonal_relaxed"), log, {"cycles": table})]
+    return build(name, meta, pl.concat(parts, how="diagonal_relaxed"), log, {"cycles": table})
 
 
 def _typed(frame: pl.DataFrame) -> pl.DataFrame:
@@ -121,9 +128,7 @@ def _steps(whole: pl.DataFrame) -> pl.DataFrame:
 
 def _functions(whole: pl.DataFrame) -> pl.DataFrame:
     """Return each function once; it stands in the file once for every metric."""
-    several = whole["pid"].n_unique() > 1
-    track = pl.format("pid {} / {}", "pid", "device") if several else pl.col("device")
-    once = whole.unique(["cycle", "pid", "function_name", "device"], keep="first", maintain_order=True)
+    once = whole.unique(["cycle", "function_name", "device"], keep="first", maintain_order=True)
     roles = [role_of(t) for t in once["func_type"].fill_null("")]
     return once.select(
         *role_columns(roles),
@@ -131,7 +136,7 @@ def _functions(whole: pl.DataFrame) -> pl.DataFrame:
         pl.col("dur_ns").alias("dur"),
         pl.col("instances_count").alias("count"),
         pl.col("cycle").alias("step"),
-        track.alias("track"),
+        pl.col("device").alias("track"),
     )  # fmt: skip
 
 

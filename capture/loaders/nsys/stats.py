@@ -21,6 +21,7 @@ FORMAT = "nsys-stats"
 PRODUCER = "NVIDIA Nsight Systems"
 HOWTO = "nsys stats --format csv run.nsys-rep > run.csv"
 
+NAME: Final = "nsys stats"  # of a run whose profile the text does not name
 _BY_REPORT: Final = {
     "cuda_gpu_kern_sum": "kernels", "gpukernsum": "kernels",
     "cuda_gpu_kern_gb_sum": "kernels", "gpukerngbsum": "kernels",
@@ -71,12 +72,28 @@ def sniff(head: Head) -> bool:
 
 
 def load(source: Source) -> list[Run]:
-    """Return a run for each profile that the text says it comes from."""
-    profiles: dict[str, list[Section]] = {}
+    """Return a run for each profile that the text says it comes from, or whose reports begin anew."""
+    profiles: dict[str, list[list[Section]]] = {}
     for table in sections(_lines(source), source.log):
-        profiles.setdefault(table.source, []).append(table)
-    runs = [_run(name, tables, source.log) for name, tables in profiles.items()]
+        parts = profiles.setdefault(table.source, [[]])
+        if _kind(table) != "other" and any(_alike(t, table) for t in parts[-1]):
+            parts.append([])
+        parts[-1].append(table)
+    runs = [run for name, parts in profiles.items() for run in _profile(name, parts, source.log)]
     return [with_log(run, source.log) for run in runs]
+
+
+def _profile(name: str, parts: Sequence[list[Section]], log: Log) -> list[Run]:
+    """Return a run of each part; one that says what a part before it says is none."""
+    distinct = [part for i, part in enumerate(parts) if part not in parts[:i]]
+    if len(distinct) == 1:
+        return [_run(name, distinct[0], log)]
+    log.note("reports_again", f"{len(distinct)} reports of the same kind: a run each")
+    return [_run(f"{name or NAME}, {i}", part, log) for i, part in enumerate(distinct, 1)]
+
+
+def _alike(one: Section, other: Section) -> bool:
+    return (one.report, one.header) == (other.report, other.header)
 
 
 def _lines(source: Source) -> Iterator[tuple[int, str]]:
@@ -96,7 +113,7 @@ def _run(name: str, tables: Sequence[Section], log: Log) -> Run:
         log.note("names_cut", "names that the source cut; equal ones are numbered", count=cut)
     meta = {"producer": "Nsight Systems, nsys stats", "profiled": True} | ({"names_cut": cut} if cut else {})
     events = pl.DataFrame(rows, schema=_schema(rows))
-    return build(name or "nsys stats", meta, events, log, dict(_named_tables(tables)))
+    return build(name or NAME, meta, events, log, dict(_named_tables(tables)))
 
 
 def _schema(rows: Iterable[Row]) -> dict[str, pl.DataType]:

@@ -183,3 +183,33 @@ def _column(rows: np.ndarray, i: int) -> np.ndarray:
 def _z(difference: float, normal: np.ndarray) -> float:
     deviation = normal.std(ddof=1) if len(normal) > 1 else 0.0
     return difference / deviation if deviation > 1e-9 else 0.0
+
+
+@pytest.mark.parametrize("folder", ["latencyprism_two", "samples/latencyprism_two_pids"])
+@pytest.mark.parametrize("side", ["normal", "abnormal"])
+def test_a_process_is_a_run(side: str, folder: str) -> None:
+    """What stands in the file of a process is in its run and in no other."""
+    path = shared(f"{folder}/{side}_perf_data.csv") if "/" in folder else PRISM / "two_processes.csv"
+    lines = stated(path)
+    runs = load(path)
+    assert [run.meta["pid"] for run in runs] == list(dict.fromkeys(int(x["pid"]) for x in lines))
+    for run in runs:
+        own = [x for x in lines if int(x["pid"]) == run.meta["pid"]]
+        once = {(x["cycle"], x["function_name"], x["device"]): float(x["duration"]) for x in own}
+        assert run.tables["cycles"].height == len(own)
+        assert kernels(run)["dur"].sum() == pytest.approx(1000 * sum(once.values()), rel=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore:Precision loss:RuntimeWarning")
+def test_the_published_comparison_of_one_process_of_two() -> None:
+    groups = [
+        _groups(load(shared(f"samples/latencyprism_two_pids/{side}_perf_data.csv"))[0].tables["cycles"])
+        for side in ("normal", "abnormal")
+    ]
+    path = shared("samples/latencyprism_two_pids/strict_comparison_pid90816.csv")
+    rows = load(path)[0].tables["comparison"].to_dicts()
+    assert len(rows) == 288
+    for row in rows:
+        figures = _figures(*(g[row["function"], row["metric"], row["device"]] for g in groups))
+        for name in ("beta_a", "beta_b", "mu_a", "mu_b", "u_beta", "u_mu"):
+            assert figures[name] == pytest.approx(row[name], rel=1e-6, abs=1e-6), (row["function"], name)

@@ -1,11 +1,13 @@
 """Nsight Compute CSV pages against figures that stand in the fixtures."""
 
+import csv
 from pathlib import Path
 
 import polars as pl
+import pytest
 
 from capture.open import load
-from tests.conftest import FIXTURES
+from tests.conftest import FIXTURES, shared
 
 NCU = FIXTURES / "ncu"
 
@@ -62,6 +64,38 @@ def test_a_page_that_a_script_wrote_again_without_quotes(tmp_path: Path) -> None
     (run,) = load(path)
     assert run.events["dur"].to_list() == [2_000]
     assert run.log.dropped == 0
+
+
+def test_rows_whose_cells_of_rules_were_left_out_are_read() -> None:
+    (run,) = load(NCU / "details_without_rules.csv")
+    assert run.events["dur"].to_list() == [23_420]
+    assert (run.log.read, run.log.dropped) == (6, 0)
+    assert run.tables["ncu"].select("metric", "unit", "text").rows() == [
+        ("dram__bytes_read.sum", "Mbyte", "3.35"),
+        ("flop_count_hp.sum", "", "n/a"),
+        ("SM Frequency", "Ghz", "1.99"),
+        ("Elapsed Cycles", "cycle", "46,970"),
+        ("Duration", "us", "23.42"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["details", "section_SpeedOfLight"])
+def test_every_metric_of_a_real_page_is_read(name: str) -> None:
+    path = shared(f"samples/ncu/{name}.csv")
+    with path.open(newline="") as f:
+        rows = [r for r in csv.DictReader(f) if r["Metric Name"]]
+    (run,) = load(path)
+    metrics = run.tables["ncu"].select("id", "metric", "unit", "text").rows()
+    assert metrics == [(r["ID"], r["Metric Name"], r["Metric Unit"], r["Metric Value"]) for r in rows]
+    assert (run.log.dropped, run.log.notices, run.events["dur"].to_list()) == (0, (), [23_420])
+
+
+def test_a_row_that_ends_before_its_value_is_bad(tmp_path: Path) -> None:
+    text = (NCU / "details_without_rules.csv").read_text()
+    path = tmp_path / "x.csv"
+    path.write_text(text.replace('"Ghz","1.99",', '"Ghz"'))
+    (run,) = load(path)
+    assert (run.log.read, run.log.dropped, run.tables["ncu"].height) == (6, 1, 4)
 
 
 def test_bad_rows_are_dropped_and_counted(tmp_path: Path) -> None:

@@ -146,6 +146,19 @@ def test_two_profiles_in_one_text_are_two_runs(tmp_path: Path) -> None:
     assert runs[0].events["dur"].sum() == runs[1].events["dur"].sum()
 
 
+@pytest.mark.parametrize("file", ["kern_sum.csv", "old_stats.txt"])
+def test_a_report_that_begins_anew_is_a_run_of_its_own(tmp_path: Path, file: str) -> None:
+    whole = (FIXTURES / "nsys" / file).read_text()
+    path = tmp_path / "x.txt"
+    path.write_text(f"{whole}\n{whole.replace('5210000', '7210000').replace('600,000', '800,000')}")
+    first, second = load(path)
+    assert (first.name, second.name) == ("nsys stats, 1", "nsys stats, 2")
+    assert second.events.height == first.events.height
+    assert second.events["dur"].sum() - first.events["dur"].sum() in (2_000_000, 200_000)
+    path.write_text(whole + "\n" + whole)
+    assert len(load(path)) == 1  # the same printed twice is one report
+
+
 def test_bad_rows_are_dropped_and_counted(tmp_path: Path) -> None:
     head = "Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name"
     good = "50.0,100,1,100.0,100.0,100,100,0.0,k"

@@ -186,8 +186,9 @@ def test_steps_and_zoom_stay_inside_the_run() -> None:
     timeline = commands.zoom_in(s.on_view("timeline"))
     first, last = timeline.look.zoom or (0, 0)
     assert s.info.extent is not None and s.info.extent[0] < first < last < s.info.extent[1]
-    assert commands.zoom_out(timeline).look.zoom is None
+    assert commands.zoom_out(timeline).look.zoom == s.info.extent
     assert commands.scaled((0, 100), (0, 1000), 0.5) == (25, 75)
+    assert commands.scaled((0, 100), (0, 1000), 0.5, 20) == (10, 60)  # 20 stays a fifth from the left
 
 
 def test_another_run_keeps_the_choices_but_no_place() -> None:

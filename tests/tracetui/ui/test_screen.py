@@ -381,27 +381,6 @@ def test_one_row_of_many_launches_has_no_distribution() -> None:
     play(script, [made(rows)])
 
 
-def test_a_timeline_zooms_and_moves_in_time() -> None:
-    async def script(app: Explorer, pilot: Pilots) -> None:
-        await press(pilot, "plus")
-        near = app.workspace.session.look.zoom
-        assert near is not None
-        await press(pilot, "l")
-        later = app.workspace.session.look.zoom
-        assert later is not None and later[0] - near[0] == (near[1] - near[0]) // 4
-        await press(pilot, "j")
-        assert app.workspace.session.look.zoom == later
-        first, last = app.workspace.session.info.extent or (0, 0)
-        await press(pilot, "G")
-        assert app.workspace.session.look.zoom == (last - (near[1] - near[0]), last)
-        await press(pilot, "g")
-        assert app.workspace.session.look.zoom == (first, first + near[1] - near[0])
-        await press(pilot, "0")
-        assert app.workspace.session.look.zoom is None
-
-    play(script, [decode(steps=8)], Options(view="timeline"), size=(100, 24))
-
-
 def test_full_names_show_what_was_cut() -> None:
     long = "prefix_" + "x" * 120 + "_suffix"
 

@@ -39,9 +39,9 @@ def _moved(table: pl.DataFrame) -> pl.DataFrame:
     return (
         table.group_by("metric", "device")
         .agg(
-            pl.col("unit").first() if "unit" in table.columns else pl.lit(None, pl.String).alias("unit"),
-            before=pl.col("mu_a").median(),
-            after=pl.col("mu_b").median(),
+            pl.col("unit").first(),
+            before=pl.col("level_a").median(),
+            after=pl.col("level_b").median(),
             functions=pl.len(),
             evident=evident.sum(),
         )
@@ -130,10 +130,4 @@ def _verdict(t: Traffic) -> str:
 
 
 def _level(row: dict[str, Any], side: str) -> str:
-    """Write the level of a metric in its unit."""
-    value, unit = float(row[side]), row["unit"]
-    if unit is not None and not unit.startswith("%") and "/ 100" not in unit:
-        return f"{value:,.0f} {unit}"
-    if value <= 100 and row["metric"].startswith("cpu"):
-        return f"{value:.1f}% of its maximum"
-    return f"{value / 100:,.0f} MHz"
+    return units.quantity(float(row[side]), row["unit"])

@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
+from capture.loaders.latencyprism.vocabulary import unit_of
 from capture.run import Run
 from tracetui.analysis import select
 from tracetui.analysis.statistics import Floats, benjamini_hochberg
@@ -32,7 +33,8 @@ _NAMES: Final = {
 
 def published(runs: Sequence[Run]) -> pl.DataFrame | None:
     """Return the rows as a comparison report states them; None where the runs come from none."""
-    return next((r.tables["comparison"] for r in runs if "comparison" in r.tables), None)
+    table = next((r.tables["comparison"] for r in runs if "comparison" in r.tables), None)
+    return None if table is None else with_levels(table, stated=True)
 
 
 def cycle_statistics(a: Run, b: Run, metrics: str = "") -> pl.DataFrame | None:
@@ -49,6 +51,7 @@ def cycle_statistics(a: Run, b: Run, metrics: str = "") -> pl.DataFrame | None:
     table = pl.DataFrame(rows).with_columns(
         p_adjusted=pl.Series(benjamini_hochberg(_column(rows, "p_mu"))).fill_nan(None),
     )
+    table = with_levels(table, stated=_stated(a))
     return _with_companions(table).sort("suspicion", *KEY, descending=[True, False, False, False])
 
 
@@ -76,27 +79,28 @@ def cycle_rows(run: Run, metrics: str = "") -> pl.DataFrame | None:
         rows = run.tables["cycles"].select("cycle", "device", *_NAMES).rename(_NAMES)
         stated = pl.col("metric").str.contains(f"(?i){metrics}") & (pl.col("metric") != "N/A")
         unknown = (pl.lit(None, pl.Float64).alias(c) for c in ("time", "cycles"))
-        return rows.filter(stated).with_columns(
-            pl.col("metric").map_elements(stated_unit, pl.String).alias("unit"), *unknown
-        )
+        return rows.filter(stated).with_columns(pl.lit(None, pl.String).alias("unit"), *unknown)
     return sampled(run, metrics)
 
 
-def stated_unit(metric: str) -> str:
-    """Return the unit of μ, or per cent where a factor of a hundred makes it one."""
-    if re.search("usage|rate|util|occupancy", metric):
-        return "%"
+def stated_unit(metric: str) -> str | None:
+    """Return the unit of a metric of the source; None where that is not known."""
     of = {"cpu_frequency": "% of its maximum", "gpu_mem_used": "% of its capacity"}
-    return of.get(metric, f"{_STATED.get(metric, '1')} / 100")
+    return of.get(metric, unit_of(metric)[0])
 
 
-_STATED: Final = {
-    "gpu_frequency": "MHz",
-    "gpu_sm_frequency": "MHz",
-    "gpu_mem_frequency": "MHz",
-    "cpu_temp": "°C",
-    "cpu_power": "W",
-}
+def with_levels(table: pl.DataFrame, *, stated: bool) -> pl.DataFrame:
+    """Return the table with `level_a` and `level_b`: μ in its unit, where the source prints a hundredfold.
+
+    A side without a cycle in which the function ran has none; there the source counts μ as zero.
+    """
+    if stated:
+        units = [stated_unit(m) for m in table["metric"]]
+        table = table.with_columns(pl.Series("unit", units, dtype=pl.String))
+    scale = [unit_of(m)[1] if stated else 1.0 for m in table["metric"]]
+    by = pl.Series(scale, dtype=pl.Float64)
+    ran = {s: pl.col(f"n_{s}") > 0 if f"n_{s}" in table.columns else pl.lit(True) for s in "ab"}
+    return table.with_columns(pl.when(ran[s]).then(pl.col(f"mu_{s}") / by).alias(f"level_{s}") for s in "ab")
 
 
 def sampled(run: Run, metrics: str = "") -> pl.DataFrame | None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from capture.activity import current
 from capture.errors import CaptureError, UnreadableError
 from capture.run import Run
 from capture.text import clean
@@ -38,7 +39,7 @@ class FileReader:
         """Return the bytes read so far, as far as the kernel tells where the open files stand."""
         read = sum(_position(fd) for fd in _descriptors({os.path.realpath(p) for p in self._paths}))
         seconds = time.monotonic() - self._began
-        return Progress(seconds, "reading", tuple(self._paths), read, self._size)
+        return Progress(seconds, current() or "reading", tuple(self._paths), read, self._size)
 
     def _read(self, post: Post) -> None:
         """Read all files and post their runs; only when none can be read, post the first reason instead."""
