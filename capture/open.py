@@ -136,17 +136,28 @@ def _resolve_baseline(path: Input) -> Input:
     return path if isinstance(path, Bundle) or name == str(path) else places.baseline(name)
 
 
+def _claimed(inputs: Sequence[Input]) -> tuple[list[Input], list[Input]]:
+    """Return the inputs that a loader claims: those that are no captures of graphs, and those that are."""
+    traces: list[Input] = []
+    captures: list[Input] = []
+    for one in inputs:
+        if isinstance(one, Bundle):
+            traces.append(one)
+            continue
+        head, path = Source.of(one).head, Path(one)
+        if recognise(head, path.suffix):
+            (captures if is_capture(path, head.text) else traces).append(one)
+    return traces, captures
+
+
 def _profiles(folder: str | Path) -> list[Input]:
     """Return the files of a folder that a loader claims; raise UnreadableError where there are none.
 
     Captures of graphs are left out where there is anything else: they tell of the other traces.
     """
     found = sorted(p for p in Path(folder).rglob("*") if p.is_file() and not p.name.startswith("."))
-    bundled = _bundled(found[:MOST_FILES])
-    heads = {p: Source.of(p).head for p in bundled if not isinstance(p, Bundle)}
-    claimed = [p for p in bundled if isinstance(p, Bundle) or recognise(heads[p], Path(p).suffix)]
-    traces = [p for p in claimed if isinstance(p, Bundle) or not is_capture(Path(p), heads[p].text)]
-    profiles = traces or claimed
+    profiles, captures = _claimed(_bundled(found[:MOST_FILES]))
+    profiles = profiles or captures
     if not profiles:
         what = f"is a folder without profiles (looked into {min(len(found), MOST_FILES)} files)"
         raise UnreadableError(what, where=clean(str(folder), 4096), todo=FORMATS_HINT)
