@@ -8,7 +8,7 @@ import polars as pl
 
 from capture.run import Run
 from tracetui import units
-from tracetui.analysis import host_waits, roofline, select
+from tracetui.analysis import advice, host_waits, roofline, select
 from tracetui.analysis.ledger import Ledger, ledger
 from tracetui.analysis.ledger_items import BOUND, GAP, UNKNOWN
 from tracetui.analysis.what_if import Prediction, predictions
@@ -31,8 +31,7 @@ def fix(runs: Sequence[Run], look: Look) -> Answer:
     if book is None:
         return Answer(pl.DataFrame(), ("no timed rows: there is nothing to account for",))
     ops = set(runs[0].events["op"].cast(pl.String).unique()) if runs[0].has("op") else set()
-    start = select.start(runs[0])
-    rows = [_item(row, book, ops, start) for row in book.items.iter_rows(named=True) if _tells(row, book)]
+    rows = [_item(runs[0], row, book, ops) for row in book.items.iter_rows(named=True) if _tells(row, book)]
     table = pl.DataFrame([*rows, _bound(book)], infer_schema_length=None)
     return Answer(table, tuple(_notes(runs[0], book)), key=("op",))
 
@@ -75,7 +74,7 @@ def _tells(row: Mapping[str, Any], book: Ledger) -> bool:
     return bool(row["recoverable_ns"]) or (row["cause"] == UNKNOWN and much)
 
 
-def _item(row: Mapping[str, Any], book: Ledger, ops: set[str], start: int) -> dict[str, Any]:
+def _item(run: Run, row: Mapping[str, Any], book: Ledger, ops: set[str]) -> dict[str, Any]:
     cause, is_gap, known = row["cause"], row["op"] == GAP, row["cause"] != UNKNOWN
     words = WORDS[cause]
     return {
@@ -92,24 +91,37 @@ def _item(row: Mapping[str, Any], book: Ledger, ops: set[str], start: int) -> di
         "own_ns": round(row["own_ns"] / book.steps),
         "total_ns": row["recoverable_ns"],
         "advice": words.advice,
-        "evidence": _evidence(row, book, start),
+        "evidence": _evidence(row, book, select.start(run)),
         "selection": _selection(row, book, ops),
         "confidence": words.confidence,
         "basis": words.basis,
         "false_if": words.false_if,
-        "next": words.capture,
+        "next": words.capture if known else advice.told(run, advice.SHAPES),
     }
 
 
 def _evidence(row: Mapping[str, Any], book: Ledger, start: int) -> str:
     """Return in words what an item was seen in."""
-    count = f"{row['count']:,}"
     if row["op"] != GAP:
-        return f"{count} launches, {units.duration(row['own_ns'])} in {book.steps:,} steps"
+        steps = "one step" if book.steps == 1 else f"{book.steps:,} steps"
+        words = f"{_times(row['count'], 'launch')}, {units.duration(row['own_ns'])} in {steps}"
+        return words if row["odd"] is None else f"{words}; {_odd(row, book)}"
     waited = f" in {row['by']}" if row["by"] else ""
     at = "" if row["begin"] is None else f" at {units.duration(row['begin'] - start)}"
     longest = f"the longest {units.duration(row['longest_ns'])}{at}, before {row['after']}"
-    return f"{count} gaps{waited}, {longest}"
+    return f"{_times(row['count'], 'gap')}{waited}, {longest}"
+
+
+def _times(count: int, what: str) -> str:
+    """Return how many launches or gaps there are, in words."""
+    several = "launches" if what == "launch" else f"{what}s"
+    return f"one {what}" if count == 1 else f"{count:,} {several}"
+
+
+def _odd(row: Mapping[str, Any], book: Ledger) -> str:
+    """Return in words which layer loses much more than the others."""
+    most, usual = (units.duration(row[c] / book.steps) for c in ("odd_ns", "usual_ns"))
+    return f"layer {row['odd']} loses {most} a step, others about {usual}"
 
 
 def _selection(row: Mapping[str, Any], book: Ledger, ops: set[str]) -> str:
