@@ -113,6 +113,20 @@ def test_regions_inside_a_kernel_have_a_lane_each(tmp_path: Path) -> None:
     assert notices(run)["regions"] == 1 and notices(run)["unended"] == 1
 
 
+def test_blocks_and_groups_are_lanes_too(tmp_path: Path) -> None:
+    """As mirage and earlier versions of flashinfer name them: a group of tracks below the process of a block."""
+    process = message((1, 1), (6, "block_2"))
+    block = message((60, message((1, 1), (2, "block_2"), (3, process))))
+    group = message((60, message((1, 2), (2, "group_3"), (5, 1))))
+    track = message((60, message((1, 3), (2, "group_3"), (5, 2))))
+    regions = slices(3, [(10, 40, "", "matmul"), (40, 45, "", "store")])
+    run = run_of(tmp_path, trace(block, group, track, *regions))
+    assert rows(run, "name", "track", "dur", kind="kernel") == [
+        ("matmul", "block2/group3", 30),
+        ("store", "block2/group3", 5),
+    ]
+
+
 def test_regions_that_proton_writes_as_a_chrome_trace() -> None:
     (run,) = load(FIXTURES / "chrome" / "proton_inside_kernel.json", cache=False)
     assert rows(run, "name", "track", "path", "t", "dur", track="sm7/cta1 warp0") == [
