@@ -7,6 +7,7 @@ from typing import Final, TypeGuard
 
 from capture import places
 from capture.cache import entry, fetch, store
+from capture.captures import asked, is_capture
 from capture.classify.names import own_rules
 from capture.errors import UnreadableError
 from capture.loaders import Bundler, Loader, bundlers, recognise
@@ -34,14 +35,16 @@ class Bundle:
 Input = str | Path | Bundle
 
 
-def load(path: Input, *, cache: bool = True) -> list[Run]:
+def load(path: Input, *, cache: bool = True, capture: str | None = None) -> list[Run]:
     """Return all runs of one file, from the cache where it has them, or of files that are one recording.
 
-    Raises UnreadableError for what is no profile.
+    `capture` is a file or folder that tells of the graphs which a trace replays, `none` for none at all;
+    where it is not given, one is looked for beside the file. Raises UnreadableError for what is no profile.
     """
     if isinstance(path, Bundle):
         return path.bundler.load(path.files)
     source = Source.of(path)
+    source.named_captures = None if capture is None else asked(capture)
     place = entry(source) if cache else None
     cached = fetch(place, source) if place else None
     if cached:
@@ -75,10 +78,12 @@ def _load_with(loader: Loader, source: Source) -> list[Run]:
         raise UnreadableError(f"could not be read as {loader.FORMAT}", where=source.label, why=why) from None
 
 
-def load_all(paths: Sequence[Input], *, cache: bool = True, merge: bool = False) -> list[Run]:
+def load_all(
+    paths: Sequence[Input], *, cache: bool = True, merge: bool = False, capture: str | None = None
+) -> list[Run]:
     """Return all runs of all files; a folder gives its profiles, `merge` makes one run of several ranks."""
     runs = [
-        [run for path in gather(group) for run in load(path, cache=cache)]
+        [run for path in gather(group) for run in load(path, cache=cache, capture=capture)]
         for group in groups(paths, merge=merge)
     ]
     return [run for group in runs for run in (merge_ranks(group) if merge else group)]
@@ -132,10 +137,16 @@ def _resolve_baseline(path: Input) -> Input:
 
 
 def _profiles(folder: str | Path) -> list[Input]:
-    """Return the files of a folder that a loader claims; raise UnreadableError where there are none."""
+    """Return the files of a folder that a loader claims; raise UnreadableError where there are none.
+
+    Captures of graphs are left out where there is anything else: they tell of the other traces.
+    """
     found = sorted(p for p in Path(folder).rglob("*") if p.is_file() and not p.name.startswith("."))
     bundled = _bundled(found[:MOST_FILES])
-    profiles = [p for p in bundled if isinstance(p, Bundle) or recognise(Source.of(p).head, Path(p).suffix)]
+    heads = {p: Source.of(p).head for p in bundled if not isinstance(p, Bundle)}
+    claimed = [p for p in bundled if isinstance(p, Bundle) or recognise(heads[p], Path(p).suffix)]
+    traces = [p for p in claimed if isinstance(p, Bundle) or not is_capture(Path(p), heads[p].text)]
+    profiles = traces or claimed
     if not profiles:
         what = f"is a folder without profiles (looked into {min(len(found), MOST_FILES)} files)"
         raise UnreadableError(what, where=clean(str(folder), 4096), todo=FORMATS_HINT)

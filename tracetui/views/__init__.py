@@ -34,6 +34,7 @@ VIEWS: Final = (
     "sections",
     "imported",
     "detail",
+    "calls",
     "diff",
     "waterfall",
     "curves",
@@ -47,7 +48,10 @@ _RENAMED: Final = {"imported": "import"}  # which Python keeps for itself
 
 MANY: Final = 1 << 20  # runs of a view that takes as many as there are
 
-_INFERABLE: Final = ("layer", "op")
+_TOLD: Final = (  # what of a run's meta says that columns are not the source's own, and which columns
+    ("inferred", frozenset({"layer", "op"})),
+    ("captured", frozenset({"layer", "op", "shape", "roof_share"})),
+)
 
 Focus = tuple[tuple[str, Any], ...]
 
@@ -161,12 +165,15 @@ def ask(view: View, runs: Sequence[Run], look: Look) -> Answer:
 
 
 def _marked(answer: Answer, runs: Sequence[Run]) -> Answer:
-    """Return the answer with a note where it shows layers or ops that its source does not state."""
+    """Return the answer with notes where it shows what its source does not state: which, and where from."""
     shown = {c for frame in (answer.rows, *answer.parts.values()) for c in frame.columns}
-    inferred = {str(run.meta["inferred"]): None for run in runs if run.meta.get("inferred")}
-    if not inferred or shown.isdisjoint(_INFERABLE):
-        return answer
-    return replace(answer, notes=(*answer.notes, *inferred))
+    notes = {
+        str(run.meta[told]): None
+        for told, columns in _TOLD
+        for run in runs
+        if run.meta.get(told) and not shown.isdisjoint(columns)
+    }
+    return replace(answer, notes=(*answer.notes, *notes)) if notes else answer
 
 
 def entered(view: View, answer: Answer, look: Look) -> Focus:

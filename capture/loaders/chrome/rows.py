@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
@@ -10,12 +11,14 @@ from capture.classify.inferred import fill_from_blocks, sentence
 from capture.classify.names import PRODUCTS, places_its_row, role_of
 from capture.classify.python_frames import is_own_line
 from capture.importlog import Log
+from capture.loaders.chrome.captured_files import Captures
 from capture.loaders.chrome.frames import with_lines
 from capture.loaders.chrome.header import DEVICE, devices_of, header_table, meta_of
 from capture.loaders.chrome.incomplete import Names, names_in, other_rows, paired
 from capture.loaders.chrome.leaves import working_rows
 from capture.loaders.chrome.links import with_operators
 from capture.loaders.chrome.regions import with_regions
+from capture.loaders.chrome.replays import with_captures
 from capture.loaders.chrome.resources import COLUMNS as RESOURCES
 from capture.loaders.chrome.resources import with_launches, with_resources
 from capture.loaders.chrome.scopes import is_scope, with_paths
@@ -23,6 +26,7 @@ from capture.loaders.chrome.steps import FACTS, note_capture, opened, said_of, s
 from capture.loaders.chrome.tables import PLACE, Complete, Trace, complete_events
 from capture.native.schema import TIMES
 from capture.run import Run, build, tidy
+from capture.source import Source
 
 # category, lower case → kind, lens, category of the row; host spans are the rest
 Role = tuple[str, str, str | None]
@@ -57,8 +61,10 @@ _LINKS: Final = ("correlation", "external", "args")
 _SHARED: Final = ("kind", "name", "lens", "track", "category")
 
 
-def to_run(name: str, trace: Trace, log: Log) -> Run:
-    """Make a run of a trace as it was read."""
+def to_run(trace: Trace, source: Source, *, part: str = "") -> Run:
+    """Make a run of a trace as it was read; `part` ends its name where the source holds several runs."""
+    log = source.log
+    captures = Captures(source.captures, named=source.named_captures is not None)
     names = replace(names_in(trace.others), lanes=trace.lanes)
     pairs = paired(trace.others, log)
     complete = trace.complete + complete_events(pairs, log) if pairs else trace.complete
@@ -66,23 +72,25 @@ def to_run(name: str, trace: Trace, log: Log) -> Run:
     complete = opened(complete)
     complete = Complete(complete.rows, _described(complete.labels, names))
     note_capture(complete, log)
-    rows = _spread(_attributed(complete, _kernels(complete, names, log)), complete.labels)
+    kernels = _kernels(complete, names, log)
+    rows = _spread(_attributed(complete, kernels, captures, log), complete.labels)
     rest = other_rows(trace.others, log)
     if rest.height:
         rows = pl.concat([rows, rest.cast({pl.String: pl.Categorical()})], how="diagonal")
     header = trace.header
     tables = {"trace": header_table(header, log.read), "devices": devices_of(header)}
-    meta = meta_of(trace, names)
-    run = build(name, meta, _based(rows, header), log, {k: t for k, t in tables.items() if t.width})
+    meta = meta_of(trace, names, captures.sentence)
+    tables = {k: t for k, t in tables.items() if t.width}
+    run = build(Path(source.label).name + part, meta, _based(rows, header), log, tables)
     return _with_inferred_layers(run, log)
 
 
 def _with_inferred_layers(run: Run, log: Log) -> Run:
     """Return the run with layers and roles from the block that repeats, where the trace tells no layer."""
-    events, evidence = fill_from_blocks(run.events)
+    events, evidence = fill_from_blocks(run.events, captured="captured" in run.meta)
     if evidence is None:
         return run
-    said = sentence(evidence)
+    said = sentence(evidence, "roles") if run.has("layer") else sentence(evidence)
     log.note("inferred_layers", f"{said}; confidence {evidence.confidence:.2f}", count=evidence.layers)
     return replace(run, events=tidy(events), meta={**run.meta, "inferred": said}, log=log.freeze())
 
@@ -145,7 +153,7 @@ def _kernels(complete: Complete, names: Names, log: Log) -> pl.Series:
     return working_rows(complete)
 
 
-def _attributed(complete: Complete, kernel: pl.Series) -> pl.DataFrame:
+def _attributed(complete: Complete, kernel: pl.Series, captures: Captures, log: Log) -> pl.DataFrame:
     """Return kernels with the step and the scopes of their launch, the other rows with the step of their
     time.
     """
@@ -166,7 +174,9 @@ def _attributed(complete: Complete, kernel: pl.Series) -> pl.DataFrame:
         )
         kernels = with_paths(kernels, named)
     kernels = with_lines(kernels, lines)
-    kernels = with_operators(_with_steps(kernels, "at", steps), rows, complete.labels, said_of(complete))
+    said = said_of(complete)
+    kernels = with_operators(_with_steps(kernels, "at", steps), rows, complete.labels, said)
+    kernels = with_captures(kernels, complete, said, captures, log)
     parts = [kernels, _with_steps(rows.filter(~kernel), "t", steps)]
     out = pl.concat([part.drop(_LINKS, strict=False) for part in parts], how="diagonal")
     if "phase" not in complete.labels.columns:
