@@ -7,7 +7,6 @@ The format: xplane.proto in https://github.com/openxla/xla (third_party/tsl/tsl/
 """
 
 import contextlib
-from pathlib import Path
 from typing import Any, Final
 
 from capture.errors import UnreadableError
@@ -59,7 +58,7 @@ def load(source: Source) -> list[Run]:
     header: dict[str, Any] = {"baseTimeNanoseconds": base} if base else {}
     producer = "JAX profiler" if any("python" in plane for plane in events.planes) else "XLA profiler"
     trace = Trace(events.complete(base), events.names, header, truncated, producer=producer)
-    return [to_run(Path(source.label).name, trace, source.log)]
+    return [to_run(trace, source)]
 
 
 def _take(whole: bytes, events: Events, log: Log) -> bool:
