@@ -18,6 +18,8 @@ from capture.text import clean
 from capture.unknown import FORMATS_HINT, unknown_input
 
 MOST_FILES: Final = 2000
+_PROFILE: Final = "profile"
+_CAPTURE: Final = "capture"
 
 
 @dataclass(frozen=True)
@@ -143,11 +145,20 @@ def _profiles(folder: str | Path) -> list[Input]:
     """
     found = sorted(p for p in Path(folder).rglob("*") if p.is_file() and not p.name.startswith("."))
     bundled = _bundled(found[:MOST_FILES])
-    heads = {p: Source.of(p).head for p in bundled if not isinstance(p, Bundle)}
-    claimed = [p for p in bundled if isinstance(p, Bundle) or recognise(heads[p], Path(p).suffix)]
-    traces = [p for p in claimed if isinstance(p, Bundle) or not is_capture(Path(p), heads[p].text)]
-    profiles = traces or claimed
+    kinds = [(path, _kind(path)) for path in bundled]
+    traces = [path for path, kind in kinds if kind == _PROFILE]
+    profiles = traces or [path for path, kind in kinds if kind == _CAPTURE]
     if not profiles:
         what = f"is a folder without profiles (looked into {min(len(found), MOST_FILES)} files)"
         raise UnreadableError(what, where=clean(str(folder), 4096), todo=FORMATS_HINT)
     return profiles
+
+
+def _kind(path: Input) -> str:
+    """Return what a file of a folder is; empty for what no loader claims."""
+    if isinstance(path, Bundle):
+        return _PROFILE
+    head = Source.of(path).head
+    if not recognise(head, Path(path).suffix):
+        return ""
+    return _CAPTURE if is_capture(Path(path), head.text) else _PROFILE
