@@ -38,7 +38,7 @@ _INTERNED: Final = 12
 _FLAGS: Final = 13
 _CLEARED: Final = 41
 _DROPPED: Final = 42
-_COMPRESSED: Final = 50
+COMPRESSED: Final = 50
 _ZSTD: Final = 133
 _CLOCK: Final = 58
 _DEFAULTS: Final = 59
@@ -122,11 +122,11 @@ class Packets:
     def _unpacked(self, raw: bytes, at: int) -> Iterator[dict[int, Value]]:
         """Yield the packet, or those that it holds compressed."""
         packet = self._fields(raw, at)
-        if _COMPRESSED not in packet:
+        if COMPRESSED not in packet:
             yield packet
             return
         inflate = zlib.decompressobj()
-        packed = packet[_COMPRESSED]
+        packed = packet[COMPRESSED]
         try:
             inside = inflate.decompress(packed if isinstance(packed, bytes) else b"", _LARGEST_PACKED)
             for _, each in records(inside, PACKET):

@@ -59,6 +59,7 @@ def test_operations_of_a_tpu_are_its_work_and_the_rest_covers_them(tmp_path: Pat
         ("fusion.12", EPOCH + 100, 4_000, 5, "tpu0/XLA Ops"),
         ("all-reduce.3", EPOCH + 10_200, 3_000, 6, "tpu0/XLA Ops"),
     ]
+    assert rows(run, "category", name="all-reduce.3") == [("comm",)]
     assert rows(run, "name", "dur", kind="span") == [("jit_step(123)", 8_500)]
     assert rows(run, "step", "dur", kind="step") == [(5, 9_000), (6, 8_000)]
 
