@@ -26,7 +26,7 @@ def _with_layers(run: Run, log: Log) -> Run:
     events, evidence = fill_from_blocks(run.events)
     if evidence is None:
         return run
-    said = sentence(evidence)
+    said = sentence(evidence, "roles") if run.has("layer") else sentence(evidence)
     log.note("inferred_layers", f"{said}; confidence {evidence.confidence:.2f}", count=evidence.layers)
     meta = {**run.meta, "inferred": said}
     if not run.has("step"):

@@ -6,6 +6,7 @@ from typing import Final
 
 from capture import places
 from capture.cache import entry, fetch, store
+from capture.captures import asked, is_capture
 from capture.classify.names import own_rules
 from capture.errors import UnreadableError
 from capture.loaders import Loader, recognise
@@ -18,9 +19,14 @@ from capture.unknown import FORMATS_HINT, unknown_input
 MOST_FILES: Final = 2000
 
 
-def load(path: str | Path, *, cache: bool = True) -> list[Run]:
-    """Return all runs of one file, from the cache where it has them; raise UnreadableError for no profile."""
+def load(path: str | Path, *, cache: bool = True, capture: str | None = None) -> list[Run]:
+    """Return all runs of one file, from the cache where it has them; raise UnreadableError for no profile.
+
+    `capture` is a file or folder that tells of the graphs which a trace replays, `none` for none at all;
+    where it is not given, one is looked for beside the file.
+    """
     source = Source.of(path)
+    source.named_captures = None if capture is None else asked(capture)
     place = entry(source) if cache else None
     cached = fetch(place, source) if place else None
     if cached:
@@ -54,10 +60,12 @@ def _load_with(loader: Loader, source: Source) -> list[Run]:
         raise UnreadableError(f"could not be read as {loader.FORMAT}", where=source.label, why=why) from None
 
 
-def load_all(paths: Sequence[str | Path], *, cache: bool = True, merge: bool = False) -> list[Run]:
+def load_all(
+    paths: Sequence[str | Path], *, cache: bool = True, merge: bool = False, capture: str | None = None
+) -> list[Run]:
     """Return all runs of all files; a folder gives its profiles, `merge` makes one run of several ranks."""
     runs = [
-        [run for path in gather(group) for run in load(path, cache=cache)]
+        [run for path in gather(group) for run in load(path, cache=cache, capture=capture)]
         for group in groups(paths, merge=merge)
     ]
     return [run for group in runs for run in (merge_ranks(group) if merge else group)]
@@ -84,9 +92,14 @@ def _resolve_baseline(path: str | Path) -> str | Path:
 
 
 def _profiles(folder: Path) -> list[Path]:
-    """Return the files of a folder that a loader claims; raise UnreadableError where there are none."""
+    """Return the files of a folder that a loader claims; raise UnreadableError where there are none.
+
+    Captures of graphs are left out where there is anything else: they tell of the other traces.
+    """
     files = sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith("."))
-    profiles = [p for p in files[:MOST_FILES] if recognise(Source.of(p).head)]
+    heads = {p: Source.of(p).head for p in files[:MOST_FILES]}
+    profiles = [p for p, head in heads.items() if recognise(head)]
+    profiles = [p for p in profiles if not is_capture(p, heads[p].text)] or profiles
     if not profiles:
         what = f"is a folder without profiles (looked into {min(len(files), MOST_FILES)} files)"
         raise UnreadableError(what, where=clean(str(folder), 4096), todo=FORMATS_HINT)

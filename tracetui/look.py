@@ -65,6 +65,7 @@ class Look:
     zoom: tuple[int, int] | None = None  # first and last ns on the timeline
     cursor: tuple[int, int] = (0, 0)  # row, column in a drawing that has cells
     slice: tuple[int, int, int] | None = None  # under the cursor of a timeline: its lane, start and end in ns
+    what_if: tuple[tuple[str, float], ...] = ()  # ops, and what their durations are multiplied by
     full_names: bool = False
     columns: tuple[str, ...] = ()  # those a person chose to see; empty: what the view thinks best
     one_table: bool = False  # also where two would fit side by side

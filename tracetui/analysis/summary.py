@@ -1,7 +1,7 @@
 """What a person asks first: what ran, how fast, and where the time went."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 import polars as pl
@@ -11,6 +11,7 @@ from tracetui import units
 from tracetui.analysis import device_time, steps, windows
 from tracetui.analysis.kernels import total_tables
 from tracetui.analysis.steady import steady_state
+from tracetui.analysis.verdict import Verdict, verdicts
 from tracetui.look import Look
 
 _RATES: Final = ("decode_tokens_per_s", "prefill_tokens_per_s", "tokens_per_s")
@@ -51,13 +52,19 @@ SCHEMA: Final = {
 
 
 def summary_table(run: Run, look: Look, top: int = 10) -> pl.DataFrame:
-    """Return facts as text in part `run`, and where the time went by phase, category, op and name."""
-    parts = [facts(run)]
+    """Return what to know first in part `verdict`, facts as text in part `run`, and where the time went by
+    phase, category, op and name.
+    """
+    parts = [pl.DataFrame([_verdict(v) for v in verdicts(run)], schema=SCHEMA), facts(run)]
     if run.has("dur"):
         by = [column for column in BY if run.has(column)]
         tables = total_tables(run, replace(look, group=None, per="total"), by)
         parts += [_where(table, column, top) for table, column in zip(tables, by, strict=True)]
     return pl.concat([pl.DataFrame(schema=SCHEMA), *parts], how="diagonal")
+
+
+def _verdict(one: Verdict) -> dict[str, Any]:
+    return {"part": "verdict", **asdict(one)}
 
 
 def facts(run: Run) -> pl.DataFrame:

@@ -40,6 +40,14 @@ def merge_option(parser: ArgumentParser) -> None:
     )
 
 
+def capture_option(parser: ArgumentParser) -> None:
+    """Declare --capture."""
+    about = "what was captured into the graphs that a trace replays: a file, a folder, or none"
+    parser.add_argument(
+        "--capture", metavar="FILE|DIR", help=f"{about}; else it is looked for beside the trace"
+    )
+
+
 def look_options(parser: ArgumentParser) -> None:
     """Declare what a view is asked: run, order, filter, grouping, phase, lens, steps."""
     parser.add_argument("--run", dest="which", metavar="N|NAME", help="one run, where a file holds several")
@@ -95,7 +103,8 @@ def load(args: Namespace) -> "list[Run]":
     from capture.open import load_all
 
     activity.listen(lambda words: say(f"{words} …"))
-    runs = load_all(args.files, cache=not args.no_cache, merge=getattr(args, "merge", False))
+    merge, capture = getattr(args, "merge", False), getattr(args, "capture", None)
+    runs = load_all(args.files, cache=not args.no_cache, merge=merge, capture=capture)
     for run in {id(r.log): r for r in runs}.values():
         lost = [n for n in run.log.notices if n.severity != "notice"]
         for n in lost:

@@ -34,6 +34,7 @@ VIEWS: Final = (
     "sections",
     "imported",
     "detail",
+    "calls",
     "diff",
     "waterfall",
     "curves",
@@ -50,6 +51,7 @@ MANY: Final = 1 << 20  # runs of a view that takes as many as there are
 _TOLD: Final = (  # what of a run's meta says that columns are not the source's own, and which columns
     ("inferred", frozenset({"layer", "op"})),
     ("inferred_steps", frozenset({"step"})),
+    ("captured", frozenset({"layer", "op", "shape", "roof_share"})),
 )
 
 Focus = tuple[tuple[str, Any], ...]
@@ -168,7 +170,7 @@ def ask(view: View, runs: Sequence[Run], look: Look) -> Answer:
 
 
 def _marked(answer: Answer, runs: Sequence[Run]) -> Answer:
-    """Return the answer with notes where it shows what its source does not state."""
+    """Return the answer with notes where it shows what its source does not state: which, and where from."""
     shown = {c for frame in (answer.rows, *answer.parts.values()) for c in frame.columns}
     notes = {
         str(run.meta[told]): None

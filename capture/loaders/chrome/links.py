@@ -41,12 +41,21 @@ def with_operators(
     if calls.is_empty():
         return kernels
     linked = kernels.join(calls, on="external", how="left", maintain_order="left")
+    return with_work(linked, labels["name"], steps)
+
+
+def with_work(linked: pl.DataFrame, names: pl.Series, steps: Mapping[int, StepAnnotation]) -> pl.DataFrame:
+    """Return kernels with the work and the words of the calls that launched them, as `with_operators` does.
+
+    `operator` is the place of a call's operator among `names`, `operands` what it states of them, `external`
+    which call it is: these give way.
+    """
     step = pl.col("step") if steps and "step" in linked.columns else pl.lit(None, dtype=pl.Int64)
-    attending = labels["name"].str.contains(ATTENTION, literal=True).gather(linked["operator"])
+    attending = names.str.contains(ATTENTION, literal=True).gather(linked["operator"])
     linked = linked.with_columns(within=pl.when(attending).then(step))
     key = ["operator", "operands", "within"]
     distinct = linked.select(key).drop_nulls("operator").unique(maintain_order=True)
-    known = distinct.with_columns(_work_columns(distinct, labels["name"], steps))
+    known = distinct.with_columns(_work_columns(distinct, names, steps))
     linked = linked.join(known, on=key, how="left", nulls_equal=True, maintain_order="left")
     if linked["external"].drop_nulls().is_duplicated().any():
         share = pl.col("dur") / pl.col("dur").sum().over("external")

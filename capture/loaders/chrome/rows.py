@@ -1,6 +1,7 @@
 """From trace events to the event schema: kinds, lenses, tracks, steps, and what the header tells."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
@@ -9,6 +10,7 @@ from capture.classify.names import PRODUCTS, places_its_row, role_of
 from capture.classify.python_frames import is_own_line
 from capture.importlog import Log
 from capture.inference import with_inferred
+from capture.loaders.chrome.captured_files import Captures
 from capture.loaders.chrome.frames import with_lines
 from capture.loaders.chrome.graph_steps import opened_by_graphs
 from capture.loaders.chrome.header import DEVICE, devices_of, header_table, meta_of
@@ -16,6 +18,7 @@ from capture.loaders.chrome.incomplete import Names, names_in, other_rows, paire
 from capture.loaders.chrome.leaves import working_rows
 from capture.loaders.chrome.links import with_operators
 from capture.loaders.chrome.regions import with_regions
+from capture.loaders.chrome.replays import with_captures
 from capture.loaders.chrome.resources import COLUMNS as RESOURCES
 from capture.loaders.chrome.resources import with_launches, with_resources
 from capture.loaders.chrome.scopes import is_scope, with_paths
@@ -23,6 +26,7 @@ from capture.loaders.chrome.steps import FACTS, note_capture, opened, said_of, s
 from capture.loaders.chrome.tables import PLACE, Complete, Trace, complete_events
 from capture.native.schema import TIMES
 from capture.run import Run, build
+from capture.source import Source
 
 # category, lower case → kind, lens, category of the row; host spans are the rest
 Role = tuple[str, str, str | None]
@@ -56,8 +60,10 @@ _LINKS: Final = ("correlation", "external", "args")
 _SHARED: Final = ("kind", "name", "lens", "track", "category")
 
 
-def to_run(name: str, trace: Trace, log: Log) -> Run:
-    """Make a run of a trace as it was read."""
+def to_run(trace: Trace, source: Source, *, part: str = "") -> Run:
+    """Make a run of a trace as it was read; `part` ends its name where the source holds several runs."""
+    log = source.log
+    captures = Captures(source.captures, named=source.named_captures is not None)
     names = replace(names_in(trace.others), lanes=trace.lanes)
     pairs = paired(trace.others, log)
     complete = trace.complete + complete_events(pairs, log) if pairs else trace.complete
@@ -65,14 +71,16 @@ def to_run(name: str, trace: Trace, log: Log) -> Run:
     complete = opened_by_graphs(opened(complete), log)
     complete = Complete(complete.rows, _described(complete.labels, names))
     note_capture(complete, log)
-    rows = _spread(_attributed(complete, _kernels(complete, names, log)), complete.labels)
+    kernels = _kernels(complete, names, log)
+    rows = _spread(_attributed(complete, kernels, captures, log), complete.labels)
     rest = other_rows(trace.others, log)
     if rest.height:
         rows = pl.concat([rows, rest.cast({pl.String: pl.Categorical()})], how="diagonal")
     header = trace.header
     tables = {"trace": header_table(header, log.read), "devices": devices_of(header)}
-    meta = meta_of(trace, names)
-    run = build(name, meta, _based(rows, header), log, {k: t for k, t in tables.items() if t.width})
+    meta = meta_of(trace, names, captures.sentence)
+    tables = {k: t for k, t in tables.items() if t.width}
+    run = build(Path(source.label).name + part, meta, _based(rows, header), log, tables)
     return with_inferred(run, log)
 
 
@@ -134,7 +142,7 @@ def _kernels(complete: Complete, names: Names, log: Log) -> pl.Series:
     return working_rows(complete)
 
 
-def _attributed(complete: Complete, kernel: pl.Series) -> pl.DataFrame:
+def _attributed(complete: Complete, kernel: pl.Series, captures: Captures, log: Log) -> pl.DataFrame:
     """Return kernels with the step and the scopes of their launch, the other rows with the step of their
     time.
     """
@@ -155,7 +163,9 @@ def _attributed(complete: Complete, kernel: pl.Series) -> pl.DataFrame:
         )
         kernels = with_paths(kernels, named)
     kernels = with_lines(kernels, lines)
-    kernels = with_operators(_with_steps(kernels, "at", steps), rows, complete.labels, said_of(complete))
+    said = said_of(complete)
+    kernels = with_operators(_with_steps(kernels, "at", steps), rows, complete.labels, said)
+    kernels = with_captures(kernels, complete, said, captures, log)
     parts = [kernels, _with_steps(rows.filter(~kernel), "t", steps)]
     out = pl.concat([part.drop(_LINKS, strict=False) for part in parts], how="diagonal")
     if "phase" not in complete.labels.columns:
