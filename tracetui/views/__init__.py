@@ -67,6 +67,7 @@ class Answer:
     parts: Mapping[str, pl.DataFrame] = field(default_factory=dict)  # further frames that a drawing needs
     columns: tuple[str, ...] = ()  # by falling importance, where the view's own order does not fit
     dress: "Dress | None" = None  # likewise
+    leading: int = 0  # how many of the notes are the answer itself: a report has them above the rows
     doubts: tuple[str, ...] = ()  # reasons not to believe the rows, which a screen shows before them
     missing: tuple[str, ...] = ()  # columns the source lacks, when it cannot feed the view
 

@@ -1,5 +1,6 @@
 """From trace events to the event schema: kinds, lenses, tracks, steps, and what the header tells."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -50,6 +51,7 @@ _ROLES: Final[dict[str, Role]] = {
 }
 _HOST: Final[Role] = ("span", "host", None)
 _REGION: Final[Role] = ("span", "gpu", None)
+_NAMED_STREAM: Final = re.compile(r"GPU Stream (\d+)")  # how Proton names the threads that are streams
 _STEP: Final[Role] = ("step", "wall", None)
 _FRAME: Final = "python_function"
 _OWN: Final = (
@@ -147,8 +149,11 @@ def _attributed(complete: Complete, kernel: pl.Series, captures: Captures, log: 
     time.
     """
     rows = complete.rows.with_columns(kernel=kernel)
-    steps = rows.filter(pl.col("step").is_not_null()).select("label", "t", "dur", "step")
-    around = rows.filter(complete.column("scope") & pl.col("t").is_not_null() & (pl.col("dur") > 0) & ~kernel)
+    times = rows.select("label", "t", "dur")
+    steps = rows.select("label", "t", "dur", "step").filter(pl.col("step").is_not_null())
+    around = times.filter(
+        complete.column("scope") & pl.col("t").is_not_null() & (pl.col("dur") > 0) & ~kernel
+    )
     here = complete.column("place").alias("place")
     lines = rows.select("label", "t", "dur", here).filter(complete.column("line") & (rows["dur"] > 0))
     linked = any(rows[c].null_count() < rows.height for c in _LINKS)
@@ -166,8 +171,8 @@ def _attributed(complete: Complete, kernel: pl.Series, captures: Captures, log: 
     said = said_of(complete)
     kernels = with_operators(_with_steps(kernels, "at", steps), rows, complete.labels, said)
     kernels = with_captures(kernels, complete, said, captures, log)
-    parts = [kernels, _with_steps(rows.filter(~kernel), "t", steps)]
-    out = pl.concat([part.drop(_LINKS, strict=False) for part in parts], how="diagonal")
+    others = _with_steps(rows.drop(_LINKS).filter(~kernel), "t", steps)
+    out = pl.concat([kernels.drop(_LINKS, strict=False), others], how="diagonal")
     if "phase" not in complete.labels.columns:
         return out
     phases = complete.labels["phase"].gather(steps.sort("step")["label"]).cast(pl.Categorical())
@@ -191,14 +196,24 @@ def _spread(rows: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
     ]
     shared += [labels[c].gather(rows["label"]) for c in FACTS if c in labels.columns]
     frame = rows.select(*kept, *shared, "kernel", *_spoken(rows, labels))
-    if labels["region"].count():
-        frame = frame.with_columns(path=labels["region"].cast(pl.Categorical()).gather(rows["label"]))
+    frame = _with_stated_paths(frame, rows, labels)
     if "said" in frame.columns:
         frame = frame.with_columns(category=pl.coalesce("category", "said")).drop("said")
     leaf = pl.Series(["kernel"], dtype=pl.Categorical())
     if not (frame["kernel"] & (frame["kind"] != "kernel")).any():
         return frame.drop("kernel")
     return frame.with_columns(kind=pl.when("kernel").then(pl.lit(leaf)).otherwise("kind")).drop("kernel")
+
+
+def _with_stated_paths(frame: pl.DataFrame, rows: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
+    """Return rows with the path that the source itself states, else with that around their launch."""
+    stated = [rows["stated_path"]] if "stated_path" in rows.columns else []
+    if labels["region"].count():
+        stated.append(labels["region"].cast(pl.Categorical()).gather(rows["label"]))
+    if not stated:
+        return frame
+    around = [frame["path"]] if "path" in frame.columns else []
+    return frame.with_columns(path=pl.coalesce([*stated, *around]))
 
 
 def _spoken(rows: pl.DataFrame, labels: pl.DataFrame) -> list[pl.Series]:
@@ -231,7 +246,8 @@ def _stream(place: str, names: Names) -> str:
     device = names.processes.get(pid, "")
     if device.startswith(DEVICE):
         return f"{device.removeprefix(DEVICE).lower().replace(':', '')}/{names.threads.get(place, tid)}"
-    return f"gpu{pid}/stream{tid.removeprefix('stream').strip()}"
+    named = _NAMED_STREAM.fullmatch(names.threads.get(place, ""))
+    return f"gpu{pid}/stream{named[1] if named else tid.removeprefix('stream').strip()}"
 
 
 def _thread(place: str, names: Names) -> str:
