@@ -23,7 +23,7 @@ def with_inferred(run: Run, log: Log) -> Run:
 
 
 def _with_layers(run: Run, log: Log) -> Run:
-    events, evidence = fill_from_blocks(run.events, captured="captured" in run.meta)
+    events, evidence = fill_from_blocks(run.events)
     if evidence is None:
         return run
     said = sentence(evidence, "roles") if run.has("layer") else sentence(evidence)

@@ -10,21 +10,20 @@ from capture.classify.fill import positions_of
 from capture.classify.names import places_its_row, role_of
 
 LEAST: Final = 0.5  # share of launches in layers, and confidence, below which nothing is inferred
-AGREED: Final = 0.99  # share of launches that must have the layer which a capture tells
+AGREED: Final = 0.99  # share of launches that must have the layer which is stated
 _FEWEST: Final = 2  # layers
 _TRAINING: Final = ("backward", "optimizer")  # phases of a training step, whose layers run both ways
 
 
-def fill_from_blocks(events: pl.DataFrame, *, captured: bool = False) -> tuple[pl.DataFrame, Evidence | None]:
+def fill_from_blocks(events: pl.DataFrame) -> tuple[pl.DataFrame, Evidence | None]:
     """Return the events with layer and op of device kernels inferred, and the evidence.
 
-    The events come back as they are, with None, where some kernel has a layer, where a part trains, or
+    The events come back as they are, with None, where a part trains, where the block contradicts a layer, or
     where too little repeats. An op is filled where it is open, or where the name alone gave one that is
-    no place in a model (`copy`), or refined (`moe` to `moe.router`). Layers that are `captured`, told by
-    captures of graphs, stand, and the block must agree with them. Where no step is stated, the passes are
-    numbered as steps.
+    no place in a model (`copy`), or refined (`moe` to `moe.router`). Layers that are stated stand, and the
+    block must agree with them. Where no step is stated, the passes are numbered as steps.
     """
-    kernels = _device_kernels(events, captured=captured)
+    kernels = _timed_kernels(events)
     if kernels.is_empty():
         return events, None
     blocks = infer_blocks(_ordered(kernels))
@@ -52,23 +51,20 @@ def _agreement(kernels: pl.DataFrame, blocks: Blocks) -> float:
     return float(same.sum()) / same.len() if same.len() else 1.0
 
 
-def _device_kernels(events: pl.DataFrame, *, captured: bool) -> pl.DataFrame:
+def _timed_kernels(events: pl.DataFrame) -> pl.DataFrame:
     """Return the kernels in order of start, those of the host where no device is recorded.
 
-    None where layers are stated or something trains.
+    None where something trains.
     """
     if not {"t", "dur", "lens", "category"} <= set(events.columns):
         return events.clear()
     kernel = pl.col("kind") == "kernel"
     device = events.select((kernel & (pl.col("lens") == "gpu")).any()).item()
     work = kernel & (pl.col("lens") == ("gpu" if device else "host"))
-    told = pl.lit(value=False)
-    if "layer" in events.columns and not captured:
-        told |= pl.col("layer").is_not_null()
     if "phase" in events.columns:
-        told |= pl.col("phase").is_in(list(_TRAINING))
-    if events.select((work & told).any()).item():
-        return events.clear()
+        trains = pl.col("phase").is_in(list(_TRAINING))
+        if events.select((work & trains).any()).item():
+            return events.clear()
     columns = ("name", "category", "t", "dur", "track", "step", "layer")
     return (
         events.lazy()
@@ -104,14 +100,14 @@ def _filled(events: pl.DataFrame, kernels: pl.DataFrame, blocks: Blocks) -> pl.D
     )
     rows = pl.DataFrame({"row": pl.int_range(events.height, dtype=pl.UInt32, eager=True)})
     spread = rows.join(guesses, on="row", how="left", maintain_order="left").drop("row")
-    if "layer" in events.columns:
-        open_ = events["path"].is_null() if "path" in events.columns else events["layer"].is_null()
-        guessed = pl.when(open_).then("layer")
-        spread = spread.with_columns(layer=pl.coalesce(events["layer"], guessed))
     if "step" in events.columns:
         spread = spread.drop("step")
     elif "op" in events.columns:
         events = events.with_columns(spread["step"])
+    if "layer" in events.columns:
+        open_ = events["path"].is_null() if "path" in events.columns else events["layer"].is_null()
+        guessed = pl.when(open_).then("layer")
+        spread = spread.with_columns(layer=pl.coalesce(events["layer"], guessed))
     if "op" not in events.columns:
         return events.with_columns(spread.drop("general"))
     stated, said = pl.col("op"), pl.col("stated").cast(pl.String)

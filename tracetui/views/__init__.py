@@ -50,8 +50,8 @@ MANY: Final = 1 << 20  # runs of a view that takes as many as there are
 
 _TOLD: Final = (  # what of a run's meta says that columns are not the source's own, and which columns
     ("inferred", frozenset({"layer", "op"})),
-    ("captured", frozenset({"layer", "op", "shape", "roof_share"})),
     ("inferred_steps", frozenset({"step"})),
+    ("captured", frozenset({"layer", "op", "shape", "roof_share"})),
 )
 
 Focus = tuple[tuple[str, Any], ...]
