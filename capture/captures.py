@@ -40,7 +40,7 @@ def asked(path: str) -> tuple[Path, ...]:
     if not place.is_dir():
         todo = f"name a capture, a folder of captures, or {NONE}"
         raise UnreadableError("no such capture", where=clean(path, 4096), todo=todo)
-    files = tuple(_in_order(_traces(place))) or tuple(_beside(place))
+    files = tuple(_beside(place)) or tuple(_in_order(_traces(place)))
     if not files:
         raise UnreadableError("is a folder without traces", where=clean(path, 4096))
     return files

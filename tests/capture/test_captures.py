@@ -49,6 +49,15 @@ def test_a_large_file_that_is_found_is_not_read_and_named(
     assert "83 of 83 kernels aligned" in run.meta["captured"]
 
 
+def test_a_folder_that_is_named_may_hold_the_trace_itself(files: Callable[..., Run], tmp_path: Path) -> None:
+    """Then its captures are told by their names, or by what is in them where no name says it."""
+    assert "83 of 83 kernels aligned" in files(capture=str(tmp_path)).meta["captured"]
+    for path in (tmp_path / "capture_traces").iterdir():
+        path.rename(tmp_path / path.name)
+    (run,) = load(tmp_path / TRACE, cache=False, capture=str(tmp_path))
+    assert "83 of 83 kernels aligned" in run.meta["captured"]
+
+
 @pytest.mark.parametrize("name", ["no_such_file", "empty", TRACE])
 def test_a_capture_that_was_named_and_is_none_is_an_error(
     files: Callable[..., Run], tmp_path: Path, name: str

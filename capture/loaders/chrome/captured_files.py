@@ -16,7 +16,7 @@ from capture.text import clean
 class Captures:
     """The captures that may tell of a trace's graphs, and what became of them.
 
-    `named` says whether a person named them: then one that shows no graph is an error.
+    `named` says whether a person named them: then a single one that shows no graph is an error.
     """
 
     paths: Sequence[Path] = ()
@@ -55,9 +55,9 @@ class Captures:
                 return []
             graphs = read_graphs(path)
         except (OSError, UnreadableError):
-            if self.named:
+            if self.named and len(self.paths) == 1:
                 raise
             return []
-        if not graphs and self.named:
+        if not graphs and self.named and len(self.paths) == 1:
             raise UnreadableError("shows no capture of a graph", where=clean(str(path), 4096))
         return graphs
