@@ -39,6 +39,7 @@ FLOORS: Final[tuple[tuple[str, ...], ...]] = (
     ("tracetui.analysis",),
     ("tracetui.analysis.compare",),
     ("tracetui.views.ink",),
+    ("tracetui.views.charts",),
     ("tracetui.views",),
     ("tracetui.report", "tracetui.pr_comment"),
     ("tracetui.ui.keys", "tracetui.ui.terminal"),

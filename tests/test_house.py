@@ -53,7 +53,7 @@ def test_imports_keep_to_the_rooms(path: Path) -> None:
         assert not outside(names, "pynvml") and not outside(names, "psutil")
     if not place.startswith("tracetui/ui/"):
         assert not outside(names, "textual")
-    if place != "tracetui/views/ink.py":
+    if place != "tracetui/views/charts.py":
         assert not outside(names, "plotext")
 
 

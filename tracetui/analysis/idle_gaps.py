@@ -21,6 +21,20 @@ def idle_gaps(run: Run, look: Look) -> pl.DataFrame:
     return _gaps(run, select.lens_of(run, look))
 
 
+def with_causes(run: Run, gaps: pl.DataFrame) -> pl.DataFrame:
+    """Return gaps with `name`, which tells the cause where one is known, and `by`, the stack that waited."""
+    from tracetui.analysis import gap_causes  # numpy loads with the first question
+
+    told = pl.concat([gap_causes.gaps(run), gap_causes.between(run)]).select(
+        "begin", "end", "by", cause=pl.when(pl.col("cause") != gap_causes.UNKNOWN).then("cause")
+    )
+    told = told.unique(["begin", "end"], keep="first", maintain_order=True)
+    found = gaps.join(
+        told, left_on=["t", "end"], right_on=["begin", "end"], how="left", maintain_order="left"
+    )
+    return found.with_columns(name=pl.concat_str(pl.lit(GAP), "cause", separator=": ", ignore_nulls=True))
+
+
 @select.once
 def _of_run(run: Run) -> pl.DataFrame:
     return _gaps(run, select.lens_of(run, Look()))

@@ -27,7 +27,7 @@ class Timeline:
     lanes: pl.DataFrame  # lane, kind, count, busy_ns, busy_share, first_ns, last_ns; number is the place
     slices: pl.DataFrame  # all in the window: number of the lane, row in it, t, end, name, wide …
     cells: pl.DataFrame  # of those that are not wide: lane, row, cell, category, busy_ns
-    gaps: pl.DataFrame  # where nothing of a device ran, of a cell and more: lane, t, end, fits
+    gaps: pl.DataFrame  # where nothing of a device ran, of a cell and more: lane, t, end, name, by, fits
     names: pl.DataFrame  # name, category, count, total_ns in the window, of kernels by falling time
     window: tuple[int, int]  # of the look, within
     whole: tuple[int, int]
@@ -167,12 +167,12 @@ def _layers(inside: pl.DataFrame, numbers: pl.DataFrame) -> pl.DataFrame:
 def gaps_of(run: Run, look: Look, lanes: pl.DataFrame, least: float) -> pl.DataFrame:
     """Return the gaps of devices of a length or more, each in a lane of kernels of its device."""
     found = idle_gaps.idle_gaps(run, look).filter(pl.col("end") - pl.col("t") >= least)
-    found = found.with_columns(pl.col("track").cast(pl.String), name=pl.lit(idle_gaps.GAP))
+    found = idle_gaps.with_causes(run, found.with_columns(pl.col("track").cast(pl.String)))
     kernels = lanes.with_row_index("lane_number").filter(kind="kernel")
     numbers = kernels.select("track", lane=pl.col("lane_number").cast(pl.Int32))
     fits = select.fitting(found["name"], look.filter) if look.filter else pl.lit(True)
     table = found.with_columns(fits=fits).join(numbers, on="track", maintain_order="left")
-    return table.select("lane", "t", "end", "name", "fits")
+    return table.select("lane", "t", "end", "name", "by", "fits")
 
 
 def _placed(inside: pl.DataFrame, window: int) -> pl.DataFrame:

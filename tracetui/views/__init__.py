@@ -29,6 +29,7 @@ VIEWS: Final = (
     "ranks",
     "training",
     "fix",
+    "roofline",
     "log",
     "tables",
     "sections",

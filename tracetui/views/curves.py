@@ -8,7 +8,7 @@ from capture.run import Run
 from tracetui import units
 from tracetui.analysis.compare.curves import curves
 from tracetui.look import Look
-from tracetui.views import Answer, View, ink
+from tracetui.views import Answer, View, charts, ink
 from tracetui.views.diff import parties
 from tracetui.views.ink import Line, Size
 
@@ -61,7 +61,7 @@ def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
     lines = {f"{here} in {s}": points.filter(pl.col("side") == s).select("x", "y").rows() for s in "ab"}
     axis = next(iter(points["axis"]), "")
     picture = Size(size.width, size.height - len(table), size.ascii)
-    return ink.clip([*table, *ink.chart(lines, picture, x_label=axis, y_text=units.duration)], size)
+    return ink.clip([*table, *charts.chart(lines, picture, x_label=axis, y_text=units.duration)], size)
 
 
 VIEW = View("curves", "Growth a|b", answer, draw, needs=frozenset({"dur", "step"}), runs=2, group="op")

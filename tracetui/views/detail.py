@@ -10,7 +10,7 @@ from tracetui import units
 from tracetui.analysis import detail as analysis
 from tracetui.analysis import select, why, windows
 from tracetui.look import Look
-from tracetui.views import Answer, View, ink
+from tracetui.views import Answer, View, charts, ink
 from tracetui.views.ink import Line, Size
 
 _FIGURES: Final = ("count", "total_ns", "mean_ns", "p50_ns", "p95_ns", "p99_ns", "min_ns", "max_ns")
@@ -107,7 +107,7 @@ def _over_steps(answer: Answer, size: Size) -> list[Line]:
     per_token = steps["per_token_ns"].null_count() == 0
     points = steps.select("step", "per_token_ns" if per_token else "total_ns").rows()
     name = "per token" if per_token else "per step"
-    return ink.chart({name: points}, size, x_label="step", y_text=units.duration)
+    return charts.chart({name: points}, size, x_label="step", y_text=units.duration)
 
 
 def _layers(answer: Answer, size: Size) -> list[Line]:

@@ -11,7 +11,7 @@ from tracetui.analysis import select, windows
 from tracetui.analysis.growth import Growth, growth, stretches
 from tracetui.analysis.steps import stated
 from tracetui.look import Look
-from tracetui.views import Answer, View, ink
+from tracetui.views import Answer, View, charts, ink
 from tracetui.views.ink import Line, Size
 
 SHOWN: Final = (
@@ -118,11 +118,11 @@ def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
     table = ink.table(answer.rows, room, (*answer.key, *SHOWN), look.cursor[0])
     picture = Size(size.width, size.height - len(table), size.ascii)
     axis = answer.rows["axis"][0] if "axis" in answer.rows.columns else "step"
-    chart = ink.chart(_series(answer, look), picture, x_label=str(axis), y_text=units.duration)
+    chart = charts.chart(_series(answer, look), picture, x_label=str(axis), y_text=units.duration)
     return ink.clip([*table, *chart], size)
 
 
-def _series(answer: Answer, look: Look) -> dict[str, list[ink.Point]]:
+def _series(answer: Answer, look: Look) -> dict[str, list[charts.Point]]:
     """Return the points of the chosen rows; without a choice the cursor's, beside the two largest."""
     keys = answer.rows[answer.key[0]].to_list()
     here = keys[look.cursor[0] : look.cursor[0] + 1]

@@ -1,11 +1,9 @@
-"""Draw with text: lines of styled spans, tables, bars with labels, and charts by plotext."""
+"""Draw with text: lines of styled spans, tables, bars with labels."""
 
 import math
-import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from threading import Lock
 from typing import Any, Final, NamedTuple
 
 import polars as pl
@@ -38,14 +36,6 @@ STYLES: Final = (
     "rise3",
     *(f"{on}_{category}" for category in CATEGORIES for on in ("cat", "on")),  # as ink, and as the ground
 )
-
-
-Point = tuple[float, float]
-
-_BRAILLE, _LETTERS = "braille", "*+ox#@"  # markers of a chart's series
-_FRAME: Final = str.maketrans("┌┐└┘├┤┬┴┼─│", "+++++++++-|")
-_SGR: Final = re.compile(r"\x1b\[([0-9;]*)m")
-_DRAWING: Final = Lock()  # plotext has one figure for the whole process
 
 
 class Span(NamedTuple):
@@ -201,78 +191,3 @@ def bars(
         )
         for value, label, share in list(zip(values, labels, shares, strict=True))[: size.height]
     ]
-
-
-def chart(
-    series: Mapping[str, Sequence[Point]],
-    size: Size,
-    *,
-    x_label: str = "",
-    y_text: Callable[[float], str] = units.number,
-) -> list[Line]:
-    """Return the series as a chart, below a line that names them; nothing where there is no room.
-
-    Only as many series are drawn as there are markers to tell them apart.
-    """
-    drawn = {name: thin(points, 2 * size.width) for name, points in series.items() if points}
-    drawn = dict(list(drawn.items())[: len(_LETTERS)])
-    if not drawn or size.height < 6 or size.width < 20:
-        return []
-    legend = [
-        Span(f"{_LETTERS[i] if size.ascii else '━━'} {name}  ", f"series{i}") for i, name in enumerate(drawn)
-    ]
-    picture = _picture(list(drawn.values()), Size(size.width, size.height - 1, size.ascii), x_label, y_text)
-    if size.ascii:
-        picture = picture.translate(_FRAME)
-    return [tuple(legend), *(_style_row(row) for row in picture.splitlines())]
-
-
-def thin(points: Sequence[Point], most: int) -> list[Point]:
-    """Return about `most` points: the lowest and the highest of each stretch, so that no spike is lost."""
-    if len(points) <= most:
-        return list(points)
-    out: list[Point] = []
-    stretches = max(1, most // 2)
-    for i in range(stretches):
-        part = points[i * len(points) // stretches : (i + 1) * len(points) // stretches]
-        out += sorted({min(part, key=lambda p: p[1]), max(part, key=lambda p: p[1])})
-    return out
-
-
-def _picture(
-    series: Sequence[Sequence[Point]], size: Size, x_label: str, y_text: Callable[[float], str]
-) -> str:
-    """Return the picture of some series as plotext writes it, with a colour code for each."""
-    import plotext
-
-    plot: Any = plotext  # it has no types
-    values = [y for points in series for _, y in points]
-    low, top = min(0.0, *values), max(*values, 0.0) or 1.0
-    marks = [low + (top - low) * i / 4 for i in range(5)]
-    with _DRAWING:
-        plot.terminal.limit(False, False)
-        figure = plot.figure
-        figure.clear()
-        figure.theme("colorless")
-        figure.plot_size(size.width, size.height)
-        for i, points in enumerate(series):
-            marker = plot.marker(_LETTERS[i] if size.ascii else _BRAILLE, pixel=i + 1)
-            figure.draw(figure.signal([x for x, _ in points], [y for _, y in points], marker=marker).lines())
-        figure.ruler("y").lim(low, top).ticks(marks, [y_text(m) for m in marks])
-        figure.ruler("x").frequency(max(2, size.width // 16))
-        if x_label:
-            figure.label(x_label)
-        return str(figure.build().string())
-
-
-def _style_row(row: str) -> Line:
-    """Return a row of plotext's output with its colour codes turned into the styles of the series."""
-    spans, style, at = [], "", 0
-    for code in _SGR.finditer(row):
-        if text := row[at : code.start()]:
-            spans.append(Span(text, style))
-        style = f"series{int(code[1].rpartition(';')[2]) - 1}" if code[1].startswith("38;5;") else ""
-        at = code.end()
-    if rest := row[at:]:
-        spans.append(Span(rest, style))
-    return tuple(spans)

@@ -9,7 +9,7 @@ import polars as pl
 from capture.run import Run
 from tracetui import glyphs, units
 from tracetui.look import Look
-from tracetui.views import Answer, View, ink
+from tracetui.views import Answer, View, charts, ink
 from tracetui.views.diff import titles
 from tracetui.views.ink import Line, Size
 
@@ -95,7 +95,7 @@ def _courses(series: pl.DataFrame, size: Size) -> list[Line]:
     points = {s: series.filter(pl.col("side") == s).select("step", "y").rows() for s in ("a", "b")}
     if not all(len(p) > 1 for p in points.values()):
         return []
-    return [ink.line(), *ink.chart(points, size, x_label="step", y_text=units.duration)]
+    return [ink.line(), *charts.chart(points, size, x_label="step", y_text=units.duration)]
 
 
 def _counters(counters: pl.DataFrame, size: Size) -> list[Line]:

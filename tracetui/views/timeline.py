@@ -169,6 +169,7 @@ def _known(here: Mapping[str, Any], lanes: Sequence[str], start: int) -> list[st
     words += [lanes[here["lane"]], f"at {(here['t'] - start) / 1e6:,.4f} ms"]
     if here.get("step") is not None:
         words.append(f"step {here['step']} {here.get('phase') or ''}".rstrip())
+    words += [f"waited in {here['by']}"] if here.get("by") is not None else []
     words += [str(here["line"])] if here.get("line") is not None else []
     if here.get("launch") is not None:
         words.append(f"launched {units.duration(here['t'] - here['launch'])} before (f)")

@@ -45,7 +45,7 @@ def test_what_stands_under_the_cursor() -> None:
     assert (slice_at(found, NORM) or {})["name"] == "norm"
     assert (slice_at(found, SECOND) or {})["row"] == 1
     gap = slice_at(found, (0, 300, 400)) or {}
-    assert (gap["name"], gap["kind"]) == ("gap", "gap")
+    assert gap["kind"] == "gap" and gap["name"].startswith("gap")
     middle = slice_at(found, None) or {}
     assert middle["name"] == "gemm"  # the middle is at 207
     elsewhere = slice_at(found, (1, 3, 4)) or {}

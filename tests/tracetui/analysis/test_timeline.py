@@ -198,3 +198,18 @@ def test_the_timeline_of_a_run_of_our_own_has_steps_layers_and_kernels() -> None
     assert found.lanes.select("lane", "kind", "count").rows() == [
         ("steps", "step", 1), ("layers", "layer", 2), ("gpu0", "kernel", 6),
     ]  # fmt: skip
+
+
+def test_a_gap_tells_its_cause_where_the_launch_is_known() -> None:
+    """The second kernel is launched long after the first has ended."""
+    host = {"kind": "span", "name": "cudaLaunchKernel", "lens": "host", "track": "thread 1"}
+    launched = [
+        {**kernels([("gpu0", t, 1000)])[0], "launch": at, "launch_dur": 10, "launcher": "thread 1"}
+        for t, at in ((100, 0), (501_100, 500_000))
+    ]
+    run = made([{**host, "t": 0, "dur": 10}, {**host, "t": 500_000, "dur": 10}, *launched])
+    found = timeline(run, Look())
+    assert found is not None
+    assert found.gaps.select("name", "t", "end").rows() == [("gap: host late", 1100, 501_100)]
+    late = timeline(run, Look(filter="host late"))
+    assert late is not None and late.gaps["fits"].to_list() == [True]

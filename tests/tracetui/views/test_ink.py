@@ -8,7 +8,7 @@ import pytest
 
 from tests.conftest import FIXTURES
 from tracetui import glyphs, units
-from tracetui.views import ink
+from tracetui.views import charts, ink
 from tracetui.views.ink import Line, Size
 
 
@@ -43,16 +43,16 @@ def test_thinning_keeps_the_spike_and_its_place() -> None:
     points = [(float(x), 1.0) for x in range(10_000)]
     points[7777] = (7777.0, 99.0)
     points[123] = (123.0, -5.0)
-    thin = ink.thin(points, 160)
+    thin = charts.thin(points, 160)
     assert len(thin) <= 160 and (7777.0, 99.0) in thin and (123.0, -5.0) in thin
     assert [x for x, _ in thin] == sorted(x for x, _ in thin)
-    assert ink.thin(points[:100], 160) == points[:100]
+    assert charts.thin(points[:100], 160) == points[:100]
 
 
 @pytest.mark.parametrize("size", [Size(80, 12), Size(40, 8), Size(130, 20), Size(60, 10, ascii=True)])
 def test_a_chart_fills_its_size_and_tells_its_series_apart(size: Size) -> None:
     series = {"rising": [(x, 2.0 * x) for x in range(50)], "flat": [(x, 30.0) for x in range(50)]}
-    lines = ink.chart(series, size, x_label="context", y_text=units.duration)
+    lines = charts.chart(series, size, x_label="context", y_text=units.duration)
     assert len(lines) == size.height
     assert max(widths(lines[1:])) == size.width
     styles = {s.style for ln in lines[1:] for s in ln}
@@ -63,10 +63,10 @@ def test_a_chart_fills_its_size_and_tells_its_series_apart(size: Size) -> None:
 
 
 def test_a_chart_of_one_value_or_of_nothing_is_no_error() -> None:
-    assert ink.chart({}, Size(80, 20)) == []
-    assert ink.chart({"a": []}, Size(80, 20)) == []
-    assert ink.chart({"a": [(0.0, 0.0)]}, Size(80, 20))
-    assert ink.chart({"a": [(0.0, 1.0)]}, Size(10, 3)) == []
+    assert charts.chart({}, Size(80, 20)) == []
+    assert charts.chart({"a": []}, Size(80, 20)) == []
+    assert charts.chart({"a": [(0.0, 0.0)]}, Size(80, 20))
+    assert charts.chart({"a": [(0.0, 1.0)]}, Size(10, 3)) == []
 
 
 def test_charts_start_plotext_only_when_drawn() -> None:
