@@ -103,7 +103,8 @@ NEEDING_AN_ANSWER: Final = frozenset(
     (
         "enter", "next_match", "previous_match", "launch", "sort", "reverse", "mark", "link", "one_table",
         "columns", "full_names", "copy_row", "copy_markdown", "export", "move_down", "move_up", "move_right",
-        "move_left", "page_down", "page_up", "half_down", "half_up", "first", "last",
+        "move_left", "zoom_in", "zoom_out", "zoom_all", "page_down", "page_up", "half_down", "half_up",
+        "first", "last",
     )
 )  # fmt: skip
 # Commands that do something while nothing is read yet; the others wait for the first view.
