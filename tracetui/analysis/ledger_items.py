@@ -12,15 +12,16 @@ GAP: Final = "gap"
 BOUND: Final = "bound"
 
 GOOD: Final = 0.8  # of the roof, which well-tuned kernels reach: the careful end of what is recoverable
-ODD: Final = 1.5  # times what the other layers lose: a layer that is told apart
-MATTERS: Final = 0.005  # of the step: less than this tells no layer apart
+ODD: Final = 1.5  # times what layers usually lose: a layer that is named
+MATTERS: Final = 0.005  # of the step: less than this names no layer
 FEW: Final = 4  # layers, among which none is odd
 
 _DOWN_TO_A_LAUNCH: Final = (gap_causes.HOST, gap_causes.SYNC)
 _ITEM: Final = {
     "op": pl.String(), "layers": pl.String(), "cause": pl.String(), "count": pl.Int64(), "own_ns": pl.Int64(),
     "recoverable_ns": pl.Int64(), "low_ns": pl.Int64(), "by": pl.String(), "begin": pl.Int64(),
-    "longest_ns": pl.Int64(), "after": pl.String(),
+    "longest_ns": pl.Int64(), "after": pl.String(), "odd": pl.Int64(), "odd_ns": pl.Int64(),
+    "usual_ns": pl.Float64(),
 }  # fmt: skip
 
 
@@ -29,9 +30,10 @@ def items(rows: pl.DataFrame, gaps: pl.DataFrame, step_ns: int, *, by_layer: boo
 
     `own_ns` is the time of its rows, or of the gaps; `recoverable_ns` what of it lies above the bound;
     `low_ns` the careful end of that. Of gaps `by` is the stack that was waited in, `begin` and `longest_ns`
-    the place of the longest, and `after` what ended it. Layers stand together but for those that lose much
-    more than the others, unless each is asked for.
+    the place of the longest, and `after` what ended it. Of ops `odd` is the layer that loses the most where
+    that is much more than the `usual_ns` of the others; layers stand apart where each is asked for.
     """
+    rows = rows.with_columns(pl.col("layer").cast(pl.Int64))
     parts = [_above(rows, step_ns, by_layer=by_layer), _idle(gaps)]
     table = pl.concat([pl.DataFrame(schema=_ITEM), *parts], how="diagonal")
     order = ["recoverable_ns", "own_ns", "op", "layers"]
@@ -47,20 +49,23 @@ def _above(rows: pl.DataFrame, step_ns: int, *, by_layer: bool) -> pl.DataFrame:
         recoverable_ns=(pl.col("own") - pl.col("bound")).sum(),
         low_ns=(pl.col("own") - (pl.col("bound") / GOOD)).clip(0).sum().round().cast(pl.Int64),
     )
-    over = pl.col("recoverable_ns")
-    usual = over.median().over("op", "cause")
-    odd = (over > ODD * usual) & (over - usual > MATTERS * step_ns)
-    odd &= (pl.len().over("op", "cause") >= FEW) & pl.col("layer").is_not_null()
-    apart = pl.when(pl.lit(value=True) if by_layer else odd).then("layer").alias("apart")
-    table = by.group_by("op", "cause", apart).agg(
-        pl.col("layer").drop_nulls().sort(), pl.col("count", "own_ns", "recoverable_ns", "low_ns").sum()
+    over, several = pl.col("recoverable_ns"), pl.col("layer").is_not_null()
+    odd = several & (over > ODD * over.median()) & (over - over.median() > MATTERS * step_ns)
+    table = by.group_by("op", "cause", *(["layer"] if by_layer else [])).agg(
+        pl.col("layer").drop_nulls().sort().alias("each"),
+        pl.when(several.sum() >= FEW)
+        .then(pl.col("layer").filter(odd & (over == over.max())).first())
+        .alias("odd"),
+        over.max().alias("odd_ns"),
+        over.median().alias("usual_ns"),
+        pl.col("count", "own_ns", "recoverable_ns", "low_ns").sum(),
     )
     hidden = pl.col("cause").is_in([COPY, COMM])  # at most under all the computation there is
     low = pl.when(hidden).then(pl.min_horizontal("own_ns", pl.lit(computed))).otherwise("low_ns")
-    layers = [ranges(found) for found in table["layer"].to_list()]
+    layers = [ranges(found) for found in table["each"].to_list()]
     return table.with_columns(
         layers=pl.Series(layers, dtype=pl.String), low_ns=pl.min_horizontal(low, "recoverable_ns")
-    ).drop("apart", "layer")
+    ).drop("each", "layer", strict=False)
 
 
 def ranges(numbers: list[int]) -> str | None:

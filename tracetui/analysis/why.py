@@ -62,6 +62,8 @@ def _stated(run: Run, op: str | None, scope: ScopeRole | None) -> str:
         return scope.basis
     if inferred := run.meta.get("inferred"):
         return f"its op is inferred from its place: {inferred}"
+    if captured := run.meta.get("captured"):
+        return f"its op is told by the capture of its graph: {captured}"
     return "the source states its op"
 
 

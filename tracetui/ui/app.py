@@ -225,7 +225,7 @@ def open_feed(paths: list[str], options: Options) -> Feed:
     """Return what follows a file that grows; with others beside it, what reads all of them once."""
     if options.follow and len(paths) == 1:
         return FileFollower(paths[0], options.engine, options.view, options.beside)
-    return FileReader(paths, options.cache, options.view, options.merge)
+    return FileReader(paths, options.cache, options.view, options.merge, options.capture)
 
 
 def run(paths: Sequence[str | Path], options: Options) -> int:

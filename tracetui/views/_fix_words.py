@@ -43,7 +43,6 @@ WORDS: Final[Mapping[str, Words]] = {
         "no work is known of it",
         "",
         "low",
-        "shapes: record_shapes=True; of a graph's replay its capture beside the trace (--capture)",
     ),
     COPY: Words(
         "data that stays on the device, pinned memory, or copies a layer ahead, under the computation",

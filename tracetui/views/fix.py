@@ -8,9 +8,10 @@ import polars as pl
 
 from capture.run import Run
 from tracetui import units
-from tracetui.analysis import host_waits, roofline, select
+from tracetui.analysis import advice, host_waits, roofline, select
 from tracetui.analysis.ledger import Ledger, ledger
 from tracetui.analysis.ledger_items import BOUND, GAP, UNKNOWN
+from tracetui.analysis.what_if import Prediction, predictions
 from tracetui.look import Look
 from tracetui.views import Answer, Focus, View
 from tracetui.views._fix_words import WORDS
@@ -21,15 +22,50 @@ _NAMED: Final = 0.01  # of the step: so much unknown work is worth a row, and so
 
 
 def fix(runs: Sequence[Run], look: Look) -> Answer:
-    """Return the ledger of a step, the most to recover first; the row `bound` closes the sum."""
+    """Return the ledger of a step, the most to recover first; the row `bound` closes the sum. Of a look that
+    changes ops, what the step would take.
+    """
+    if look.what_if:
+        return _predicted(runs[0], look)
     book = ledger(runs[0], look)
     if book is None:
         return Answer(pl.DataFrame(), ("no timed rows: there is nothing to account for",))
     ops = set(runs[0].events["op"].cast(pl.String).unique()) if runs[0].has("op") else set()
-    start = select.start(runs[0])
-    rows = [_item(row, book, ops, start) for row in book.items.iter_rows(named=True) if _tells(row, book)]
+    rows = [_item(runs[0], row, book, ops) for row in book.items.iter_rows(named=True) if _tells(row, book)]
     table = pl.DataFrame([*rows, _bound(book)], infer_schema_length=None)
     return Answer(table, tuple(_notes(runs[0], book)), key=("op",))
+
+
+def _predicted(run: Run, look: Look) -> Answer:
+    """Return one row a change: what is asked for, what the step saves, and what hides the rest."""
+    found = predictions(run, look)
+    rows = [
+        {
+            "what_if": p.change,
+            "step_ns": p.step_ns,
+            "predicted_ns": p.predicted_ns,
+            "change_pct": 100 * (p.predicted_ns / p.step_ns - 1) if p.step_ns else None,
+            "asked_ns": p.asked_ns,
+            "saved_ns": p.saved_ns,
+            "host_ns": p.host_ns,
+            "host_share": p.host_ns / p.asked_ns if p.asked_ns > 0 else None,
+        }
+        for p in found
+    ]
+    notes = [_sentence(p) for p in found]
+    if found[0].steps < found[0].all_steps:
+        notes.append(f"replayed on {found[0].steps:,} of {found[0].all_steps:,} steps, those in the middle")
+    columns = tuple(rows[0])
+    return Answer(pl.DataFrame(rows), tuple(notes), key=("what_if",), columns=columns)
+
+
+def _sentence(p: Prediction) -> str:
+    step, new, asked, saved = map(units.duration, (p.step_ns, p.predicted_ns, p.asked_ns, p.saved_ns))
+    words = f"{p.change}: a step of {step} would take {new}"
+    if p.asked_ns <= 0:
+        return words
+    words += f": of {asked} less, it gets {saved} shorter"
+    return f"{words}, {units.duration(p.host_ns)} are hidden by the host" if p.host_ns else words
 
 
 def _tells(row: Mapping[str, Any], book: Ledger) -> bool:
@@ -38,7 +74,7 @@ def _tells(row: Mapping[str, Any], book: Ledger) -> bool:
     return bool(row["recoverable_ns"]) or (row["cause"] == UNKNOWN and much)
 
 
-def _item(row: Mapping[str, Any], book: Ledger, ops: set[str], start: int) -> dict[str, Any]:
+def _item(run: Run, row: Mapping[str, Any], book: Ledger, ops: set[str]) -> dict[str, Any]:
     cause, is_gap, known = row["cause"], row["op"] == GAP, row["cause"] != UNKNOWN
     words = WORDS[cause]
     return {
@@ -55,24 +91,37 @@ def _item(row: Mapping[str, Any], book: Ledger, ops: set[str], start: int) -> di
         "own_ns": round(row["own_ns"] / book.steps),
         "total_ns": row["recoverable_ns"],
         "advice": words.advice,
-        "evidence": _evidence(row, book, start),
+        "evidence": _evidence(row, book, select.start(run)),
         "selection": _selection(row, book, ops),
         "confidence": words.confidence,
         "basis": words.basis,
         "false_if": words.false_if,
-        "next": words.capture,
+        "next": words.capture if known else advice.told(run, advice.SHAPES),
     }
 
 
 def _evidence(row: Mapping[str, Any], book: Ledger, start: int) -> str:
     """Return in words what an item was seen in."""
-    count = f"{row['count']:,}"
     if row["op"] != GAP:
-        return f"{count} launches, {units.duration(row['own_ns'])} in {book.steps:,} steps"
+        steps = "one step" if book.steps == 1 else f"{book.steps:,} steps"
+        words = f"{_times(row['count'], 'launch')}, {units.duration(row['own_ns'])} in {steps}"
+        return words if row["odd"] is None else f"{words}; {_odd(row, book)}"
     waited = f" in {row['by']}" if row["by"] else ""
     at = "" if row["begin"] is None else f" at {units.duration(row['begin'] - start)}"
     longest = f"the longest {units.duration(row['longest_ns'])}{at}, before {row['after']}"
-    return f"{count} gaps{waited}, {longest}"
+    return f"{_times(row['count'], 'gap')}{waited}, {longest}"
+
+
+def _times(count: int, what: str) -> str:
+    """Return how many launches or gaps there are, in words."""
+    several = "launches" if what == "launch" else f"{what}s"
+    return f"one {what}" if count == 1 else f"{count:,} {several}"
+
+
+def _odd(row: Mapping[str, Any], book: Ledger) -> str:
+    """Return in words which layer loses much more than the others."""
+    most, usual = (units.duration(row[c] / book.steps) for c in ("odd_ns", "usual_ns"))
+    return f"layer {row['odd']} loses {most} a step, others about {usual}"
 
 
 def _selection(row: Mapping[str, Any], book: Ledger, ops: set[str]) -> str:

@@ -12,6 +12,7 @@ DEVICE: Final = "/device:"  # how JAX names the process that stands for a device
 
 
 def meta_of(trace: Trace, names: Names) -> dict[str, Any]:
+    """Return what the trace says of its run."""
     header = trace.header
     ranks = header.get("distributedInfo")
     ranks = ranks if isinstance(ranks, dict) else {}

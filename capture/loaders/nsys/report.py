@@ -1,7 +1,8 @@
 """Nsight Systems reports (`.nsys-rep`), through the `nsys` of whoever opens them.
 
-The format is NVIDIA's own and has no lasting magic. Where `nsys` is on PATH it exports the report to SQLite in
-a private folder, which is read and removed; nothing is written beside the report. Else the command is told.
+The format is NVIDIA's own and has no lasting magic. Where `nsys` is on PATH it exports the report to
+SQLite in a private folder, which is read and removed; nothing is written beside the report. Else the
+command is told.
 """
 
 import atexit
@@ -12,6 +13,7 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -84,11 +86,12 @@ def _run(command: Sequence[str]) -> str | None:
         stderr=subprocess.STDOUT,
         start_new_session=True,
     )
-    end = atexit.register(_end, process)
+    end = partial(_end, process)
     try:
+        atexit.register(end)
         output, _ = process.communicate()
     finally:
-        _end(process)
+        end()
         atexit.unregister(end)
     lines = output.decode("utf-8", "replace").split("\n")
     last = next((line.strip() for line in reversed(lines) if line.strip()), f"exit code {process.returncode}")

@@ -10,14 +10,13 @@ The format: https://perfetto.dev/docs/reference/trace-packet-proto
 import contextlib
 import itertools
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 from capture.errors import UnreadableError
-from capture.loaders._protobuf import BYTES, WireError, fields, records
+from capture.loaders._protobuf import BYTES, WireError, fields, records, varint
 from capture.loaders.chrome.any_json import trace_of
 from capture.loaders.chrome.rows import to_run
-from capture.loaders.perfetto.packets import PACKET, Packets
+from capture.loaders.perfetto.packets import COMPRESSED, PACKET, Packets
 from capture.loaders.perfetto.slices import chrome_events, header
 from capture.run import Run
 from capture.source import Head, Source
@@ -44,12 +43,21 @@ _LOOKED_AT: Final = 8  # packets
 
 def sniff(head: Head) -> bool:
     """Return whether the first messages are packets: of the fields that packets have, each of its kind."""
-    telling = False
+    telling = _begins_compressed(head.raw)
     for known in itertools.islice(_packets(head.raw), _LOOKED_AT):
         if any(plain != (n in _NUMBERS) for n, plain in known):
             return False
         telling = telling or any(n in _TELLING for n, _ in known)
     return telling
+
+
+def _begins_compressed(raw: bytes) -> bool:
+    """Return whether the first packet holds others: it can be larger than the head."""
+    with contextlib.suppress(WireError):
+        if raw[:1] == bytes([_FIRST]):
+            tag, _ = varint(raw, varint(raw, 1)[1])
+            return tag == COMPRESSED << 3 | BYTES
+    return False
 
 
 def _packets(raw: bytes) -> Iterator[list[tuple[int, bool]]]:
@@ -79,7 +87,7 @@ def load(source: Source) -> list[Run]:
             where=source.label,
             why="it ends within its first packets" if packets.cut else "no packet of it is a track event",
         )
-    return [to_run(Path(source.label).name, trace, source.log)]
+    return [to_run(trace, source)]
 
 
 def _producer(packets: Packets) -> str:

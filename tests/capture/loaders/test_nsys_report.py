@@ -132,6 +132,7 @@ def test_it_ends_with_whoever_asked(
     while not (pid.exists() and pid.read_text().strip()) and time.monotonic() < until:
         time.sleep(0.05)
     sleeper = int(pid.read_text())
+    _until_it_waits(child.pid)
     child.send_signal(signal.SIGINT)
     child.wait(timeout=60)
     assert _gone(sleeper)
@@ -153,6 +154,15 @@ while not (pid.exists() and pid.read_text().strip()):
     child = [sys.executable, "-c", program, str(report)]
     subprocess.run(child, stderr=subprocess.DEVNULL, timeout=100, check=False)
     assert _gone(int((tmp_path / "called.pid").read_text()))
+
+
+def _until_it_waits(pid: int) -> None:
+    """Wait until a process sleeps in a call of the kernel, as one does that waits for another's output."""
+    seen = 0
+    while seen < 5:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        seen = seen + 1 if state == "S" else 0
+        time.sleep(0.1)
 
 
 def _gone(pid: int) -> bool:

@@ -1,6 +1,7 @@
 """Perfetto traces: what the makers wrote stands in the rows, and what is broken is counted or refused."""
 
 import gzip
+import random
 import zlib
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,20 @@ def test_regions_inside_a_kernel_have_a_lane_each(tmp_path: Path) -> None:
     assert notices(run)["regions"] == 1 and notices(run)["unended"] == 1
 
 
+def test_blocks_and_groups_are_lanes_too(tmp_path: Path) -> None:
+    """As mirage and earlier flashinfer name them: groups of tracks below the process of a block."""
+    process = message((1, 1), (6, "block_2"))
+    block = message((60, message((1, 1), (2, "block_2"), (3, process))))
+    group = message((60, message((1, 2), (2, "group_3"), (5, 1))))
+    track = message((60, message((1, 3), (2, "group_3"), (5, 2))))
+    regions = slices(3, [(10, 40, "", "matmul"), (40, 45, "", "store")])
+    run = run_of(tmp_path, trace(block, group, track, *regions))
+    assert rows(run, "name", "track", "dur", kind="kernel") == [
+        ("matmul", "block2/group3", 30),
+        ("store", "block2/group3", 5),
+    ]
+
+
 def test_regions_that_proton_writes_as_a_chrome_trace() -> None:
     (run,) = load(FIXTURES / "chrome" / "proton_inside_kernel.json", cache=False)
     assert rows(run, "name", "track", "path", "t", "dur", track="sm7/cta1 warp0") == [
@@ -121,12 +136,28 @@ def test_regions_that_proton_writes_as_a_chrome_trace() -> None:
     assert set(run.events["kind"]) == {"kernel"} and set(run.events["lens"]) == {"gpu"}
 
 
+def test_scopes_that_proton_states_of_each_kernel_are_its_path() -> None:
+    (run,) = load(FIXTURES / "chrome" / "proton_timeline.json", cache=False)
+    assert rows(run, "name", "track", "path", "layer", "t", "dur", kind="kernel") == [
+        ("matmul_kernel", "gpu0/stream7", "layer_3 / attn", 3, 2_500, 3_250),
+        ("add_kernel", "gpu0/stream7", None, None, 6_000, 500),
+    ]
+
+
 def test_packets_may_be_compressed_and_the_file_too(tmp_path: Path) -> None:
     plain = trace(THREAD, *slices(5, [(10, 30, "cpu_op", "aten::mm")]))
     packed = trace(message((50, zlib.compress(plain))))
     expected = [("aten::mm", 10, 20, "worker")]
     for raw in (plain, packed, gzip.compress(packed)):
         assert rows(run_of(tmp_path, raw), "name", "t", "dur") == [e[:3] for e in expected]
+
+
+def test_a_first_packet_that_is_larger_than_what_is_sniffed(tmp_path: Path) -> None:
+    noise = random.Random(3).randbytes(400_000)
+    first = message((50, zlib.compress(trace(message((36, noise)), THREAD))))
+    assert len(first) > 1 << 18
+    run = run_of(tmp_path, trace(first, *slices(5, [(1, 4, "kernel", "k")])))
+    assert rows(run, "name", "dur") == [("k", 3)]
 
 
 def test_cleared_state_is_not_used_again(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from capture.captures import NONE
 from capture.classify.python_frames import is_own_line
 from capture.loaders.chrome.frames import with_lines
 from capture.open import load
@@ -81,7 +82,7 @@ def holds(frame: dict[str, Any], ts: float) -> bool:
 )
 def test_each_kernel_has_the_line_that_a_plain_search_finds(sample: str) -> None:
     path = shared(f"samples/{sample}")
-    (run,) = load(path, cache=False)
+    (run,) = load(path, cache=False, capture=NONE)
     found = kernels(run).select("name", "line").rows()
     assert sorted(found, key=str) == sorted(plain(path), key=str)
 

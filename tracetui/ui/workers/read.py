@@ -24,9 +24,11 @@ class FileReader:
 
     live: Final = None  # nobody writes these files
 
-    def __init__(self, paths: Sequence[str], cache: bool, view: str, merge: bool = False) -> None:
+    def __init__(
+        self, paths: Sequence[str], cache: bool, view: str, merge: bool = False, capture: str | None = None
+    ) -> None:
         self._paths = list(paths)
-        self._cache, self._view, self._merge = cache, view, merge
+        self._cache, self._view, self._merge, self._capture = cache, view, merge, capture
         self._began = time.monotonic()
         self._size = sum(_size(p) for p in self._paths)
 
@@ -47,7 +49,7 @@ class FileReader:
         errors: list[CaptureError] = []
         for group in groups(self._paths, merge=self._merge):
             try:
-                runs += load_all(group, cache=self._cache, merge=self._merge)
+                runs += load_all(group, cache=self._cache, merge=self._merge, capture=self._capture)
             except Exception as e:
                 errors.append(_as_capture_error(e, str(group[0])))
         if not runs:
