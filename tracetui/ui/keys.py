@@ -27,7 +27,7 @@ KEYS: Final = (
     Key("n", "next_match", "next match", "next row that fits the last expression; next slice of a timeline",
         "rows"),
     Key("N", "previous_match", "previous match", "previous row that fits it; previous slice", "rows"),
-    Key("f", "launch", "launch", "of a timeline: from a kernel to its launch on the host, and back", "rows"),
+    Key("t", "launch", "launch", "of a timeline: from a kernel to its launch on the host, and back", "rows"),
     Key("s", "sort", "sort", "sort by the next column (a click on a heading does it too)", "rows"),
     Key("S", "reverse", "turn order", "turn the order round", "rows"),
     Key("o", "group", "group", "group by kernel, op, layer, phase, …", "rows"),
@@ -105,7 +105,8 @@ NEEDING_AN_ANSWER: Final = frozenset(
     (
         "enter", "next_match", "previous_match", "launch", "sort", "reverse", "mark", "link", "one_table",
         "columns", "full_names", "copy_row", "copy_markdown", "export", "move_down", "move_up", "move_right",
-        "move_left", "page_down", "page_up", "half_down", "half_up", "first", "last",
+        "move_left", "zoom_in", "zoom_out", "zoom_all", "page_down", "page_up", "half_down", "half_up",
+        "first", "last",
     )
 )  # fmt: skip
 # Commands that do something while nothing is read yet; the others wait for the first view.

@@ -220,9 +220,10 @@ def _names(each: Slice, kind: str) -> Iterator[str]:
         yield str(each.get("layer"))
     else:
         frame = _FRAME.match(str(each["name"]))
-        yield frame[1] if frame else shown_name(str(each["name"]))
+        name = frame[1] if frame else shown_name(str(each["name"]))
+        yield name
         if kind == "span":
-            yield str(each["name"]).rpartition("::")[2]
+            yield name.rpartition("::")[2]
         if each.get("op"):
             yield str(each["op"])
             yield str(each["op"]).rpartition(".")[2]

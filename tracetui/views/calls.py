@@ -8,6 +8,7 @@ from capture.run import Run
 from tracetui.analysis import select
 from tracetui.analysis.calls import CALLEE, ITSELF, calls_table
 from tracetui.look import Look
+from tracetui.shown_names import shown_name
 from tracetui.views import Answer, Focus, View
 
 
@@ -21,7 +22,7 @@ def calls(runs: Sequence[Run], look: Look) -> Answer:
     table = calls_table(runs[0], look, scope)
     if table.is_empty():
         return Answer(table, (select.NOTHING,), key=("relation", "path"))
-    return Answer(table, (f"shares are of {table['scope'][0]}",), key=("relation", "path"))
+    return Answer(table, (f"shares are of {shown_name(table['scope'][0])}",), key=("relation", "path"))
 
 
 def enter(answer: Answer, look: Look) -> Focus:

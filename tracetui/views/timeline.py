@@ -172,7 +172,7 @@ def _known(here: Mapping[str, Any], lanes: Sequence[str], start: int) -> list[st
     words += [f"waited in {here['by']}"] if here.get("by") is not None else []
     words += [str(here["line"])] if here.get("line") is not None else []
     if here.get("launch") is not None:
-        words.append(f"launched {units.duration(here['t'] - here['launch'])} before (f)")
+        words.append(f"launched {units.duration(here['t'] - here['launch'])} before (t)")
     return words
 
 

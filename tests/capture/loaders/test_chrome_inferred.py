@@ -73,6 +73,23 @@ def test_a_layer_that_is_stated_stands(tmp_path: Path) -> None:
     assert "inferred" not in run.meta and "inferred_layers" not in {n.id for n in run.log.notices}
 
 
+@pytest.mark.parametrize(("shifted", "filled"), [(0, True), (1, False)], ids=["agreeing", "contradicting"])
+def test_layers_that_are_stated_get_roles_where_the_block_agrees(
+    tmp_path: Path, shifted: int, filled: bool
+) -> None:
+    """The layers of every second block are stated; one off, the block is not believed in anything."""
+    run = replay(tmp_path)
+    layer = pl.when(pl.col("layer") % 2 == 0).then(pl.col("layer") + shifted)
+    events, evidence = fill_from_blocks(run.events.drop("op").with_columns(layer))
+    assert (evidence is not None) == filled
+    rows = events.filter(pl.col("kind") == "kernel").sort("t")[1:-3]
+    if filled:
+        assert rows["op"].cast(pl.String).to_list() == [*ROLES * LAYERS]
+        assert rows["layer"].to_list() == [number for number in range(LAYERS) for _ in BLOCK]
+    else:
+        assert "op" not in rows.columns
+
+
 def test_stated_ops_stand_and_general_ones_are_refined(tmp_path: Path) -> None:
     run = replay(tmp_path)
     stated = pl.col("op").cast(pl.String).replace({"attn.core": "mine", "mlp.act": "mlp"})

@@ -83,11 +83,11 @@ def test_a_key_leads_from_a_kernel_to_its_launch_and_back() -> None:
     ]  # fmt: skip
 
     async def script(app: Explorer, pilot: Pilots) -> None:
-        assert any("launched 100 ns before (f)" in line for line in screen(app))
-        await press(pilot, "f")
+        assert any("launched 100 ns before (t)" in line for line in screen(app))
+        await press(pilot, "t")
         assert app.workspace.session.look.slice == (1, 0, 10)
         assert any(line.strip() == "cudaLaunchKernel" for line in screen(app)[-6:])
-        await press(pilot, "f")
+        await press(pilot, "t")
         assert app.workspace.session.look.slice == (0, 100, 1000)
 
     play(script, [made(rows)], Options(view="timeline"), size=(100, 24))
