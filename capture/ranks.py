@@ -102,7 +102,7 @@ def _merge_launch(launch: Mapping[int, Run], guess: Sequence[str]) -> Run:
     first = runs[0]
     shifts, clocks = _shifts(runs)
     frames = [_on_rank_tracks(run, rank, by) for (rank, run), by in zip(launch.items(), shifts, strict=True)]
-    log = _merge_logs(runs)
+    log = merge_logs(runs)
     sizes = (run.meta.get(key) for run in runs for key in ("world_size", "ranks"))
     world = max((w for w in sizes if type(w) is int), default=0)
     if world > len(runs):
@@ -175,7 +175,7 @@ def _merge_tables(launch: Mapping[int, Run]) -> dict[str, pl.DataFrame]:
     return {name: pl.concat(parts, how="diagonal_relaxed") for name, parts in tables.items()}
 
 
-def _merge_logs(runs: Sequence[Run]) -> Log:
+def merge_logs(runs: Sequence[Run]) -> Log:
     """Return the import logs of all files as one."""
     logs: dict[str, ImportLog] = {run.log.source: run.log for run in runs}
     first = next(iter(logs.values()))

@@ -55,11 +55,6 @@ def describe(head: Head, suffix: str = "") -> tuple[str, str]:
         return "is empty", "check that the capture has finished"
     if not raw.strip(b"\0 \t\r\n"):
         return "holds nothing but blanks or zeros", "check that the capture has finished"
-    if raw[:1] == b"\x0a" and b"/host:" in raw[:4096]:
-        return (
-            "is an XLA xplane profile",
-            "export it as a trace viewer file (trace.json.gz) and open that",
-        )
     if report := _compute_report(suffix, head):
         return report
     for magic, what, todo in _MAGIC:

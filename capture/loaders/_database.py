@@ -60,6 +60,10 @@ class Wanted:
         """What the columns are called in the frame."""
         return tuple(c.split("=")[0] for c in self.columns)
 
+    def sources(self, there: Sequence[str]) -> dict[str, str | None]:
+        """Return for each name the column of a table to take it from; None where none of them is there."""
+        return {n: _first(c, there) for n, c in zip(self.names, self.columns, strict=True)}
+
 
 @dataclass
 class Database:
@@ -75,7 +79,7 @@ class Database:
     def read(self, wanted: Wanted) -> pl.DataFrame:
         """Return the rows of a table; a column that it lacks is null, a table that is missing has no rows."""
         there = self.tables.get(wanted.table, [])
-        sources = {n: _first(c, there) for n, c in zip(wanted.names, wanted.columns, strict=True)}
+        sources = wanted.sources(there)
         present = [(name, column) for name, column in sources.items() if column]
         chunks = list(self._chunks(wanted, present)) if present else []
         frame = pl.concat(chunks) if chunks else _no_rows(wanted, [name for name, _ in present])

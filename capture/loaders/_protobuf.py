@@ -46,7 +46,11 @@ def fields(message: bytes) -> list[Field]:
                 value, at = varint(message, at)
                 found.append((tag >> 3, value))
         elif kind == BYTES:
-            size, at = varint(message, at)
+            if at < end and message[at] < 128:
+                size = message[at]
+                at += 1
+            else:
+                size, at = varint(message, at)
             if size > end - at:
                 raise WireError("a field is longer than its message")
             found.append((tag >> 3, message[at : at + size]))

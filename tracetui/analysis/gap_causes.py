@@ -69,6 +69,23 @@ def totals(gaps: pl.DataFrame) -> dict[str, int]:
     return {cause: int(sums[cause]) for cause in CAUSES if cause in sums}
 
 
+@select.once
+def by_step(run: Run) -> pl.DataFrame:
+    """Return step → `host_late_ns` and `sync_ns` of the device that stands for it; no more than the step
+    where the source tells no launches.
+    """
+    found = gaps(run)
+    if not device_time.has_steps(run) or (found["cause"] == UNKNOWN).all():
+        return pl.DataFrame(schema={"step": pl.Int64})
+    shown = {"host_late_ns": HOST, "sync_ns": SYNC}
+    stands = device_time.busiest(run).select("step", DEVICE)
+    sums = [
+        pl.col("gap_ns").filter(pl.col("cause") == cause).sum().alias(name) for name, cause in shown.items()
+    ]
+    own = stands.join(found, on=["step", DEVICE], how="left", nulls_equal=True)
+    return own.group_by("step").agg(sums)
+
+
 def waited(gaps: pl.DataFrame) -> tuple[str, int] | None:
     """Return the stack of the host that the longest gaps waited for, and for how long; None without."""
     stacks = gaps.filter(pl.col("by").is_not_null()).group_by("by").agg(pl.col("gap_ns").sum())

@@ -3,13 +3,11 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-import numpy as np
 import polars as pl
 
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis import device_time, gpu_time, select
-from tracetui.analysis.nesting import holders
 
 NAMED: Final = 2  # operators of a stack that are told: the outermost, and what it called
 _ARROW: Final = " → "
@@ -41,15 +39,26 @@ def waits(run: Run) -> pl.DataFrame:
     holding = on_host & (pl.col("dur") >= calls["dur"].min()) & pl.col("name").is_in(operators.implode())
     threads = calls["track"].unique()
     ops = run.events.lazy().filter(holding & pl.col("track").is_in(threads.implode()))
-    stacks = _stacks(calls, ops.select("track", "t", "dur", "name").collect())
+    stacks = _stacks(calls, _around(ops.select("track", "t", "dur", "name").collect(), calls))
     return calls.select(
         launcher="track", since="t", until=pl.col("t") + pl.col("dur"), call=pl.col("name").cast(pl.String),
         stack=pl.coalesce(stacks, pl.col("name").cast(pl.String)),
     ).sort("since")  # fmt: skip
 
 
+def _around(operators: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """Return the operators that contain the next call of their thread, without the many that contain none."""
+    ends = calls.select("track", at="t", until=pl.col("t") + pl.col("dur")).sort("at")
+    ahead = operators.sort("t").join_asof(
+        ends, left_on="t", right_on="at", by="track", strategy="forward", check_sortedness=False
+    )
+    return ahead.filter(pl.col("until") <= pl.col("t") + pl.col("dur")).drop("at", "until")
+
+
 def _stacks(calls: pl.DataFrame, operators: pl.DataFrame) -> pl.Series:
     """Return for each call the operators that contain it, outermost first; null where none does."""
+    from tracetui.analysis.nesting import holders  # brings numpy, which most runs do without
+
     rows = pl.concat([operators.with_columns(call=pl.lit(None, pl.Int64)), calls.with_row_index("call")],
                      how="diagonal_relaxed")  # fmt: skip
     on = pl.col("track").to_physical().cast(pl.Int64)
@@ -61,7 +70,7 @@ def _stacks(calls: pl.DataFrame, operators: pl.DataFrame) -> pl.Series:
     holder = holders(rows["on"].to_numpy(), rows["t"].to_numpy(), end, is_scope)
     names = rows["name"].cast(pl.String).to_list()
     texts: list[str | None] = [None] * calls.height
-    for place in np.flatnonzero(~is_scope).tolist():
+    for place in rows.with_row_index("place").filter(pl.col("call").is_not_null())["place"].to_list():
         chain, above = list[str](), int(holder[place])
         while above >= 0:
             chain.append(names[above])

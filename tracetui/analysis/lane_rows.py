@@ -51,7 +51,7 @@ def rows_for_short(start: Ints, end: Ints, row: Ints, moments: Ints, nests: bool
 
 
 def with_rows(slices: pl.DataFrame, wide: pl.Series) -> pl.Series:
-    """Return the row of each slice, of a frame by start with `lane`, `t`, `end` and `nests`.
+    """Return the row of each slice, of a frame with `lane`, `t`, `end` and `nests`.
 
     Those that are `wide` are placed one by one; no other may contain one of them.
     """

@@ -6,14 +6,14 @@ gap with its cause. So the step is exactly the sum of the bound and of all that 
 devices, which run at once, the busiest stands for a step.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import polars as pl
 
 from capture.roofs import Roof
 from capture.run import Run
-from tracetui.analysis import gap_causes, gpu_time, ledger_items, roofline, steps
+from tracetui.analysis import gap_causes, gpu_time, ledger_items, roofline, select, steps
 from tracetui.analysis.ledger_items import COMM, COMPUTE, COPY, LAUNCH, MEMORY, UNKNOWN
 from tracetui.analysis.ledger_rows import timed_rows
 from tracetui.analysis.own_time import with_own
@@ -43,8 +43,20 @@ class Ledger:
 
 def ledger(run: Run, look: Look) -> Ledger | None:
     """Return the ledger of the phase asked for, else of the one with most steps; None without timed rows."""
+    asked = Look(phase=look.phase, window=look.window, lens=look.lens, focus=look.focus, filter=look.filter)
+    if look.group == "layer":
+        return _ledger(run, replace(asked, group="layer"))
+    return _whole(run) if asked == Look() else _ledger(run, asked)
+
+
+@select.once
+def _whole(run: Run) -> Ledger | None:
+    return _ledger(run, Look())
+
+
+def _ledger(run: Run, look: Look) -> Ledger | None:
     phase = look.phase or main_phase(run)
-    chosen = Look(phase=phase, window=look.window, lens=look.lens, focus=look.focus, filter=look.filter)
+    chosen = replace(look, phase=phase, group=None)
     rows = timed_rows(run, chosen).with_columns(pl.col("step").fill_null(0)).collect()
     judged = with_strays(rows, ["step"])
     rows = with_own(judged.filter(~pl.col("stray")))

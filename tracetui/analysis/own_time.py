@@ -4,13 +4,9 @@ Computation goes before communication, and that before copies between memories; 
 belongs to the row that began first.
 """
 
-import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from tracetui.analysis.gpu_time import CLASSES, COMPUTE
-
-Ints = NDArray[np.int64]
 
 
 def with_own(rows: pl.DataFrame) -> pl.DataFrame:
@@ -19,64 +15,52 @@ def with_own(rows: pl.DataFrame) -> pl.DataFrame:
     duration.
     """
     rows = rows.sort("step", "t", nulls_last=True)
-    placed = rows["t"].is_not_null()
-    own, gap = rows["dur"].to_numpy().copy(), np.zeros(rows.height, dtype=np.int64)
-    at = np.flatnonzero(placed.to_numpy())
-    if at.size:
-        own[at], gap[at] = _shared(rows.filter(placed))
-    return rows.with_columns(own=pl.Series(own, dtype=pl.Int64), gap=pl.Series(gap, dtype=pl.Int64))
-
-
-def _shared(rows: pl.DataFrame) -> tuple[Ints, Ints]:
-    """Return own time and gap of rows that have a start, in their order."""
-    start = _laid_out(rows).to_numpy()
-    end, owner = start + rows["dur"].to_numpy(), _ranks(rows)
-    own = np.zeros(rows.height, dtype=np.int64)
-    for rank in np.unique(owner):
-        mine = np.flatnonzero(owner == rank)
-        begin = np.maximum(start[mine], _reach(end[mine], start[mine]))
-        until = np.maximum(end[mine], begin)
-        above = owner < rank
-        covered = _covered(start[above], end[above], until) - _covered(start[above], end[above], begin)
-        own[mine] = until - begin - covered
-    first = rows["step"].ne_missing(rows["step"].shift()).fill_null(value=True).to_numpy()
-    gap = np.where(first, 0, np.maximum(start - _reach(end, start), 0))
-    return own, gap
+    placed = rows.filter(pl.col("t").is_not_null())
+    placed = placed.with_columns(at=_laid_out(placed))
+    ends = placed.select("class", "at", end=pl.col("at") + pl.col("dur"))
+    first = placed["step"].ne_missing(placed["step"].shift(1))
+    gap = ends.select(gap=(pl.col("at") - pl.col("end").cum_max().shift(1)).clip(0).fill_null(0))["gap"]
+    placed = placed.drop("at").with_columns(_own(ends), gap * ~first)
+    loose = rows.filter(pl.col("t").is_null()).with_columns(own="dur", gap=pl.lit(0, pl.Int64))
+    return pl.concat([placed, loose], how="vertical_relaxed")
 
 
 def _laid_out(rows: pl.DataFrame) -> pl.Series:
     """Return starts with the steps one behind the other, so that rows of two never share an instant."""
     begin = pl.col("t").min().over("step")
     span = ((pl.col("t") + pl.col("dur")).max() - pl.col("t").min() + 1).over("step")
-    first = pl.col("step").ne_missing(pl.col("step").shift()).fill_null(value=True)
+    first = pl.col("step").ne_missing(pl.col("step").shift(1)).fill_null(value=True)
     before = pl.when(first).then(span).otherwise(0).cum_sum() - span
-    return rows.select(pl.col("t") - begin + before).to_series()
+    return rows.select(at=pl.col("t") - begin + before)["at"]
 
 
-def _ranks(rows: pl.DataFrame) -> Ints:
-    """Return the place of each row's class in the order of owners."""
+def _own(rows: pl.DataFrame) -> pl.Series:
+    """Return the own time of rows (`at`, `end`, `class`) in the order of their starts."""
     order = {name: i for i, name in enumerate(CLASSES)}
-    ranks = rows.select(pl.col("class").replace_strict(order, default=order[COMPUTE], return_dtype=pl.Int64))
-    found: Ints = ranks.to_series().to_numpy()
-    return found
+    rank = pl.col("class").replace_strict(order, default=order[COMPUTE], return_dtype=pl.Int64)
+    rows = rows.select("at", "end", rank=rank).with_row_index("row")
+    parts = []
+    for (owner,), mine in rows.group_by("rank"):
+        before = pl.col("end").cum_max().shift(1)
+        begin = pl.max_horizontal("at", before)
+        pieces = mine.select("row", begin=begin, until=pl.max_horizontal("end", begin))
+        above = _merged(rows.filter(pl.col("rank") < owner))
+        hidden = _covered(above, pieces["until"]) - _covered(above, pieces["begin"]) if above.height else 0
+        parts.append(pieces.select("row", own=pl.col("until") - pl.col("begin") - hidden))
+    return pl.concat(parts).sort("row")["own"] if parts else pl.Series("own", [], dtype=pl.Int64)
 
 
-def _reach(end: Ints, start: Ints) -> Ints:
-    """Return the latest end of the rows before each; for the first its own start."""
-    latest = np.maximum.accumulate(end)
-    return np.concatenate((start[:1], latest[:-1]))
+def _merged(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the union of intervals that come by start: `first`, `length`, and the length `before`."""
+    opens = (pl.col("at") > pl.col("end").cum_max().shift(1)).fill_null(value=True)
+    union = rows.group_by(opens.cum_sum().alias("number"), maintain_order=True).agg(
+        first=pl.col("at").min(), length=pl.col("end").max() - pl.col("at").min()
+    )
+    return union.select("first", "length", before=pl.col("length").cum_sum() - pl.col("length"))
 
 
-def _covered(start: Ints, end: Ints, until: Ints) -> Ints:
-    """Return how much time intervals in the order of their starts cover before each of some moments."""
-    if not start.size:
-        return np.zeros(until.size, dtype=np.int64)
-    latest = np.maximum.accumulate(end)
-    opens = np.concatenate(([True], start[1:] > latest[:-1]))
-    first = start[opens]
-    last = np.concatenate((latest[:-1][opens[1:]], latest[-1:]))
-    length = last - first
-    before = np.cumsum(length) - length
-    place = np.searchsorted(first, until, side="right") - 1
-    inside = np.minimum(until - first[place], length[place]) + before[place]
-    return np.where(place >= 0, inside, 0)
+def _covered(union: pl.DataFrame, until: pl.Series) -> pl.Series:
+    """Return how much time a union covers before each of some moments, which are in order."""
+    found = until.to_frame("at").join_asof(union, left_on="at", right_on="first")
+    inside = pl.min_horizontal(pl.col("at") - pl.col("first"), "length") + pl.col("before")
+    return found.select(inside.fill_null(0)).to_series()

@@ -106,10 +106,9 @@ def _candidates(run: Run, look: Look, parts: Parts) -> pl.DataFrame:
     """Return lane, start and end of all that fits in the run: with a filter also of gaps."""
     lanes = parts["lanes"].with_row_index("number")
     low, high = parts["window"].row(0)[:2]
-    rows = timed_rows(run, look).filter("fits").select("track", "group", "t", "end").collect()
-    track = pl.col("track").cast(rows.schema["track"])
-    numbered = lanes.select(track, group="of", lane=pl.col("number").cast(pl.Int32))
-    found = rows.join(numbered, on=["track", "group"], nulls_equal=True).select("lane", "t", "end")
+    rows = timed_rows(run, look).filter("fits").select("code", "t", "end").collect()
+    numbered = lanes.filter(pl.col("kind") != "layer").select("code", lane=pl.col("number").cast(pl.Int32))
+    found = rows.join(numbered, on="code").select("lane", "t", "end")
     layers = [i for i, kind in enumerate(lanes["kind"]) if kind == "layer"]
     in_sight = parts["slices"].filter("fits", pl.col("lane").is_in(layers))
     candidates = [found, in_sight.select("lane", "t", "end")]
@@ -130,7 +129,9 @@ def linked(run: Run, parts: Parts, place: Place | None) -> Place | None:
     keys = parts["lanes"].select("track", "kind").rows()
     rows = run.events.lazy().filter(pl.col("dur").is_not_null())
     if here["kind"] in _KERNELS:
-        at = (pl.col("kind") == "span") & (pl.col("t") == here.get("launch"))
+        if here.get("launch") is None:
+            return None
+        at = (pl.col("kind") == "span") & (pl.col("t") == here["launch"])
         rows, kind = rows.filter(at & (pl.col("track").cast(pl.String) == str(here["launcher"]))), "span"
     else:
         track = parts["lanes"]["track"][here["lane"]]

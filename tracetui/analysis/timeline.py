@@ -16,7 +16,8 @@ FEW: Final = 100_000  # slices among which single layers can be seen
 STEPS, LAYERS = "steps", "layers"  # the names of lanes that are no tracks
 _STEP, _COVER, _LAYER, _KERNEL, _WAIT, _HOST = range(6)  # groups of lanes, in the order of a chart of devices
 _KINDS: Final = ("step", "span", "layer", "kernel", "wait", "span")
-_TOLD: Final = ("category", "op", "layer", "step", "phase", "launch", "launcher")  # of a slice
+_ROWS: Final = 1 << 20  # more rows than a lane has
+_TOLD: Final = ("category", "op", "layer", "step", "phase", "launch", "launcher", "line")  # of a slice
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +25,7 @@ class Timeline:
     """Lanes and what lies in them: slices of a cell and more one by one, shorter ones as busy time."""
 
     lanes: pl.DataFrame  # lane, kind, count, busy_ns, busy_share, first_ns, last_ns; number is the place
-    slices: pl.DataFrame  # all in the window, by start: number of the lane, row in it, t, end, name, wide …
+    slices: pl.DataFrame  # all in the window: number of the lane, row in it, t, end, name, wide …
     cells: pl.DataFrame  # of those that are not wide: lane, row, cell, category, busy_ns
     gaps: pl.DataFrame  # where nothing of a device ran, of a cell and more: lane, t, end, fits
     names: pl.DataFrame  # name, category, count, total_ns in the window, of kernels by falling time
@@ -86,15 +87,15 @@ def timed_rows(run: Run, look: Look) -> pl.LazyFrame:
     )  # fmt: skip
     names = select.matching_names(run.events, look.filter) if look.filter else None
     fits = pl.lit(True) if names is None else pl.col("name").is_in(names.implode())
-    return rows.select(
-        "name",
-        "t",
-        *select.have(run, _TOLD),
+    rows = rows.with_columns(
         end=pl.col("t") + pl.col("dur"),
         track=pl.when(pl.col("kind") != "step").then(track),
         group=group.cast(pl.Int8),
         fits=fits,
     )
+    code = pl.col("track").to_physical().cast(pl.Int64).fill_null(-1) * len(_KINDS) + pl.col("group")
+    told = select.have(run, _TOLD)
+    return rows.select("name", "t", *told, "end", "track", "group", "fits", code=code + len(_KINDS))
 
 
 def lanes_of(run: Run, rows: pl.LazyFrame) -> pl.DataFrame:
@@ -103,14 +104,14 @@ def lanes_of(run: Run, rows: pl.LazyFrame) -> pl.DataFrame:
     Threads stand in the order of how many slices they have.
     """
     layered = pl.col("layer").is_not_null().any() if run.has("layer") else pl.lit(False)
-    sizes = rows.group_by("track", "group").agg(pl.len(), layered=layered)
+    sizes = rows.group_by("track", "group", "code").agg(pl.len(), layered=layered)
     table = sizes.collect().with_columns(pl.col("track").cast(pl.String))
     kernels = table.filter(group=_KERNEL)["track"].implode()
     cover = (pl.col("group") == _HOST) & pl.col("track").is_in(kernels, nulls_equal=True)
     group = pl.when(cover).then(_COVER).otherwise("group").cast(pl.Int8)
-    table = table.with_columns(of=pl.col("group"), group=group)
+    table = table.with_columns(group=group)
     layers = table.filter("layered", group=_KERNEL)
-    table = pl.concat([table, layers.with_columns(pl.lit(_LAYER, pl.Int8).alias(c) for c in ("group", "of"))])
+    table = pl.concat([table, layers.with_columns(group=pl.lit(_LAYER, pl.Int8))])
     device = pl.col("group").is_between(_COVER, _KERNEL)
     table = table.sort(
         pl.when(pl.col("group") == _STEP).then(0).when(device).then(1).otherwise("group"),
@@ -124,7 +125,7 @@ def lanes_of(run: Run, rows: pl.LazyFrame) -> pl.DataFrame:
     group = pl.col("group").cast(pl.Int64)
     label = group.replace_strict(named, default=pl.col("track"), return_dtype=pl.String)
     kind = pl.col("group").replace_strict(dict(enumerate(_KINDS)), return_dtype=pl.String)
-    return table.select("track", "of", lane=label, kind=kind)
+    return table.select("track", "code", lane=label, kind=kind)
 
 
 def _extent(rows: pl.LazyFrame) -> tuple[int, int] | None:
@@ -133,38 +134,34 @@ def _extent(rows: pl.LazyFrame) -> tuple[int, int] | None:
 
 
 def in_window(run: Run, rows: pl.LazyFrame, lanes: pl.DataFrame, low: int, high: int) -> pl.DataFrame:
-    """Return the slices that reach into a window, by start, with the number of their lane."""
-    numbered = lanes.with_row_index("lane_number").select(
-        "track", "of", "kind", lane=pl.col("lane_number").cast(pl.Int32)
-    )
+    """Return the slices that reach into a window, with the number of their lane."""
     inside = rows.filter((pl.col("t") < high) & (pl.col("end") >= low)).collect()
-    tracks = numbered.with_columns(pl.col("track").cast(inside.schema["track"]))
-    inside = inside.join(
-        tracks.filter(pl.col("kind") != "layer"), left_on=["track", "group"], right_on=["track", "of"],
-        how="left", nulls_equal=True, maintain_order="left",
-    )  # fmt: skip
+    numbered = lanes.with_row_index("number").with_columns(pl.col("number").cast(pl.Int32))
+    tracks = numbered.filter(pl.col("kind") != "layer")
+    last = max(tracks["code"], default=0)
+    lane_of = pl.Series("lane", [None], dtype=pl.Int32).extend_constant(None, last)
+    lane_of = lane_of.scatter(tracks["code"], tracks["number"])
+    inside = inside.with_columns(lane_of.gather(inside["code"]))
     if run.has("layer") and inside.height <= FEW:
-        layers = tracks.filter(kind="layer").select("track", number="lane")
+        layers = numbered.filter(kind="layer").select("code", lane="number")
         inside = pl.concat([inside, _layers(inside, layers)], how="diagonal")
-    inside = inside.with_columns(nests=pl.col("kind").is_in(["step", "span"])).drop("track", "group")
-    return inside if inside["t"].is_sorted() else inside.sort("t", maintain_order=True)
+    nests, kernel = (pl.col("group").is_in(groups) for groups in ([_STEP, _HOST], [_KERNEL]))
+    return inside.with_columns(nests=nests, kernel=kernel).drop("code", "track", "group")
 
 
 def _layers(inside: pl.DataFrame, numbers: pl.DataFrame) -> pl.DataFrame:
     """Return a slice for each stretch of kernels of one track that are of one layer and step."""
-    rows = inside.filter(kind="kernel").sort("track", "t", maintain_order=True)
-    key = [pl.col("track"), pl.col("layer"), *([pl.col("step")] if "step" in rows.columns else [])]
+    rows = inside.filter(group=_KERNEL).sort("code", "t", maintain_order=True)
+    key = [pl.col("code"), pl.col("layer"), *([pl.col("step")] if "step" in rows.columns else [])]
     begins = pl.any_horizontal(c.ne_missing(c.shift()) for c in key)
     stretches = rows.with_columns(stretch=begins.cum_sum()).filter(pl.col("layer").is_not_null())
     told = [c for c in ("layer", "step", "phase") if c in rows.columns]
     table = stretches.group_by("stretch", maintain_order=True).agg(
-        pl.col("t").min(), pl.col("end").max(), pl.col("fits").any(), pl.col("track", *told).first()
+        pl.col("t").min(), pl.col("end").max(), pl.col("fits").any(), pl.col("code", *told).first()
     )
     name = pl.format("layer {}", "layer").cast(pl.Categorical())
-    joined = table.join(numbers, on="track", how="left", nulls_equal=True, maintain_order="left")
-    return joined.select(
-        "t", "end", "fits", *told, name=name, lane="number", kind=pl.lit("layer"),
-    )  # fmt: skip
+    joined = table.join(numbers, on="code", how="left", maintain_order="left")
+    return joined.select("t", "end", "fits", "lane", *told, name=name, group=pl.lit(_LAYER, pl.Int8))
 
 
 def gaps_of(run: Run, look: Look, lanes: pl.DataFrame, least: float) -> pl.DataFrame:
@@ -204,6 +201,7 @@ def _measured(lanes: pl.DataFrame, slices: pl.DataFrame, low: int, high: int) ->
 def _facts(own: pl.DataFrame | None, window: int) -> tuple[object, ...]:
     if own is None:
         return 0, 0, 0.0, None, None
+    own = own if own["a"].is_sorted() else own.sort("a")
     busy = _union(own["a"], own["b"])
     return own.height, busy, busy / window, own["a"].min(), own["b"].max()
 
@@ -222,29 +220,35 @@ def _cells(slices: pl.DataFrame, low: int, high: int) -> pl.DataFrame:
     """
     width = (high - low) / CELLS
     category = pl.col("category") if "category" in slices.columns else pl.lit(None, pl.Categorical())
-    key = ("lane", "row", "cell", "category")
-    clipped = slices.lazy().filter(~pl.col("wide")).select(
-        "lane", "row", category=category, a=pl.col("t").clip(low, high), b=pl.col("end").clip(low, high),
-    )  # fmt: skip
-    first, last = (((pl.col(c) - low) / width).floor().cast(pl.Int32).clip(0, CELLS - 1) for c in "ab")
-    placed = clipped.with_columns(cell=first, last=last)
+    short = slices.lazy().filter(~pl.col("wide"))
+    short = short.with_columns(a=pl.col("t").clip(low, high), b=pl.col("end").clip(low, high))
+    first, last = (((pl.col(c) - low) / width).floor().cast(pl.Int64).clip(0, CELLS - 1) for c in "ab")
+    row = (pl.col("lane").cast(pl.Int64) * _ROWS + pl.col("row")) * CELLS  # one number for lane, row and cell
+    placed = short.select("a", "b", row=row, category=category, first=first, last=last)
     edge = low + pl.col("last") * width
-    both = pl.col("cell") < pl.col("last")
-    whole = (pl.col("b") - pl.col("a")).cast(pl.Float64)
+    both = pl.col("first") < pl.col("last")
+    inside = pl.when(both).then(edge).otherwise("b") - pl.col("a")
+    key = ("place", "category")
     parts = [
-        placed.filter(~both).select(*key, busy_ns=whole),
-        placed.filter(both).select(*key, busy_ns=edge - pl.col("a")),
-        placed.filter(both).select("lane", "row", "category", cell="last", busy_ns=pl.col("b") - edge),
+        placed.select("category", place=pl.col("row") + pl.col("first"), busy_ns=inside),
+        placed.filter(both).select(
+            "category", place=pl.col("row") + pl.col("last"), busy_ns=pl.col("b") - edge
+        ),
     ]
     sums = [part.group_by(key).agg(pl.col("busy_ns").sum()).select(*key, "busy_ns") for part in parts]
-    return pl.concat(sums).group_by(key).agg(pl.col("busy_ns").sum()).sort(key).collect()
+    table = pl.concat(sums).group_by(key).agg(pl.col("busy_ns").sum()).sort(key).collect()
+    lane, row = (pl.col("place") // CELLS // _ROWS).cast(pl.Int32), pl.col("place") // CELLS % _ROWS
+    cell = (pl.col("place") % CELLS).cast(pl.Int32)
+    return table.select(
+        lane.alias("lane"), row.cast(pl.Int32).alias("row"), cell.alias("cell"), "category", "busy_ns"
+    )
 
 
 def _names(slices: pl.DataFrame, low: int, high: int) -> pl.DataFrame:
     """Return the time of each name of kernels within the window, the largest first."""
     inside = pl.col("end").clip(low, high) - pl.col("t").clip(low, high)
     category = pl.col("category") if "category" in slices.columns else pl.lit(None, pl.Categorical())
-    kernels = slices.lazy().filter("fits", ~pl.col("nests")).filter(pl.col("kind") != "layer")
+    kernels = slices.lazy().filter("fits", "kernel")
     sums = kernels.group_by("name").agg(category=category.first(), count=pl.len(), total_ns=inside.sum())
     table = sums.collect().with_columns(pl.col("name", "category").cast(pl.String))
     return table.sort("total_ns", "name", descending=[True, False])

@@ -221,6 +221,8 @@ def _names(each: Slice, kind: str) -> Iterator[str]:
     else:
         frame = _FRAME.match(str(each["name"]))
         yield frame[1] if frame else shown_name(str(each["name"]))
+        if kind == "span":
+            yield str(each["name"]).rpartition("::")[2]
         if each.get("op"):
             yield str(each["op"])
             yield str(each["op"]).rpartition(".")[2]

@@ -11,6 +11,7 @@ from tracetui import units
 from tracetui.analysis import host_waits, roofline, select
 from tracetui.analysis.ledger import Ledger, ledger
 from tracetui.analysis.ledger_items import BOUND, GAP, UNKNOWN
+from tracetui.analysis.what_if import Prediction, predictions
 from tracetui.look import Look
 from tracetui.views import Answer, Focus, View
 from tracetui.views._fix_words import WORDS
@@ -21,7 +22,11 @@ _NAMED: Final = 0.01  # of the step: so much unknown work is worth a row, and so
 
 
 def fix(runs: Sequence[Run], look: Look) -> Answer:
-    """Return the ledger of a step, the most to recover first; the row `bound` closes the sum."""
+    """Return the ledger of a step, the most to recover first; the row `bound` closes the sum. Of a look that
+    changes ops, what the step would take.
+    """
+    if look.what_if:
+        return _predicted(runs[0], look)
     book = ledger(runs[0], look)
     if book is None:
         return Answer(pl.DataFrame(), ("no timed rows: there is nothing to account for",))
@@ -30,6 +35,38 @@ def fix(runs: Sequence[Run], look: Look) -> Answer:
     rows = [_item(row, book, ops, start) for row in book.items.iter_rows(named=True) if _tells(row, book)]
     table = pl.DataFrame([*rows, _bound(book)], infer_schema_length=None)
     return Answer(table, tuple(_notes(runs[0], book)), key=("op",))
+
+
+def _predicted(run: Run, look: Look) -> Answer:
+    """Return one row a change: what is asked for, what the step saves, and what hides the rest."""
+    found = predictions(run, look)
+    rows = [
+        {
+            "what_if": p.change,
+            "step_ns": p.step_ns,
+            "predicted_ns": p.predicted_ns,
+            "change_pct": 100 * (p.predicted_ns / p.step_ns - 1) if p.step_ns else None,
+            "asked_ns": p.asked_ns,
+            "saved_ns": p.saved_ns,
+            "host_ns": p.host_ns,
+            "host_share": p.host_ns / p.asked_ns if p.asked_ns > 0 else None,
+        }
+        for p in found
+    ]
+    notes = [_sentence(p) for p in found]
+    if found[0].steps < found[0].all_steps:
+        notes.append(f"replayed on {found[0].steps:,} of {found[0].all_steps:,} steps, those in the middle")
+    columns = tuple(rows[0])
+    return Answer(pl.DataFrame(rows), tuple(notes), key=("what_if",), columns=columns)
+
+
+def _sentence(p: Prediction) -> str:
+    step, new, asked, saved = map(units.duration, (p.step_ns, p.predicted_ns, p.asked_ns, p.saved_ns))
+    words = f"{p.change}: a step of {step} would take {new}"
+    if p.asked_ns <= 0:
+        return words
+    words += f": of {asked} less, it gets {saved} shorter"
+    return f"{words}, {units.duration(p.host_ns)} are hidden by the host" if p.host_ns else words
 
 
 def _tells(row: Mapping[str, Any], book: Ledger) -> bool:

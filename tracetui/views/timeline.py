@@ -45,7 +45,7 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
         "names": shown.names,
         "window": pl.DataFrame({"low": [low], "high": [high], "start": [start], "end": [end]}),
     }
-    rows = shown.lanes.filter(pl.col("count") > 0).drop("track", "of")
+    rows = shown.lanes.filter(pl.col("count") > 0).drop("track", "code")
     return Answer(rows, (where, *select.folding(runs[0])), ("lane",), parts)
 
 
@@ -169,6 +169,7 @@ def _known(here: Mapping[str, Any], lanes: Sequence[str], start: int) -> list[st
     words += [lanes[here["lane"]], f"at {(here['t'] - start) / 1e6:,.4f} ms"]
     if here.get("step") is not None:
         words.append(f"step {here['step']} {here.get('phase') or ''}".rstrip())
+    words += [str(here["line"])] if here.get("line") is not None else []
     if here.get("launch") is not None:
         words.append(f"launched {units.duration(here['t'] - here['launch'])} before (f)")
     return words

@@ -1,16 +1,19 @@
 """From trace events to the event schema: kinds, lenses, tracks, steps, and what the header tells."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
 
-from capture.classify.inferred import fill_from_blocks, sentence
 from capture.classify.names import PRODUCTS, places_its_row, role_of
 from capture.classify.python_frames import is_own_line
 from capture.importlog import Log
+from capture.inference import with_inferred
 from capture.loaders.chrome.captured_files import Captures
 from capture.loaders.chrome.frames import with_lines
+from capture.loaders.chrome.graph_steps import opened_by_graphs
 from capture.loaders.chrome.header import DEVICE, devices_of, header_table, meta_of
 from capture.loaders.chrome.incomplete import Names, names_in, other_rows, paired
 from capture.loaders.chrome.leaves import working_rows
@@ -23,7 +26,7 @@ from capture.loaders.chrome.scopes import is_scope, with_paths
 from capture.loaders.chrome.steps import FACTS, note_capture, opened, said_of, steps_at
 from capture.loaders.chrome.tables import PLACE, Complete, Trace, complete_events
 from capture.native.schema import TIMES
-from capture.run import Run, build, tidy
+from capture.run import Run, build
 from capture.source import Source
 
 # category, lower case → kind, lens, category of the row; host spans are the rest
@@ -48,6 +51,7 @@ _ROLES: Final[dict[str, Role]] = {
 }
 _HOST: Final[Role] = ("span", "host", None)
 _REGION: Final[Role] = ("span", "gpu", None)
+_NAMED_STREAM: Final = re.compile(r"GPU Stream (\d+)")  # how Proton names the threads that are streams
 _STEP: Final[Role] = ("step", "wall", None)
 _FRAME: Final = "python_function"
 _OWN: Final = (
@@ -58,36 +62,28 @@ _LINKS: Final = ("correlation", "external", "args")
 _SHARED: Final = ("kind", "name", "lens", "track", "category")
 
 
-def to_run(name: str, trace: Trace, source: Source) -> Run:
-    """Make a run of a trace as it was read."""
+def to_run(trace: Trace, source: Source, *, part: str = "") -> Run:
+    """Make a run of a trace as it was read; `part` ends its name where the source holds several runs."""
     log = source.log
     captures = Captures(source.captures, named=source.named_captures is not None)
     names = replace(names_in(trace.others), lanes=trace.lanes)
     pairs = paired(trace.others, log)
     complete = trace.complete + complete_events(pairs, log) if pairs else trace.complete
     names = with_regions(names, complete.labels["place"].unique(), log)
-    complete = opened(complete)
+    complete = opened_by_graphs(opened(complete), log)
     complete = Complete(complete.rows, _described(complete.labels, names))
     note_capture(complete, log)
-    rows = _spread(_attributed(complete, _kernels(complete, names, log), captures, log), complete.labels)
+    kernels = _kernels(complete, names, log)
+    rows = _spread(_attributed(complete, kernels, captures, log), complete.labels)
     rest = other_rows(trace.others, log)
     if rest.height:
         rows = pl.concat([rows, rest.cast({pl.String: pl.Categorical()})], how="diagonal")
     header = trace.header
     tables = {"trace": header_table(header, log.read), "devices": devices_of(header)}
-    tables = {name: table for name, table in tables.items() if table.width}
-    run = build(name, {**meta_of(trace, names), **captures.meta}, _based(rows, header), log, tables)
-    return _with_inferred_layers(run, log)
-
-
-def _with_inferred_layers(run: Run, log: Log) -> Run:
-    """Return the run with layers and roles from the block that repeats, where the trace tells no layer."""
-    events, evidence = fill_from_blocks(run.events, captured="captured" in run.meta)
-    if evidence is None:
-        return run
-    said = sentence(evidence, "roles") if run.has("layer") else sentence(evidence)
-    log.note("inferred_layers", f"{said}; confidence {evidence.confidence:.2f}", count=evidence.layers)
-    return replace(run, events=tidy(events), meta={**run.meta, "inferred": said}, log=log.freeze())
+    meta = meta_of(trace, names, captures.sentence)
+    tables = {k: t for k, t in tables.items() if t.width}
+    run = build(Path(source.label).name + part, meta, _based(rows, header), log, tables)
+    return with_inferred(run, log)
 
 
 def _described(labels: pl.DataFrame, names: Names) -> pl.DataFrame:
@@ -153,8 +149,11 @@ def _attributed(complete: Complete, kernel: pl.Series, captures: Captures, log: 
     time.
     """
     rows = complete.rows.with_columns(kernel=kernel)
-    steps = rows.filter(pl.col("step").is_not_null()).select("label", "t", "dur", "step")
-    around = rows.filter(complete.column("scope") & pl.col("t").is_not_null() & (pl.col("dur") > 0) & ~kernel)
+    times = rows.select("label", "t", "dur")
+    steps = rows.select("label", "t", "dur", "step").filter(pl.col("step").is_not_null())
+    around = times.filter(
+        complete.column("scope") & pl.col("t").is_not_null() & (pl.col("dur") > 0) & ~kernel
+    )
     here = complete.column("place").alias("place")
     lines = rows.select("label", "t", "dur", here).filter(complete.column("line") & (rows["dur"] > 0))
     linked = any(rows[c].null_count() < rows.height for c in _LINKS)
@@ -172,8 +171,8 @@ def _attributed(complete: Complete, kernel: pl.Series, captures: Captures, log: 
     said = said_of(complete)
     kernels = with_operators(_with_steps(kernels, "at", steps), rows, complete.labels, said)
     kernels = with_captures(kernels, complete, said, captures, log)
-    parts = [kernels, _with_steps(rows.filter(~kernel), "t", steps)]
-    out = pl.concat([part.drop(_LINKS, strict=False) for part in parts], how="diagonal")
+    others = _with_steps(rows.drop(_LINKS).filter(~kernel), "t", steps)
+    out = pl.concat([kernels.drop(_LINKS, strict=False), others], how="diagonal")
     if "phase" not in complete.labels.columns:
         return out
     phases = complete.labels["phase"].gather(steps.sort("step")["label"]).cast(pl.Categorical())
@@ -198,8 +197,7 @@ def _spread(rows: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
     shared += [labels[c].gather(rows["label"]) for c in FACTS if c in labels.columns]
     shared = _with_captured_line(shared, rows)
     frame = rows.select(*kept, *shared, "kernel", *_spoken(rows, labels))
-    if labels["region"].count():
-        frame = frame.with_columns(path=labels["region"].cast(pl.Categorical()).gather(rows["label"]))
+    frame = _with_stated_paths(frame, rows, labels)
     if "said" in frame.columns:
         frame = frame.with_columns(category=pl.coalesce("category", "said")).drop("said")
     leaf = pl.Series(["kernel"], dtype=pl.Categorical())
@@ -215,6 +213,17 @@ def _with_captured_line(columns: list[pl.Series], rows: pl.DataFrame) -> list[pl
     own = next((c for c in columns if c.name == "line"), None)
     line = pl.select(pl.coalesce(rows["captured_line"], own).alias("line"))["line"]
     return [*(c for c in columns if c.name != "line"), line]
+
+
+def _with_stated_paths(frame: pl.DataFrame, rows: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
+    """Return rows with the path that the source itself states, else with that around their launch."""
+    stated = [rows["stated_path"]] if "stated_path" in rows.columns else []
+    if labels["region"].count():
+        stated.append(labels["region"].cast(pl.Categorical()).gather(rows["label"]))
+    if not stated:
+        return frame
+    around = [frame["path"]] if "path" in frame.columns else []
+    return frame.with_columns(path=pl.coalesce([*stated, *around]))
 
 
 def _spoken(rows: pl.DataFrame, labels: pl.DataFrame) -> list[pl.Series]:
@@ -247,7 +256,8 @@ def _stream(place: str, names: Names) -> str:
     device = names.processes.get(pid, "")
     if device.startswith(DEVICE):
         return f"{device.removeprefix(DEVICE).lower().replace(':', '')}/{names.threads.get(place, tid)}"
-    return f"gpu{pid}/stream{tid.removeprefix('stream').strip()}"
+    named = _NAMED_STREAM.fullmatch(names.threads.get(place, ""))
+    return f"gpu{pid}/stream{named[1] if named else tid.removeprefix('stream').strip()}"
 
 
 def _thread(place: str, names: Names) -> str:

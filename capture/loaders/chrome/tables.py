@@ -11,18 +11,15 @@ import msgspec
 import polars as pl
 
 from capture.importlog import Log
+from capture.native.schema import PATH_SEPARATOR
 
-# Categories whose `args` name the launch by a correlation number.
-LINKED: Final = (
-    "kernel", "gpu_memcpy", "gpu_memset", "cuda_runtime", "cuda_driver",
-    "Kernel", "Memcpy", "Memset", "Runtime",
-)  # fmt: skip
 DEVICE: Final = ("kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset")
 OPERANDS: Final = '"Input '  # how the keys begin that state operands …
 VALUES: Final = '"Concrete '  # … and the key in front of them that states values
 OPERATORS: Final = ("cpu_op", "Operator")
 KERNELS: Final = ("kernel", "Kernel")
-RESOURCES: Final = ('"registers per', '"grid"')  # how what a kernel states of its launch begins
+CALLS: Final = ("cuda_runtime", "cuda_driver", "Runtime")
+LINKED: Final = (*DEVICE, *CALLS)
 ATTENTION: Final = "attention"  # in the name of an operator whose values matter beside its shapes
 FLOWS: Final = ("s", "t", "f")
 UNNAMED: Final = "unnamed"
@@ -78,6 +75,15 @@ _DECODER: Final = msgspec.json.Decoder(_Operands)
 _RESOURCES: Final = msgspec.json.Decoder(_Resources)
 
 
+class _Stack(msgspec.Struct, gc=False):
+    """The scopes around an event, from the outermost on."""
+
+    call_stack: list[str] = []
+
+
+_STACK: Final = msgspec.json.Decoder(_Stack)
+
+
 @dataclass(frozen=True, eq=False)
 class Complete:
     """Events with a duration: their times, and a label each for what many of them share."""
@@ -87,7 +93,8 @@ class Complete:
 
     def __add__(self, other: "Complete") -> "Complete":
         shifted = other.rows.with_columns(pl.col("label") + self.labels.height)
-        return Complete(pl.concat([self.rows, shifted]), pl.concat([self.labels, other.labels]))
+        rows = pl.concat([self.rows, shifted], how="diagonal")
+        return Complete(rows, pl.concat([self.labels, other.labels]))
 
     def column(self, name: str) -> pl.Series:
         """Return a column of the labels, spread over the rows."""
@@ -151,7 +158,23 @@ def complete_events(events: Sequence[Event], log: Log) -> Complete:
             "external": pl.Int64, "args": pl.Categorical(),
         },
     )  # fmt: skip
+    stacks = pl.Series("stated_path", [_stated_path(e) for e in events], dtype=pl.String)
+    frame = frame.with_columns(stacks.cast(pl.Categorical())) if stacks.count() else frame
     return Complete(_timed(frame, log), label_frame(labels))
+
+
+def _stated_path(event: Event) -> str | None:
+    """Return the scopes that an event itself states, as Proton does of each kernel; None for none."""
+    args = bytes(event.args)
+    if b'"call_stack"' not in args:
+        return None
+    try:
+        stack = _STACK.decode(args).call_stack
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    inner = stack[1:] if stack[:1] == ["ROOT"] else stack
+    inner = inner[:-1] if inner[-1:] == [event.title] else inner
+    return PATH_SEPARATOR.join(inner) or None
 
 
 def _ascii(raw: msgspec.Raw) -> str | None:
@@ -223,4 +246,4 @@ def _timed(frame: pl.DataFrame, log: Log) -> pl.DataFrame:
     beyond = timed["t"].null_count() + timed["dur"].null_count() - lacking
     if beyond:
         log.note("time_out_of_range", "times beyond 292 years; kept, but in no sum", count=beyond)
-    return timed.select("label", "t", "dur", "correlation", "external", "args")
+    return timed.select("label", "t", "dur", "correlation", "external", "args", pl.col("^stated_path$"))

@@ -1,7 +1,8 @@
 """Nsight Systems reports (`.nsys-rep`), through the `nsys` of whoever opens them.
 
-The format is NVIDIA's own and has no lasting magic. Where `nsys` is on PATH it exports the report to SQLite in
-a private folder, which is read and removed; nothing is written beside the report. Else the command is told.
+The format is NVIDIA's own and has no lasting magic. Where `nsys` is on PATH it exports the report to
+SQLite in a private folder, which is read and removed; nothing is written beside the report. Else the
+command is told.
 """
 
 import atexit

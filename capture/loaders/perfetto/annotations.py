@@ -9,8 +9,11 @@ import msgspec
 from capture.loaders._protobuf import Value, WireError, double, inner, number, signed, text
 
 Strings = Mapping[int, str]
+Known = dict[Value, tuple[str, Any]]
 
 _DEEPEST: Final = 16
+_SHORT: Final = 32  # bytes of an annotation that is kept for the next time it comes
+_MOST_KNOWN: Final = 10_000
 _TOO_DEEP: Final = "…"
 _ENTRY: Final = 11
 _HOLDING: Final = (_ENTRY, 12)  # fields of an annotation that are annotations: of a dictionary, of a list
@@ -43,9 +46,19 @@ _CORRELATIONS: Final = ("correlation_id", "corr_id")
 _METADATA: Final = "metadata"  # of Kineto: members of a JSON object, without its braces
 
 
-def annotations(values: Sequence[Value], names: Strings, strings: Strings) -> dict[str, Any]:
-    """Return the debug annotations of an event by their names."""
-    return dict(_annotation(value, names, strings, 0) for value in values)
+def annotations(values: Sequence[Value], names: Strings, strings: Strings, known: Known) -> dict[str, Any]:
+    """Return the debug annotations of an event by their names; `known` keeps those that come again."""
+    noted = []
+    for value in values:
+        one = known.get(value)
+        if one is None:
+            one = _annotation(value, names, strings, 0)
+            if isinstance(value, bytes) and len(value) <= _SHORT:
+                if len(known) >= _MOST_KNOWN:
+                    known.clear()
+                known[value] = one
+        noted.append(one)
+    return dict(noted)
 
 
 def category(stated: str | None, args: Mapping[str, Any], name: str) -> str | None:
@@ -62,6 +75,9 @@ def arguments(noted: Mapping[str, Any]) -> dict[str, Any]:
     args = dict(noted)
     if isinstance(metadata := args.get(_METADATA), str):
         args |= _members(metadata)
+    if "call_stack_0" in args:  # of Proton: an annotation for each scope, from the outermost on
+        stack = (args.get(f"call_stack_{i}") for i in range(len(args)))
+        args["call_stack"] = [scope for scope in stack if isinstance(scope, str)]
     for key in _CORRELATIONS:
         if isinstance(args.get(key), int):
             args.setdefault("correlation", args[key])

@@ -18,7 +18,7 @@ from capture.loaders._protobuf import (
     signed,
     text,
 )
-from capture.loaders.perfetto.annotations import annotations
+from capture.loaders.perfetto.annotations import Known, annotations
 from capture.loaders.perfetto.clocks import Clocks
 from capture.loaders.perfetto.tracks import Tracks
 
@@ -73,9 +73,13 @@ class Sequence:
     track: int = 0
     clock: int = 0
     broken: bool = False
+    notes: Known = field(default_factory=dict)  # annotations that came already, by their bytes
+    ends: dict[Value, tuple[int, Mark]] = field(default_factory=dict)  # likewise events that end a slice
 
     def intern(self, value: Value) -> None:
         """Remember strings that later events refer to by a number."""
+        self.notes.clear()
+        self.ends.clear()
         tables = {1: self.categories, 2: self.names, 3: self.keys, 29: self.strings}
         for n, entry in inner(value):
             if n in tables:
@@ -84,6 +88,7 @@ class Sequence:
 
     def default(self, value: Value) -> None:
         """Remember what holds for events that do not state it."""
+        self.ends.clear()
         defaults = dict(inner(value))
         self.clock = number(defaults.get(_CLOCK, 0))
         if _EVENT in defaults:
@@ -184,7 +189,14 @@ class Packets:
             message = "events after a loss in the recording, whose names and tracks were lost with it"
             self.log.drop("lost_state", message)
             return
-        track, mark = self._mark(inner(packet[_EVENT]), t, id, sequence)
+        raw = packet[_EVENT]
+        if raw in sequence.ends:
+            track, mark = sequence.ends[raw]
+            mark = mark._replace(t=t)
+        else:
+            track, mark = self._mark(inner(raw), t, id, sequence)
+            if mark.type == END and not mark.name:
+                sequence.ends[raw] = track, mark
         self.marks.setdefault(track, []).append(mark)
 
     def _mark(self, event: list[Field], t: int | None, id: int, sequence: Sequence) -> tuple[int, Mark]:
@@ -197,7 +209,7 @@ class Packets:
             t,
             self._name(one, sequence),
             _category(event, sequence),
-            annotations(noted, sequence.keys, sequence.strings) if noted else {},
+            annotations(noted, sequence.keys, sequence.strings, sequence.notes) if noted else {},
             _counted(one),
             next((number(v) for n, v in event if n in _FLOWS), None),
             id,

@@ -10,7 +10,6 @@ The format: https://perfetto.dev/docs/reference/trace-packet-proto
 import contextlib
 import itertools
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 from capture.errors import UnreadableError
@@ -79,7 +78,7 @@ def load(source: Source) -> list[Run]:
             where=source.label,
             why="it ends within its first packets" if packets.cut else "no packet of it is a track event",
         )
-    return [to_run(Path(source.label).name, trace, source)]
+    return [to_run(trace, source)]
 
 
 def _producer(packets: Packets) -> str:

@@ -8,7 +8,6 @@ rocpd: https://rocm.docs.amd.com/projects/rocprofiler-sdk/en/latest/how-to/using
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
@@ -63,6 +62,5 @@ def _run(process: Process, several: bool, source: Source) -> Run:
         labels.select("cat", "name", "place"),
     )  # fmt: skip
     header: dict[str, Any] = {"deviceProperties": process.devices}
-    name = Path(source.label).name + (f" pid {process.pid}" if several else "")
     trace = Trace(complete, process.marks, header, lanes=process.lanes, producer="rocprofv3")
-    return to_run(name, trace, source)
+    return to_run(trace, source, part=f" pid {process.pid}" if several else "")

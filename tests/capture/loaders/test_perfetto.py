@@ -121,6 +121,14 @@ def test_regions_that_proton_writes_as_a_chrome_trace() -> None:
     assert set(run.events["kind"]) == {"kernel"} and set(run.events["lens"]) == {"gpu"}
 
 
+def test_scopes_that_proton_states_of_each_kernel_are_its_path() -> None:
+    (run,) = load(FIXTURES / "chrome" / "proton_timeline.json", cache=False)
+    assert rows(run, "name", "track", "path", "layer", "t", "dur", kind="kernel") == [
+        ("matmul_kernel", "gpu0/stream7", "layer_3 / attn", 3, 2_500, 3_250),
+        ("add_kernel", "gpu0/stream7", None, None, 6_000, 500),
+    ]
+
+
 def test_packets_may_be_compressed_and_the_file_too(tmp_path: Path) -> None:
     plain = trace(THREAD, *slices(5, [(10, 30, "cpu_op", "aten::mm")]))
     packed = trace(message((50, zlib.compress(plain))))

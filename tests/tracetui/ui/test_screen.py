@@ -11,7 +11,7 @@ import pytest
 from textual import events
 from textual.pilot import Pilot
 
-from tests.tracetui.runs import made, scopes
+from tests.tracetui.runs import launch_bound, made, scopes
 from tests.tracetui.ui.hand import decode, play, press, screen, settle, typed, until
 from tracetui.guides import TOPICS, glossary, guide
 from tracetui.look import Look
@@ -435,3 +435,14 @@ def test_a_view_that_fails_is_told_in_a_sentence_and_the_exit_is_not_zero(
     assert play(script, [decode()]).return_code == 70
     (crash,) = (tmp_path / "tracetui").iterdir()
     assert "a view's own fault" in crash.read_text()
+
+
+def test_the_first_screen_names_the_key_to_what_can_be_fixed() -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        lever = next(line for line in screen(app) if "most to recover" in line)
+        assert "(f: what to fix)" in lever
+        await press(pilot, "f")
+        await until(app, pilot, "host late")
+        assert app.workspace.session.view == "fix"
+
+    play(script, [launch_bound()], Options(view="summary"))
