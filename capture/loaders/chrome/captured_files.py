@@ -24,11 +24,6 @@ class Captures:
     sentence: str = ""  # what was taken from them, for whoever reads ops and shapes; empty for nothing
     _read: dict[Path, list[CapturedGraph]] = field(default_factory=dict)
 
-    @property
-    def meta(self) -> dict[str, str]:
-        """Return what a run's meta says of them."""
-        return {"captured": self.sentence} if self.sentence else {}
-
     def graphs(self, need: Need, log: Log) -> Iterator[CapturedGraph]:
         """Yield the graphs that may serve a need, the smallest first; files of smaller ones are not read."""
         waiting: list[CapturedGraph] = []

@@ -1,6 +1,8 @@
 """The operator that launched a kernel, by its External id: its shapes, operations and bytes, and its role."""
 
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -102,8 +104,13 @@ def _work_columns(
 
 def _work(name: str, operands: str | None, step: StepAnnotation | None) -> Work | None:
     """Return the work of a call, None where its operands do not tell."""
-    if operands is None:
-        return None
+    call = None if operands is None else _call(name, operands)
+    return None if call is None else work_of(replace(call, step=step) if step else call)
+
+
+@lru_cache(maxsize=1 << 12)
+def _call(name: str, operands: str) -> Call | None:
+    """Return a call with the operands that are stated of it, None where they cannot be read."""
     if not operands.startswith("{"):  # cut out of a printed trace
         operands = "{" + operands.partition(END_OF_ARGUMENTS)[0] + "}"
     try:
@@ -112,7 +119,7 @@ def _work(name: str, operands: str | None, step: StepAnnotation | None) -> Work 
         return None
     dims = tuple(_sizes(d) for d in _items(read.dims))
     types = tuple(str(t) for t in _items(read.types))
-    return work_of(Call(name, dims, types, tuple(str(v) for v in _items(read.values)), step))
+    return Call(name, dims, types, tuple(str(v) for v in _items(read.values)))
 
 
 def _items(value: object) -> list[Any]:
