@@ -13,8 +13,8 @@ import polars as pl
 
 from capture.roofs import Roof
 from capture.run import Run
-from tracetui.analysis import gap_causes, gpu_time, ledger_items, roofline, select, steps
-from tracetui.analysis.ledger_items import COMM, COMPUTE, COPY, LAUNCH, MEMORY, UNKNOWN
+from tracetui.analysis import gap_causes, gpu_time, ledger_items, rank_waits, roofline, select, steps
+from tracetui.analysis.ledger_items import COMM, COMPUTE, COPY, LAUNCH, MEMORY, RANK, UNKNOWN
 from tracetui.analysis.ledger_rows import timed_rows
 from tracetui.analysis.own_time import with_own
 from tracetui.analysis.stray_rows import with_strays
@@ -95,13 +95,25 @@ def _bounded(run: Run, rows: pl.DataFrame) -> pl.DataFrame:
     roof = roofline.roof_of(run)
     rows = rows.with_columns(_limits(rows, roof, roofline.dtype_of(run)))
     exposed = pl.col("class").replace_strict(_EXPOSED, default=None, return_dtype=pl.String)
-    rows = rows.with_columns(cause=pl.coalesce(exposed, "cause"))
+    rows = _with_rank_waits(run, rows.with_columns(cause=pl.coalesce(exposed, "cause")))
     bound = pl.min_horizontal("own", "least").round().cast(pl.Int64)
     return rows.with_columns(
         bound=pl.when(pl.col("cause") == UNKNOWN).then("own")
-        .when(pl.col("cause").is_in([COMM, COPY])).then(0)
+        .when(pl.col("cause").is_in([COMM, COPY, RANK])).then(0)
         .otherwise(bound)
     )  # fmt: skip
+
+
+def _with_rank_waits(run: Run, rows: pl.DataFrame) -> pl.DataFrame:
+    """Return rows with the cause of those collectives that mostly wait for another rank."""
+    waits = rank_waits.waiting(run)
+    if waits.is_empty() or "device" not in rows.columns:
+        return rows
+    found = rows.join(
+        waits.unique().with_columns(waits=True), on=waits.columns, how="left", maintain_order="left"
+    )
+    cause = pl.when(pl.col("waits") & (pl.col("cause") == COMM)).then(pl.lit(RANK)).otherwise("cause")
+    return found.with_columns(cause=cause).drop("waits")
 
 
 def _limits(rows: pl.DataFrame, roof: Roof | None, dtype: str | None) -> list[pl.Expr]:

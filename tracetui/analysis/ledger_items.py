@@ -7,7 +7,7 @@ import polars as pl
 from tracetui.analysis import gap_causes
 
 MEMORY, COMPUTE, LAUNCH, UNKNOWN = "memory", "compute", "launch", "no model"
-COPY, COMM = "copy", "communication"
+COPY, COMM, RANK = "copy", "communication", "another rank"
 GAP: Final = "gap"
 BOUND: Final = "bound"
 
@@ -60,7 +60,7 @@ def _above(rows: pl.DataFrame, step_ns: int, *, by_layer: bool) -> pl.DataFrame:
         over.median().alias("usual_ns"),
         pl.col("count", "own_ns", "recoverable_ns", "low_ns").sum(),
     )
-    hidden = pl.col("cause").is_in([COPY, COMM])  # at most under all the computation there is
+    hidden = pl.col("cause").is_in([COPY, COMM, RANK])  # at most under all the computation there is
     low = pl.when(hidden).then(pl.min_horizontal("own_ns", pl.lit(computed))).otherwise("low_ns")
     layers = [ranges(found) for found in table["each"].to_list()]
     return table.with_columns(

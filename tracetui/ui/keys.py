@@ -44,7 +44,7 @@ KEYS: Final = (
     Key("d", "diff", "diff", "against the baseline; on the diff: against which run", "rows"),
     Key("b", "pin", "baseline", "this run is the baseline that others are measured against", "rows"),
     Key("a", "changed", "changed only", "of a comparison: only rows that changed, or all", "rows"),
-    Key("f", "fix", "what to fix", "what to fix first in this run", "rows"),
+    Key("F", "fix", "what to fix", "what to fix first in this run", "rows"),
     Key("m", "mark", "mark", "mark the row; a chart shows the marked rows", "rows"),
     Key("M", "link", "link marked", "two marked rows are the same work; on a linked one: no longer", "rows"),
     Key("w", "one_table", "one table", "two tables side by side, or one wide table", "rows"),

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from tracetui.analysis import gap_causes
-from tracetui.analysis.ledger_items import COMM, COMPUTE, COPY, GAP, LAUNCH, MEMORY, UNKNOWN
+from tracetui.analysis.ledger_items import COMM, COMPUTE, COPY, GAP, LAUNCH, MEMORY, RANK, UNKNOWN
 
 
 class Words(NamedTuple):
@@ -56,6 +56,12 @@ WORDS: Final[Mapping[str, Words]] = {
         "it waits for a slower rank: then that rank is to be fixed",
         "medium",
         "the other ranks: open their files together, with --merge",
+    ),
+    RANK: Words(
+        "less work on the rank that comes last: see the ranks view, which names it",
+        "nothing else ran until another rank came to the collective",
+        "the clocks of the ranks are apart",
+        "medium",
     ),
     gap_causes.HOST: Words(
         "launching ahead: CUDA graphs, fewer launches (fusing, torch.compile), less work between them",

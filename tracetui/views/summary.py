@@ -22,7 +22,7 @@ _TITLES: Final = {
     "unknown": "what this source cannot tell",
 }
 _BY_WEIGHT: Final = ("category", "name", "phase", "unknown", "op")  # what a small screen keeps longest
-_FIX: Final = "f: what to fix"
+_FIX: Final = "F: what to fix"
 _INDENT: Final = "  "
 MOST_BARS: Final = 10
 

@@ -11,8 +11,8 @@ from capture.text import clean
 DEVICE: Final = "/device:"  # how JAX names the process that stands for a device
 
 
-def meta_of(trace: Trace, names: Names) -> dict[str, Any]:
-    """Return what the trace says of its run."""
+def meta_of(trace: Trace, names: Names, captured: str | None) -> dict[str, Any]:
+    """Return what the trace says of its run; `captured` tells which captures its replays were told by."""
     header = trace.header
     ranks = header.get("distributedInfo")
     ranks = ranks if isinstance(ranks, dict) else {}
@@ -26,6 +26,7 @@ def meta_of(trace: Trace, names: Names) -> dict[str, Any]:
         "world_size": ranks.get("world_size"),
         "clock_base_ns": header.get("baseTimeNanoseconds"),
         "profiled": True,
+        "captured": captured,
         "truncated": trace.truncated or None,
     }
     return {k: v for k, v in meta.items() if v is not None and v != ""}

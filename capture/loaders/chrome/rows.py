@@ -80,7 +80,7 @@ def to_run(trace: Trace, source: Source, *, part: str = "") -> Run:
         rows = pl.concat([rows, rest.cast({pl.String: pl.Categorical()})], how="diagonal")
     header = trace.header
     tables = {"trace": header_table(header, log.read), "devices": devices_of(header)}
-    meta = {**meta_of(trace, names), **captures.meta}
+    meta = meta_of(trace, names, captures.sentence)
     tables = {k: t for k, t in tables.items() if t.width}
     run = build(Path(source.label).name + part, meta, _based(rows, header), log, tables)
     return with_inferred(run, log)

@@ -180,3 +180,18 @@ def test_of_a_served_model_the_first_three_are_those_of_the_reference() -> None:
     assert book is not None and book.step_ns == book.bound_ns + book.items["recoverable_ns"].sum()
     first = [(r["op"], round(r["recoverable_ns"] / 1e6, 2)) for r in book.items.head(3).iter_rows(named=True)]
     assert first == [("attn.core", 1.21), ("mlp.gate_up", 1.04), ("mlp.down", 0.77)]
+
+
+@pytest.mark.parametrize(("second", "cause"), [(250, "another rank"), (140, "communication")])
+def test_a_collective_that_waits_for_another_rank_is_told_apart(second: int, cause: str) -> None:
+    """Both end at 300: rank 0 comes to the collective at 100, rank 1 at 250, or at 140."""
+    begins = {0: 100, 1: second}
+    rows = [
+        {"name": name, "category": category, "t": t, "dur": dur, "track": f"rank {rank} / gpu0/7"}
+        for rank, at in begins.items()
+        for name, category, t, dur in (("gemm", "matmul", 0, at), ("ncclAllReduce", "comm", at, 300 - at))
+    ]
+    book = ledger(run_of(rows), Look())
+    assert book is not None and book.step_ns == 300
+    items = dict(book.items.filter(pl.col("recoverable_ns") > 0).select("cause", "recoverable_ns").rows())
+    assert items == {cause: 200}

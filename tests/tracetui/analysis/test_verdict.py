@@ -65,7 +65,7 @@ def test_the_summary_begins_with_them_and_its_json_has_the_figures() -> None:
     assert lines[:4] == [
         "decode, 8 sequences",
         "gpu0 13.0% busy inside the step (100.0 µs), launch-bound (host late 87.0%)",
-        "most to recover: host late 87.00 µs (87.0%); 13.0% not modelled (f: what to fix)",
+        "most to recover: host late 87.00 µs (87.0%); 13.0% not modelled (F: what to fix)",
         "",
     ]
     rows = json.loads(report(view("summary"), [run], Look(), "json"))["rows"]
