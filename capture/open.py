@@ -18,8 +18,6 @@ from capture.text import clean
 from capture.unknown import FORMATS_HINT, unknown_input
 
 MOST_FILES: Final = 2000
-_PROFILE: Final = "profile"
-_CAPTURE: Final = "capture"
 
 
 @dataclass(frozen=True)
@@ -138,27 +136,29 @@ def _resolve_baseline(path: Input) -> Input:
     return path if isinstance(path, Bundle) or name == str(path) else places.baseline(name)
 
 
+def _claimed(inputs: Sequence[Input]) -> tuple[list[Input], list[Input]]:
+    """Return the inputs that a loader claims: those that are no captures of graphs, and those that are."""
+    traces: list[Input] = []
+    captures: list[Input] = []
+    for one in inputs:
+        if isinstance(one, Bundle):
+            traces.append(one)
+            continue
+        head, path = Source.of(one).head, Path(one)
+        if recognise(head, path.suffix):
+            (captures if is_capture(path, head.text) else traces).append(one)
+    return traces, captures
+
+
 def _profiles(folder: str | Path) -> list[Input]:
     """Return the files of a folder that a loader claims; raise UnreadableError where there are none.
 
     Captures of graphs are left out where there is anything else: they tell of the other traces.
     """
     found = sorted(p for p in Path(folder).rglob("*") if p.is_file() and not p.name.startswith("."))
-    bundled = _bundled(found[:MOST_FILES])
-    kinds = [(path, _kind(path)) for path in bundled]
-    traces = [path for path, kind in kinds if kind == _PROFILE]
-    profiles = traces or [path for path, kind in kinds if kind == _CAPTURE]
+    profiles, captures = _claimed(_bundled(found[:MOST_FILES]))
+    profiles = profiles or captures
     if not profiles:
         what = f"is a folder without profiles (looked into {min(len(found), MOST_FILES)} files)"
         raise UnreadableError(what, where=clean(str(folder), 4096), todo=FORMATS_HINT)
     return profiles
-
-
-def _kind(path: Input) -> str:
-    """Return what a file of a folder is; empty for what no loader claims."""
-    if isinstance(path, Bundle):
-        return _PROFILE
-    head = Source.of(path).head
-    if not recognise(head, Path(path).suffix):
-        return ""
-    return _CAPTURE if is_capture(Path(path), head.text) else _PROFILE

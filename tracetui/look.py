@@ -1,5 +1,6 @@
 """How a person looks at a run: sort, filter, group, window, lens. A key replaces one field."""
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -24,6 +25,25 @@ class Link:
 
 
 @dataclass(frozen=True)
+class Floor:
+    """How far runs of the same thing lie apart: one standard deviation of the logarithm of a time."""
+
+    spread: float = 0.05  # where nobody knows
+    freedom: float = math.inf  # degrees of freedom: of a spread that was measured one less than its runs
+    how: str = ""  # where it is from, in words; empty where it is assumed
+
+    @property
+    def known(self) -> bool:
+        """Tell whether it was measured, or said by a person."""
+        return bool(self.how)
+
+    @property
+    def percent(self) -> str:
+        """Return the floor in words."""
+        return f"{100 * self.spread:.2g}%"
+
+
+@dataclass(frozen=True)
 class Terms:
     """The terms on which runs are compared."""
 
@@ -32,6 +52,7 @@ class Terms:
     more_a: tuple["Run", ...] = ()  # further runs of either side: repeats of the same thing
     more_b: tuple["Run", ...] = ()
     same: tuple["Run", ...] = ()  # identical runs: what they differ by is this machine's own noise
+    floor: Floor = Floor()  # of one run a side
     notes: tuple[str, ...] = ()  # how it was settled which runs count, and as what
     links: tuple[Link, ...] = ()
     forced: bool = False  # shown although the two should not be compared
@@ -46,6 +67,11 @@ class Terms:
         """Tell whether some run was made more than once."""
         return bool(self.more_a or self.more_b or len(self.same) > 1)
 
+    @property
+    def trusted(self) -> bool:
+        """Tell whether it is known by what runs of the same differ: a gate may fail."""
+        return self.repeated or self.floor.known
+
 
 @dataclass(frozen=True)
 class Look:
@@ -59,6 +85,7 @@ class Look:
     phase: str | None = None
     per: Per = "total"
     window: tuple[int, int] | None = None  # first and last step that count
+    steady: bool = False  # only the steps of each run's steady state count
     focus: tuple[tuple[str, Any], ...] = ()  # the row that was entered: key column, value, or several of it
     chosen: tuple[Any, ...] = ()  # rows picked for a chart
     zoom: tuple[int, int] | None = None  # first and last ns on the timeline

@@ -1,5 +1,6 @@
-"""Write a comparison as a comment for a pull request: verdict, table, waterfall, findings, terms."""
+"""Write a comparison as a comment for a pull request: the decision, and folded below it what it rests on."""
 
+import re
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -8,14 +9,18 @@ import polars as pl
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis.compare import headline
+from tracetui.analysis.compare.decision import sentences
 from tracetui.analysis.compare.diff import Diff, diff
 from tracetui.analysis.select import total
 from tracetui.look import Look
+from tracetui.shown_names import shown_name
 from tracetui.views import ask, ink, view
 from tracetui.views.diff import MIDDLE, titles
 
-MOST_ROWS: Final = 20
-BARS: Final = ink.Size(72, 14)
+MOST_ROWS: Final = 12
+MOST_FINDINGS: Final = 6
+LONGEST: Final = 60  # letters of a name
+BARS: Final = ink.Size(72, 6)
 COLUMNS: Final = (
     "name",
     "phase",
@@ -36,37 +41,41 @@ META: Final = ("model", "device", "dtype", "quant", "weights", "batch")
 
 
 def comment(a: Run, b: Run, look: Look) -> str:
-    """Return everything that a reader of the pull request has to know, the most important first."""
+    """Return what a reader of the pull request has to know, the most important first; the rest is folded."""
     compared = diff(a, b, look)
     parts = [
         f"## {' → '.join(_code(t) for t in titles(a, b))}",
-        _verdict(compared, look),
-        _rows(a, b, look),
-        "### Where the time went\n\n" + _waterfall(a, b, look),
-        "### Findings\n\n" + _findings(a, b, look),
-        "### What was compared\n\n" + _compared(a, b, compared),
+        _decision(compared, look),
+        _folded("Rows", _rows(a, b, look)),
+        _folded("Where the time went, and findings", f"{_waterfall(a, b, look)}\n\n{_findings(a, b, look)}"),
+        _folded("What was compared", _compared(a, b, compared)),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _verdict(compared: Diff, look: Look) -> str:
-    """Return the first change and the counts of verdicts, and before them whether runs are comparable."""
-    before, after = int(compared.rows["total_a_ns"].sum()), int(compared.rows["total_b_ns"].sum())
-    whole = f"kernel time {units.duration(before)} → {units.duration(after)}"
-    if before:
-        whole += f" ({units.change(100 * (after / before - 1))})"
-    verdicts = ", ".join(headline.counts(compared)) or "no rows"
-    first = headline.first(compared, look.group)
-    lead = f"**{_plain(first)}.** " if first else ""
-    counts = f"{lead}**{verdicts}** of {compared.rows.height} rows; {whole}."
-    if compared.comparable.ok:
-        return counts
-    reasons = "; ".join(compared.comparable.reasons)
-    return f"**Not comparable** ({compared.comparable.score:.2f}): {_plain(reasons)}.\n\n{counts}"
+def _folded(title: str, text: str) -> str:
+    return f"<details><summary>{title}</summary>\n\n{text}\n\n</details>"
+
+
+def _decision(compared: Diff, look: Look) -> str:
+    """Return the phases with their verdicts, what carries them, and the counts of verdicts."""
+    lines = [
+        f"  - {_plain(line.strip())}" if line.startswith(" ") else f"- **{_plain(line)}**"
+        for line in sentences(compared, look.terms)
+    ]
+    counts = ", ".join(headline.counts(compared)) or "no rows"
+    before, after = (int(compared.rows[f"total_{side}_ns"].sum()) for side in "ab")
+    change = f" ({units.change(100 * (after / before - 1))})" if before else ""
+    whole = f"kernel time in all {units.duration(before)} → {units.duration(after)}{change}"
+    lines.append(f"- {counts} of {compared.rows.height} rows; {whole}")
+    if not compared.comparable.ok:
+        reasons = _plain("; ".join(compared.comparable.reasons))
+        lines.insert(0, f"- **Not comparable** ({compared.comparable.score:.2f}): {reasons}")
+    return "\n".join(lines)
 
 
 def _rows(a: Run, b: Run, look: Look) -> str:
-    """Return what changed with evidence, the rest folded away; without samples, all that is known."""
+    """Return what changed with evidence; without samples, all that is known."""
     answer = ask(view("diff"), (a, b), look)
     rows, instead = answer.rows, dict(zip(TOTALS, MIDDLE, strict=True)) if answer.columns else {}
     if {"low_ns", "high_ns"} <= set(rows.columns):
@@ -76,13 +85,13 @@ def _rows(a: Run, b: Run, look: Look) -> str:
     columns = [c for c in wanted if c in rows.columns and _worth(rows[c])]
     judged = "p_adjusted" in rows.columns and rows["p_adjusted"].null_count() < rows.height
     first = pl.col("verdict").is_in(CHANGED) if judged else pl.lit(True)
-    changed, others = rows.filter(first), rows.filter(~first)
-    parts = [_table(changed.select(columns))] if changed.height else ["No row changed with evidence."]
-    if others.height:
-        word = "row" if others.height == 1 else "rows"
-        head = f"<details><summary>{others.height} {word} the same or undecided</summary>"
-        parts.append(f"{head}\n\n{_table(others.select(columns))}\n\n</details>")
-    return "\n\n".join(parts)
+    changed = rows.filter(first)
+    left = rows.height - changed.height
+    word = "row is" if left == 1 else "rows are"
+    others = f"\n\n{left} {word} the same or undecided." if left else ""
+    if not changed.height:
+        return f"No row changed with evidence.{others}"
+    return f"{_table(changed.select(columns))}{others}"
 
 
 def _worth(values: pl.Series) -> bool:
@@ -120,8 +129,8 @@ def _waterfall(a: Run, b: Run, look: Look) -> str:
 
 
 def _findings(a: Run, b: Run, look: Look) -> str:
-    sentences = ask(view("findings"), (a, b), look).rows["finding"].to_list()
-    return "\n".join(f"- {_plain(s)}" for s in sentences) or "- none"
+    told = ask(view("findings"), (a, b), look).rows["finding"].to_list()[:MOST_FINDINGS]
+    return "\n".join(f"- {_plain(s)}" for s in told) or "- none"
 
 
 def _compared(a: Run, b: Run, compared: Diff) -> str:
@@ -144,12 +153,22 @@ def _terms(compared: Diff) -> str:
 
 
 def _code(text: str) -> str:
-    """Return a name as code, with no character that means anything to Markdown."""
-    return f"`{text.replace('`', chr(39)).replace('|', chr(92) + '|')}`"
+    """Return a name as code, short, with no character that means anything to Markdown."""
+    name = shown_name(text)
+    if len(name) > LONGEST:
+        name = f"{name[: LONGEST // 2]}…{name[-LONGEST // 2 + 1 :]}"
+    return f"`{name.replace('`', chr(39)).replace('|', chr(92) + '|')}`"
 
 
 def _plain(text: str) -> str:
-    """Return text whose pipes, stars and angle brackets stay what they are."""
-    for mark in "\\|*_<`":
+    """Return text in which nothing is alive: no markup, link, image, mention, reference or address."""
+    for mark, word in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
+        text = text.replace(mark, word)
+    for mark in "\\|*_`[]!~":
         text = text.replace(mark, f"\\{mark}")
-    return text
+    for mark, word in (("@", "&#64;"), ("://", "&#58;//"), ("www.", "www&#46;")):
+        text = text.replace(mark, word)
+    return _REFERENCE.sub("&#35;", text)
+
+
+_REFERENCE: Final = re.compile(r"#(?=[0-9])")

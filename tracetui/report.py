@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -17,6 +18,7 @@ from tracetui.shown_names import COLUMNS, shown_names
 from tracetui.views import Answer, View, ask, ink, ordered
 
 SCHEMA: Final = 1
+LINE: Final = 400  # cells of a leading note where lines are not cut
 NAME_LEAST: Final = 14  # cells of a column of names, however narrow the table
 
 
@@ -123,13 +125,17 @@ def as_markdown(content: Report) -> str:
 
 def as_table(content: Report) -> str:
     """Return the drawing or the table as plain text, with the notes below."""
-    answer, draw, notes = content.answer, content.view.draw, list(content.answer.notes)
+    answer, draw = content.answer, content.view.draw
+    lead, notes = list(answer.notes[: answer.leading]), list(answer.notes[answer.leading :])
     if draw is not None and not answer.missing:
         body = ink.plain(draw(answer, content.look, ink.Size(content.width, 40)))
     else:
         body, left_out = _text_table(answer.rows, content)
         notes += [f"{left_out} more columns: --width 999, or --format csv"] if left_out else []
-    return "\n".join([body, *(f"note: {n}" for n in notes)]).strip("\n") + "\n"
+    width = content.width if content.cut else LINE
+    head = [part for n in lead for part in textwrap.wrap(n, width, subsequent_indent="    ")]
+    head += [""] if head else []
+    return "\n".join([*head, body, *(f"note: {n}" for n in notes)]).strip("\n") + "\n"
 
 
 def _text_table(rows: pl.DataFrame, content: Report) -> tuple[str, int]:

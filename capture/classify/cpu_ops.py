@@ -34,13 +34,13 @@ _IDLE: Final = frozenset({
 
 def part_of(name: str) -> Part:
     """Return what part an op has in the work: it does it, wraps what does, may wrap something, or is idle."""
-    if not name.startswith(_OWN):
-        if name.startswith("autograd::") or name.endswith("Backward0"):
-            return "passing"
-        return "work" if "::" in name else "wrapper"
     bare = name.removeprefix(_OWN)
     if bare in _IDLE:
         return "idle"
+    if bare == name:
+        if name.startswith("autograd::") or name.endswith("Backward0"):
+            return "passing"
+        return "work" if "::" in name else "wrapper"
     if bare in _PASSING:
         return "passing"
     return "wrapper" if bare in _WRAPPERS else "work"

@@ -1,9 +1,10 @@
-"""Frames whose device kernels have no layer, filled from the block that repeats; what is stated stays."""
+"""Frames whose kernels have no layer, filled from the block that repeats; what is stated stays."""
 
 from typing import Final
 
 import polars as pl
 
+from capture.classify.block_roles import op_of
 from capture.classify.blocks import Blocks, Evidence, Kernels, infer_blocks
 from capture.classify.fill import positions_of
 from capture.classify.names import places_its_row, role_of
@@ -20,7 +21,8 @@ def fill_from_blocks(events: pl.DataFrame, *, captured: bool = False) -> tuple[p
     The events come back as they are, with None, where some kernel has a layer, where a part trains, or
     where too little repeats. An op is filled where it is open, or where the name alone gave one that is
     no place in a model (`copy`), or refined (`moe` to `moe.router`). Layers that are `captured`, told by
-    captures of graphs, stand, and the block must agree with them.
+    captures of graphs, stand, and the block must agree with them. Where no step is stated, the passes are
+    numbered as steps.
     """
     kernels = _device_kernels(events, captured=captured)
     if kernels.is_empty():
@@ -51,10 +53,15 @@ def _agreement(kernels: pl.DataFrame, blocks: Blocks) -> float:
 
 
 def _device_kernels(events: pl.DataFrame, *, captured: bool) -> pl.DataFrame:
-    """Return the kernels of devices in order of start; none where layers are stated or something trains."""
+    """Return the kernels in order of start, those of the host where no device is recorded.
+
+    None where layers are stated or something trains.
+    """
     if not {"t", "dur", "lens", "category"} <= set(events.columns):
         return events.clear()
-    work = (pl.col("kind") == "kernel") & (pl.col("lens") == "gpu")
+    kernel = pl.col("kind") == "kernel"
+    device = events.select((kernel & (pl.col("lens") == "gpu")).any()).item()
+    work = kernel & (pl.col("lens") == ("gpu" if device else "host"))
     told = pl.lit(value=False)
     if "layer" in events.columns and not captured:
         told |= pl.col("layer").is_not_null()
@@ -88,9 +95,10 @@ def _ordered(kernels: pl.DataFrame) -> Kernels:
 
 def _filled(events: pl.DataFrame, kernels: pl.DataFrame, blocks: Blocks) -> pl.DataFrame:
     """Return the events with the inferred columns put at the rows of the kernels."""
-    roles = pl.Series(blocks.roles, dtype=pl.String).cast(pl.Categorical())
+    roles = pl.Series([op_of(role) for role in blocks.roles], dtype=pl.String).cast(pl.Categorical())
     guesses = kernels.select("row").with_columns(
         layer=_or_null(pl.Series(blocks.layer)).cast(pl.Int32),
+        step=_or_null(pl.Series(blocks.number)) + 1,
         op=roles.gather(_or_null(pl.Series(blocks.role))),
         general=_general_ops(kernels["name"]),
     )
@@ -100,6 +108,10 @@ def _filled(events: pl.DataFrame, kernels: pl.DataFrame, blocks: Blocks) -> pl.D
         open_ = events["path"].is_null() if "path" in events.columns else events["layer"].is_null()
         guessed = pl.when(open_).then("layer")
         spread = spread.with_columns(layer=pl.coalesce(events["layer"], guessed))
+    if "step" in events.columns:
+        spread = spread.drop("step")
+    elif "op" in events.columns:
+        events = events.with_columns(spread["step"])
     if "op" not in events.columns:
         return events.with_columns(spread.drop("general"))
     stated, said = pl.col("op"), pl.col("stated").cast(pl.String)

@@ -11,6 +11,10 @@ from capture.classify.own_rules import OWN, OwnRules, read_own_rules
 from capture.classify.rules import LAYER, PHASE_RULES, PhaseRule
 from capture.native.schema import PATH_SEPARATOR
 
+_LIKELY: Final = (
+    "mlp.act",
+    "conv",
+)  # what a name suggests, though it may also stand in a mixer or in experts
 PRODUCTS: Final = ("matmul", "softmax")  # categories of matrix products and of what stands between them
 _LOOKED_AT: Final = 1 << 12  # characters of a name that are searched
 _SPOKEN_ROLE: Final = re.compile(
@@ -51,7 +55,7 @@ def places_its_row(name: str) -> bool:
     """Return whether a name says where in a model its row stands: no scope around it knows better."""
     op, _, rule_id, _ = classified(name)
     own = (rule_id or "").startswith(OWN)
-    return op is not None and (own or op.partition(".")[0] in _PLACES)
+    return op is not None and (own or (op.partition(".")[0] in _PLACES and op not in _LIKELY))
 
 
 class ScopeRole(NamedTuple):

@@ -1,5 +1,7 @@
 """The schema of events, one for every source, and the checksum of a native line."""
 
+from __future__ import annotations  # what runs in a program of the user's reads on Python 3.8
+
 import json
 import zlib
 from collections.abc import Mapping

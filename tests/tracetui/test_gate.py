@@ -65,10 +65,9 @@ def test_repeats_are_named_one_by_one_too(files: Path) -> None:
 
 
 def test_identical_runs_hold_a_single_pair_back(files: Path) -> None:
-    """One run a side where the speed wanders: alone they differ, beside identical runs they do not."""
+    """One run a side where the speed wanders: trusted, they differ; beside identical runs they do not."""
     one, other = side(files, "before")[0], side(files, "after")[1]
-    alone = tracetui("diff", one, other, "--fail-over", "3%")
-    assert alone.returncode == 1 and "one run a side" in alone.stderr
+    assert tracetui("diff", one, other, "--fail-over", "3%", "--trust-one-run").returncode == 1
     held = tracetui("diff", one, other, "--fail-over", "3%", "--aa", files / "before", files / "after")
     assert held.returncode == 0 and "4 identical ones for the noise" in held.stdout
     assert "before, after are compared and stand behind --aa too: counted once" in held.stdout
@@ -127,3 +126,26 @@ def test_a_report_that_holds_both_sides_of_a_wrong_comparison(name: str, rows: i
     assert not told["comparable"]["ok"] and any(
         all(n in r for n in cycles.split()) for r in told["comparable"]["reasons"]
     )
+
+
+def test_one_run_a_side_fails_no_gate_unless_it_is_known_how_runs_differ(files: Path, tmp_path: Path) -> None:
+    """Exit 4, and what would decide; 1 where the floor is known or a person takes the risk."""
+    one, other = side(files, "before")[0], tmp_path / "slow.jsonl"
+    export([noisy("slow", FACTORS[0], 1, {"mlp.down": 4.0})], other, overwrite=True)
+    plain = tracetui("diff", one, other, "--fail-over", "3%")
+    assert plain.returncode == 4 and "slower: L0.mlp.down" in plain.stderr
+    assert "3 recordings a side" in plain.stderr
+    assert tracetui("diff", one, other, "--fail-over", "3%", "--trust-one-run").returncode == 1
+    assert tracetui("diff", one, other, "--fail-over", "3%", "--floor", "4%").returncode == 1
+    assert tracetui("diff", one, other, "--fail-over", "3%", "--floor", "200%").returncode == 0
+
+
+def test_a_baseline_of_repeats_knows_how_runs_differ(
+    files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    kept = tracetui("baseline", "main", *side(files, "before"))
+    assert kept.returncode == 0 and "3 runs of it differ by " in kept.stderr
+    after = tracetui("diff", "baseline:main", side(files, "after")[0], "--format", "json")
+    assert "measured on 3 runs" in " ".join(json.loads(after.stdout)["notes"])
+    assert tracetui("baseline", "main", side(files, "before")[0], side(files, "before")[0]).returncode == 2

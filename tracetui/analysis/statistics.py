@@ -4,8 +4,7 @@ Steps of one run follow each other, so a slow moment slows several of them. The 
 blocks of steps, and the variance of the rank test is widened by the series' autocorrelation time.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -14,9 +13,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 FEWEST: Final = 6  # samples on each side below which nothing is concluded
-RESAMPLES: Final = 1000
 LEVEL: Final = 0.95
-SEED: Final = 20_251
 ALPHA: Final = 0.05
 
 
@@ -45,33 +42,6 @@ def paired(a: Floats, b: Floats) -> Evidence:
     delta = np.median(difference, axis=1)
     n = np.full(len(a), a.shape[1])
     return _evidence(a, b, delta, low, high, p, n, n)
-
-
-def ragged(a: Sequence[Floats], b: Sequence[Floats]) -> Evidence:
-    """Judge rows whose number of samples differs from row to row, without any order among the samples."""
-    one = [_alone(x, y) for x, y in zip(a, b, strict=True)]
-    columns = [np.concatenate([getattr(e, f.name) for e in one]) for f in fields(Evidence)]
-    whole = Evidence(*columns)
-    return replace(whole, p_adjusted=benjamini_hochberg(whole.p))
-
-
-def _alone(a: Floats, b: Floats) -> Evidence:
-    """Judge one row; sorted samples know no autocorrelation."""
-    if min(len(a), len(b)) < FEWEST:
-        return _undecided(a, b)
-    low, high = (np.array([bound]) for bound in shift_interval(a, b))
-    x, y, once = a[None, :], b[None, :], np.ones(1)
-    delta = np.median(y, axis=1) - np.median(x, axis=1)
-    return _evidence(x, y, delta, low, high, mann_whitney(x, y), once * len(a), once * len(b))
-
-
-def _undecided(a: Floats, b: Floats) -> Evidence:
-    """Return the medians of too few samples, and nothing that would judge them."""
-    x, y = (np.array([np.median(side) if len(side) else np.nan]) for side in (a, b))
-    unknown = np.full(1, np.nan)
-    return Evidence(
-        x, y, y - x, unknown, unknown, unknown, unknown, unknown, np.array([len(a)]), np.array([len(b)])
-    )
 
 
 def _evidence(
@@ -192,29 +162,6 @@ def _by_block(tau: Floats, n: int) -> list[tuple[int, NDArray[np.int64]]]:
     return [(int(size), np.flatnonzero(wanted == size)) for size in np.unique(wanted)]
 
 
-def shift_interval(a: Floats, b: Floats, resamples: int = RESAMPLES) -> tuple[float, float]:
-    """Return the 95 % interval of the difference of two medians whose samples know no order.
-
-    Both sides take both streams of draws in turn, so that swapping the sides swaps the signs exactly.
-    """
-    one, two = (resampled_medians(a, stream, resamples) for stream in (0, 1))
-    three, four = (resampled_medians(b, stream, resamples) for stream in (0, 1))
-    shifts = np.concatenate([four - one, three - two])
-    tail = (1 - LEVEL) / 2
-    low, high = np.quantile(shifts, [tail, 1 - tail])
-    return float(low), float(high)
-
-
-def resampled_medians(values: Floats, stream: int, resamples: int) -> Floats:
-    """Return medians of bootstrap resamples, as order statistics of uniform draws of places."""
-    n, rng = len(values), np.random.default_rng((SEED, len(values), stream))
-    half = n // 2
-    upper = rng.beta(half + 1, n - half, resamples)
-    lower = upper if n % 2 else upper * rng.random(resamples) ** (1 / half)
-    ordered = np.sort(values)
-    return np.asarray((ordered[(n * lower).astype(int)] + ordered[(n * upper).astype(int)]) / 2)
-
-
 def signed_rank(difference: Floats, tau: Floats) -> Floats:
     """Return p of Wilcoxon's signed-rank test, its variance widened by the autocorrelation time.
 
@@ -229,27 +176,6 @@ def signed_rank(difference: Floats, tau: Floats) -> Floats:
     spread = np.sqrt((ranks**2).sum(axis=1) * tau)
     z = np.divide(np.abs(statistic), spread, out=np.zeros_like(statistic), where=spread > 0)
     return np.asarray(2 * stdtr(_freedom(tau, difference.shape[1]), -z))
-
-
-def mann_whitney(a: Floats, b: Floats) -> Floats:
-    """Return p of Mann–Whitney's U, two-sided, normal approximation with ties."""
-    from scipy.special import ndtr
-    from scipy.stats import rankdata
-
-    n, m = a.shape[1], b.shape[1]
-    both = rankdata(np.concatenate([a, b], axis=1), axis=1)
-    u = both[:, :n].sum(axis=1) - n * (n + 1) / 2
-    total = n + m
-    ties = np.array([_tie_term(row) for row in both]) / (total * (total - 1)) if total > 1 else 0.0
-    spread = np.sqrt(n * m / 12 * (total + 1 - ties))
-    distance = np.maximum(np.abs(u - n * m / 2) - 0.5, 0.0)
-    z = np.divide(distance, spread, out=np.zeros_like(distance), where=spread > 0)
-    return np.asarray(np.minimum(1.0, 2 * ndtr(-z)))
-
-
-def _tie_term(ranks: Floats) -> float:
-    _, counts = np.unique(ranks, return_counts=True)
-    return float((counts**3 - counts).sum())
 
 
 def cliffs_delta(a: Floats, b: Floats) -> Floats:

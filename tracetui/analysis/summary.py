@@ -10,6 +10,7 @@ from capture.run import Run
 from tracetui import units
 from tracetui.analysis import device_time, steps, windows
 from tracetui.analysis.kernels import total_tables
+from tracetui.analysis.steady import steady_state
 from tracetui.analysis.verdict import Verdict, verdicts
 from tracetui.look import Look
 
@@ -80,6 +81,9 @@ def _of_steps(run: Run, stated: Mapping[str, Any]) -> dict[str, str]:
     words = {}
     for (phase,), part in table.group_by("phase", maintain_order=True):
         words[f"{phase or 'other'} steps" if phase else "steps"] = f"{int(part['steps'].sum()):,}"
+    state = steady_state(run)
+    if state and not state.whole:
+        words["steady steps"] = f"{state.first}–{state.last} of {state.steps}"
     decode = table.filter(pl.col("phase") == "decode").drop_nulls(["tokens", "wall_ns"])
     wall = int(decode["wall_ns"].sum())
     if wall and "decode_tokens_per_s" not in stated:

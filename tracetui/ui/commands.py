@@ -111,10 +111,10 @@ def zoom_out(session: Session) -> Session:
 def zoom_all(session: Session) -> Session:
     """Show everything; a timeline that does goes back to where it opened."""
     if session.view != "timeline" or session.in_time is None:
-        return session.with_look(zoom=None, window=None)
+        return session.with_look(zoom=None, window=None, steady=False)
     in_sight, whole = session.in_time
-    if session.look.window is not None:
-        return session.with_look(zoom=session.info.extent, window=None)
+    if session.look.window is not None or session.look.steady:
+        return session.with_look(zoom=session.info.extent, window=None, steady=False)
     return session.with_look(zoom=None if in_sight == whole else whole)
 
 
@@ -141,7 +141,13 @@ def _step(session: Session, direction: int) -> Session:
         return session
     window = session.look.window
     step = _beside(session.info.steps, window[0] if window and window[0] == window[1] else None, direction)
-    return session.with_look(window=(step, step), zoom=None)
+    return session.with_look(window=(step, step), zoom=None, steady=False)
+
+
+def steady(session: Session) -> Session:
+    """Leave out the warm-up, or show it again; nothing changes where no steady state was found."""
+    on = session.info.steady and not session.look.steady
+    return session.with_look(steady=on, window=None if on else session.look.window)
 
 
 def _zoom(session: Session, factor: float) -> Session:
@@ -197,6 +203,6 @@ COMMANDS: Final[Mapping[str, Command]] = {
     f.__name__: f
     for f in (
         group, lens, phase, per, sort, reverse, back, fix, full_names, one_table, changed,
-        next_part, previous_part, zoom_in, zoom_out, zoom_all,
+        next_part, previous_part, zoom_in, zoom_out, zoom_all, steady,
     )
 }  # fmt: skip

@@ -39,6 +39,7 @@ KEYS: Final = (
     Key("plus,equals_sign", "zoom_in", "zoom in", "zoom in: on a timeline time, else steps", "rows", "+"),
     Key("minus", "zoom_out", "zoom out", "zoom out", "rows", "-"),
     Key("0", "zoom_all", "everything", "everything", "rows"),
+    Key("W", "steady", "no warm-up", "only the steps of the steady state, without the warm-up", "rows"),
     Key("r", "runs", "runs", "choose a run, an open one or a saved one", "rows"),
     Key("d", "diff", "diff", "against the baseline; on the diff: against which run", "rows"),
     Key("b", "pin", "baseline", "this run is the baseline that others are measured against", "rows"),

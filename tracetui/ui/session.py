@@ -10,7 +10,7 @@ from tracetui.ui.run_info import RunInfo
 from tracetui.views import Focus, View
 
 # These fields of a look hold in every view; the others stay with the view in which they were chosen.
-SHARED: Final = ("lens", "phase", "per", "window", "zoom", "full_names", "terms")
+SHARED: Final = ("lens", "phase", "per", "window", "steady", "zoom", "full_names", "terms")
 
 
 @dataclass(frozen=True)
@@ -122,8 +122,10 @@ class Session:
         A step, layer or moment of the old run means nothing there and is forgotten.
         """
         terms = replace(self.look.terms, more_a=(), more_b=(), notes=())
-        fresh = replace(self.look, cursor=(0, 0), window=None, zoom=None, slice=None, focus=(), terms=terms)
-        start = replace(self.start, window=None, zoom=None, terms=terms)
+        fresh = replace(
+            self.look, cursor=(0, 0), window=None, steady=False, zoom=None, slice=None, focus=(), terms=terms
+        )
+        start = replace(self.start, window=None, steady=False, zoom=None, terms=terms)
         return replace(self, current=current, looks={self.view: fresh}, trail=(), start=start)
 
     def with_snapshots(self, runs: Sequence[Run], infos: Sequence[RunInfo]) -> "Session":

@@ -11,7 +11,7 @@ from capture.errors import UsageError
 from capture.run import Run
 from tracetui import units
 from tracetui.kept_links import kept
-from tracetui.look import GROUPS, RANKINGS, Link, Look, Terms
+from tracetui.look import GROUPS, RANKINGS, Floor, Link, Look, Terms
 from tracetui.samples import resolved
 from tracetui.verbs import _shared
 from tracetui.verbs._sides import Sides, sides_of
@@ -49,6 +49,10 @@ def _gate_options(parser: ArgumentParser) -> None:
     add("--threshold", default="1%", metavar="PERCENT", help="the smallest change that matters")
     add("--fail-over", metavar="PERCENT", help="exit 1 when a row is slower by more, with evidence")
     add("--rows", metavar="REGEX", help="rows that the gate looks at: names or ops")
+    floor = "runs of the same differ by this much (one standard deviation); else 5%% is assumed"
+    add("--floor", metavar="PERCENT", help=floor)
+    trust = "let one run a side fail the gate, though nobody knows what runs of the same differ by"
+    add("--trust-one-run", action="store_true", help=trust)
     add("--changed", action="store_true", help="only rows that changed, with evidence")
     add("--force", action="store_true", help="compare runs that should not be compared")
     noise = "identical runs: what they differ by is noise, and no change below it is believed"
@@ -64,6 +68,7 @@ def _answer_options(parser: ArgumentParser) -> None:
     add("--group-by", choices=GROUPS)
     add("--phase", metavar="PHASE")
     add("--lens", metavar="LENS")
+    _shared.steps_option(parser)
     add("--sort", metavar="COLUMN")
     add("--reverse", action="store_true")
     add("--limit", type=int, metavar="N")
@@ -83,7 +88,10 @@ def run(args: Namespace) -> int:
     compared = diff(*pair, look)
     text = _report(args, pair, look)
     if (args.format or "table") == "json":
-        text = json.dumps(json.loads(text) | {"comparable": compared.comparable.as_dict()})
+        from tracetui.analysis.compare.decision import decision
+
+        more = {"comparable": compared.comparable.as_dict(), "decision": decision(compared).as_dict()}
+        text = json.dumps(json.loads(text) | more)
     sys.stdout.write(text.rstrip("\n") + "\n")
     if not compared.comparable.ok and not args.force:
         _shared.say("not comparable: " + "; ".join(compared.comparable.reasons) + " (--force overrules)")
@@ -102,8 +110,19 @@ def _screen(args: Namespace, look: Look, a: int, b: int) -> int:
     return show(files, replace(screen, view=_view(args)))
 
 
+def _floor(args: Namespace, sides: Sides) -> Floor:
+    """Return how far runs of the same lie apart: as said, as kept with a baseline, else as assumed."""
+    if args.floor:
+        return Floor(percent(args.floor), how="as said with --floor")
+    from tracetui.analysis.compare.floor import kept as kept_with
+
+    known = (kept_with(sides.runs[i]) for i in sides.pair)
+    return next((floor for floor in known if floor is not None), Floor())
+
+
 def _look(args: Namespace, sides: Sides) -> Look:
     terms = Terms(
+        floor=_floor(args, sides),
         align=args.align,
         threshold=percent(args.fail_over or args.threshold),
         more_a=sides.more_a,
@@ -115,7 +134,7 @@ def _look(args: Namespace, sides: Sides) -> Look:
         changed_only=args.changed,
         ranking=args.rank,
     )
-    return Look(
+    look = Look(
         filter=args.filter,
         group=args.group_by,
         phase=args.phase,
@@ -123,6 +142,7 @@ def _look(args: Namespace, sides: Sides) -> Look:
         limit=args.limit,
         terms=terms,
     )
+    return _shared.at_steps(look, args.steps)
 
 
 def percent(text: str) -> float:
@@ -150,7 +170,7 @@ def _report(args: Namespace, pair: tuple[Run, Run], look: Look) -> str:
 
 
 def _gate(args: Namespace, look: Look, rows: Any) -> int:
-    """Return 1 when a row is slower by more than allowed, 4 when nothing could be decided, else 0."""
+    """Return 1 when a row is slower by more than allowed, 4 when that could not be decided, else 0."""
     import polars as pl
 
     from tracetui.analysis.compare.diff import weight
@@ -163,11 +183,14 @@ def _gate(args: Namespace, look: Look, rows: Any) -> int:
     slower = rows.filter(pl.col("verdict") == "slower")
     for row in slower.sort(weight().abs(), descending=True).iter_rows(named=True):
         _shared.say(f"slower: {_sized(row)}")
+    if slower.height and not (look.terms.trusted or args.trust_one_run):
+        _shared.say(
+            f"one run a side fails no gate: that runs of the same differ by {look.terms.floor.percent} is "
+            "assumed. 3 recordings a side (--a F… --b F…), identical runs behind --aa, a baseline kept with "
+            "its repeats, --floor PERCENT or --trust-one-run would decide"
+        )
+        return NOT_COMPARABLE
     if slower.height:
-        if not look.terms.repeated:
-            _shared.say(
-                "one run a side: the two runs differ; repeats behind --a, --b or --aa tell whether more do"
-            )
         return 1
     if not rows.filter(pl.col("p").is_not_null()).height:
         _shared.say("not enough evidence: no row has samples on both sides")

@@ -10,7 +10,7 @@ import polars as pl
 from capture.errors import UsageError
 from capture.run import Run
 from tracetui import cancel
-from tracetui.analysis import select
+from tracetui.analysis import select, steady
 from tracetui.look import Look
 from tracetui.views.ink import Line, Size
 
@@ -51,6 +51,7 @@ MANY: Final = 1 << 20  # runs of a view that takes as many as there are
 _TOLD: Final = (  # what of a run's meta says that columns are not the source's own, and which columns
     ("inferred", frozenset({"layer", "op"})),
     ("captured", frozenset({"layer", "op", "shape", "roof_share"})),
+    ("inferred_steps", frozenset({"step"})),
 )
 
 Focus = tuple[tuple[str, Any], ...]
@@ -66,6 +67,7 @@ class Answer:
     parts: Mapping[str, pl.DataFrame] = field(default_factory=dict)  # further frames that a drawing needs
     columns: tuple[str, ...] = ()  # by falling importance, where the view's own order does not fit
     dress: "Dress | None" = None  # likewise
+    leading: int = 0  # how many of the notes are the answer itself: a report has them above the rows
     doubts: tuple[str, ...] = ()  # reasons not to believe the rows, which a screen shows before them
     missing: tuple[str, ...] = ()  # columns the source lacks, when it cannot feed the view
 
@@ -152,6 +154,10 @@ def ask(view: View, runs: Sequence[Run], look: Look) -> Answer:
     compares runs where there is one.
     """
     cancel.check()
+    if look.steady:
+        parts, asked = [steady.steady_part(run) for run in runs], steady.without_warm_up(look)
+        answer = ask(view, parts, asked)
+        return replace(answer, notes=(*steady.notes(runs), *answer.notes))
     if len(runs) < min(view.runs, 2):
         todo = f"name a second file: tracetui report {view.name} A B"
         raise UsageError(f"the {view.name} view compares runs, and one run was given", todo=todo)

@@ -84,6 +84,7 @@ _TIMES: Final = ("median_a_ns", "median_b_ns", "median_delta_ns", "low_ns", "hig
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
     """Return one row a kernel of either run; medians stand first where totals would mislead."""
+    from tracetui.analysis.compare.decision import sentences
     from tracetui.analysis.compare.diff import diff, weight  # numpy and scipy load with the first question
 
     compared = diff(runs[0], runs[1], look)
@@ -102,6 +103,7 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
         words,
         ("name", "name_b", "phase"),
         {"rows": rows},
+        leading=len(sentences(compared, look.terms)),
         doubts=() if compared.comparable.ok else compared.comparable.reasons,
     )
     if not by_medians:
@@ -162,9 +164,10 @@ def shown(rows: pl.DataFrame, look: Look) -> pl.DataFrame:
 
 def notes(a: Run, b: Run, compared: "Diff", look: Look) -> tuple[str, ...]:
     """Return who is compared, whether that may be done, and how it was done."""
+    from tracetui.analysis.compare.decision import sentences
     from tracetui.analysis.compare.headline import headline
 
-    words = [headline(compared, look.group), parties(a, b, look)]
+    words = [*sentences(compared, look.terms), headline(compared, look.group), parties(a, b, look)]
     if compared.comparable.reasons:
         word = "comparable with care" if compared.comparable.ok else "NOT comparable"
         words.append(f"{word} ({compared.comparable.score:.2f}): {'; '.join(compared.comparable.reasons)}")

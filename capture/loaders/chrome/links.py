@@ -10,9 +10,9 @@ from capture.classify.annotations import StepAnnotation
 from capture.classify.calls import Call, Work
 from capture.classify.names import role_of
 from capture.classify.work import work_of
-from capture.loaders.chrome.tables import ATTENTION, OPERANDS, OPERATORS, VALUES
+from capture.loaders.chrome.layouts import END_OF_ARGUMENTS
+from capture.loaders.chrome.tables import ATTENTION, OPERATORS
 
-_NUMBER_OF_EVENT: Final = ', "Ev Idx"'  # behind the operands
 _OPEN: Final = "other"  # the category of a name that says nothing
 
 
@@ -41,6 +41,11 @@ def with_operators(
     if calls.is_empty():
         return kernels
     linked = kernels.join(calls, on="external", how="left", maintain_order="left")
+    if linked.height > kernels.height:  # some numbers stand for two calls
+        calls = calls.unique("external", keep="last", maintain_order=True)
+        linked = kernels.join(calls, on="external", how="left", maintain_order="left")
+    if linked["operator"].null_count() == linked.height:
+        return kernels
     return with_work(linked, labels["name"], steps)
 
 
@@ -64,17 +69,12 @@ def with_work(linked: pl.DataFrame, names: pl.Series, steps: Mapping[int, StepAn
 
 
 def _calls(kernels: pl.DataFrame, rows: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
-    """Return the calls of operators that kernels refer to: external, operator (its label), operands."""
-    asked = kernels.select("external").drop_nulls().unique()
+    """Return the calls of operators, if kernels refer to any: external, operator (its label), operands."""
     operators = labels["cat"].is_in(OPERATORS).fill_null(value=False)
-    if asked.is_empty() or not operators.any():
+    if kernels["external"].null_count() == kernels.height or not operators.any():
         return pl.DataFrame()
-    calls = rows.filter(pl.col("external").is_not_null() & operators.gather(rows["label"]))
-    return (
-        calls.select("external", operands="args", operator="label")
-        .join(asked, on="external", how="semi", maintain_order="left")
-        .unique("external", keep="last", maintain_order=True)
-    )
+    calls = rows.select("external", operands="args", operator="label")
+    return calls.filter(pl.col("external").is_not_null() & operators.gather(rows["label"]))
 
 
 def _work_columns(
@@ -105,8 +105,7 @@ def _work(name: str, operands: str | None, step: StepAnnotation | None) -> Work 
     if operands is None:
         return None
     if not operands.startswith("{"):  # cut out of a printed trace
-        first = VALUES if ATTENTION in name else OPERANDS
-        operands = "{" + first + (operands.rpartition(_NUMBER_OF_EVENT)[0] or operands) + "}"
+        operands = "{" + operands.partition(END_OF_ARGUMENTS)[0] + "}"
     try:
         read = _DECODER.decode(operands)
     except (ValueError, msgspec.MsgspecError, RecursionError):

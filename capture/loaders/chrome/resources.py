@@ -6,6 +6,7 @@ import msgspec
 import polars as pl
 
 from capture.classify.fill import positions_of
+from capture.loaders.chrome.layouts import END_OF_ARGUMENTS
 
 COLUMNS: Final = ("grid", "block", "registers", "shared", "occupancy")
 _SCHEMA: Final = {
@@ -59,11 +60,16 @@ def with_resources(kernels: pl.DataFrame) -> pl.DataFrame:
 def _read(text: str) -> tuple[str | None, str | None, int | None, int | None, float | None]:
     """Return grid, block, registers, shared memory and occupancy; None for what is not stated."""
     try:
-        read = _DECODER.decode(text if text.startswith("{") else "{" + text + "}")
+        read = _DECODER.decode(text if text.startswith("{") else _object(text))
     except (ValueError, msgspec.MsgspecError, RecursionError):
         return None, None, None, None, None
     occupancy = float(read.occupancy) if type(read.occupancy) in (int, float) else None
     return _sizes(read.grid), _sizes(read.block), _whole(read.registers), _whole(read.shared), occupancy
+
+
+def _object(text: str) -> str:
+    """Return what was cut out of a printed trace, behind its correlation number, as a JSON object."""
+    return "{" + text.partition(END_OF_ARGUMENTS)[0].removeprefix(",") + "}"
 
 
 def _sizes(value: object) -> str | None:

@@ -7,12 +7,13 @@ from typing import Any, Final
 
 import polars as pl
 
-from capture.classify.inferred import fill_from_blocks, sentence
 from capture.classify.names import PRODUCTS, places_its_row, role_of
 from capture.classify.python_frames import is_own_line
 from capture.importlog import Log
+from capture.inference import with_inferred
 from capture.loaders.chrome.captured_files import Captures
 from capture.loaders.chrome.frames import with_lines
+from capture.loaders.chrome.graph_steps import opened_by_graphs
 from capture.loaders.chrome.header import DEVICE, devices_of, header_table, meta_of
 from capture.loaders.chrome.incomplete import Names, names_in, other_rows, paired
 from capture.loaders.chrome.leaves import working_rows
@@ -25,7 +26,7 @@ from capture.loaders.chrome.scopes import is_scope, with_paths
 from capture.loaders.chrome.steps import FACTS, note_capture, opened, said_of, steps_at
 from capture.loaders.chrome.tables import PLACE, Complete, Trace, complete_events
 from capture.native.schema import TIMES
-from capture.run import Run, build, tidy
+from capture.run import Run, build
 from capture.source import Source
 
 # category, lower case → kind, lens, category of the row; host spans are the rest
@@ -69,7 +70,7 @@ def to_run(trace: Trace, source: Source, *, part: str = "") -> Run:
     pairs = paired(trace.others, log)
     complete = trace.complete + complete_events(pairs, log) if pairs else trace.complete
     names = with_regions(names, complete.labels["place"].unique(), log)
-    complete = opened(complete)
+    complete = opened_by_graphs(opened(complete), log)
     complete = Complete(complete.rows, _described(complete.labels, names))
     note_capture(complete, log)
     kernels = _kernels(complete, names, log)
@@ -82,17 +83,7 @@ def to_run(trace: Trace, source: Source, *, part: str = "") -> Run:
     meta = meta_of(trace, names, captures.sentence)
     tables = {k: t for k, t in tables.items() if t.width}
     run = build(Path(source.label).name + part, meta, _based(rows, header), log, tables)
-    return _with_inferred_layers(run, log)
-
-
-def _with_inferred_layers(run: Run, log: Log) -> Run:
-    """Return the run with layers and roles from the block that repeats, where the trace tells no layer."""
-    events, evidence = fill_from_blocks(run.events, captured="captured" in run.meta)
-    if evidence is None:
-        return run
-    said = sentence(evidence, "roles") if run.has("layer") else sentence(evidence)
-    log.note("inferred_layers", f"{said}; confidence {evidence.confidence:.2f}", count=evidence.layers)
-    return replace(run, events=tidy(events), meta={**run.meta, "inferred": said}, log=log.freeze())
+    return with_inferred(run, log)
 
 
 def _described(labels: pl.DataFrame, names: Names) -> pl.DataFrame:
@@ -158,8 +149,11 @@ def _attributed(complete: Complete, kernel: pl.Series, captures: Captures, log: 
     time.
     """
     rows = complete.rows.with_columns(kernel=kernel)
-    steps = rows.filter(pl.col("step").is_not_null()).select("label", "t", "dur", "step")
-    around = rows.filter(complete.column("scope") & pl.col("t").is_not_null() & (pl.col("dur") > 0) & ~kernel)
+    times = rows.select("label", "t", "dur")
+    steps = rows.select("label", "t", "dur", "step").filter(pl.col("step").is_not_null())
+    around = times.filter(
+        complete.column("scope") & pl.col("t").is_not_null() & (pl.col("dur") > 0) & ~kernel
+    )
     here = complete.column("place").alias("place")
     lines = rows.select("label", "t", "dur", here).filter(complete.column("line") & (rows["dur"] > 0))
     linked = any(rows[c].null_count() < rows.height for c in _LINKS)
@@ -177,8 +171,8 @@ def _attributed(complete: Complete, kernel: pl.Series, captures: Captures, log: 
     said = said_of(complete)
     kernels = with_operators(_with_steps(kernels, "at", steps), rows, complete.labels, said)
     kernels = with_captures(kernels, complete, said, captures, log)
-    parts = [kernels, _with_steps(rows.filter(~kernel), "t", steps)]
-    out = pl.concat([part.drop(_LINKS, strict=False) for part in parts], how="diagonal")
+    others = _with_steps(rows.drop(_LINKS).filter(~kernel), "t", steps)
+    out = pl.concat([kernels.drop(_LINKS, strict=False), others], how="diagonal")
     if "phase" not in complete.labels.columns:
         return out
     phases = complete.labels["phase"].gather(steps.sort("step")["label"]).cast(pl.Categorical())

@@ -13,17 +13,13 @@ import polars as pl
 from capture.importlog import Log
 from capture.native.schema import PATH_SEPARATOR
 
-# Categories whose `args` name the launch by a correlation number.
-LINKED: Final = (
-    "kernel", "gpu_memcpy", "gpu_memset", "cuda_runtime", "cuda_driver",
-    "Kernel", "Memcpy", "Memset", "Runtime",
-)  # fmt: skip
 DEVICE: Final = ("kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset")
 OPERANDS: Final = '"Input '  # how the keys begin that state operands …
 VALUES: Final = '"Concrete '  # … and the key in front of them that states values
 OPERATORS: Final = ("cpu_op", "Operator")
 KERNELS: Final = ("kernel", "Kernel")
-RESOURCES: Final = ('"registers per', '"grid"')  # how what a kernel states of its launch begins
+CALLS: Final = ("cuda_runtime", "cuda_driver", "Runtime")
+LINKED: Final = (*DEVICE, *CALLS)
 ATTENTION: Final = "attention"  # in the name of an operator whose values matter beside its shapes
 FLOWS: Final = ("s", "t", "f")
 UNNAMED: Final = "unnamed"

@@ -6,6 +6,7 @@ from typing import Final
 import polars as pl
 
 from capture.importlog import Log
+from capture.loaders.nsys.graph_steps import with_graph_steps
 from capture.loaders.nsys.scopes import ELSEWHERE, Scopes, scopes
 from capture.loaders.nsys.tables import COPY_KINDS, PLACE, Tables, named, with_resources
 
@@ -24,12 +25,13 @@ def events(tables: Tables, log: Log) -> pl.DataFrame:
     """Return all rows as events, device work placed in the NVTX ranges that launched it."""
     open_ranges = scopes(_ranges(tables, log), log)
     threads = _thread_names(tables)
-    calls = _calls_in_scopes(tables, open_ranges)
+    calls, replays = with_graph_steps(_calls_in_scopes(tables, open_ranges), tables, log)
     frames = [
         _device_events(tables, calls, open_ranges, threads, log),
         _call_events(calls, open_ranges, threads),
         _range_events(open_ranges, threads),
         _step_events(open_ranges, threads),
+        *([replays.join(threads, on="thread", how="left").drop("thread")] if replays.height else []),
         _mark_events(tables, threads),
     ]
     return pl.concat(frames, how="diagonal")

@@ -13,6 +13,7 @@ import polars as pl
 
 from capture.errors import UnreadableError
 from capture.importlog import Log
+from capture.inference import with_inferred
 from capture.loaders._database import MAGIC, ROCPD, Database, Kind, opened
 from capture.loaders.nsys import tables as nsys
 from capture.loaders.nsys.rows import events
@@ -74,7 +75,7 @@ def _run(contents: tuple[nsys.Tables, dict[str, Any], pl.DataFrame], log: Log, n
     tables, meta, inventory = contents
     more = {"launches": nsys.launches(tables), "copies": nsys.copy_table(tables), "tables": inventory}
     name = PurePath(meta.get("report", name)).stem
-    return build(name, meta, events(tables, log), log, more)
+    return with_inferred(build(name, meta, events(tables, log), log, more), log)
 
 
 def _refuse_strangers(db: Database) -> None:

@@ -25,7 +25,7 @@ COPY_KINDS: Final = {
 
 KERNELS: Final = Wanted(
     "CUPTI_ACTIVITY_KIND_KERNEL",
-    (*PLACE, "name=demangledName|shortName|mangledName", *GRID, *SHARED),
+    (*PLACE, "name=demangledName|shortName|mangledName", *GRID, *SHARED, "graphNodeId"),
 )
 COPIES: Final = Wanted("CUPTI_ACTIVITY_KIND_MEMCPY", (*PLACE, "bytes", "copyKind", "srcKind", "dstKind"))
 FILLS: Final = Wanted("CUPTI_ACTIVITY_KIND_MEMSET", (*PLACE, "bytes"))

@@ -20,14 +20,6 @@ def series(
     return 1 + spread * noise
 
 
-def test_mann_whitney_is_scipys() -> None:
-    rng = np.random.default_rng(1)
-    a, b = rng.integers(0, 20, (10, 50)).astype(float), rng.integers(3, 23, (10, 40)).astype(float)
-    ours = statistics.mann_whitney(a, b)
-    theirs = [stats.mannwhitneyu(x, y, method="asymptotic").pvalue for x, y in zip(a, b, strict=True)]
-    np.testing.assert_allclose(ours, theirs, rtol=1e-9)
-
-
 def test_signed_rank_is_scipys() -> None:
     rng = np.random.default_rng(2)
     d = rng.normal(0.1, 1, (10, 60))
@@ -63,17 +55,6 @@ def test_the_block_interval_is_that_of_a_drawn_bootstrap(n: int) -> None:
     width = np.mean(expected[1] - expected[0])
     assert np.mean(high - low) == pytest.approx(width, rel=0.08)
     assert abs(np.mean(low - expected[0])) < 0.05 * width and abs(np.mean(high - expected[1])) < 0.05 * width
-
-
-@pytest.mark.parametrize(("n", "m"), [(40, 41), (300, 30)])
-def test_the_interval_of_a_shift_is_that_of_a_drawn_bootstrap(n: int, m: int) -> None:
-    rng = np.random.default_rng(n)
-    a, b = rng.gamma(2, 1, n), 0.3 + rng.gamma(2, 1, m)
-    shifts = [np.median(rng.choice(b, m)) - np.median(rng.choice(a, n)) for _ in range(4000)]
-    low, high = statistics.shift_interval(a, b)
-    expected = np.quantile(shifts, [0.025, 0.975])
-    assert [low, high] == pytest.approx(list(expected), abs=0.12 * (expected[1] - expected[0]))
-    assert statistics.shift_interval(b, a) == pytest.approx((-high, -low))
 
 
 @pytest.mark.parametrize("memory", [0.0, 0.5, 0.8])
@@ -134,18 +115,13 @@ def test_the_interval_covers() -> None:
 def test_swapping_sides_swaps_signs() -> None:
     rng = np.random.default_rng(8)
     a, b = series(rng, 10, 64, 0.3, 0.1), series(rng, 10, 64, 0.3, 0.2)
-    pairs = (
-        (statistics.paired(a, b), statistics.paired(b, a)),
-        (statistics.ragged([*a], [*b]), statistics.ragged([*b], [*a])),
-    )
-    for one, other in pairs:
-        np.testing.assert_allclose(one.delta, -other.delta)
-        np.testing.assert_allclose(one.p, other.p)
-        np.testing.assert_allclose(one.cliff, -other.cliff)
-        np.testing.assert_allclose(one.low, -other.high)
+    one, other = statistics.paired(a, b), statistics.paired(b, a)
+    np.testing.assert_allclose(one.delta, -other.delta)
+    np.testing.assert_allclose(one.p, other.p)
+    np.testing.assert_allclose(one.cliff, -other.cliff)
+    np.testing.assert_allclose(one.low, -other.high)
 
 
 def test_too_few_samples_decide_nothing() -> None:
     few = np.array([[1.0, 2, 3]])
     assert statistics.verdicts(statistics.paired(few, few * 9), np.zeros(1)) == ["~"]
-    assert statistics.verdicts(statistics.ragged([few[0]], [few[0] * 9]), np.zeros(1)) == ["~"]

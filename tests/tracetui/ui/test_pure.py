@@ -1,5 +1,6 @@
 """The input line, the names, the sheet and the session: pure, by value."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -176,6 +177,17 @@ def test_lens_phase_and_per_hold_in_every_view() -> None:
     changed = commands.per(commands.phase(session("a")))
     assert changed.on_view("growth").look.per == "step" and changed.on_view("growth").look.phase == "decode"
     assert changed.with_look(filter="x").on_view("growth").look.filter == ""
+
+
+def test_the_warm_up_is_left_out_where_a_steady_state_was_found() -> None:
+    unsettled = session("a", "b")
+    assert commands.steady(unsettled).look == unsettled.look
+    settled = replace(unsettled, infos=tuple(replace(info, steady=True) for info in unsettled.infos))
+    on = commands.steady(settled.with_look(window=(1, 2)))
+    assert on.look.steady and on.look.window is None
+    assert on.on_view("growth").look.steady
+    for off in (commands.steady(on), commands.zoom_all(on), commands.next_part(on), on.on_run(1)):
+        assert not off.look.steady
 
 
 def test_steps_and_zoom_stay_inside_the_run() -> None:

@@ -13,12 +13,13 @@ from capture.errors import UsageError
 from capture.run import Run
 from tests.tracetui.runs import aggregates, decode, made, nested, scopes
 from tests.tracetui.views.test_views import SIZES, screen
-from tracetui.look import GROUPS, Look, Terms
+from tracetui.look import GROUPS, Floor, Look, Terms
 from tracetui.report import FORMATS, report
 from tracetui.views import View, ask, ink, view, views
 from tracetui.views.diff import labels, parties, titles
 from tracetui.views.ink import Size
 
+KNOWN = Look(terms=Terms(floor=Floor(0.01, how="said")))
 SEVERAL = [v for v in views() if v.runs > 1]
 DRAWN = ("waterfall", "shifts", "pair")
 ENTERED = Look(focus=(("name", "ffn_down"), ("name_b", "ffn_down"), ("phase", "decode"), ("by", "name")))
@@ -165,14 +166,14 @@ def test_the_first_columns_are_what_the_verdict_is_about() -> None:
         ]  # fmt: skip
         return made(rows, model="toy")
 
-    answer = ask(view("diff"), [run(1_000_000, 1_000_000_000), run(1_100_000, 1_100_000)], Look())
+    answer = ask(view("diff"), [run(1_000_000, 1_000_000_000), run(1_100_000, 1_100_000)], KNOWN)
     row = answer.rows.row(0, named=True)
     assert row["verdict"] == "slower" and row["delta_ns"] < 0 and row["change_pct"] < -90
     columns = ["name", "median_a_ns", "median_b_ns", "median_delta_ns", "median_change_pct", "verdict"]
     assert answer.rows.columns[:6] == columns and list(answer.columns[:6]) == columns
     assert [row[c] for c in columns[1:]] == [1_000_000, 1_100_000, 100_000, pytest.approx(10), "slower"]
     assert row["per"] == "token"
-    assert answer.notes[0].startswith("ffn_down slower +10.0% in decode; total -97.8%; 1 slower")
+    assert answer.notes[answer.leading].startswith("ffn_down slower +10.0% in decode; total -97.8%; 1 slower")
 
 
 @pytest.mark.parametrize("height", [5, 6, 40])
@@ -249,9 +250,10 @@ def test_narrow_headings_leave_out_the_family_where_no_other_role_ends_alike() -
 def test_a_table_for_a_terminal_keeps_to_its_width_and_counts_what_it_left_out() -> None:
     whole = ask(view("diff"), pair(), Look()).rows.columns
     for width in (40, 80, 120):
-        *lines, told = report(view("diff"), pair(), Look(), width=width, cut=True).splitlines()
+        decision, rows = report(view("diff"), pair(), Look(), width=width, cut=True).split("\n\n")
+        *lines, told = rows.splitlines()
         table = [line for line in lines if not line.startswith("note: ")]
-        assert max(map(len, table)) <= width and len(table) == 1 + 6
+        assert max(map(len, [*table, *decision.splitlines()])) <= width and len(table) == 1 + 6
         assert table[0].startswith("name") and "median a" in table[0]
         left_out = int(told.removeprefix("note: ").split()[0])
         shown = re.split(r"  +", table[0].strip())

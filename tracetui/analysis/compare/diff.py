@@ -12,7 +12,9 @@ from tracetui.analysis import windows
 from tracetui.analysis.compare.comparable import Comparable, comparable
 from tracetui.analysis.compare.links import names_linked
 from tracetui.analysis.compare.match import Match, fusions, match
-from tracetui.analysis.compare.row_evidence import Names, phased, row_evidence
+from tracetui.analysis.compare.phase_totals import phase_totals
+from tracetui.analysis.compare.row_evidence import Names, row_evidence
+from tracetui.analysis.compare.step_times import phased
 from tracetui.analysis.compare.waterfall import parts
 from tracetui.analysis.select import timed
 from tracetui.look import Look
@@ -27,6 +29,7 @@ class Diff:
     matches: tuple[Match, ...]
     gap_ns: int | None  # change of the time between measured kernels, where both runs know their wall time
     how: tuple[str, ...]
+    phases: pl.DataFrame  # step time, kernels and time between them of each phase, with verdicts
 
 
 def diff(a: Run, b: Run, look: Look) -> Diff:
@@ -50,7 +53,8 @@ def _diff(a: Run, b: Run, look: Look) -> Diff:
     rows = rows.sort(pl.col("delta_ns").abs(), "name", descending=[True, False], maintain_order=True)
     scaled = (f"{run.name}: {note}" for run in (a, b) for note in windows.notes(run, look, scaled=True))
     gap, words = _gap(a, b, look), (*look.terms.notes, *how, *scaled)
-    return Diff(rows, comparable(a, b, matches, totals, look.terms), tuple(matches), gap, words)
+    fit = comparable(a, b, matches, totals, look.terms)
+    return Diff(rows, fit, tuple(matches), gap, words, phase_totals(a, b, look))
 
 
 def weight() -> pl.Expr:

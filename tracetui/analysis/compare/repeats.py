@@ -20,6 +20,8 @@ FAR: Final = 4.5  # median deviations, three of a normal's standard ones
 CLEARER: Final = 0.8  # of the spread at most is left where rows are read against the others
 ALL: Final = 0.2  # of the level goes to the question whether all rows changed
 LEAST: Final = 0.005  # the smallest weight of a row
+LENT: Final = 3.0  # degrees of freedom that the other rows lend to one
+FEW_RUNS: Final = 1.0  # by which the logarithm of a variance of one degree of freedom is too small, about
 POWER: Final = 0.8
 
 
@@ -73,15 +75,28 @@ def levels(times: Floats, groups: NDArray[np.int64]) -> Levels:
     log = np.log(np.where(times > 0, times, np.nan))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a row that a run lacks has no mean: it stays NaN
-        course = np.nanmean(log, axis=1)
+        course = _course(log)
         level = np.nanmedian(course, axis=1)[:, None]
         off = log - course[:, None, :]
         weight = np.exp(level[:, 0]) / np.nansum(np.exp(level))
-        big = (weight >= BIG) & ~np.isnan(off).any(axis=(1, 2))
+        taken = ~np.isnan(off).all(axis=0)  # a step in which a run was not alone is no sample of it
+        big = (weight >= BIG) & (~np.isnan(off) | ~taken).all(axis=(1, 2))
         first = np.nanmedian(off - _shared(off, big), axis=2)
         shared = _shared(off, big & _steady(first, groups, big))
         time, own = (np.nanmedian(x, axis=2) for x in (off, off - shared))
         return Levels(level + time, level + own, np.nanmedian(shared, axis=(0, 2))[None, :], weight)
+
+
+def _course(log: Floats) -> Floats:
+    """Return rows × steps: the mean over the runs, freed of how slow the runs are that a step lacks."""
+    course = np.nanmean(log, axis=1)
+    if not np.isnan(log).any():
+        return np.asarray(course)
+    for _ in range(2):
+        slow = np.nanmedian(log - course[:, None, :], axis=2)
+        slow -= np.nanmean(slow, axis=1, keepdims=True)
+        course = np.nanmean(log - slow[:, :, None], axis=1)
+    return np.asarray(course)
 
 
 def _shared(off: Floats, big: NDArray[np.bool_]) -> Floats:
@@ -132,7 +147,11 @@ def between(values: Floats, groups: NDArray[np.int64]) -> tuple[Evidence, Floats
 
 
 def _pooled(values: Floats, groups: NDArray[np.int64]) -> tuple[Floats, Floats]:
-    """Return for each row the standard deviation within groups, and its degrees of freedom."""
+    """Return for each row the standard deviation within groups, and its degrees of freedom.
+
+    Few runs tell a deviation badly, and one of many rows shows hardly any by luck: each is drawn a little
+    towards what the rows have in common.
+    """
     squares, freedom = np.zeros(len(values)), np.zeros(len(values))
     for group in np.unique(groups):
         members = values[:, groups == group]
@@ -140,7 +159,20 @@ def _pooled(values: Floats, groups: NDArray[np.int64]) -> tuple[Floats, Floats]:
         mean = np.divide(np.nansum(members, axis=1), n, out=np.zeros(len(values)), where=n > 0)
         squares += np.nansum((members - mean[:, None]) ** 2, axis=1)
         freedom += np.maximum(n - 1, 0)
-    return np.sqrt(np.divide(squares, freedom, out=np.full(len(values), np.nan), where=freedom > 0)), freedom
+    variance = np.divide(squares, freedom, out=np.full(len(values), np.nan), where=freedom > 0)
+    some = variance[variance > 0]
+    if len(some) < ENOUGH:
+        return np.sqrt(variance), freedom
+    common = np.exp(np.log(some).mean() + FEW_RUNS / freedom.max())
+    drawn = (LENT * common + freedom * variance) / (LENT + freedom)
+    return np.sqrt(np.where(variance > 0, drawn, variance)), np.where(freedom > 0, freedom + LENT, 0)
+
+
+def spread(times: Floats) -> float:
+    """Return how far runs of the same lie apart (rows × runs × steps), as one standard deviation."""
+    groups = np.zeros(times.shape[1], dtype=np.int64)
+    rows = levels(times, groups)
+    return _typical(_pooled(rows.time, groups)[0], rows.weight)
 
 
 def _typical(spread: Floats, weight: Floats) -> float:

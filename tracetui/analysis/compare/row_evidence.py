@@ -6,15 +6,15 @@ from typing import Final
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from capture.run import Run
 from tracetui.analysis import select, statistics, windows
-from tracetui.analysis.compare import repeats
+from tracetui.analysis.compare import machine, one_pair, repeats
 from tracetui.analysis.compare.align import Alignment, align
+from tracetui.analysis.compare.step_times import StepTimes, launches, per_launch, per_step, step_times
 from tracetui.analysis.statistics import FEWEST, Evidence, Floats
-from tracetui.look import Look, Terms
-
-MOST_INSTANCES: Final = 512  # of one row, where instances are the samples
+from tracetui.look import Floor, Look, Terms
 
 Names = tuple[list[str], list[str]]  # of one match: its rows on either side
 
@@ -37,15 +37,6 @@ _NOTHING: Final = pl.DataFrame(
         "per": pl.String,
     }
 )
-
-
-@dataclass(frozen=True, eq=False)
-class StepTimes:
-    """A run, and the time that each of its rows took in each step."""
-
-    run: Run
-    look: Look
-    sums: pl.DataFrame  # name, phase, step, dur, count
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,39 +109,6 @@ def _sides(a: Run, b: Run, terms: Terms) -> tuple[list[Run], list[Run], list[Run
     return [a, *terms.more_a], [b, *terms.more_b], list(terms.same)
 
 
-def phased(run: Run, look: Look) -> pl.LazyFrame:
-    """Return timed rows with `name`, what they are compared by, and `phase`; both may be null."""
-    rows = select.timed(run, replace(look, per="total", sort=None, limit=None))
-    group = look.group or "name"
-    name = pl.col(group) if run.has(group) else pl.lit(None, pl.String)
-    phase = pl.col("phase") if run.has("phase") else pl.lit(None, pl.String)
-    return rows.with_columns(name.alias("name"), phase.alias("phase"))
-
-
-def step_times(run: Run, look: Look) -> StepTimes:
-    """Return the time of every row in every step, in one pass over the events."""
-    if not run.has("dur"):
-        return StepTimes(run, look, pl.DataFrame(schema=_SUMS))
-    count = pl.col("count").fill_null(1).sum() if run.has("count") else pl.len()
-    step = pl.col("step") if run.has("step") else pl.lit(None, pl.Int64)
-    sums = (
-        phased(run, look).group_by("name", "phase", step.alias("step")).agg(pl.col("dur").sum(), count=count)
-    )
-    label = pl.col("name").cast(pl.String).fill_null("–")
-    return StepTimes(
-        run, look, sums.with_columns(label, pl.col("phase").cast(pl.String)).select(*_SUMS).collect()
-    )
-
-
-_SUMS: Final = {
-    "name": pl.String,
-    "phase": pl.String,
-    "step": pl.Int64,
-    "dur": pl.Int64,
-    "count": pl.Int64,
-}
-
-
 def _judge_phase(
     sides: Sequence[Sequence[StepTimes]], phase: str | None, names: Sequence[Names]
 ) -> PhaseEvidence:
@@ -161,18 +119,46 @@ def _judge_phase(
     left, right = [x for x, _ in names], [y for _, y in names]
     if a.look.terms.repeated:
         return _judge_runs(sides, phase, left, right)
-    aligned = _watched(align([a.run, b.run], phase, a.look.terms.align), (a, b))
+    return _judge_pair((a, b), phase, (left, right))
+
+
+def _judge_pair(
+    works: tuple[StepTimes, StepTimes], phase: str | None, names: tuple[list[list[str]], list[list[str]]]
+) -> PhaseEvidence:
+    """Take steps as samples beside how far runs of the same lie apart; one sum a row where there are few."""
+    a, b = works
+    terms = a.look.terms
+    aligned = _watched(align([a.run, b.run], phase, terms.align), works)
     if aligned.height >= FEWEST:
-        times = [
-            per_step(w, phase, s, n) for w, s, n in zip((a, b), aligned.sides, (left, right), strict=True)
-        ]
-        unit = _unit((a, b))
-        return PhaseEvidence(_words(aligned, unit), unit, statistics.paired(*times))
-    if not select.aggregates(a.run) and not select.aggregates(b.run):
-        words = "launches of one run each are the samples, unpaired; they share one moment and one clock"
-        evidence = statistics.ragged(instances(a, phase, left), instances(b, phase, right))
-        return PhaseEvidence(words, "launch", evidence)
-    return PhaseEvidence("no spread in this source; totals and means only")
+        alone = ~(_busy(a, aligned.sides[0]) | _busy(b, aligned.sides[1]))
+        floor = terms.floor if alone.sum() >= FEWEST else replace(terms.floor, spread=one_pair.BUSY)
+        x, y = (per_step(w, phase, s, n) for w, s, n in zip(works, aligned.sides, names, strict=True))
+        if alone.sum() >= FEWEST:
+            x, y = (np.where(alone, times, np.nan) for times in (x, y))
+        unit = _unit(works)
+        evidence = one_pair.judge(x, y, floor)
+        words = _words(aligned, unit, floor, alone)
+        return PhaseEvidence(words, unit, evidence)
+    if select.aggregates(a.run) or select.aggregates(b.run):
+        return PhaseEvidence("no spread in this source; totals and means only")
+    x, y = (per_launch(w, phase, n) for w, n in zip(works, names, strict=True))
+    several = np.logical_and(*(launches(w, phase, n) > 1 for w, n in zip(works, names, strict=True)))
+    moment = replace(terms.floor, spread=float(np.hypot(terms.floor.spread, one_pair.MOMENT)))
+    evidence = one_pair.judge(x, np.where(several[:, None], y, np.nan), moment)
+    words = (
+        "one sum of each row and run: launches of so few steps share their moment, which is taken to move "
+        f"them by {one_pair.MOMENT:.0%}; {_floor_words(terms.floor)}"
+    )
+    return PhaseEvidence(words, "launch", evidence)
+
+
+def _busy(work: StepTimes, steps: pl.DataFrame) -> NDArray[np.bool_]:
+    return machine.busy(work.run, steps["step"])
+
+
+def _floor_words(floor: Floor) -> str:
+    how = floor.how or "assumed, since nobody measured it"
+    return f"runs of the same differ by {floor.percent} (one standard deviation, {how})"
 
 
 def _watched(aligned: Alignment, works: Sequence[StepTimes]) -> Alignment:
@@ -191,13 +177,20 @@ def _unit(works: Sequence[StepTimes]) -> str:
     return "token" if any(w.run.has("tokens") for w in works) else "step"
 
 
-def _words(aligned: Alignment, unit: str) -> str:
+def _words(aligned: Alignment, unit: str, floor: Floor, alone: NDArray[np.bool_]) -> str:
     warm = " and ".join(map(str, aligned.warm))
-    return (
-        f"{aligned.height} {aligned.how} paired, per {unit}"
-        f"{f'; {warm} warm-up steps left out' if any(aligned.warm) else ''}; "
-        "intervals from a block bootstrap over the steps of one run each"
-    )
+    parts = [f"{aligned.height} {aligned.how} paired, per {unit}"]
+    if any(aligned.warm):
+        parts.append(f"{warm} warm-up steps left out")
+    if FEWEST <= alone.sum() < len(alone):
+        parts.append(f"{len(alone) - alone.sum()} left out in which others had the processor")
+    if alone.sum() < FEWEST:
+        parts.append(
+            "in nearly all of them others had the processor, which makes runs differ by a factor of two"
+        )
+    else:
+        parts.append(_floor_words(floor))
+    return "; ".join(parts)
 
 
 def _judge_runs(
@@ -211,21 +204,54 @@ def _judge_runs(
     groups = np.repeat([0, 1, 2], [len(side) for side in sides])
     aligned = _watched(align([w.run for w in works], phase, works[0].look.terms.align), works)
     stepwise = aligned.height >= FEWEST
-    times = []
-    for i, (w, group) in enumerate(zip(works, groups, strict=True)):
-        by_side = [
-            per_step(w, phase, aligned.sides[i], names) if stepwise else per_launch(w, phase, names)
-            for names in ((left, right) if group == 2 else (right,) if group == 1 else (left,))
-        ]
-        times.append(np.where(by_side[0].any(axis=1, keepdims=True), by_side[0], by_side[-1]))
-    judged = repeats.judge(np.stack(times, axis=1), groups)
+    sided = ((left,), (right,), (left, right))  # by which names the runs of a group are known
+    times = [
+        _times_of_run(w, phase, aligned.sides[i] if stepwise else None, sided[groups[i]])
+        for i, w in enumerate(works)
+    ]
+    alone = [~_busy(w, side) for w, side in zip(works, aligned.sides, strict=True)] if stepwise else []
+    stacked, groups, left_out = _alone(np.stack(times, axis=1), groups, alone)
+    judged = repeats.judge(stacked, groups)
     samples = f"their medians over {aligned.height} {aligned.how}" if stepwise else "their time per launch"
     unit = _unit(works) if stepwise else "launch"
-    how = _run_words(judged, groups, samples)
+    how = _run_words(judged, groups, samples) + left_out
     return PhaseEvidence(how, unit, judged.evidence, judged.spread, judged.freed)
 
 
-def _run_words(judged: repeats.Judged, groups: Floats, samples: str) -> str:
+def _times_of_run(
+    work: StepTimes, phase: str | None, steps: pl.DataFrame | None, names: Sequence[Sequence[Sequence[str]]]
+) -> Floats:
+    """Return rows × steps, or rows × 1 a launch; a run of neither side has its rows by either name."""
+    by_side = [
+        per_launch(work, phase, n) if steps is None else per_step(work, phase, steps, n) for n in names
+    ]
+    return np.where(by_side[0].any(axis=1, keepdims=True), by_side[0], by_side[-1])
+
+
+def _alone(
+    times: Floats, groups: NDArray[np.int64], alone: Sequence[NDArray[np.bool_]]
+) -> tuple[Floats, NDArray[np.int64], str]:
+    """Return the times without the steps, and without the runs, in which others had the processor.
+
+    Nothing is left out where a side would have no run left, or none of the runs would be a repeat.
+    """
+    if not alone or all(a.all() for a in alone):
+        return times, groups, ""
+    quiet = np.array([a.sum() >= FEWEST for a in alone])
+    kept = np.bincount(groups[quiet], minlength=3)
+    if not kept[0] or not kept[1] or kept.max() < 2:
+        return (
+            times,
+            groups,
+            "; others had the processor in most steps of most runs: repeat them on a quiet machine",
+        )
+    masked = np.where(np.stack(alone)[None], times, np.nan)[:, quiet]
+    steps, runs = sum(int((~a).sum()) for a in np.stack(alone)[quiet]), int((~quiet).sum())
+    words = [f"{steps} steps"] * bool(steps) + [f"{runs} run{'s' * (runs > 1)}"] * bool(runs)
+    return masked, groups[quiet], f"; left out, since others had the processor: {' and '.join(words)}"
+
+
+def _run_words(judged: repeats.Judged, groups: NDArray[np.int64], samples: str) -> str:
     a, b, same = (int((groups == g).sum()) for g in range(3))
     noise = f" and {same} identical ones for the noise" if same else ""
     words = f"{a} and {b} runs are the samples{noise}: {samples}; runs of the same differ by "
@@ -235,49 +261,3 @@ def _run_words(judged: repeats.Judged, groups: Floats, samples: str) -> str:
         f"{words}{100 * judged.time_noise:.0f}%, mostly in all rows at once; so each row is read against the "
         f"others of its step, which leaves {100 * judged.noise:.1f}% (one standard deviation)"
     )
-
-
-def per_step(
-    times: StepTimes, phase: str | None, picked: pl.DataFrame, names: Sequence[Sequence[str]]
-) -> Floats:
-    """Return rows × aligned steps, in ns per token; a row that is absent in a step took 0 there."""
-    columns = picked.select("step").with_row_index("column")
-    kept = _placed(times, phase, names).join(columns, on="step")
-    out = np.zeros((len(names), picked.height))
-    np.add.at(out, (kept["row"].to_numpy(), kept["column"].to_numpy()), kept["dur"].to_numpy())
-    return np.asarray(out / picked["tokens"].to_numpy())
-
-
-def per_launch(times: StepTimes, phase: str | None, names: Sequence[Sequence[str]]) -> Floats:
-    """Return rows × 1: the mean of a launch, in ns."""
-    sums = _placed(times, phase, names).group_by("row").agg(pl.col("dur", "count").sum())
-    out = np.zeros((len(names), 1))
-    out[sums["row"].to_numpy(), 0] = (sums["dur"] / sums["count"]).to_numpy()
-    return out
-
-
-def _placed(times: StepTimes, phase: str | None, names: Sequence[Sequence[str]]) -> pl.DataFrame:
-    """Return the sums of a phase, each with the number of the row that it belongs to."""
-    sums = times.sums.filter(pl.col("phase").eq_missing(pl.lit(phase, pl.String)))
-    return sums.with_columns(row=_places(sums["name"], names)).drop_nulls("row")
-
-
-def instances(times: StepTimes, phase: str | None, names: Sequence[Sequence[str]]) -> list[Floats]:
-    """Return for each row the durations of its launches, evenly thinned where they are very many."""
-    rows = phased(times.run, times.look).filter(pl.col("phase").eq_missing(pl.lit(phase, pl.String)))
-    launches = rows.select(pl.col("name").cast(pl.String).fill_null("–"), "dur").collect()
-    placed = launches.with_columns(row=_places(launches["name"], names)).drop_nulls("row")
-    grouped = {k[0]: g["dur"].to_numpy().astype(float) for k, g in placed.group_by("row")}
-    return [_thinned(np.sort(grouped.get(i, np.empty(0)))) for i in range(len(names))]
-
-
-def _thinned(values: Floats) -> Floats:
-    if len(values) <= MOST_INSTANCES:
-        return values
-    places = np.linspace(0, len(values) - 1, MOST_INSTANCES).round().astype(int)
-    return np.asarray(values[places])
-
-
-def _places(labels: pl.Series, names: Sequence[Sequence[str]]) -> pl.Series:
-    place = {name: i for i, group in enumerate(names) for name in group}
-    return labels.replace_strict(place, default=None, return_dtype=pl.Int64)

@@ -11,7 +11,7 @@ from tests.conftest import document
 from tests.tracetui.runs import recording
 from tracetui.analysis.compare.diff import diff
 from tracetui.analysis.compare.findings import findings
-from tracetui.look import Look, Terms
+from tracetui.look import Floor, Look, Terms
 
 
 def verdicts(found: pl.DataFrame) -> dict[str, str]:
@@ -33,7 +33,7 @@ def test_identical_runs_with_noise_are_not_different() -> None:
 
 def test_a_planted_slow_op_is_found_and_named() -> None:
     a, b = recording("a", noise=1), recording("b", noise=2, slow={"mlp.down": 1.1})
-    found = diff(a, b, Look(group="op"))
+    found = diff(a, b, Look(group="op", terms=Terms(floor=Floor(0.01, how="said"))))
     told = verdicts(found.rows)
     assert told["mlp.down"] == "slower"
     assert {v for op, v in told.items() if op != "mlp.down"} <= {"same", "~"}
@@ -64,7 +64,7 @@ def test_steps_pair_by_context() -> None:
     assert (
         diff(a, later, Look(group="op")).how[0].startswith("decode: 43 steps of equal context length paired")
     )
-    by_number = diff(a, later, Look(group="op", terms=Terms(align="step")))
+    by_number = diff(a, later, Look(group="op", terms=Terms(align="step", floor=Floor(0.001, how="said"))))
     assert verdicts(by_number.rows)["attn.core"] == "slower"
 
 

@@ -39,7 +39,7 @@ def called(times: Floats, groups: Sequence[int] | NDArray[np.int64], threshold: 
 
 def test_the_test_between_runs_is_students() -> None:
     rng = np.random.default_rng(1)
-    values = rng.normal(5, 0.1, (20, 7))
+    values = rng.normal(5, 0.1, (4, 7))  # too few rows to lend each other anything
     groups = np.array([0, 0, 0, 0, 1, 1, 1])
     found, _ = repeats.between(values, groups)
     theirs = [stats.ttest_ind(row[:4], row[4:]) for row in values]
@@ -49,6 +49,31 @@ def test_the_test_between_runs_is_students() -> None:
     for row, low, high in zip(theirs, found.low, found.high, strict=True):
         outside = row.pvalue < 0.05
         assert outside == (low > 0 or high < 0)
+
+
+def test_rows_lend_each_other_three_degrees_of_freedom() -> None:
+    """So that a row which by luck shows no spread is not believed, and one with much is not lost."""
+    values = np.random.default_rng(6).normal(5, 0.1, (9, 6))
+    found, spread = repeats.between(values, THREE)
+    squares = [4 * 0.5 * (np.var(row[:3], ddof=1) + np.var(row[3:], ddof=1)) for row in values]
+    common = np.exp(np.mean([np.log(s / 4) for s in squares]) + 1 / 4)
+    for row, s, p, part in zip(values, squares, found.p, spread, strict=True):
+        deviation = np.sqrt((3 * common + s) / 7)
+        assert part == pytest.approx(np.expm1(deviation))
+        t = abs(row[3:].mean() - row[:3].mean()) / (deviation * np.sqrt(2 / 3))
+        assert p == pytest.approx(2 * stats.t.sf(t, 7))
+
+
+def test_a_step_that_a_run_lacks_moves_no_other_run() -> None:
+    """One run of a slow machine lacks half of the steps; the others are what they were without it."""
+    rng = np.random.default_rng(7)
+    times = measured(rng, THREE.tolist(), 0.3, 0.0, 24)
+    times[:, 0, :] *= 2
+    whole = repeats.levels(times, THREE)
+    times[:, 0, :12] = np.nan
+    found = repeats.levels(times, THREE)
+    np.testing.assert_allclose(np.diff(found.time[:, 1:]), np.diff(whole.time[:, 1:]), atol=0.05)
+    assert np.abs(found.time[:, 0] - whole.time[:, 0]).max() < 0.08
 
 
 def test_identical_runs_lend_their_spread_to_single_ones() -> None:

@@ -62,7 +62,7 @@ def test_bytes_that_do_not_explain_are_said_once(ns: int, verdict: str) -> None:
 
 def test_the_same_bytes_explain_nothing() -> None:
     after = run("", **{"mlp.down": (16 * MB, 400_000), "attn.core": (4 * MB, 200_000)})
-    assert said(after) == []
+    assert [kind for kind, *_ in said(after)] == ["same work"]  # half the time, no cause among the bytes
 
 
 def test_a_run_that_tells_no_bytes_is_left_alone() -> None:

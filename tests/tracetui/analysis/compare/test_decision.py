@@ -1,0 +1,97 @@
+"""What a comparison decides first: figures by hand, and real pairs of which the answer is known."""
+
+import json
+
+import polars as pl
+import pytest
+
+from capture.open import load
+from capture.run import Run
+from tests.conftest import document
+from tests.tracetui.runs import made, recording
+from tests.tracetui.test_cli import tracetui
+from tracetui.analysis.compare.decision import decision, sentences
+from tracetui.analysis.compare.diff import diff
+from tracetui.look import Floor, Look, Terms
+
+KNOWN = Look(terms=Terms(floor=Floor(0.02, how="said")))
+
+
+def stepped(gemm: int, norm: int, gap: int, steps: int = 12) -> Run:
+    """Steps of two kernels with time between them."""
+    rows = []
+    for step in range(steps):
+        of_step = {"step": step, "phase": "decode", "context": 10 + step, "tokens": 2}
+        rows.append({"kind": "step", "name": "step", "dur": gemm + norm + gap, **of_step})
+        rows += [
+            {"kind": "kernel", "name": n, "dur": d, **of_step} for n, d in (("gemm", gemm), ("norm", norm))
+        ]
+    return made(rows, model="toy")
+
+
+def test_step_kernels_and_gap_by_hand() -> None:
+    """A step of two tokens: 600 + 200 + 200 µs, then 600 + 220 + 80 µs."""
+    found = diff(stepped(600_000, 200_000, 200_000), stepped(600_000, 220_000, 80_000), KNOWN)
+    figures = found.phases.select("what", "a_ns", "b_ns", "verdict").rows()
+    assert figures == [
+        ("step", 500_000.0, 450_000.0, "faster"),
+        ("kernels", 400_000.0, 410_000.0, "~"),
+        ("between kernels", 100_000.0, 40_000.0, "faster"),
+    ]
+    carriers = decision(found).carriers.select("name", "delta_ns", "share", "named").rows()
+    assert carriers == [
+        ("time between kernels", -60_000.0, pytest.approx(6 / 7), True),
+        ("norm", 10_000.0, pytest.approx(1 / 7), True),
+        ("gemm", 0.0, 0.0, False),
+    ]
+    first, kernels, carried, *_ = sentences(found, KNOWN.terms)
+    assert first.startswith("decode step 500.0 µs → 450.0 µs a token, -50.00 µs (-10.0%; 95%: ")
+    assert "2,000.0 → 2,222.2 tokens/s: FASTER (p " in first
+    assert kernels.endswith("undecided, below the run-to-run floor of 2%; three recordings a side would tell")
+    assert carried == "  carried by time between kernels -60.00 µs, norm +10.00 µs"
+
+
+def test_unequal_numbers_of_steps_are_compared_per_step() -> None:
+    found = diff(stepped(600_000, 200_000, 0, 12), stepped(600_000, 200_000, 0, 30), KNOWN)
+    assert found.phases["delta_ns"].to_list() == [0.0, 0.0, 0.0]
+    assert sentences(found, KNOWN.terms)[0].endswith("tokens/s: same")
+
+
+def test_phases_without_steps_have_their_totals() -> None:
+    """No verdict without a spread, but the figures: 40 → 25 µs in all."""
+    a, b = (
+        made([{"name": "gemm", "dur": d, "count": 4, "phase": "decode", "lens": "gpu"}])
+        for d in (40_000, 25_000)
+    )
+    (line, *_) = sentences(diff(a, b, Look()), Terms())
+    assert line == (
+        "decode kernels 40.00 µs → 25.00 µs in all, -15.00 µs (-37.5%): undecided: this source has no spread"
+    )
+
+
+def test_one_run_a_side_says_on_what_its_verdict_rests() -> None:
+    a, b = recording("a", noise=1), recording("b", noise=2, slow={"mlp.down": 4, "attn.q": 4, "norm": 4})
+    line = sentences(diff(a, b, Look()), Terms())[0]
+    assert "SLOWER (p " in line and line.endswith("if runs differ by 5%")
+
+
+def test_a_real_pair_of_devices() -> None:
+    """The step got faster, since its gaps shrank, though attention takes three times as long."""
+    files = [document(f"samples/chrome_trace/bert-small-{d}.json.gz") for d in ("h100", "mi300")]
+    lines = sentences(diff(*(load(f)[0] for f in files), Look()), Terms())
+    assert lines[0].startswith("step 4.426 ms → 4.007 ms a step, -418.8 µs (-9.5%; ")
+    carried = next(line for line in lines if "carried by" in line)
+    assert "time between kernels -500.1 µs" in carried and "+76.25 µs" in carried
+
+
+def test_the_decision_stands_first_and_in_json() -> None:
+    pair = "sample:decode", "sample:slowed"
+    assert tracetui("diff", *pair).stdout.startswith("decode step 14.10 ms → 14.96 ms a token")
+    told = json.loads(tracetui("diff", *pair, "--format", "json").stdout)["decision"]
+    assert [(p["phase"], p["what"]) for p in told["phases"]][:2] == [
+        ("decode", "step"),
+        ("decode", "kernels"),
+    ]
+    first = next(c for c in told["carried_by"] if c["phase"] == "decode")
+    assert (first["name"], first["verdict"]) == ("ffn_down", "slower")
+    assert pl.DataFrame(told["carried_by"])["share"].max() <= 1

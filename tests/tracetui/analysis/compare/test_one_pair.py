@@ -1,0 +1,107 @@
+"""One run a side: intervals by hand, error rates on series made to be alike or not, and what others had."""
+
+import math
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy import stats
+
+from capture.importlog import Log
+from capture.open import load
+from capture.run import Run, build
+from tests.bench.pairs import Cell, rates
+from tests.conftest import shared
+from tracetui.analysis.compare import machine
+from tracetui.analysis.compare.diff import diff
+from tracetui.analysis.compare.one_pair import judge
+from tracetui.analysis.statistics import verdicts
+from tracetui.look import Floor, Look, Terms
+
+
+def test_without_noise_inside_the_floor_of_two_runs_is_the_error() -> None:
+    a = np.full((1, 12), 1000.0)
+    found = judge(a, 1.2 * a, Floor(0.05, 3.0))
+    t = math.log(1.2) / (0.05 * math.sqrt(2))
+    assert found.p[0] == pytest.approx(2 * stats.t.sf(t, 3))
+    reach = 0.05 * math.sqrt(2) * stats.t.isf(0.025, 3)
+    middle = 1000 * math.sqrt(1.2)
+    shift = math.log(1.2)
+    assert found.low[0] == pytest.approx(2 * middle * math.sinh((shift - reach) / 2), rel=1e-9)
+    assert found.high[0] == pytest.approx(2 * middle * math.sinh((shift + reach) / 2), rel=1e-9)
+
+
+def test_what_is_equal_to_the_nanosecond_is_the_same() -> None:
+    a = np.full((3, 8), 50.0)
+    assert verdicts(judge(a, a, Floor()), np.full(3, 0.5)) == ["same"] * 3
+
+
+def test_swapping_the_sides_swaps_the_signs() -> None:
+    rng = np.random.default_rng(3)
+    a, b = np.exp(rng.normal(0, 0.1, (5, 20))), np.exp(rng.normal(0.2, 0.1, (5, 20)))
+    one, other = judge(a, b, Floor()), judge(b, a, Floor())
+    np.testing.assert_allclose(one.delta, -other.delta)
+    np.testing.assert_allclose(one.low, -other.high)
+    np.testing.assert_allclose(one.p, other.p)
+
+
+@pytest.mark.parametrize("kind", ["plain", "tails", "moments"])
+@pytest.mark.parametrize("memory", [0.0, 0.8])
+def test_equal_runs_rarely_differ_and_a_doubled_row_is_found(kind: str, memory: float) -> None:
+    """5 % of the families are wrong at most; 60 tries leave an error of 2.8 %."""
+    found = rates(Cell(kind, 40, 16, memory, 0.03, 0.03), 60)
+    assert found.wrong <= 0.05 + 2 * 0.028
+    assert found.beside <= 0.05 + 2 * 0.028
+    assert memory > 0 or found.found >= 0.95
+
+
+def test_every_step_slower_by_three_and_a_half_is_decided_from_eight_steps_on() -> None:
+    rng = np.random.default_rng(9)
+    a, b = (np.exp(rng.normal(0, 0.1, (30, 8))) for _ in "ab")
+    assert set(verdicts(judge(a, 3.5 * b, Floor()), np.zeros(30))) == {"slower"}
+
+
+def test_a_throttled_clock_is_decided_on_a_real_pair() -> None:
+    folder = shared("samples/latencyprism_unstable_gpu/normal_perf_data.csv").parent
+    a, b = (load(folder / f"{side}_perf_data.csv")[0] for side in ("normal", "abnormal"))
+    rows = diff(a, b, Look()).rows
+    large = rows.filter(pl.col("total_a_ns") > 0.01 * pl.col("total_a_ns").sum())
+    assert set(large["verdict"]) == {"slower"} and large.height >= 8
+
+
+def beside(others: list[float], threads: int, dur: int = 100, slow: float = 1.0) -> Run:
+    """A step each for what others had of two processors meanwhile; steps are slow while they had any."""
+    rows: list[dict[str, object]] = []
+    for step, had in enumerate(others):
+        t, took = step * 1000, int(dur * (slow if had else 1))
+        rows += [
+            {"kind": "step", "name": "step", "step": step, "t": t, "dur": 900, "lens": "wall"},
+            {"kind": "kernel", "name": "k", "step": step, "t": t, "dur": took, "lens": "wall"},
+        ]
+        figures = {"host_cpu_usage": 50 * (threads + had), "process_cpu_usage": 100.0 * threads}
+        cores = [("core_usage", f"core {i}", 100.0) for i in range(2)]
+        counters = [*((n, "host", v) for n, v in figures.items()), *cores]
+        rows += [
+            {"kind": "counter", "name": n, "track": track, "t": t + 450, "value": float(v)}
+            for n, track, v in counters
+        ]
+    meta = {"threads": threads}
+    return build("r", meta, pl.DataFrame(rows, infer_schema_length=None), Log())
+
+
+def test_steps_in_which_others_had_the_processor_are_known() -> None:
+    steps = pl.Series([0, 1, 2, 3])
+    run = beside([0, 0.5, 0.1, 1.0], 1)
+    assert machine.busy(run, steps).tolist() == [False, False, False, False]  # it leaves one to others
+    assert machine.busy(beside([0, 0.5, 0.1, 1.0], 2), steps).tolist() == [False, True, False, True]
+
+
+def test_such_steps_are_left_out() -> None:
+    """Half of the steps of b took four times as long, beside others; alone b is what a is."""
+    a, b = beside([0.0] * 24, 2), beside([0.0, 1.0] * 12, 2, slow=4.0)
+    found = diff(a, b, Look(terms=Terms(floor=Floor(0.01, how="said"))))
+    assert found.rows["verdict"].to_list() == ["same"]
+    assert "12 left out in which others had the processor" in " ".join(found.how)
+    nearly_all = diff(a, beside([1.0] * 24, 2, slow=4.0), Look())
+    assert nearly_all.rows["verdict"].to_list() == ["~"]
+    assert "differ by a factor of two" in " ".join(nearly_all.how)

@@ -1,0 +1,165 @@
+"""One run a side: what the steps of a pair say, beside how far runs of the same thing lie apart.
+
+Nothing inside a pair tells the run-to-run spread, so it comes from outside: a floor, which is known or
+assumed. The steps add their own uncertainty. Each row has one number, the logarithm of its ratio, the median
+over the steps; steps of one run follow each other, and what that costs is told by all rows together.
+"""
+
+import warnings
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracetui.analysis.statistics import LEVEL, Evidence, Floats, benjamini_hochberg, cliffs_delta
+from tracetui.look import Floor
+
+BUSY: Final = 0.7  # spread of runs beside which other programs had the processor: a factor of two
+MOMENT: Final = 0.2  # spread of all that runs in one moment, where there are too few steps to see it
+LEAST: Final = 0.005  # the smallest weight of a row
+TO_SIGMA: Final = 1.4826  # of a median deviation
+FAR: Final = 3.0  # deviations beyond which a step is a spike, which tells nothing of the memory
+DOUBT: Final = 0.45  # by which a long memory may be longer than so few steps show
+EFFICIENCY: Final = 0.37  # of a median deviation beside the standard one
+LEAST_WORTH: Final = 4.0  # degrees of freedom of a few steps that remember each other
+MOST_MEMORY: Final = 0.98  # autocorrelation of a step with the next
+MOST_FREEDOM: Final = 1e6
+WHOLE: Final = 0.2  # of the level goes to the question whether the whole changed
+FEW: Final = 3  # steps of a row from which they say how it scatters
+PRIOR: Final = 20.0  # most degrees of freedom that the other rows lend to one
+
+
+def judge(a: Floats, b: Floats, floor: Floor) -> Evidence:
+    """Return the evidence of each row of rows × steps, or of rows × one sum; NaN is a step left out."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a row that is nowhere has no median: it stays NaN
+        log = np.log(np.where(b > 0, b, np.nan)) - np.log(np.where(a > 0, a, np.nan))
+        medians = np.nanmedian(a, axis=1), np.nanmedian(b, axis=1)
+        delta = np.nanmedian(b - a, axis=1)
+        seen = (~np.isnan(log)).sum(axis=1)
+        mostly = 2 * seen >= (~np.isnan(a)).sum(axis=1)
+        shift = np.where(mostly, np.nanmedian(log, axis=1), np.nan)
+        own, freedom = inside(log) if a.shape[1] >= FEW else (np.zeros(len(a)), np.ones(len(a)))
+    degrees, error = _error(own, freedom, floor)
+    low, high = _interval(shift, error, degrees, medians, delta, own)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        t = np.where(shift == 0, 0.0, np.abs(shift) / error)
+    p = _p(t, degrees)
+    weight = np.nan_to_num(medians[0] + medians[1])
+    weight = (weight / max(weight.sum(), 1e-300)).clip(LEAST)
+    adjusted = np.minimum(1.0, benjamini_hochberg(p, weight) / (1 - WHOLE if len(p) > 1 else 1))
+    cliff = cliffs_delta(np.nan_to_num(a), np.nan_to_num(b))
+    return Evidence(*medians, delta, low, high, p, adjusted, cliff, seen, seen)
+
+
+def _error(own: Floats, freedom: Floats, floor: Floor) -> tuple[Floats, Floats]:
+    """Return degrees of freedom and standard deviation of a shift: that of the steps and that of two runs."""
+    between = 2 * floor.spread**2
+    error = own + between
+    with np.errstate(divide="ignore", invalid="ignore"):
+        unsure = own**2 / np.maximum(freedom, 1) + between**2 / floor.freedom
+        degrees = np.where(unsure > 0, error**2 / unsure, MOST_FREEDOM).clip(1, MOST_FREEDOM)
+    return degrees, np.sqrt(error)
+
+
+def _p(t: Floats, degrees: Floats) -> Floats:
+    from scipy.special import stdtr
+
+    return np.asarray(2 * stdtr(degrees, -t))
+
+
+def _interval(
+    shift: Floats,
+    error: Floats,
+    degrees: Floats,
+    medians: tuple[Floats, Floats],
+    delta: Floats,
+    own: Floats,
+) -> tuple[Floats, Floats]:
+    """Return the 95 % interval of the difference, in ns; none around what is equal to the nanosecond."""
+    from scipy.special import stdtrit
+
+    equal = (shift == 0) & (own == 0)
+    reach = np.where(equal, 0.0, error * stdtrit(degrees, (1 + LEVEL) / 2))
+    scale = 2 * np.sqrt(medians[0] * medians[1])
+    low, high = (delta + scale * (np.sinh((shift + s * reach) / 2) - np.sinh(shift / 2)) for s in (-1, 1))
+    return np.asarray(low), np.asarray(high)
+
+
+def inside(log: Floats) -> tuple[Floats, Floats]:
+    """Return the variance of each row's median over its steps, and its degrees of freedom.
+
+    Rows of one run live through the same moments, so their memory is one; and a row that was lucky to scatter
+    little in few steps is not believed: its variance is drawn towards that of the others.
+    """
+    n = (~np.isnan(log)).sum(axis=1)
+    middle = np.nanmedian(log, axis=1, keepdims=True)
+    deviation = TO_SIGMA * (1 + 1 / np.maximum(n, 1)) * np.nanmedian(np.abs(log - middle), axis=1)
+    memory = _memory(log - middle)
+    worth = np.array([_worth(memory, int(k)) for k in n])
+    variance, lent = _moderated(deviation**2, worth, np.asarray(n >= FEW))
+    return variance * _of_mean(memory, n) * (1 + 0.57 * (1 - memory)), worth + lent
+
+
+def _memory(off: Floats) -> float:
+    """Return the autocorrelation of a step with the next, over all rows, freed of its bias in few steps."""
+    n = int((~np.isnan(off)).any(axis=0).sum())
+    if n < FEW + 1:
+        return 0.0
+    limit = FAR * TO_SIGMA * np.nanmedian(np.abs(off), axis=1, keepdims=True)
+    near = np.where(np.abs(off) <= limit, off, np.nan)
+    near = near - np.nanmean(near, axis=1, keepdims=True)
+    first, second = (_lagged(near, lag) + 1 / n for lag in (1, 2))
+    if np.isnan(first).all():
+        return 0.0
+    rows = max(1, int((~np.isnan(first)).sum()))
+    error = max(float(np.nanstd(first)), 1 / np.sqrt(n)) / np.sqrt(rows)
+    freed = (np.nanmean(first) + 2 * error) / max(0.3, 1 - 4 / n)
+    decay = np.nanmean(second) / np.nanmean(first) if np.nanmean(first) > 3 * error else 0.0
+    memory = float(np.clip(max(freed, decay), 0.0, MOST_MEMORY))
+    return 1 - (1 - memory) * (1 - DOUBT * memory**2)
+
+
+def _lagged(rows: Floats, lag: int) -> Floats:
+    """Return each row's autocorrelation at a lag, with the bias of few steps in it; NaN for a constant."""
+    n = rows.shape[1]
+    products = np.nanmean(rows[:, lag:] * rows[:, :-lag], axis=1) * (n - lag) / n
+    squares = np.nanmean(rows**2, axis=1)
+    ratio = np.divide(products, squares, out=np.full(len(rows), np.nan), where=squares > 0)
+    return np.asarray(ratio)
+
+
+def _of_mean(memory: float, n: Floats) -> Floats:
+    """Return the variance of the mean of n steps, as a multiple of the variance that shows among them."""
+    out = np.full(len(n), np.nan)
+    for k in np.unique(n[n > 1]).astype(int):
+        true = _mean_variance(memory, k)
+        out[n == k] = true / max(1e-3, (1 - true) * k / (k - 1))
+    return out
+
+
+def _mean_variance(memory: float, n: int) -> float:
+    """Return the variance of the mean of n steps of an AR(1) series of variance one."""
+    lags = np.arange(1, n)
+    return float((1 + 2 * ((1 - lags / n) * memory**lags).sum()) / n)
+
+
+def _worth(memory: float, n: int) -> float:
+    """Return how many degrees of freedom the scatter of n steps has, as a median deviation tells it."""
+    return max(LEAST_WORTH, EFFICIENCY * n * (1 - memory**2) / (1 + memory**2))
+
+
+def _moderated(variance: Floats, freedom: Floats, usable: NDArray[np.bool_]) -> tuple[Floats, float]:
+    """Return variances drawn towards their middle, as limma does, and the freedom that this lends."""
+    from scipy.special import digamma, polygamma
+
+    some = np.asarray(usable & (variance > 0))
+    if some.sum() < FEW:
+        return variance, 0.0
+    half = freedom[some] / 2
+    logs = np.log(variance[some]) - digamma(half) + np.log(half)
+    beyond = float(np.var(logs, ddof=1) - polygamma(1, half).mean())
+    lent = PRIOR if beyond <= 0 else float(min(PRIOR, 2 * (0.5 + 1 / beyond)))
+    common = np.exp(np.median(logs))
+    drawn = (lent * common + freedom * variance) / (lent + freedom)
+    return np.where(usable, np.where(variance > 0, drawn, variance), np.nan), lent
