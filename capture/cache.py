@@ -78,16 +78,23 @@ def entry(source: Source) -> Path | None:
 
 
 def _key(source: Source) -> str:
-    """Return a digest of the file's identity, samples of its content, and the code that would parse it."""
+    """Return a digest of the file's identity, samples of its content, the captures that tell of it, and the
+    code that would parse it.
+    """
     digest = hashlib.blake2b(_code_version(), digest_size=20)
+    captures = [(str(path), _identity(path.stat())) for path in source.captures]
     with source.path.open("rb") as file:
         status = os.fstat(file.fileno())
-        identity = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_dev)
-        digest.update(repr(identity).encode())
+        digest.update(repr((_identity(status), captures)).encode())
         for i in range(_SAMPLES):
             file.seek(max(0, status.st_size - _SAMPLE) * i // (_SAMPLES - 1))
             digest.update(file.read(_SAMPLE))
     return digest.hexdigest()
+
+
+def _identity(status: os.stat_result) -> tuple[int, ...]:
+    """Return what tells one state of a file from another."""
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_dev
 
 
 @cache

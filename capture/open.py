@@ -1,14 +1,16 @@
 """Opens files and folders as runs: chooses the loader, asks the cache, gathers and merges."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeGuard
 
 from capture import places
 from capture.cache import entry, fetch, store
+from capture.captures import asked, is_capture
 from capture.classify.names import own_rules
 from capture.errors import UnreadableError
-from capture.loaders import Loader, recognise
+from capture.loaders import Bundler, Loader, bundlers, recognise
 from capture.ranks import merge_ranks
 from capture.run import Run
 from capture.source import Source
@@ -18,9 +20,31 @@ from capture.unknown import FORMATS_HINT, unknown_input
 MOST_FILES: Final = 2000
 
 
-def load(path: str | Path, *, cache: bool = True) -> list[Run]:
-    """Return all runs of one file, from the cache where it has them; raise UnreadableError for no profile."""
+@dataclass(frozen=True)
+class Bundle:
+    """Several files that are one recording."""
+
+    files: tuple[Path, ...]
+    bundler: Bundler
+
+    def __str__(self) -> str:
+        """Return the folder that the files lie in."""
+        return str(self.files[0].parent)
+
+
+Input = str | Path | Bundle
+
+
+def load(path: Input, *, cache: bool = True, capture: str | None = None) -> list[Run]:
+    """Return all runs of one file, from the cache where it has them, or of files that are one recording.
+
+    `capture` is a file or folder that tells of the graphs which a trace replays, `none` for none at all;
+    where it is not given, one is looked for beside the file. Raises UnreadableError for what is no profile.
+    """
+    if isinstance(path, Bundle):
+        return path.bundler.load(path.files)
     source = Source.of(path)
+    source.named_captures = None if capture is None else asked(capture)
     place = entry(source) if cache else None
     cached = fetch(place, source) if place else None
     if cached:
@@ -32,7 +56,7 @@ def load(path: str | Path, *, cache: bool = True) -> list[Run]:
 
 
 def _parse(source: Source) -> list[Run]:
-    claims = recognise(source.head)
+    claims = recognise(source.head, source.path.suffix)
     if not claims:
         raise unknown_input(source)
     source.log.format = claims[0].FORMAT
@@ -54,40 +78,87 @@ def _load_with(loader: Loader, source: Source) -> list[Run]:
         raise UnreadableError(f"could not be read as {loader.FORMAT}", where=source.label, why=why) from None
 
 
-def load_all(paths: Sequence[str | Path], *, cache: bool = True, merge: bool = False) -> list[Run]:
+def load_all(
+    paths: Sequence[Input], *, cache: bool = True, merge: bool = False, capture: str | None = None
+) -> list[Run]:
     """Return all runs of all files; a folder gives its profiles, `merge` makes one run of several ranks."""
     runs = [
-        [run for path in gather(group) for run in load(path, cache=cache)]
+        [run for path in gather(group) for run in load(path, cache=cache, capture=capture)]
         for group in groups(paths, merge=merge)
     ]
     return [run for group in runs for run in (merge_ranks(group) if merge else group)]
 
 
-def groups(paths: Sequence[str | Path], *, merge: bool) -> list[list[str | Path]]:
+def groups(paths: Sequence[Input], *, merge: bool) -> list[list[Input]]:
     """Return the paths that are opened together: each alone; to merge ranks each folder, and all files."""
     if not merge:
-        return [[path] for path in paths]
-    files = [path for path in paths if not Path(path).is_dir()]
-    return [*([path] for path in paths if path not in files), *([files] if files else [])]
+        return [[path] for path in _bundled(paths)]
+    folders = [path for path in paths if _is_folder(path)]
+    files = [path for path in paths if path not in folders]
+    alone: list[list[Input]] = [[path] for path in folders]
+    return [*alone, *([files] if files else [])]
 
 
-def gather(paths: Sequence[str | Path]) -> list[str | Path]:
-    """Return the files of some paths: a folder gives those of its files that a loader claims."""
+def gather(paths: Sequence[Input]) -> list[Input]:
+    """Return the files of some paths: a folder gives those of its files that a loader claims.
+
+    Files that are one recording are one of them.
+    """
     named = [_resolve_baseline(path) for path in paths]
-    return [file for path in named for file in (_profiles(Path(path)) if Path(path).is_dir() else [path])]
+    return _bundled([file for path in named for file in (_profiles(path) if _is_folder(path) else [path])])
 
 
-def _resolve_baseline(path: str | Path) -> str | Path:
+def _is_folder(path: Input) -> TypeGuard[str | Path]:
+    return not isinstance(path, Bundle) and Path(path).is_dir()
+
+
+def _bundled(paths: Sequence[Input]) -> list[Input]:
+    """Return the paths with those that are one recording as one, in the place of the first."""
+    files = [Path(path) for path in paths if isinstance(path, str | Path) and _is_file(path)]
+    bundles = _bundles(files)
+    inputs = [path if isinstance(path, Bundle) else bundles.get(Path(path), path) for path in paths]
+    return [each for at, each in enumerate(inputs) if not isinstance(each, Bundle) or each not in inputs[:at]]
+
+
+def _bundles(files: Sequence[Path]) -> dict[Path, Bundle]:
+    """Return file → the recording that it is a part of, for files that are not one alone."""
+    found = [Bundle(group, bundler) for bundler in bundlers() for group in bundler.find(files)]
+    return {file: bundle for bundle in found for file in bundle.files}
+
+
+def _is_file(path: str | Path) -> bool:
+    return str(path) != "-" and Path(path).is_file()
+
+
+def _resolve_baseline(path: Input) -> Input:
     """Return the file of a run that is kept under a name, for `baseline:NAME`; any other path as it is."""
     name = str(path).removeprefix("baseline:")
-    return path if name == str(path) else places.baseline(name)
+    return path if isinstance(path, Bundle) or name == str(path) else places.baseline(name)
 
 
-def _profiles(folder: Path) -> list[Path]:
-    """Return the files of a folder that a loader claims; raise UnreadableError where there are none."""
-    files = sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith("."))
-    profiles = [p for p in files[:MOST_FILES] if recognise(Source.of(p).head)]
+def _claimed(inputs: Sequence[Input]) -> tuple[list[Input], list[Input]]:
+    """Return the inputs that a loader claims: those that are no captures of graphs, and those that are."""
+    traces: list[Input] = []
+    captures: list[Input] = []
+    for one in inputs:
+        if isinstance(one, Bundle):
+            traces.append(one)
+            continue
+        head, path = Source.of(one).head, Path(one)
+        if recognise(head, path.suffix):
+            (captures if is_capture(path, head.text) else traces).append(one)
+    return traces, captures
+
+
+def _profiles(folder: str | Path) -> list[Input]:
+    """Return the files of a folder that a loader claims; raise UnreadableError where there are none.
+
+    Captures of graphs are left out where there is anything else: they tell of the other traces.
+    """
+    found = sorted(p for p in Path(folder).rglob("*") if p.is_file() and not p.name.startswith("."))
+    profiles, captures = _claimed(_bundled(found[:MOST_FILES]))
+    profiles = profiles or captures
     if not profiles:
-        what = f"is a folder without profiles (looked into {min(len(files), MOST_FILES)} files)"
+        what = f"is a folder without profiles (looked into {min(len(found), MOST_FILES)} files)"
         raise UnreadableError(what, where=clean(str(folder), 4096), todo=FORMATS_HINT)
     return profiles

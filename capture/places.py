@@ -12,7 +12,7 @@ from typing import Final
 from capture.errors import CaptureError, UsageError
 
 BASELINE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-RECORDINGS_LIMIT: Final = 10 << 30  # bytes of recordings that are kept
+RECORDINGS_LIMIT: Final = 10 << 30  # bytes of recordings from which on we say how much they are
 
 
 def cache_folder() -> Path | None:
@@ -38,7 +38,7 @@ def recordings() -> list[Path]:
 
 
 def new_recording(title: str) -> Path:
-    """Return a free path for a recording, and remove the oldest ones where they are too large together."""
+    """Return the path of a new, empty recording."""
     folder = recordings_folder()
     if folder is None:
         raise CaptureError(
@@ -46,12 +46,24 @@ def new_recording(title: str) -> Path:
             why="neither XDG_STATE_HOME nor the home folder can be written",
             todo="say where with -o FILE",
         )
-    prune(folder.glob("*.jsonl"), RECORDINGS_LIMIT)
     stem = (
         f"{time.strftime('%Y%m%d-%H%M%S')}-{re.sub(r'[^A-Za-z0-9.-]+', '-', title).strip('-.')[:60] or 'run'}"
     )
     names = (folder / f"{stem}{'' if n == 1 else f'-{n}'}.jsonl" for n in range(1, 1000))
-    return next(path for path in names if not os.path.lexists(path))
+    return next(path for path in names if create(path))
+
+
+def create(path: Path) -> bool:
+    """Create an empty file of the user's alone; return whether nothing was there. Raise CaptureError where
+    none can be made.
+    """
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        return False
+    except OSError as e:
+        raise UsageError(f"{path} cannot be written", why=os.strerror(e.errno or 0).lower()) from None
+    return True
 
 
 def crash_file(report: str) -> Path | None:
@@ -103,14 +115,24 @@ def newest_first(paths: Iterable[Path]) -> list[Path]:
     return [path for _, _, path in _by_age(paths)]
 
 
-def prune(paths: Iterable[Path], limit: int) -> None:
-    """Remove the oldest files until the rest hold no more than `limit` bytes."""
-    have = 0
+def prune(paths: Iterable[Path], limit: int) -> list[Path]:
+    """Remove the oldest files until the rest hold no more than `limit` bytes; return those that are gone."""
+    have, gone = 0, []
     for _, size, path in _by_age(paths):
         have += size
         if have > limit:
             with suppress(OSError):
                 path.unlink()
+                gone.append(path)
+    return gone
+
+
+def recordings_warning() -> str:
+    """Return that recordings take more room than is usual, and what to do; empty where they do not."""
+    have = sum(size for _, size, _ in _by_age(recordings()))
+    if have <= RECORDINGS_LIMIT:
+        return ""
+    return f"recordings take {have / (1 << 30):,.1f} GB: tracetui recordings --prune 5GB removes the oldest"
 
 
 def _by_age(paths: Iterable[Path]) -> list[tuple[int, int, Path]]:

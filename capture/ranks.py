@@ -11,12 +11,14 @@ import polars as pl
 from capture.errors import UsageError
 from capture.importlog import ImportLog, Log
 from capture.native.ops import track_of
+from capture.native.schema import TIMES
 from capture.run import Run, tidy
 from capture.text import clean
 
 SAME_CLOCK_NS: Final = 1_000_000  # offsets this close are of one clock, read twice
 _TRACK: Final = re.compile(r"rank (\d{1,9})(?: / |$)")
 _NAMED: Final = re.compile(r"rank[ _.-]?(\d{1,9})", re.IGNORECASE)
+_TRACKS: Final = ("track", "launcher")  # columns that name a track
 _NUMBER: Final = re.compile(r"\d{1,9}")
 
 
@@ -100,7 +102,7 @@ def _merge_launch(launch: Mapping[int, Run], guess: Sequence[str]) -> Run:
     first = runs[0]
     shifts, clocks = _shifts(runs)
     frames = [_on_rank_tracks(run, rank, by) for (rank, run), by in zip(launch.items(), shifts, strict=True)]
-    log = _merge_logs(runs)
+    log = merge_logs(runs)
     sizes = (run.meta.get(key) for run in runs for key in ("world_size", "ranks"))
     world = max((w for w in sizes if type(w) is int), default=0)
     if world > len(runs):
@@ -144,17 +146,23 @@ def _start(run: Run) -> int:
 def _on_rank_tracks(run: Run, rank: int, shift: int) -> pl.DataFrame:
     """Return the events under their rank's tracks, moved to the common clock."""
     events = run.events
-    if shift and run.has("t"):
-        events = events.with_columns(pl.col("t") + shift)
+    if shift:
+        events = events.with_columns(pl.col(c) + shift for c in TIMES if run.has(c))
     if not run.has("track"):
         return events.with_columns(track=pl.lit(track_of(rank, None), dtype=pl.Categorical()))
-    renamed = {t: t if rank_of(t) is not None else track_of(rank, t) for t in _tracks(run)}
-    track = pl.col("track").cast(pl.String).replace(renamed).fill_null(f"rank {rank}")
-    return events.with_columns(track.cast(pl.Categorical()))
+    columns = [c for c in _TRACKS if run.has(c)]
+    renamed = {track: _under(rank, track) for c in columns for track in _words(run, c)}
+    events = events.with_columns(pl.col(c).cast(pl.String).replace(renamed) for c in columns)
+    events = events.with_columns(pl.col("track").fill_null(f"rank {rank}"))
+    return events.with_columns(pl.col(columns).cast(pl.Categorical()))
 
 
-def _tracks(run: Run) -> list[str]:
-    return run.events["track"].unique().cast(pl.String).drop_nulls().to_list()
+def _under(rank: int, track: str) -> str | None:
+    return track if rank_of(track) is not None else track_of(rank, track)
+
+
+def _words(run: Run, column: str) -> list[str]:
+    return run.events[column].unique().cast(pl.String).drop_nulls().to_list()
 
 
 def _merge_tables(launch: Mapping[int, Run]) -> dict[str, pl.DataFrame]:
@@ -167,7 +175,7 @@ def _merge_tables(launch: Mapping[int, Run]) -> dict[str, pl.DataFrame]:
     return {name: pl.concat(parts, how="diagonal_relaxed") for name, parts in tables.items()}
 
 
-def _merge_logs(runs: Sequence[Run]) -> Log:
+def merge_logs(runs: Sequence[Run]) -> Log:
     """Return the import logs of all files as one."""
     logs: dict[str, ImportLog] = {run.log.source: run.log for run in runs}
     first = next(iter(logs.values()))

@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO
 
+from capture.captures import found
 from capture.errors import UnreadableError
 from capture.importlog import Log
 from capture.text import clean
@@ -61,6 +62,7 @@ class Source:
     path: Path
     label: str
     log: Log = field(default_factory=Log)
+    named_captures: tuple[Path, ...] | None = None  # None: they are looked for beside the input
 
     @classmethod
     def of(cls, path: str | Path) -> "Source":
@@ -87,6 +89,13 @@ class Source:
             while chunk := stream.read(CHUNK):
                 copy.write(chunk)
         return cls(Path(copy.name), label, Log(source=label))
+
+    @cached_property
+    def captures(self) -> tuple[Path, ...]:
+        """The files that may tell of graphs which this input replays: as named, else as found beside it."""
+        if self.named_captures is not None:
+            return self.named_captures
+        return found(self.path) if clean(str(self.path), 4096) == self.label else ()
 
     @cached_property
     def size(self) -> int:

@@ -29,7 +29,6 @@ _MAGIC: Final = (
     (b"GGUF", "is a GGUF model, not a profile", ""),
     (b"\x80\x02", "is a Python pickle, which is never opened because it can run code", "save the profile as JSON"),
     (b"\x80\x04", "is a Python pickle, which is never opened because it can run code", "save the profile as JSON"),
-    (b"NSYS", "is an Nsight Systems report", "export it: nsys export --type sqlite FILE.nsys-rep"),
     (b"NVR\x00", "is an Nsight Compute report", "export it: ncu --import FILE.ncu-rep --csv --page details > FILE.csv"),
 )  # fmt: skip
 
@@ -56,32 +55,22 @@ def describe(head: Head, suffix: str = "") -> tuple[str, str]:
         return "is empty", "check that the capture has finished"
     if not raw.strip(b"\0 \t\r\n"):
         return "holds nothing but blanks or zeros", "check that the capture has finished"
-    if raw[:1] == b"\x0a" and b"/host:" in raw[:4096]:
-        return (
-            "is an XLA xplane profile",
-            "export it as a trace viewer file (trace.json.gz) and open that",
-        )
-    nsight = _nsight_report(suffix, head)
-    if nsight:
-        return nsight
+    if report := _compute_report(suffix, head):
+        return report
     for magic, what, todo in _MAGIC:
         if raw.startswith(magic):
             return what, todo or FORMATS_HINT
     return _describe_text(head) if _is_text(raw) else _describe_binary(raw)
 
 
-def _nsight_report(suffix: str, head: Head) -> tuple[str, str] | None:
-    """Return what a binary report of Nsight is, by its suffix or content: it has no lasting magic; else None."""
-    if _is_text(head.raw):
+def _compute_report(suffix: str, head: Head) -> tuple[str, str] | None:
+    """Return what a binary report of Nsight Compute is, by its suffix: it has no lasting magic; else None."""
+    if suffix != ".ncu-rep" or _is_text(head.raw):
         return None
-    if suffix in (".nsys-rep", ".qdrep") or b"QuadDAnalysis" in head.raw[:65536]:
-        return "is an Nsight Systems report", "export it: nsys export --type sqlite FILE.nsys-rep"
-    if suffix == ".ncu-rep":
-        return (
-            "is an Nsight Compute report",
-            "export it: ncu --import FILE.ncu-rep --csv --page details > FILE.csv",
-        )
-    return None
+    return (
+        "is an Nsight Compute report",
+        "export it: ncu --import FILE.ncu-rep --csv --page details > FILE.csv",
+    )
 
 
 def _is_text(raw: bytes) -> bool:

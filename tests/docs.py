@@ -16,10 +16,9 @@ WIDEST_MODULE: Final = 34
 
 def formats() -> str:
     """Return the formats as a table: name and writer; `tracetui formats` also says how to make one."""
-    from capture.loaders import loaders
+    from capture import loaders
 
-    known = sorted(loaders(), key=lambda loader: loader.FORMAT.lower())
-    rows = [f"| {loader.FORMAT} | {loader.PRODUCER} |" for loader in known]
+    rows = [f"| {format.FORMAT} | {format.PRODUCER} |" for format in loaders.formats()]
     return "\n".join(["| format | written by |", "|:--|:--|", *rows])
 
 

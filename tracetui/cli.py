@@ -19,8 +19,8 @@ INTERNAL_ERROR: Final = 70
 COLLECT: Final = (50_000, 20, 100)  # an import makes what stays: to look through it often takes a tenth of it
 EPILOG: Final = """\
 exit codes: 0 ok, or nothing got worse · 1 a regression was found · 2 usage · 3 input unreadable ·
-4 input partial under --strict, or runs not comparable · 5 the engine failed · 70 a fault of tracetui ·
-130, 143, 129 ended by SIGINT, SIGTERM, SIGHUP
+4 input partial under --strict, or runs not comparable · 5 the engine failed, or nothing was watched ·
+70 a fault of tracetui · 130, 143, 129 ended by SIGINT, SIGTERM, SIGHUP
 """
 
 

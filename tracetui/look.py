@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 Per = Literal["total", "step", "token"]
 
-GROUPS: Final = ("name", "op", "layer", "phase", "category", "shape", "track", "path", "step")
+GROUPS: Final = ("name", "op", "layer", "phase", "category", "shape", "line", "track", "path", "step")
 RANKINGS: Final = ("suspicion", "p_mu", "z_mu", "d_mu", "d_beta")  # of cycle statistics
 PERS: Final[tuple[Per, ...]] = ("total", "step", "token")
 
@@ -85,10 +85,13 @@ class Look:
     phase: str | None = None
     per: Per = "total"
     window: tuple[int, int] | None = None  # first and last step that count
+    steady: bool = False  # only the steps of each run's steady state count
     focus: tuple[tuple[str, Any], ...] = ()  # the row that was entered: key column, value, or several of it
     chosen: tuple[Any, ...] = ()  # rows picked for a chart
     zoom: tuple[int, int] | None = None  # first and last ns on the timeline
     cursor: tuple[int, int] = (0, 0)  # row, column in a drawing that has cells
+    slice: tuple[int, int, int] | None = None  # under the cursor of a timeline: its lane, start and end in ns
+    what_if: tuple[tuple[str, float], ...] = ()  # ops, and what their durations are multiplied by
     full_names: bool = False
     columns: tuple[str, ...] = ()  # those a person chose to see; empty: what the view thinks best
     one_table: bool = False  # also where two would fit side by side

@@ -7,18 +7,25 @@ from typing import Final
 from capture.classify.short_names import short_name, short_names
 
 READABLE: Final = 40  # characters; a name that is no longer stays as it is
-COLUMNS: Final = frozenset({"name", "name_a", "name_b"})  # that hold names of kernels
+COLUMNS: Final = frozenset({"name", "name_a", "name_b", "scope"})  # that hold names of kernels
 _MANGLED: Final = ("_Z", "__Z")
 _MOST: Final = 4096  # names of one answer that are shortened; those beyond weigh nothing
 
 
 def shown_names(names: Iterable[str]) -> dict[str, str]:
-    """Return how names are shown that are not shown as they are; different names never look alike."""
-    distinct = dict.fromkeys(names)
-    long = dict.fromkeys(islice(filter(_is_unreadable, distinct), _MOST))
-    taken = {name for name in distinct if name not in long}
-    short = short_names(long)
-    return {name: as_ for name, as_ in short.items() if as_ not in taken and len(as_) < len(name)}
+    """Return how names are shown that are not shown as they are; different names never look alike.
+
+    A name may be indented, which it stays.
+    """
+    forms: dict[str, list[str]] = {}
+    for name in dict.fromkeys(names):
+        forms.setdefault(name.lstrip(" "), []).append(name)
+    long = dict.fromkeys(islice(filter(_is_unreadable, forms), _MOST))
+    taken = {name for name in forms if name not in long}
+    short = {
+        name: as_ for name, as_ in short_names(long).items() if as_ not in taken and len(as_) < len(name)
+    }
+    return {form: form.removesuffix(name) + as_ for name, as_ in short.items() for form in forms[name]}
 
 
 def shown_name(name: str) -> str:

@@ -92,6 +92,8 @@ _BY_SUFFIX: Final[tuple[tuple[str, Callable[[Any], str]], ...]] = (
     ("r2", lambda v: f"{v:.4f}"),
     ("scale", lambda v: f"×{v:.3g}"),
     ("_pct", lambda v: f"{v:.1f}%"),
+    ("flops_per_launch", rate),
+    ("bytes_per_launch", size),
     ("gb_per_s", giga),
     ("gflop_per_s", giga),
     ("_per_s", rate),

@@ -145,7 +145,8 @@ def _state_out(signs: str, roles: Roles, start: int, end: int) -> int:
     out = products[-1] if output is None else output
     names = {"M": "ssm.in", "V": "ssm.conv"}
     for at in range(start, out):
-        roles[at] = roles[at] or names.get(signs[at], "ssm.core")
+        before_product = signs[at] == "N" and "M" in signs[at:out]
+        roles[at] = roles[at] or ("ssm.norm" if before_product else names.get(signs[at], "ssm.core"))
     if signs[out - 1] == "N":
         roles[out - 1] = "ssm.norm"
     roles[out] = "ssm.out"

@@ -4,7 +4,7 @@ from typing import Final
 
 import polars as pl
 
-from capture.classify.names import layer_of, phase_of, role_of
+from capture.classify.names import PRODUCTS, layer_of, phase_of, places_its_row, role_of, roles_of_scopes
 
 _TIMED: Final = ("kernel", "span")
 
@@ -13,6 +13,8 @@ def fill_from_names(events: pl.DataFrame) -> pl.DataFrame:
     """Return the events with the open columns of timed rows filled; what the source stated stays."""
     if not events["kind"].is_in(list(_TIMED)).any():
         return events
+    if "path" in events.columns:
+        events = _fill_ops_from_scopes(events)
     events = _fill(events, _by_name(events))
     if "path" in events.columns:
         events = _fill(events, _by_path(events))
@@ -51,6 +53,29 @@ def _by_path(events: pl.DataFrame) -> pl.DataFrame:
             "phase": pl.Series([phase_of(path) for path in paths], dtype=pl.String).cast(pl.Categorical()),
         }
     )
+
+
+def _fill_ops_from_scopes(events: pl.DataFrame) -> pl.DataFrame:
+    """Return the events with the op that the scopes of kernels tell, where their names tell no place."""
+    kernel = events["kind"] == "kernel"
+    paths = events["path"].filter(kernel).unique().drop_nulls()
+    roles = roles_of_scopes(paths.cast(pl.String))
+    if not roles:
+        return events
+    said = [roles.get(path) for path in paths.cast(pl.String)]
+    names = events["name"].filter(kernel).unique().drop_nulls()
+    words = names.cast(pl.String).to_list()
+    at, named = positions_of(events["path"], paths), positions_of(events["name"], names)
+    of_products = pl.Series([role and role.of_products for role in said], dtype=pl.Boolean).gather(at)
+    product = pl.Series([role_of(word)[1] in PRODUCTS for word in words], dtype=pl.Boolean).gather(named)
+    if "category" in events.columns:
+        product |= events["category"].is_in(list(PRODUCTS)).fill_null(value=False)
+    silent = pl.Series([not places_its_row(word) for word in words], dtype=pl.Boolean).gather(named)
+    ops = pl.Series([role and role.op for role in said], dtype=pl.String).cast(pl.Categorical()).gather(at)
+    op = pl.select(pl.when(kernel & silent & (~of_products | product)).then(ops).alias("op"))["op"]
+    if "op" in events.columns:
+        op = pl.select(pl.coalesce(events["op"], op).alias("op"))["op"]
+    return events.with_columns(op) if op.null_count() < op.len() else events
 
 
 def _layers(texts: list[str]) -> pl.Series:

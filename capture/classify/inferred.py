@@ -1,56 +1,75 @@
-"""Frames whose device kernels have no layer, filled from the block that repeats; what is stated stays."""
+"""Frames whose kernels have no layer, filled from the block that repeats; what is stated stays."""
 
 from typing import Final
 
 import polars as pl
 
+from capture.classify.block_roles import op_of
 from capture.classify.blocks import Blocks, Evidence, Kernels, infer_blocks
 from capture.classify.fill import positions_of
 from capture.classify.names import places_its_row, role_of
 
 LEAST: Final = 0.5  # share of launches in layers, and confidence, below which nothing is inferred
+AGREED: Final = 0.99  # share of launches that must have the layer which a capture tells
 _FEWEST: Final = 2  # layers
 _TRAINING: Final = ("backward", "optimizer")  # phases of a training step, whose layers run both ways
 
 
-def fill_from_blocks(events: pl.DataFrame) -> tuple[pl.DataFrame, Evidence | None]:
+def fill_from_blocks(events: pl.DataFrame, *, captured: bool = False) -> tuple[pl.DataFrame, Evidence | None]:
     """Return the events with layer and op of device kernels inferred, and the evidence.
 
     The events come back as they are, with None, where some kernel has a layer, where a part trains, or
     where too little repeats. An op is filled where it is open, or where the name alone gave one that is
-    no place in a model (`copy`), or refined (`moe` to `moe.router`).
+    no place in a model (`copy`), or refined (`moe` to `moe.router`). Layers that are `captured`, told by
+    captures of graphs, stand, and the block must agree with them. Where no step is stated, the passes are
+    numbered as steps.
     """
-    kernels = _device_kernels(events)
+    kernels = _device_kernels(events, captured=captured)
     if kernels.is_empty():
         return events, None
     blocks = infer_blocks(_ordered(kernels))
     evidence = blocks.evidence
     if evidence.layers < _FEWEST or min(evidence.launches, evidence.confidence) < LEAST:
         return events, None
+    if _agreement(kernels, blocks) < AGREED:
+        return events, None
     return _filled(events, kernels, blocks), evidence
 
 
-def sentence(evidence: Evidence) -> str:
+def sentence(evidence: Evidence, what: str = "layers and roles") -> str:
     """Return what was inferred and from what, for whoever reads layers and roles."""
     return (
-        f"layers and roles are inferred from the repeating block ({evidence.period} kernels × "
+        f"{what} are inferred from the repeating block ({evidence.period} kernels × "
         f"{evidence.layers}, {100 * evidence.launches:.0f} % of the launches)"
     )
 
 
-def _device_kernels(events: pl.DataFrame) -> pl.DataFrame:
-    """Return the kernels of devices in order of start; none where layers are stated or something trains."""
+def _agreement(kernels: pl.DataFrame, blocks: Blocks) -> float:
+    """Return the share of kernels with a stated layer that the block gives the same; 1 where none has one."""
+    if "layer" not in kernels.columns:
+        return 1.0
+    same = (kernels["layer"] == pl.Series(blocks.layer)).drop_nulls()
+    return float(same.sum()) / same.len() if same.len() else 1.0
+
+
+def _device_kernels(events: pl.DataFrame, *, captured: bool) -> pl.DataFrame:
+    """Return the kernels in order of start, those of the host where no device is recorded.
+
+    None where layers are stated or something trains.
+    """
     if not {"t", "dur", "lens", "category"} <= set(events.columns):
         return events.clear()
-    work = (pl.col("kind") == "kernel") & (pl.col("lens") == "gpu")
+    kernel = pl.col("kind") == "kernel"
+    device = events.select((kernel & (pl.col("lens") == "gpu")).any()).item()
+    work = kernel & (pl.col("lens") == ("gpu" if device else "host"))
     told = pl.lit(value=False)
-    if "layer" in events.columns:
+    if "layer" in events.columns and not captured:
         told |= pl.col("layer").is_not_null()
     if "phase" in events.columns:
         told |= pl.col("phase").is_in(list(_TRAINING))
     if events.select((work & told).any()).item():
         return events.clear()
-    columns = ("name", "category", "t", "dur", "track", "step")
+    columns = ("name", "category", "t", "dur", "track", "step", "layer")
     return (
         events.lazy()
         .with_row_index("row")
@@ -76,14 +95,23 @@ def _ordered(kernels: pl.DataFrame) -> Kernels:
 
 def _filled(events: pl.DataFrame, kernels: pl.DataFrame, blocks: Blocks) -> pl.DataFrame:
     """Return the events with the inferred columns put at the rows of the kernels."""
-    roles = pl.Series(blocks.roles, dtype=pl.String).cast(pl.Categorical())
+    roles = pl.Series([op_of(role) for role in blocks.roles], dtype=pl.String).cast(pl.Categorical())
     guesses = kernels.select("row").with_columns(
         layer=_or_null(pl.Series(blocks.layer)).cast(pl.Int32),
+        step=_or_null(pl.Series(blocks.number)) + 1,
         op=roles.gather(_or_null(pl.Series(blocks.role))),
         general=_general_ops(kernels["name"]),
     )
     rows = pl.DataFrame({"row": pl.int_range(events.height, dtype=pl.UInt32, eager=True)})
     spread = rows.join(guesses, on="row", how="left", maintain_order="left").drop("row")
+    if "layer" in events.columns:
+        open_ = events["path"].is_null() if "path" in events.columns else events["layer"].is_null()
+        guessed = pl.when(open_).then("layer")
+        spread = spread.with_columns(layer=pl.coalesce(events["layer"], guessed))
+    if "step" in events.columns:
+        spread = spread.drop("step")
+    elif "op" in events.columns:
+        events = events.with_columns(spread["step"])
     if "op" not in events.columns:
         return events.with_columns(spread.drop("general"))
     stated, said = pl.col("op"), pl.col("stated").cast(pl.String)

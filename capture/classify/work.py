@@ -27,6 +27,11 @@ def work_of(call: Call) -> Work | None:
     return None
 
 
+def has_model(name: str) -> bool:
+    """Return whether there is a model of the work of operators of this name."""
+    return any(pattern.search(name) for _, pattern, _ in MODELS)
+
+
 def product(
     m: int, n: int, k: int, widths: Sequence[float], dtype: str, *, batch: int = 1, bias: bool = False
 ) -> Work:

@@ -17,11 +17,15 @@ How to add a format:
    a thousand bad lines are one notice with a count.
 5. Raise `UnreadableError` (what, where, why, what to do) where nothing can be read; raise nothing else. Text
    from the file needs no cleaning, `build` does that.
-6. Add the module's name to `LOADERS`, and drop small files into `tests/fixtures/<name>/`: all checks run on
+6. Where a recording is several files, write a module as `Bundler` below lists it instead: `find` says which
+   files belong together. Its name goes to `BUNDLERS`.
+7. Add the module's name to `LOADERS`, and drop small files into `tests/fixtures/<name>/`: all checks run on
    them. Figures of its own are proved in `tests/capture/loaders/test_<name>.py`.
 """
 
+from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Final, Protocol, cast
 
 from capture.run import Run
@@ -41,23 +45,47 @@ LOADERS: Final[tuple[str, ...]] = (
     "mlc.profile",
     "native",
     "ncu",
+    "nsys.report",
     "nsys.sqlite",
     "nsys.stats",
     "parquet",
+    "perfetto.trace",
     "plain.table",
     "proton",
     "rocprof.csv_tables",
+    "rocprof.rocpd",
     "rocprof.sdk_json",
     "vllm_layerwise",
+    "xplane.profile",
 )
 
 
-class Loader(Protocol):
-    """What a loader module offers."""
+# What is read from several files as one recording.
+BUNDLERS: Final[tuple[str, ...]] = ("nsys.parquetdir", "rocprof.job")
+
+
+class Format(Protocol):
+    """What a module says of the format that it reads."""
 
     FORMAT: str  # short name, shown to people
     PRODUCER: str  # what writes such files
     HOWTO: str  # the command that makes one
+
+
+class Bundler(Format, Protocol):
+    """What a module offers that reads several files as one recording."""
+
+    def find(self, files: Sequence[Path]) -> list[tuple[Path, ...]]:
+        """Return those of the files that belong together, group by group."""
+        ...
+
+    def load(self, files: Sequence[Path]) -> list[Run]:
+        """Return the runs of one group; raise UnreadableError where there are none."""
+        ...
+
+
+class Loader(Format, Protocol):
+    """What a loader module offers."""
 
     def sniff(self, head: Head) -> bool:
         """Return whether an input is of this format, judged by its first bytes."""
@@ -73,6 +101,24 @@ def loaders() -> list[Loader]:
     return [cast(Loader, import_module(f"capture.loaders.{name}")) for name in LOADERS]
 
 
-def recognise(head: Head) -> list[Loader]:
-    """Return the loaders that claim an input: one, or none for what is not read."""
-    return [loader for loader in loaders() if loader.sniff(head)]
+def bundlers() -> list[Bundler]:
+    """Return all modules that read several files as one recording, imported."""
+    return [cast(Bundler, import_module(f"capture.loaders.{name}")) for name in BUNDLERS]
+
+
+def formats() -> list[Format]:
+    """Return every format that is read, by its name."""
+    known: dict[str, Format] = {format.FORMAT: format for format in (*bundlers(), *loaders())}
+    return sorted(known.values(), key=lambda format: format.FORMAT.lower())
+
+
+def recognise(head: Head, suffix: str = "") -> list[Loader]:
+    """Return the loaders that claim an input: one, or none for what is not read.
+
+    Content decides; the name does only for a format that has no lasting mark (`SUFFIXES`), and only where no
+    loader knows the content, which must be no text.
+    """
+    claims = [loader for loader in loaders() if loader.sniff(head)]
+    if claims or b"\0" not in head.raw:
+        return claims
+    return [loader for loader in loaders() if suffix in getattr(loader, "SUFFIXES", ())]

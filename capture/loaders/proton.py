@@ -1,7 +1,8 @@
-"""Triton Proton: a JSON tree of scopes and kernels with their own times, and the devices they ran on.
+"""Triton Proton: a tree of scopes and kernels with their own times, and the devices they ran on.
 
-Read: `.hatchet` files with times; scopes become paths. Not read: counters of instruction samples, and
-literals of other writers of the hatchet format.
+Read: trees with times, as JSON (`hatchet`) and as MessagePack (`hatchet_msgpack`); scopes become paths. Not
+read: counters of instruction samples, and literals of other writers of the hatchet format. Proton's traces
+are Chrome traces or Perfetto's, and are read as such.
 Proton: https://github.com/triton-lang/triton/tree/main/third_party/proton
 """
 
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import polars as pl
 
 from capture.errors import UnreadableError
@@ -25,6 +27,10 @@ HOWTO: Final = "proton.start('run') … proton.finalize(), which writes run.hatc
 _TIME: Final = "time (ns)"
 _NODE: Final = re.compile(r'\[\s*\{\s*"(?:children|frame|metrics)"')
 _OWN: Final = re.compile(r'"(?:time \(ns\)|device_type|device_id)"')
+# a list that begins with a map whose first key is one of a node's
+_PACKED: Final = re.compile(rb"[\x91-\x9f][\x81-\x8f](?:\xa5frame|\xa7metrics|\xa8children)")
+_PACKED_KEYS: Final = (b"\xa9time (ns)", b"\xabdevice_type", b"\xa9device_id")
+_FLOPS: Final = re.compile(r"flops\d*")
 _HIDDEN: Final = "__proton_launch_metadata"
 _ROOT: Final = "ROOT"
 _ROW: Final = {
@@ -34,11 +40,13 @@ _ROW: Final = {
 
 
 def sniff(head: Head) -> bool:
+    if _PACKED.match(head.raw):
+        return any(key in head.raw for key in _PACKED_KEYS)
     return _NODE.match(head.start) is not None and _OWN.search(head.text) is not None
 
 
 def load(source: Source) -> list[Run]:
-    parts = document(source)
+    parts = _packed(source) if _PACKED.match(source.head.raw) else document(source)
     if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
         raise UnreadableError("is no list of Proton trees", where=source.label)
     rows, devices = _rows_and_devices(parts)
@@ -51,6 +59,19 @@ def load(source: Source) -> list[Run]:
         meta["device"] = ", ".join(f"{d['type']} arch {d['arch']}" for d in devices)
     tables = {"devices": pl.DataFrame(devices, strict=False)} if devices else {}
     return [build(Path(source.label).name, meta, events, source.log, tables)]
+
+
+def _packed(source: Source) -> Any:
+    """Return the document that stands as MessagePack; raise UnreadableError where it is damaged."""
+    try:
+        return msgspec.msgpack.decode(source.read())
+    except (msgspec.MsgspecError, ValueError, TypeError) as e:
+        raise UnreadableError(
+            "is damaged or cut short",
+            where=source.label,
+            why=str(e)[:200],
+            todo="write or copy the file again",
+        ) from None
 
 
 def _rows_and_devices(parts: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -82,7 +103,7 @@ def _rows(tree: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _row(name: str, above: tuple[str, ...], metrics: dict[str, Any]) -> dict[str, Any]:
-    flops = [number(v) or 0.0 for k, v in metrics.items() if re.fullmatch(r"flops\d*", k)]
+    flops = [number(v) or 0.0 for k, v in metrics.items() if _FLOPS.fullmatch(str(k))]
     device = metrics.get("device_id")
     return {
         "name": name,
@@ -100,8 +121,8 @@ def _devices(part: dict[str, Any]) -> Iterator[dict[str, Any]]:
         for id, properties in devices.items() if isinstance(devices, dict) else ():
             if isinstance(properties, dict):
                 yield {
-                    "type": kind,
-                    "id": id,
+                    "type": str(kind),
+                    "id": str(id),
                     "arch": str(properties.get("arch", "?")),
                     "sms": properties.get("num_sms"),
                     "bus_width": properties.get("bus_width"),

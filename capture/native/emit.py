@@ -1,5 +1,7 @@
 """Emitter: appends event lines to a file, cheaply enough to stay on; a full disk raises nothing."""
 
+from __future__ import annotations  # what runs in a program of the user's reads on Python 3.8
+
 import json
 import os
 import secrets
@@ -39,11 +41,15 @@ class Emitter:
     an exception.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, rank: int | None = None) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, rank: int | None = None, writer: int | None = None
+    ) -> None:
+        """`rank` is that of a launch; `writer` tells apart other processes that share a run."""
         self.lost = 0  # events that could not be written
         self.cost_ns = 0  # time spent in here; a recorder adds its own
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self._rank: dict[str, int] = {} if rank is None else {"rank": rank}
+        stated = {"rank": rank, "writer": writer}
+        self._rank = {name: number for name, number in stated.items() if number is not None}
         self._lock = threading.RLock()
         self._lines: list[tuple[bytes, int | None]] = []  # a line and its events; none for a vital line
         self._torn = os.fstat(self._fd).st_size > 0  # the file may end within a line

@@ -22,7 +22,19 @@ class Sealed(Struct, forbid_unknown_fields=True):
     crc: str = ""
 
 
-class RunLine(Sealed, kw_only=True):
+class Told(Sealed, kw_only=True):
+    """What a line says of who wrote it: a rank of a launch, or a process of its own."""
+
+    rank: Whole | None = None
+    writer: Whole | None = None
+
+    @property
+    def source(self) -> int | None:
+        """A number for whoever wrote it: ops are numbered, and runs ended, by each for itself."""
+        return self.rank if self.writer is None else -1 - self.writer
+
+
+class RunLine(Told, kw_only=True):
     """A line that starts a run, or names a further writer of it."""
 
     schema: int
@@ -30,7 +42,6 @@ class RunLine(Sealed, kw_only=True):
     name: str | None = None
     meta: dict[str, Any] = {}
     clock: tuple[Whole, Whole] | None = None
-    rank: Whole | None = None
 
 
 class Op(Struct):
@@ -47,20 +58,23 @@ class Op(Struct):
     track: str | None = None
     path: str | None = None
     shape: str | None = None
+    launcher: str | None = None
+    line: str | None = None
+    grid: str | None = None
+    block: str | None = None
     unit: str | None = None
     flops: Law | None = None
     bytes: Law | None = None
     window: float | None = None
 
 
-class PlanLine(Sealed, kw_only=True):
+class PlanLine(Told, kw_only=True):
     """A line of ops by their numbers; each is checked by itself."""
 
     ops: list[Any]
-    rank: Whole | None = None
 
 
-class ColumnsLine(Sealed, kw_only=True, gc=False):
+class ColumnsLine(Told, kw_only=True, gc=False):
     """The events of one step: ops, starts as distances from the start before, durations."""
 
     op: list[Whole]
@@ -71,7 +85,6 @@ class ColumnsLine(Sealed, kw_only=True, gc=False):
     step: Whole | None = None
     phase: str | None = None
     context: Whole | None = None
-    rank: Whole | None = None
 
     @property
     def is_even(self) -> bool:
@@ -91,7 +104,7 @@ class RowsLine(Sealed, kw_only=True, gc=False):
     columns: dict[str, list[int | float | None]]
 
 
-class Flat(Sealed, kw_only=True):
+class Flat(Told, kw_only=True):
     """One event by itself, with any columns of the schema."""
 
     kind: Kind
@@ -108,6 +121,15 @@ class Flat(Sealed, kw_only=True):
     track: str | None = None
     path: str | None = None
     shape: str | None = None
+    launch: Whole | None = None
+    launch_dur: Whole | None = None
+    launcher: str | None = None
+    line: str | None = None
+    grid: str | None = None
+    block: str | None = None
+    registers: Small | None = None
+    shared: Small | None = None
+    occupancy: float | None = None
     flops: float | None = None
     bytes: float | None = None
     min: Whole | None = None
@@ -121,7 +143,6 @@ class Flat(Sealed, kw_only=True):
     tokens: Whole | None = None
     context: Whole | None = None
     batch: Whole | None = None
-    rank: Whole | None = None
 
 
 class SavedTable(Struct, kw_only=True):
@@ -166,13 +187,12 @@ class LogLine(Sealed, kw_only=True):
     log: SavedLog
 
 
-class EndLine(Sealed, kw_only=True):
+class EndLine(Told, kw_only=True):
     """A writer's last line: how many events it wrote, and how many it could not."""
 
     events: int | None = None
     lost: int = 0
     reason: str | None = None
-    rank: Whole | None = None
 
 
 Line = RunLine | PlanLine | ColumnsLine | RowsLine | Flat | TableLine | LogLine | EndLine

@@ -28,9 +28,9 @@ class Plan:
         self._slots: dict[int | None, dict[int, int]] = {}
         self._frame: pl.DataFrame | None = None
 
-    def add(self, raw: Iterable[Any], rank: int | None, log: Log) -> None:
+    def add(self, raw: Iterable[Any], source: int | None, rank: int | None, log: Log) -> None:
         """Add the ops of one line; one that is no op, or whose number another has, is dropped."""
-        slots = self._slots.setdefault(rank, {})
+        slots = self._slots.setdefault(source, {})
         for item in raw:
             try:
                 op = msgspec.convert(item, Op)
@@ -45,9 +45,9 @@ class Plan:
                 _drop(log, "op_twice", "ops whose number stands for another op already")
         self._frame = None
 
-    def slots(self, rank: int | None, ids: Sequence[int]) -> Iterable[int | None]:
+    def slots(self, source: int | None, ids: Sequence[int]) -> Iterable[int | None]:
         """Return the slot of each op; None for one that no plan line holds."""
-        return map(self._slots.get(rank, {}).get, ids)
+        return map(self._slots.get(source, {}).get, ids)
 
     def rows(self, slots: pl.Series) -> pl.DataFrame:
         """Return a row for each slot: the op's columns, and the coefficients of its laws."""
@@ -113,7 +113,7 @@ def _line_heads(lines: Sequence[ColumnsLine]) -> pl.DataFrame:
 def _line_columns(lines: Sequence[ColumnsLine], plan: Plan) -> list[pl.Series]:
     """Return the columns of the lines, one behind the other."""
     columns = [
-        _flat("slot", (plan.slots(line.rank, line.op) for line in lines)),
+        _flat("slot", (plan.slots(line.source, line.op) for line in lines)),
         _flat("dur", (line.dur for line in lines)),
         _flat("dt", (_distances(line) for line in lines)),
     ]
@@ -149,7 +149,7 @@ def _wrap(number: int) -> int:
 def rows_frame(line: RowsLine, plan: Plan) -> pl.DataFrame:
     """Return the numbers of one line of rows beside their slots; raise what polars raises for bad ones."""
     columns = {
-        name: pl.Series(values, dtype=DTYPES[name], strict=name not in ("flops", "bytes", "value"))
+        name: pl.Series(values, dtype=DTYPES[name], strict=DTYPES[name] != pl.Float64())
         for name, values in line.columns.items()
         if name in _NUMBERS
     }

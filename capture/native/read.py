@@ -97,13 +97,13 @@ class Assembler:
                 self._begin(record)
             case PlanLine():
                 self._make_frames(self._builder)
-                self._builder.plan.add(record.ops, record.rank, self.log)
+                self._builder.plan.add(record.ops, record.source, record.rank, self.log)
             case TableLine():
                 self._add_table(record, at)
             case LogLine():
                 self._builder.saved_log = record.log
             case EndLine():
-                self._builder.ends[record.rank] = record
+                self._builder.ends[record.source] = record
 
     @property
     def _builder(self) -> RunBuilder:
@@ -135,9 +135,9 @@ class Assembler:
             return
         builder = self._builder
         if line.t is not None:
-            line.t += builder.shifts.get(line.rank, 0)
+            line.t += builder.shifts.get(line.source, 0)
         builder.columns.append(line)
-        self._count(builder, line.rank, len(line.op))
+        self._count(builder, line.source, len(line.op))
 
     def _add_rows(self, line: RowsLine, at: int) -> None:
         try:
@@ -151,14 +151,14 @@ class Assembler:
     def _add_flat(self, line: Flat) -> None:
         builder = self._builder
         if line.t is not None:
-            line.t += builder.shifts.get(line.rank, 0)
+            line.t += builder.shifts.get(line.source, 0)
         line.track = track_of(line.rank, line.track)
         builder.flats.append(line)
         is_counted = line.kind not in _NOT_COUNTED
         if not is_counted and line.path in _SIGNS_OF_LIFE:
             self._signs_of_life += 1
             self.has_heartbeat = self.has_heartbeat or line.path == "heartbeat"
-        self._count(builder, line.rank, 1, is_counted=is_counted)
+        self._count(builder, line.source, 1, is_counted=is_counted)
 
     def _add_table(self, line: TableLine, at: int) -> None:
         try:
@@ -168,9 +168,11 @@ class Assembler:
             return
         self._builder.tables.setdefault(line.name, []).append(frame)
 
-    def _count(self, builder: RunBuilder, rank: int | None, events: int, *, is_counted: bool = True) -> None:
+    def _count(
+        self, builder: RunBuilder, source: int | None, events: int, *, is_counted: bool = True
+    ) -> None:
         self.log.read += events
-        builder.counts[rank] += events if is_counted else 0
+        builder.counts[source] += events if is_counted else 0
         builder.waiting += events
         if builder.waiting >= min(BATCH, self._newest or BATCH):
             self._make_frames(builder)

@@ -49,11 +49,11 @@ class RunBuilder:
 
     def begin(self, line: RunLine) -> None:
         """Take what a run line says of the run; of several the first stands."""
-        self.writers.add(line.rank)
-        self.ends.pop(line.rank, None)
+        self.writers.add(line.source)
+        self.ends.pop(line.source, None)
         if line.clock and self.clock:
             apart = (line.clock[1] - line.clock[0]) - (self.clock[1] - self.clock[0])
-            self.shifts[line.rank] = apart if abs(apart) > _SAME_CLOCK_NS else 0
+            self.shifts[line.source] = apart if abs(apart) > _SAME_CLOCK_NS else 0
         if not self.has_run_line:
             self.name = line.name or self.name
             self.id, self.clock, self.has_run_line = line.id, line.clock, True
@@ -109,8 +109,8 @@ class RunBuilder:
         """Log what the end lines of the writers, or their absence, say of the run."""
         if self.is_open:
             log.note("no_end", "the run has no end line: it is still being written, or was cut short")
-        for rank, end in self.ends.items():
-            missing = max(0, (end.events or 0) - self.counts[rank])
+        for source, end in self.ends.items():
+            missing = max(0, (end.events or 0) - self.counts[source])
             lost = max(0, end.lost)
             why = f" ({end.reason})" if end.reason else ""
             log.read += missing + lost

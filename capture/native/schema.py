@@ -1,5 +1,7 @@
 """The schema of events, one for every source, and the checksum of a native line."""
 
+from __future__ import annotations  # what runs in a program of the user's reads on Python 3.8
+
 import json
 import zlib
 from collections.abc import Mapping
@@ -57,6 +59,15 @@ COLUMNS: Final = (
     Column("track", "cat", "device, stream, thread or rank"),
     Column("path", "cat", "scope path, parts joined by ' / '"),
     Column("shape", "cat", "operand shapes, as 'm=1 n=4864 k=896'"),
+    Column("launch", "i64", "start in ns of the host call that launched the row, on the clock of t"),
+    Column("launch_dur", "i64", "duration in ns of that call"),
+    Column("launcher", "cat", "track of the host thread that made that call"),
+    Column("line", "cat", "the function of a program that launched the row, as 'file.py(7): name'"),
+    Column("grid", "cat", "blocks of the launch, as '64x8x1'"),
+    Column("block", "cat", "threads of a block, as '256x1x1'"),
+    Column("registers", "i32", "registers of a thread"),
+    Column("shared", "i32", "shared memory of a block in bytes"),
+    Column("occupancy", "f64", "estimated achieved occupancy in per cent"),
     Column("flops", "f64", "floating-point operations of the row"),
     Column("bytes", "f64", "bytes read and written by the row; for memory rows the size"),
     Column("min", "i64", "shortest instance in ns, only where the source printed it"),
@@ -72,6 +83,7 @@ COLUMNS: Final = (
     Column("batch", "i64", "of a step row: sequences in flight"),
 )
 
+TIMES: Final = ("t", "launch")  # columns that hold a moment on the run's clock
 PATH_SEPARATOR: Final = " / "
 WINDOW: Final = "window"  # op of a span without a duration: this step holds single rows of its lens
 

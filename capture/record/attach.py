@@ -1,69 +1,170 @@
-"""Attaches to a plain PyTorch program without an edit of it: hooks on all modules, and the recording's start.
+"""Attaches to a plain PyTorch program without an edit of it: wraps the places of torch that it goes through.
 
-`site/sitecustomize.py` calls `install` when TRACETUI_OUT is set and torch has been imported.
+`bootstrap.py` calls `install` once torch has been imported. Every wrapper calls what it wraps with the same
+arguments and passes on its result or error. torch.compile never sees them: the frames are left out of its
+tracing, and in what is compiled modules are called without us.
 """
 
+from __future__ import annotations  # what runs in a program of the user's reads on Python 3.8
+
 import atexit
+import functools
 import os
-import secrets
 import sys
-from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any
 
-from ..native.emit import Emitter, emitting
-from . import torchrun
-from .spans import OUT
-from .watcher import Watcher, device_of
+from .watcher import Watcher
 
-RUN: Final = "TRACETUI_RUN"  # names to child processes the run that they are part of
-
-
-def install() -> None:
-    """Hook into every module of the process. A fault in here ends the watching, never the program."""
-    import torch
-    from torch.nn.modules import module as modules
-
-    watcher = Watcher(torch, open_recording)
-
-    def guarded(hook: Callable[..., None]) -> Callable[..., None]:
-        def safe(*args: Any) -> None:
-            try:
-                hook(*args)
-            except Exception as e:
-                watcher.off = True
-                sys.stderr.write(f"tracetui: the program is watched no more: {type(e).__name__}: {e}\n")
-
-        return safe
-
-    modules.register_module_forward_pre_hook(guarded(watcher.before))
-    modules.register_module_forward_hook(guarded(watcher.after), always_call=True)
-
-    @atexit.register
-    def finish() -> None:
-        with suppress(Exception):
-            watcher.close()
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import CodeType
 
 
-def open_recording(module: Any) -> Emitter | None:
-    """Begin the run of a program whose first module this is; None where the program writes one by itself."""
-    if emitting():
-        return None
-    import torch
+def install(torch: Any) -> Watcher:
+    """Watch all that this process does with torch, until it ends; return the watcher."""
+    watcher = Watcher(torch)
+    _wrap_modules(torch, watcher)
+    for wrap in (_wrap_training, _wrap_data, _wrap_profilers, _wrap_captures):
+        with suppress(AttributeError):  # a torch that lacks the place has nothing to be seen there
+            wrap(torch, watcher)
+    _wrap_ends(watcher)
+    return watcher
 
-    run_id, torchrun_rank = os.environ.get(RUN), torchrun.of_environment(os.environ)
-    rank = os.environ.get("RANK") or (str(os.getpid()) if run_id else None)
-    emitter = Emitter(os.environ[OUT], rank=int(rank) if rank and rank.isdecimal() else None)
-    if not run_id:
-        run_id = torchrun.run_id(os.environ, torchrun_rank) if torchrun_rank else secrets.token_hex(8)
-        os.environ[RUN] = run_id
-    meta = {
-        "model": type(module).__name__,
-        "driver": "PyTorch, attached",
-        "torch": torch.__version__,
-        "device": device_of(module),
-        "argv": sys.argv,
-        "pid": os.getpid(),
-    }
-    emitter.run(type(module).__name__, meta, id=run_id)
-    return emitter
+
+def _wrap_modules(torch: Any, watcher: Watcher) -> None:
+    kind = torch.nn.Module
+    plain = kind.__call__
+    is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", None) or bool
+    enter, leave = watcher.enter_module, watcher.leave
+
+    def _wrapped_call_impl(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if watcher.off or is_compiling():
+            return plain(self, *args, **kwargs)
+        call = enter(self, args, kwargs)
+        try:
+            return plain(self, *args, **kwargs)
+        finally:
+            leave(call)
+
+    _wrapped_call_impl.__qualname__ = getattr(plain, "__qualname__", "Module._wrapped_call_impl")
+    _hide_from_compiler(_wrapped_call_impl)
+    kind.__call__ = _wrapped_call_impl
+
+
+def _wrap_training(torch: Any, watcher: Watcher) -> None:
+    for name in ("backward", "grad"):
+        setattr(torch.autograd, name, _as_part("backward", getattr(torch.autograd, name), watcher))
+    optimizer = torch.optim.Optimizer
+    begin = optimizer.__init__
+
+    @functools.wraps(begin)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - the name of what it wraps
+        watcher.shared.has_optimizer = watcher.shared.trains = True
+        begin(self, *args, **kwargs)
+
+    optimizer.__init__ = __init__
+    optimizer.profile_hook_step = staticmethod(_hooked_step(optimizer.profile_hook_step, watcher))
+
+
+def _hooked_step(plain: Callable[..., Any], watcher: Watcher) -> Callable[..., Any]:
+    """Return what torch wraps the `step` of every class of optimizers with, with our part around it."""
+
+    @functools.wraps(plain)
+    def profile_hook_step(step: Callable[..., Any]) -> Callable[..., Any]:
+        return _as_part("optimizer", plain(step), watcher)
+
+    return profile_hook_step
+
+
+def _wrap_data(torch: Any, watcher: Watcher) -> None:
+    loader = torch.utils.data.dataloader._BaseDataLoaderIter
+    loader.__next__ = _as_part("data", loader.__next__, watcher)
+
+
+def _as_part(part: str, plain: Callable[..., Any], watcher: Watcher) -> Callable[..., Any]:
+    """Return a function with its time noted as this part of the program."""
+    torch = watcher.shared.torch
+    is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", None) or bool
+
+    @functools.wraps(plain)
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        if watcher.off or is_compiling():
+            return plain(*args, **kwargs)
+        call = watcher.enter_part(part)
+        try:
+            return plain(*args, **kwargs)
+        finally:
+            watcher.leave(call)
+
+    _hide_from_compiler(noted)
+    return noted
+
+
+def _wrap_profilers(torch: Any, watcher: Watcher) -> None:
+    """Have windows make room for any profiler of the program's own, as soon as there is one."""
+    profiler = torch.autograd.profiler
+    for kind, method in ((profiler.profile, "__init__"), (profiler.emit_nvtx, "__enter__")):
+        setattr(kind, method, _after(watcher.shared.windows.block, getattr(kind, method), watcher))
+
+
+def _wrap_captures(torch: Any, watcher: Watcher) -> None:
+    """Have windows make room for captures of CUDA graphs."""
+    graph, windows = torch.cuda.CUDAGraph, watcher.shared.windows
+    graph.capture_begin = _after(windows.begin_capture, graph.capture_begin, watcher)
+    graph.capture_end = _after(windows.end_capture, graph.capture_end, watcher)
+
+
+def _after(act: Callable[[], None], plain: Callable[..., Any], watcher: Watcher) -> Callable[..., Any]:
+    """Return a function that does something of ours first."""
+
+    @functools.wraps(plain)
+    def acting(*args: Any, **kwargs: Any) -> Any:
+        watcher.guard(act)
+        return plain(*args, **kwargs)
+
+    return acting
+
+
+def _wrap_ends(watcher: Watcher) -> None:
+    """Have the recording ended with the process, also by those ends that skip what is to be done at exit."""
+    atexit.register(watcher.close)
+    for name in ("_exit", "execv", "execve"):
+        setattr(os, name, _after(watcher.close, getattr(os, name), watcher))
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=lambda: watcher.guard(watcher.forget_after_fork))
+
+
+def _hide_from_compiler(wrapper: Any) -> None:
+    """Have torch.compile run the frames of a wrapper as they are, and look at what they call.
+
+    What our own modules run is left out as a whole. A torch without a compiler has nothing to be told.
+    """
+    with suppress(AttributeError, ImportError):
+        from torch._C import _dynamo
+
+        eval_frame: Any = _dynamo.eval_frame
+        if hasattr(eval_frame, "set_code_exec_strategy"):
+            action, strategy = eval_frame._FrameAction, eval_frame._FrameExecStrategy
+            eval_frame.set_code_exec_strategy(wrapper.__code__, strategy(action.SKIP, action.DEFAULT))
+            for code in _own_codes():
+                eval_frame.set_code_exec_strategy(code, strategy(action.SKIP, action.SKIP))
+        else:
+            for code in (wrapper.__code__, *_own_codes()):
+                eval_frame.skip_code(code)
+
+
+@functools.lru_cache(maxsize=None)
+def _own_codes() -> tuple[CodeType, ...]:
+    """Return the code of every function of our modules that are loaded, but for the wrappers in this one."""
+    package = __name__.partition(".")[0] + "."
+    modules = [m for name, m in list(sys.modules.items()) if name.startswith(package) and name != __name__]
+    return tuple(code for module in modules for value in vars(module).values() for code in _codes(value))
+
+
+def _codes(value: Any) -> Iterator[CodeType]:
+    if isinstance(value, type):
+        for inner in vars(value).values():
+            yield from _codes(getattr(inner, "fget", None) or getattr(inner, "__func__", None) or inner)
+    elif hasattr(value, "__code__"):
+        yield value.__code__

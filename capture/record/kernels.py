@@ -4,6 +4,8 @@ A window costs time, so windows open only so often that a stated share of the wa
 `fold_window` is a pure function on plain tuples; everything that touches torch is at the end of this file.
 """
 
+from __future__ import annotations  # what runs in a program of the user's reads on Python 3.8
+
 import bisect
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -76,7 +78,7 @@ def fold_window(events: Sequence[ProfilerEvent]) -> Window:
     owners = _forward_owners(on_cpu, places)
     if on_gpu:
         return _fold_gpu(on_gpu, on_cpu, places, owners)
-    pairs = zip(on_cpu, places, strict=True)
+    pairs = zip(on_cpu, places)
     return Window([_row(e, place, owners, "wall", None) for e, place in pairs if _is_leaf_op(e, place)])
 
 
@@ -86,8 +88,8 @@ def _fold_gpu(
     places: Sequence[_Place],
     owners: dict[int, str | None],
 ) -> Window:
-    ops = {e.correlation: place for e, place in zip(on_cpu, places, strict=True) if e.kind == "cpu_op"}
-    launches = {e.correlation: (e, p) for e, p in zip(on_cpu, places, strict=True) if e.kind != "cpu_op"}
+    ops = {e.correlation: place for e, place in zip(on_cpu, places) if e.kind == "cpu_op"}
+    launches = {e.correlation: (e, p) for e, p in zip(on_cpu, places) if e.kind != "cpu_op"}
     rows, early, torn, orphans = [], 0, 0, 0
     for kernel in on_gpu:
         launch, launch_place = launches.get(kernel.correlation, (None, None))
@@ -144,7 +146,7 @@ def _places(on_cpu: Sequence[ProfilerEvent]) -> list[_Place]:
 
 
 def _place(event: ProfilerEvent, parent: ProfilerEvent | None, around: _Place | None) -> _Place:
-    own = event.name.removeprefix(MARK) if event.name.startswith(MARK) else None
+    own = event.name[len(MARK) :] if event.name.startswith(MARK) else None
     if parent is None or around is None:
         return _Place(own, event, event if event.name.startswith(_ENGINE) else None, False)
     owner = own or around.owner
@@ -167,7 +169,7 @@ def _forward_owners(on_cpu: Sequence[ProfilerEvent], places: Sequence[_Place]) -
 
     An op that needs no gradient shows the number that the next one takes: the last to begin is the owner.
     """
-    pairs = zip(on_cpu, places, strict=True)
+    pairs = zip(on_cpu, places)
     forward = [(e, place) for e, place in pairs if e.sequence >= 0 and place.backward is None]
     forward.sort(key=lambda pair: (pair[0].start, -pair[0].end))
     return {e.sequence: place.owner for e, place in forward}
@@ -177,7 +179,7 @@ def _row(
     e: ProfilerEvent, place: _Place | None, owners: dict[int, str | None], lens: str, track: str | None
 ) -> Row:
     """Return an event as a row; backward work has the owner of its forward work."""
-    op = place.outermost.name.removeprefix(_ENGINE).removeprefix(MARK) if place else ""
+    op = _without(_ENGINE, MARK, name=place.outermost.name) if place else ""
     name = op if lens == "wall" else e.name
     owner, phase = place.owner if place else None, None
     if place and place.backward:
@@ -186,6 +188,13 @@ def _row(
     elif place and place.optimizer:
         owner, phase = "optimizer", "optimizer"
     return Row(name, e.start, e.end - e.start, owner, op, phase, lens, track, e.correlation)
+
+
+def _without(*prefixes: str, name: str) -> str:
+    """Return a name without those of the prefixes that it begins with."""
+    for prefix in prefixes:
+        name = name[len(prefix) :] if name.startswith(prefix) else name
+    return name
 
 
 def emit_window(emitter: Emitter, lens: str, **facts: Any) -> None:
@@ -227,21 +236,23 @@ class Duty:
 
 
 class Profiler:
-    """Opens one window at a time. Start and stop it on the thread that runs the model."""
+    """Opens one window at a time. Start and stop it on the thread that runs the model.
+
+    It is the plain profiler that `torch.profiler` has within: that one imports torch's compiler, too.
+    """
 
     def __init__(self, *, gpu: bool) -> None:
-        from torch import profiler
+        from torch.autograd import profiler
 
-        kinds = profiler.ProfilerActivity
         self._profile: Any = profiler.profile
-        self._activities = [kinds.CPU, *([kinds.CUDA] if gpu else [])]
+        self._device = "cuda" if gpu else None
         self._open: Any = None
         self.overhead_ns = 0
 
     def start(self) -> None:
         """Begin a window."""
         began = now()
-        self._open = self._profile(activities=self._activities, acc_events=True)
+        self._open = self._profile(use_kineto=True, use_device=self._device)
         self._open.__enter__()
         self.overhead_ns = now() - began
 
@@ -251,7 +262,7 @@ class Profiler:
         window, self._open = self._open, None
         window.__exit__(None, None, None)
         mono, unix = clock_pair()
-        folded = fold_window(list(read_kineto(window.profiler.kineto_results.events(), unix - mono)))
+        folded = fold_window(list(read_kineto(window.kineto_results.events(), unix - mono)))
         self.overhead_ns += now() - began
         return folded
 

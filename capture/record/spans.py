@@ -5,11 +5,11 @@ import sys
 from collections.abc import Sequence
 from operator import gt, sub
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from ..native.emit import Emitter, now
-
-OUT: Final = "TRACETUI_OUT"
+from . import account
+from .account import OUT
 
 
 class Span:
@@ -155,6 +155,7 @@ class Recorder:
         self.write_spans()
         self.emitter.end()
         if why := self.emitter.unwritten:
+            account.note("gaps " + why)
             sys.stderr.write(f"tracetui: the recording has gaps: {why}\n")
 
     def __enter__(self) -> Self:

@@ -1,5 +1,7 @@
 """Which rank of which launch this process is, as torchrun says in the environment."""
 
+from __future__ import annotations  # what runs in a program of the user's reads on Python 3.8
+
 import hashlib
 import os
 from collections.abc import Mapping

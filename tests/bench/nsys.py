@@ -14,9 +14,9 @@ from pathlib import Path
 from statistics import median
 
 from capture.importlog import Log
+from capture.loaders._database import Database, Wanted, opened
 from capture.loaders.nsys import sqlite
 from capture.loaders.nsys import tables as nsys
-from capture.loaders.nsys.database import Database, Wanted, opened
 from capture.loaders.nsys.rows import events
 from capture.source import Source
 

@@ -34,14 +34,14 @@ def same(one: Run, other: Run) -> None:
 
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 whole = st.none() | st.integers(-(2**63), 2**63 - 1)
+small = st.none() | st.integers(-(2**31), 2**31 - 1)
 real = st.none() | st.floats(allow_nan=False, allow_infinity=False)
-of_type = {pl.Categorical(): st.none() | words, pl.Int64(): whole, pl.Float64(): real}
+of_type = {pl.Categorical(): st.none() | words, pl.Int64(): whole, pl.Int32(): small, pl.Float64(): real}
 special: dict[str, Any] = {
     "kind": st.sampled_from(KINDS),
     "name": words,
     "lens": st.none() | st.sampled_from(LENSES),
     "category": st.none() | st.sampled_from(["matmul", "other"]),
-    "layer": st.none() | st.integers(-(2**31), 2**31 - 1),
 }
 columns_of_a_row = st.fixed_dictionaries(
     {n: special[n] if n in special else of_type[t] for n, t in DTYPES.items()}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from capture.errors import UnreadableError
-from capture.loaders.nsys.database import Wanted, opened
+from capture.loaders._database import Kind, Wanted, opened
 from capture.open import load
 from capture.source import Source
 from tests.capture.loaders import _nsys_file as nsys
@@ -97,7 +97,7 @@ def test_views_of_other_names_are_never_run(tmp_path: Path) -> None:
 )
 def test_nothing_but_plain_reading_is_allowed(tmp_path: Path, statement: str) -> None:
     path = database(tmp_path / "x.sqlite", KERNELS)
-    with opened(Source.of(path), frozenset()) as db, pytest.raises(sqlite3.DatabaseError):
+    with opened(Source.of(path), Kind("test", frozenset(), "")) as db, pytest.raises(sqlite3.DatabaseError):
         db.connection.execute(statement).fetchall()
 
 
@@ -116,15 +116,15 @@ def test_a_cell_that_is_too_long_ends_its_table_alone(tmp_path: Path) -> None:
 
 def test_reading_stops_when_patience_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = database(tmp_path / "x.sqlite", KERNELS)
-    monkeypatch.setattr("capture.loaders.nsys.database._PATIENCE_S", -1e9)
-    monkeypatch.setattr("capture.loaders.nsys.database._TICK_OPCODES", 1)
+    monkeypatch.setattr("capture.loaders._database._PATIENCE_S", -1e9)
+    monkeypatch.setattr("capture.loaders._database._TICK_OPCODES", 1)
     with pytest.raises(UnreadableError, match="took too long"):
         load(path)
 
 
 def test_a_quoted_table_name_is_left_alone(tmp_path: Path) -> None:
     path = database(tmp_path / "x.sqlite", KERNELS, 'CREATE TABLE "a""; DROP TABLE b" (c)')
-    with opened(Source.of(path), frozenset()) as db:
+    with opened(Source.of(path), Kind("test", frozenset(), "")) as db:
         assert list(db.tables) == ["CUPTI_ACTIVITY_KIND_KERNEL"]
         assert db.read(Wanted("no_such_table", ("start",))).height == 0
 

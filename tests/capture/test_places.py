@@ -33,14 +33,23 @@ def test_a_title_cannot_leave_the_folder(state: Path) -> None:
     assert places.new_recording("").name.endswith("-run.jsonl")
 
 
-def test_old_recordings_make_room(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "RECORDINGS_LIMIT", 250)
+def test_recordings_stay_until_somebody_asks(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert places.recordings_warning() == ""
     for n in range(4):
         path = places.new_recording(f"run {n}")
         path.write_bytes(bytes(100))
         os.utime(path, (n + 1, n + 1))
-    places.new_recording("next")
+    monkeypatch.setattr(places, "RECORDINGS_LIMIT", 399)
+    assert "tracetui recordings --prune" in places.recordings_warning()
+    assert len(places.recordings()) == 4
+    gone = places.prune(places.recordings(), 250)
+    assert [p.name.rpartition("-")[2] for p in gone] == ["1.jsonl", "0.jsonl"]
     assert [p.name.rpartition("-")[2] for p in places.recordings()] == ["3.jsonl", "2.jsonl"]
+
+
+def test_two_recordings_never_share_a_file(state: Path) -> None:
+    assert len({places.new_recording("same") for _ in range(5)}) == 5
+    assert places.create(state / "one") and not places.create(state / "one")
 
 
 def test_no_folder_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

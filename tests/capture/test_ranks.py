@@ -37,12 +37,18 @@ def test_a_track_tells_its_rank() -> None:
 def test_files_that_name_their_rank_come_onto_one_clock(tmp_path: Path) -> None:
     """Machine b was started 500 s after machine a: its own clock shows that much less at the same moment."""
     native(
-        tmp_path / "x.jsonl", started((1_000, 10**18), rank=0), {**KERNEL, "t": 2_000, "dur": 10, "rank": 0}
+        tmp_path / "x.jsonl",
+        started((1_000, 10**18), rank=0),
+        {**KERNEL, "t": 2_000, "dur": 10, "launch": 1_500, "launcher": "main", "rank": 0},
     )
     behind = started((1_000 - 500 * 10**9, 10**18), rank=1)
-    native(tmp_path / "y.jsonl", behind, {**KERNEL, "t": 3_000 - 500 * 10**9, "dur": 10, "rank": 1})
+    at = 3_000 - 500 * 10**9
+    called = {"launch": at - 500, "launcher": "main"}
+    native(tmp_path / "y.jsonl", behind, {**KERNEL, "t": at, "dur": 10, "rank": 1, **called})
     (one,) = merge_ranks(load_all([tmp_path], cache=False))
     assert pairs(one) == [("rank 0", 2_000), ("rank 1", 3_000)]
+    launches = one.events.filter(one.events["kind"] == "kernel").select("launch", "launcher")
+    assert sorted(launches.rows()) == [(1_500, "rank 0 / main"), (2_500, "rank 1 / main")]
     assert one.name == "toy" and one.meta["model"] == "toy-1b" and one.meta["ranks"] == 2
     assert "guess" not in one.meta
     assert one.log.source == str(tmp_path) and (one.log.read, one.log.dropped) == (2, 0)

@@ -24,7 +24,7 @@ CASES = {
     "pickle": (b"\x80\x04\x95" + bytes(60), "never opened because it can run code"),
     "html": (b"<!DOCTYPE html>\n<html><body>404</body></html>", "HTML page"),
     "git-lfs": (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n", "git lfs pull"),
-    "xplane": (b"\x0a\x12/host:metadata" + bytes(60), "xplane"),
+    "xplane": (b"\x0a\x10\x12\x0e/host:metadata", "xplane profile without an event"),
     "safetensors": ((64).to_bytes(8, "little") + b'{"a":1}' + b" " * 57, "weights"),
     "execution trace": (b'{"schema": "1.1", "pid": 1, "nodes": [{"id": 1}]}', "execution trace"),
     "other json": (b'{"zebra": 1, "yak": {"x": 2}}', "its first keys: zebra, yak"),

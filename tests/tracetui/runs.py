@@ -129,3 +129,14 @@ def recording(
         )
     frame = pl.DataFrame(rows).with_columns(phase=pl.lit("decode"), lens=pl.lit("gpu"))
     return build(name, {"model": "toy"}, frame, Log())
+
+
+def launch_bound() -> Run:
+    """A step of 13 µs of kernels in 100, whose host launches the second 80 µs after the first has ended."""
+    shared = {"kind": "kernel", "name": "gemm", "lens": "gpu", "track": "gpu0/7", "launcher": "main"}
+    shared |= {"step": 1, "phase": "decode"}
+    times = ((0, 10, -5, 3), (97, 3, 90, 3))
+    rows = [{**shared, **dict(zip(("t", "dur", "launch", "launch_dur"), (1000 * n for n in k), strict=True))}
+            for k in times]  # fmt: skip
+    mark = {"kind": "step", "name": "step", "t": 0, "dur": 400_000, "step": 1, "phase": "decode", "batch": 8}
+    return made([*rows, mark])

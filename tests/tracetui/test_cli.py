@@ -44,6 +44,19 @@ def test_runs_are_chosen_by_number_and_name() -> None:
     assert "1: first, 2: second" in wrong.stderr
 
 
+def steps_of(*args: str) -> list[int]:
+    told = json.loads(tracetui("report", "steps", "sample:decode", "--format", "json", *args).stdout)
+    return [row["step"] for row in told["rows"]]
+
+
+def test_steps_are_chosen_by_number_or_by_their_state() -> None:
+    every = steps_of()
+    assert steps_of("--steps", "all") == every
+    assert steps_of("--steps", "3:5") == steps_of("--steps", "3..5") == [3, 4, 5]
+    assert steps_of("--steps", "46:") == steps_of("--steps", "46..") == [46, 47, 48]
+    assert steps_of("--steps", "steady") == [step for step in every if step > 0]  # step 0 is the prefill
+
+
 @pytest.mark.parametrize(
     ("args", "code", "says"),
     [
@@ -54,6 +67,8 @@ def test_runs_are_chosen_by_number_and_name() -> None:
         (("report", "kernels", PROFILE, "--lens", "quartz"), 2, "choose one of"),
         (("report", "findings", ONE_RUN), 2, "name a second file: tracetui report findings A B"),
         (("report", "compare", ONE_RUN, "--sort", "row"), 2, "one run was given"),
+        (("report", "kernels", PROFILE, "--steps", "soon"), 2, "write it like 10:20, 10:, 10, steady or all"),
+        (("report", "kernels", PROFILE, "--steps", "steady"), 2, "no steady state that could be found"),
         (("report", "kernels", "absent.json"), 3, "no such file"),
         (("absent.json",), 3, "no such file"),
         (("dif", PROFILE, PROFILE), 2, "did you mean tracetui diff?"),

@@ -193,8 +193,8 @@ def test_counters_of_a_folded_run_keep_their_range(long: tuple[Run, Run]) -> Non
 def test_the_timeline_of_a_folded_run_is_that_of_its_newest_steps(long: tuple[Run, Run]) -> None:
     seen, kept = long
     first = seen.meta["folded"]["before"]
-    rows = told("timeline", kept, Look(window=(first, 10**9)))["rows"]
-    assert told("timeline", seen)["rows"] == rows
+    newest = Look(window=(first, 10**9))
+    assert told("timeline", seen, newest)["rows"] == told("timeline", kept, newest)["rows"]
 
 
 def test_the_log_of_a_folded_run_says_what_it_left_out(long: tuple[Run, Run]) -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -36,16 +37,16 @@ def test_a_shell_script_is_an_engine(tmp_path: Path) -> None:
     out = tmp_path / "prof.jsonl"
     done = tracetui("record", "-o", out, "--", "sh", "-c", SHELL)
     assert done.returncode == 0, done.stderr
-    assert "attn" in done.stdout
+    assert "attn" in done.stderr and done.stdout == "", "standard output is the program's own"
     told = json.loads(tracetui("report", "kernels", out, "--format", "json").stdout)
     assert [(r["name"], r["count"], r["total_ns"]) for r in told["rows"]] == [("attn", 3, 600)]
 
 
-def test_an_engine_that_fails_leaves_what_it_wrote_and_exit_5(tmp_path: Path) -> None:
+def test_a_program_that_fails_leaves_what_it_wrote_and_its_exit_code(tmp_path: Path) -> None:
     out = tmp_path / "prof.jsonl"
     done = tracetui("record", "-o", out, "--", "sh", "-c", SHELL + "echo no more memory; exit 9")
-    assert done.returncode == 5
-    assert "exit code 9: no more memory" in done.stderr and str(out) in done.stderr
+    assert done.returncode == 9
+    assert done.stdout == "no more memory\n" and f"recorded {out}" in done.stderr
     assert load(out, cache=False)[0].events.filter(kind="kernel").height == 3
 
 
@@ -131,10 +132,48 @@ def test_what_the_engine_is_asked_in_vain_is_a_fault_of_use(
     assert done.returncode == 2 and says in last and "exit code" not in last and not out.exists()
 
 
-def test_a_foreign_program_that_ends_with_2_has_failed(tmp_path: Path) -> None:
-    """Only of the bundled engine is it known what its exit codes say."""
-    done = tracetui("record", "-o", tmp_path / "prof.jsonl", "--", "sh", "-c", "exit 2")
-    assert done.returncode == 5 and "the engine ended with exit code 2" in done.stderr
+@pytest.mark.parametrize(
+    ("ending", "code"), [("exit 2", 2), ("kill -TERM $$", 143), ("kill -SEGV $$", 139), ("exit 0", 5)]
+)
+def test_an_exit_code_is_passed_on_and_5_for_nothing_watched(ending: str, code: int, tmp_path: Path) -> None:
+    out = tmp_path / "prof.jsonl"
+    done = tracetui("record", "-o", out, "--", "sh", "-c", ending)
+    assert done.returncode == code and not out.exists()
+    assert "nothing was watched, because no Python of it took the recorder along" in done.stderr
+
+
+@pytest.mark.parametrize("place", ["missing/prof.jsonl", "there.jsonl", "."])
+def test_a_bad_path_refuses_before_anything_runs(place: str, tmp_path: Path) -> None:
+    """Also an empty file: another recording may have just begun it."""
+    (tmp_path / "there.jsonl").touch()
+    done = tracetui("record", "-o", place, "--", "touch", "ran", cwd=tmp_path)
+    assert done.returncode == 2 and place in done.stderr
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_program_has_our_streams(tmp_path: Path) -> None:
+    code = "import sys; print(sys.stdin.read(), end=''); print('to err', file=sys.stderr)"
+    command = [sys.executable, "-m", "tracetui", "record", "-o", str(tmp_path / "p"), "--"]
+    done = subprocess.run(
+        [*command, sys.executable, "-c", code],
+        input="line 1\nline 2", capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout == "line 1\nline 2" and done.stderr.startswith("to err\ntracetui: nothing was watched")
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGUSR1", "SIGHUP"])
+def test_signals_to_us_reach_the_program(name: str, tmp_path: Path) -> None:
+    code = (
+        f"import signal, sys; signal.signal(signal.{name}, lambda *_: sys.exit(33));"
+        "print('ready', flush=True); signal.pause()"
+    )
+    command = [sys.executable, "-m", "tracetui", "record", "-o", str(tmp_path / "p"), "--"]
+    with subprocess.Popen(
+        [*command, sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as recording:
+        assert recording.stdout is not None and recording.stdout.readline() == "ready\n"
+        recording.send_signal(getattr(signal, name))
+        assert recording.wait(30) == 33
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,11 @@ from tracetui.look import Look
 BINS: Final = 10
 WIDE_RANGE: Final = 50  # largest over smallest, beyond which bins grow by a factor instead of a distance
 COLUMNS: Final = ("name", "step", "layer", "phase", "op", "count", "track", "path", "shape")
+_FORM: Final = {
+    "grid": "grid", "block": "block", "registers": "registers", "shared": "shared_bytes",
+    "occupancy": "occupancy_pct",
+}  # fmt: skip
+FORM: Final = tuple(_FORM.values())  # how a row was launched
 
 
 def launches(run: Run, look: Look) -> pl.DataFrame:
@@ -21,13 +26,30 @@ def launches(run: Run, look: Look) -> pl.DataFrame:
     columns = [c for c in COLUMNS if run.has(c)]
     rows = select.timed(run, look).filter(select.whole(run))
     start = [(pl.col("t") - select.start(run)).alias("at_ns")] if run.has("t") else []
-    rows = rows.select(*start, pl.col("dur").alias("dur_ns"), *columns)
+    delay = [(pl.col("t") - pl.col("launch")).alias("delay_ns")] if run.has("launch") else []
+    launcher = [c for c in ("line", "launcher") if run.has(c)]
+    form = [pl.col(c).alias(name) for c, name in _FORM.items() if run.has(c)]
+    rows = rows.select(*start, pl.col("dur").alias("dur_ns"), *columns, *delay, *form, *launcher)
     return (rows.sort("at_ns", maintain_order=True, nulls_last=True) if start else rows).collect()
 
 
 def statistics(run: Run, look: Look) -> pl.DataFrame:
     """Return what the kernels view says of all these rows together."""
     return kernel_table(run, replace(look, group="all", per="total"))
+
+
+def forms(launches: pl.DataFrame) -> pl.DataFrame:
+    """Return the distinct forms in which rows were launched, with count and total_ns, the longest first.
+
+    Empty where the source knows none.
+    """
+    known = [c for c in FORM if c in launches.columns and launches[c].null_count() < launches.height]
+    if not known:
+        return pl.DataFrame()
+    grouped = launches.drop_nulls(known[:1]).group_by(known, maintain_order=True)
+    return grouped.agg(count=pl.len(), total_ns=pl.col("dur_ns").sum()).sort(
+        "total_ns", descending=True, maintain_order=True
+    )
 
 
 def histogram(durations: pl.Series, bins: int = BINS) -> pl.DataFrame:

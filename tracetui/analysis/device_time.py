@@ -33,7 +33,7 @@ SUMMED: Final = (
 )
 
 _WINDOW: Final = ("begin", "end", "span_ns", *MEASURES)
-_DEVICE: Final = "device"
+DEVICE: Final = "device"
 
 
 @dataclass(frozen=True)
@@ -71,11 +71,17 @@ class Strays:
 @select.once
 def by_step(run: Run) -> pl.DataFrame:
     """Return one row a step, whose kernels all have a start: its window on the device and MEASURES."""
-    if not run.has("step") or not _watched(run):
+    if not watched(run) or not has_steps(run):
         return pl.DataFrame(schema={"step": pl.Int64, **dict.fromkeys(_WINDOW, pl.Int64)})
-    table = _in_steps(run).windows.sort("busy_ns", descending=True, maintain_order=True)
-    table = table.group_by("step", maintain_order=True).first().select("step", *_WINDOW)
+    table = busiest(run).select("step", *_WINDOW)
     return table.join(_incomplete(run), on="step", how="anti").sort("step")
+
+
+@select.once
+def busiest(run: Run) -> pl.DataFrame:
+    """Return the window of the device that stands for each step, the busiest; without steps one in all."""
+    table = measured(run).windows.sort("busy_ns", descending=True, maintain_order=True)
+    return table.group_by("step", maintain_order=True).first() if "step" in table.columns else table.head(1)
 
 
 def speaks(table: pl.DataFrame, total: str) -> bool:
@@ -90,16 +96,15 @@ def usages(run: Run) -> tuple[Usage, ...]:
 
     Nothing where some kernels have no start, and where durations say it all.
     """
-    if not _watched(run) or select.folded(run) or _incomplete(run).height:
+    if not watched(run) or select.folded(run) or _incomplete(run).height:
         return ()
-    stepped = run.has("step") and run.events["step"].null_count() < run.events.height
-    facts = _in_steps(run) if stepped else _measured(_ordered(_rows(run)), [_DEVICE])
+    facts = measured(run)
     if facts.windows.is_empty() or not speaks(facts.windows, "total_ns"):
         return ()
-    idle = {device: gaps for (device,), gaps in facts.gaps.group_by(_DEVICE)}
+    idle = {device: gaps for (device,), gaps in facts.gaps.group_by(DEVICE)}
     return tuple(
         _usage(str(device or "GPU"), part, idle[device]["gap_ns"] if device in idle else pl.Series([0]))
-        for (device,), part in facts.windows.group_by(_DEVICE, maintain_order=True)
+        for (device,), part in facts.windows.group_by(DEVICE, maintain_order=True)
     )
 
 
@@ -168,29 +173,50 @@ def sentence(kernels: Strays) -> str:
     return f"{what}, {units.duration(kernels.away_ns)} {side} step"
 
 
-def _watched(run: Run) -> bool:
+def watched(run: Run) -> bool:
     """Tell whether kernels of a device have a start."""
     return "gpu" in select.lenses(run) and select.on_timeline(run)
 
 
 def _rows(run: Run) -> pl.LazyFrame:
     """Return the device's own work with the `device` of each row: a rank, or the first part of its track."""
-    rows = gpu_time.device_rows(run)
+    return with_device(run, gpu_time.device_rows(run))
+
+
+def with_device(run: Run, rows: pl.LazyFrame) -> pl.LazyFrame:
+    """Return rows (with `track`, where the run has it) with the device of each: its rank, else the first part
+    of its track.
+    """
     if not run.has("track"):
-        return rows.with_columns(pl.lit("GPU").cast(pl.Categorical()).alias(_DEVICE))
+        return rows.with_columns(pl.lit("GPU").cast(pl.Categorical()).alias(DEVICE))
     tracks = run.events["track"].unique().drop_nulls()
     ranks = select.rank_tracks(run)
     texts = [str(t) for t in tracks.cast(pl.String)]
     names = [f"rank {ranks[t]}" if t in ranks else t.partition("/")[0] for t in texts]
-    device = pl.Series(_DEVICE, names, dtype=pl.String).cast(pl.Categorical())
-    devices = pl.LazyFrame({"track": tracks, _DEVICE: device})
+    device = pl.Series(DEVICE, names, dtype=pl.String).cast(pl.Categorical())
+    devices = pl.LazyFrame({"track": tracks, DEVICE: device})
     return rows.join(devices, on="track", how="left", maintain_order="left")
 
 
+def measured(run: Run) -> "Facts":
+    """Return the facts of the steps; of a run without steps, of all its time."""
+    return _in_steps(run) if has_steps(run) else _in_all(run)
+
+
+def has_steps(run: Run) -> bool:
+    """Tell whether any row belongs to a step."""
+    return run.has("step") and run.events["step"].null_count() < run.events.height
+
+
 @select.once
-def _in_steps(run: Run) -> "_Facts":
+def _in_all(run: Run) -> "Facts":
+    return _measured(_ordered(_rows(run)), [DEVICE])
+
+
+@select.once
+def _in_steps(run: Run) -> "Facts":
     """Return the windows of the steps on each device, without rows far from the rest of their step."""
-    rows, by = _ordered(_rows(run).filter(pl.col("step").is_not_null())), [_DEVICE, "step"]
+    rows, by = _ordered(_rows(run).filter(pl.col("step").is_not_null())), [DEVICE, "step"]
     facts = _measured(rows, by)
     split = facts.gaps.join(facts.windows, on=by, nulls_equal=True)
     split = split.filter(pl.col("gap_ns") > FAR * pl.col("span_ns")).select(by).unique()
@@ -203,8 +229,10 @@ def _in_steps(run: Run) -> "_Facts":
 
 
 @dataclass(frozen=True, eq=False)
-class _Facts:
-    """What devices did in their windows, one row each; all gaps; and rows that are in no window."""
+class Facts:
+    """What devices did in their windows, one row each; all gaps, each with `begin`, `end` and what is known
+    of the row that ends it; and rows that are in no window.
+    """
 
     windows: pl.DataFrame
     gaps: pl.DataFrame
@@ -216,11 +244,12 @@ def _ordered(rows: pl.LazyFrame) -> pl.DataFrame:
     return frame if frame["t"].is_sorted() else frame.sort("t")
 
 
-def _measured(rows: pl.DataFrame, by: list[str]) -> _Facts:
+def _measured(rows: pl.DataFrame, by: list[str]) -> Facts:
     """Return the facts of rows in the order of their starts."""
-    gap = pl.col("t") - (pl.col("t") + pl.col("dur")).cum_max().shift(1)
-    gaps = rows.group_by(by).agg(gap_ns=gap.filter(gap > 0)).explode("gap_ns").drop_nulls("gap_ns")
-    return _Facts(gpu_time.owned(rows.lazy(), by), gaps, rows.head(0))
+    reach = (pl.col("t") + pl.col("dur")).cum_max().shift(1).over(by)
+    gaps = rows.lazy().with_columns(begin=reach).filter(pl.col("t") > pl.col("begin"))
+    gaps = gaps.with_columns(gap_ns=pl.col("t") - pl.col("begin")).rename({"t": "end"}).drop("dur", "class")
+    return Facts(gpu_time.owned(rows.lazy(), by), gaps.collect(), rows.head(0))
 
 
 def _incomplete(run: Run) -> pl.DataFrame:

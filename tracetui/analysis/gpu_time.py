@@ -15,6 +15,8 @@ COMPUTE: Final = "compute"
 COMM: Final = "comm"
 TRANSFER: Final = "transfer"
 CLASSES: Final = (COMPUTE, COMM, TRANSFER)  # the order in which they own an instant
+LAUNCH: Final = ("launch", "launch_dur", "launcher")  # the host's call: its start, its length, its thread
+KEPT: Final = ("step", "track", "name", *LAUNCH)
 _SUBSETS: Final[Mapping[str, tuple[str, ...]]] = {
     "all": CLASSES, "c": (COMPUTE,), "cm": (COMPUTE, COMM), "m": (COMM,), "k": (TRANSFER,),
 }  # fmt: skip
@@ -23,21 +25,21 @@ _TRANSFERS: Final = r"^(?:Memcpy|Memset|\[CUDA mem|hipMemcpy|hipMemset|CopyHostT
 
 
 def device_rows(run: Run) -> pl.LazyFrame:
-    """Return the device's own work: `t`, `dur`, `class`, and `step` and `track` where the run has them.
+    """Return the device's own work: `t`, `dur`, `class`, and those of KEPT that the run has.
 
     Covers (annotations, synchronisation, launches) are no work and stay out. A run whose kernels have no
     start, or whose GPU was not watched, gives no rows.
     """
     if not (run.has("t") and run.has("lens") and run.has("dur")):
         return pl.LazyFrame(schema={"t": pl.Int64, "dur": pl.Int64, "class": pl.String})
-    kept = [c for c in ("step", "track") if run.has(c)]
+    kept = [c for c in KEPT if run.has(c)]
     rows = run.events.lazy().filter(
         pl.col("kind") == "kernel", pl.col("lens") == "gpu", pl.col("t").is_not_null(), pl.col("dur") > 0
     )
-    return rows.select("t", "dur", *kept, _class_of(run).alias("class"))
+    return rows.select("t", "dur", *kept, class_of(run).alias("class"))
 
 
-def _class_of(run: Run) -> pl.Expr:
+def class_of(run: Run) -> pl.Expr:
     """Return the class of each row: by its category, copies told from copy kernels by their names."""
     if not run.has("category"):
         return pl.lit(COMPUTE)

@@ -1,36 +1,34 @@
 """Where the time of a step went, as a ledger: what the device needs at best, and what lies above that.
 
 Every instant of a step has one owner: a kernel's bound (the least time that its bytes, its operations and
-its launches take), the time of that kernel above its bound, or a gap. So the step is exactly the sum of the
-bound and of all that could be recovered.
+its launches take), the time of that kernel above its bound, a copy or a collective that nothing hides, or a
+gap with its cause. So the step is exactly the sum of the bound and of all that could be recovered. Of several
+devices, which run at once, the busiest stands for a step.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import polars as pl
 
-from capture.classify.short_names import short_names
 from capture.roofs import Roof
 from capture.run import Run
-from tracetui.analysis import roofline, select, steps
+from tracetui.analysis import gap_causes, gpu_time, ledger_items, roofline, select, steps
+from tracetui.analysis.ledger_items import COMM, COMPUTE, COPY, LAUNCH, MEMORY, UNKNOWN
+from tracetui.analysis.ledger_rows import timed_rows
+from tracetui.analysis.own_time import with_own
 from tracetui.analysis.stray_rows import with_strays
 from tracetui.look import Look
 
-GOOD: Final = 0.8  # of the roof, which well-tuned kernels reach: the careful end of what is recoverable
-GAP: Final = "gap"
-BOUND: Final = "bound"
-MEMORY, COMPUTE, LAUNCH, UNKNOWN = "memory", "compute", "launch", "no model"
+_EXPOSED: Final = {gpu_time.COMM: COMM, gpu_time.TRANSFER: COPY}
 
 
 @dataclass(frozen=True, eq=False)
 class Ledger:
     """The ledger of some steps, in ns over all of them.
 
-    `items` has a row an op and cause: `op`, `cause`, `count`, `own_ns` (the time of its kernels, or of the
-    gap), `recoverable_ns` (its part above the bound), `low_ns` (what is left to recover down to GOOD of the
-    roof). `step_ns` is `bound_ns` and the sum of `recoverable_ns`; `unmodelled_ns` is the part of the bound
-    of which no work is known: it was taken as it is.
+    `items` are those of `ledger_items.items`. `step_ns` is `bound_ns` and the sum of their `recoverable_ns`;
+    `unmodelled_ns` is the part of the bound of which no work is known: it was taken as it is.
     """
 
     items: pl.DataFrame
@@ -40,30 +38,46 @@ class Ledger:
     unmodelled_ns: int
     strays: int  # kernels that ran far from the rest of their step, and are left out
     phase: str | None
+    part: bool = False  # only the rows that a filter or focus asks for, without gaps
 
 
 def ledger(run: Run, look: Look) -> Ledger | None:
     """Return the ledger of the phase asked for, else of the one with most steps; None without timed rows."""
+    asked = Look(phase=look.phase, window=look.window, lens=look.lens, focus=look.focus, filter=look.filter)
+    if look.group == "layer":
+        return _ledger(run, replace(asked, group="layer"))
+    return _whole(run) if asked == Look() else _ledger(run, asked)
+
+
+@select.once
+def _whole(run: Run) -> Ledger | None:
+    return _ledger(run, Look())
+
+
+def _ledger(run: Run, look: Look) -> Ledger | None:
     phase = look.phase or main_phase(run)
-    chosen = Look(phase=phase, window=look.window, lens=look.lens, focus=look.focus, filter=look.filter)
-    judged = with_strays(_timed_rows(run, chosen), ["step"])
-    rows = _owned(judged.filter(~pl.col("stray")))
+    chosen = replace(look, phase=phase, group=None)
+    rows = timed_rows(run, chosen).with_columns(pl.col("step").fill_null(0)).collect()
+    judged = with_strays(rows, ["step"])
+    rows = with_own(judged.filter(~pl.col("stray")))
+    count = max(1, rows["step"].n_unique())
+    part = bool(look.filter or look.focus)
+    if part:
+        rows = rows.filter("asked").with_columns(gap=pl.lit(0, pl.Int64))
     if rows.is_empty():
         return None
-    roof = roofline.roof_of(run)
-    rows = rows.with_columns(_limits(rows, roof, roofline.dtype_of(run)))
-    bound = pl.min_horizontal("own", "least").round().cast(pl.Int64)
-    rows = rows.with_columns(bound=pl.when(pl.col("cause") == UNKNOWN).then("own").otherwise(bound))
-    items = pl.concat([_above(rows), _gaps(rows)]).sort("recoverable_ns", "op", descending=[True, False])
+    rows = _bounded(run, rows)
     own, gaps = int(rows["own"].sum()), int(rows["gap"].sum())
+    idle = _gaps(run, rows.filter(pl.col("gap") > 0), on_gpu="device" in rows.columns)
     return Ledger(
-        items=items,
-        steps=max(1, rows["step"].n_unique()),
+        items=ledger_items.items(rows, idle, own + gaps, by_layer=look.group == "layer"),
+        steps=count,
         step_ns=own + gaps,
         bound_ns=int(rows["bound"].sum()),
         unmodelled_ns=int(rows.filter(pl.col("cause") == UNKNOWN)["own"].sum()),
         strays=int(judged["stray"].sum()),
         phase=phase,
+        part=part,
     )
 
 
@@ -76,32 +90,18 @@ def main_phase(run: Run) -> str | None:
     return str(counts["phase"][0])
 
 
-def _timed_rows(run: Run, look: Look) -> pl.DataFrame:
-    """Return the rows under one lens: step, t, dur, count, op (else the short name), flops, bytes."""
-    rows = select.timed(run, look).filter(pl.col("dur") > 0)
-    names = run.events["name"].unique().cast(pl.String).drop_nulls().to_list()
-    name = pl.col("name").cast(pl.String).replace(short_names(names))
-    op = pl.coalesce(pl.col("op").cast(pl.String), name) if run.has("op") else name
-    ints = [(pl.col(c) if run.has(c) else pl.lit(None, pl.Int64)).alias(c) for c in ("step", "t", "count")]
-    work = [(pl.col(c) if run.has(c) else pl.lit(None, pl.Float64)).alias(c) for c in ("flops", "bytes")]
-    table = rows.select("dur", op.alias("op"), *ints, *work).collect()
-    if run.has("step") and table["step"].null_count() < table.height:
-        table = table.filter(pl.col("step").is_not_null())  # what lies between steps is no part of one
-    return table.with_columns(pl.col("count").fill_null(1), pl.col("step").fill_null(0))
-
-
-def _owned(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows by start with `own`, the time that no earlier row has, and the `gap` before each.
-
-    A row without a start owns its whole duration.
-    """
-    ordered = rows.sort("step", "t", nulls_last=True).with_columns(end=pl.col("t") + pl.col("dur"))
-    before = pl.col("end").cum_max().shift(1).over("step")
-    ordered = ordered.with_columns(before=before.fill_null(strategy="forward").over("step"))
-    start = pl.max_horizontal("t", "before")
-    own = pl.when(pl.col("t").is_null()).then("dur").otherwise((pl.col("end") - start).clip(0))
-    gap = (pl.col("t") - pl.col("before")).clip(0).fill_null(0)
-    return ordered.with_columns(own=own, gap=gap)
+def _bounded(run: Run, rows: pl.DataFrame) -> pl.DataFrame:
+    """Return rows with the `cause` of their time, and `bound`, what of it they need at best."""
+    roof = roofline.roof_of(run)
+    rows = rows.with_columns(_limits(rows, roof, roofline.dtype_of(run)))
+    exposed = pl.col("class").replace_strict(_EXPOSED, default=None, return_dtype=pl.String)
+    rows = rows.with_columns(cause=pl.coalesce(exposed, "cause"))
+    bound = pl.min_horizontal("own", "least").round().cast(pl.Int64)
+    return rows.with_columns(
+        bound=pl.when(pl.col("cause") == UNKNOWN).then("own")
+        .when(pl.col("cause").is_in([COMM, COPY])).then(0)
+        .otherwise(bound)
+    )  # fmt: skip
 
 
 def _limits(rows: pl.DataFrame, roof: Roof | None, dtype: str | None) -> list[pl.Expr]:
@@ -123,32 +123,16 @@ def _limits(rows: pl.DataFrame, roof: Roof | None, dtype: str | None) -> list[pl
     return [pl.max_horizontal(best, floor).alias("least"), cause.alias("cause")]
 
 
-def _above(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return a row an op and cause: what its kernels took, and what of that lies above their bounds."""
-    low = (pl.col("own") - (pl.col("bound") / GOOD)).clip(0).sum().round().cast(pl.Int64)
-    return (
-        rows.group_by("op", "cause")
-        .agg(
-            pl.col("count").sum(),
-            own_ns=pl.col("own").sum(),
-            recoverable_ns=(pl.col("own") - pl.col("bound")).sum(),
-            low_ns=low,
-        )
-        .with_columns(low_ns=pl.min_horizontal("low_ns", "recoverable_ns"))
-        .select(*_ITEM)
-    )
-
-
-def _gaps(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return one row for the gaps inside steps, none where there are none."""
-    gaps = rows.filter(pl.col("gap") > 0)
-    total = int(gaps["gap"].sum())
-    row = {"op": GAP, "cause": GAP, "count": gaps.height, "own_ns": total, "low_ns": 0}
-    row["recoverable_ns"] = total
-    return pl.DataFrame([row] if total else [], schema=_ITEM)
-
-
-_ITEM: Final = {
-    "op": pl.String(), "cause": pl.String(), "count": pl.Int64(), "own_ns": pl.Int64(),
-    "recoverable_ns": pl.Int64(), "low_ns": pl.Int64(),
-}  # fmt: skip
+def _gaps(run: Run, rows: pl.DataFrame, *, on_gpu: bool) -> pl.DataFrame:
+    """Return the gaps that these rows end: `gap_ns`, `cause`, `by`, `begin`, and the `delay_ns` that launches
+    take on this device.
+    """
+    gaps = rows.select("step", end="t", gap_ns="gap", begin=pl.col("t") - pl.col("gap"), after="op")
+    if not on_gpu:
+        nothing = pl.lit(None, pl.String)
+        return gaps.with_columns(cause=pl.lit(ledger_items.GAP), by=nothing, delay_ns=pl.lit(0, pl.Int64))
+    known = gap_causes.gaps(run).select(pl.col("step").fill_null(0), "end", "gap_ns", "cause", "by")
+    known = known.unique(["step", "end", "gap_ns"], maintain_order=True)
+    gaps = gaps.join(known, on=["step", "end", "gap_ns"], how="left", maintain_order="left")
+    delay = pl.lit(gap_causes.usual_delay(run), pl.Int64)
+    return gaps.with_columns(pl.col("cause").fill_null(gap_causes.UNKNOWN), delay_ns=delay)

@@ -1,5 +1,6 @@
 """Nesting by time: which scope holds each row of a track, and the sums of every path that comes of it."""
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -14,24 +15,28 @@ Bools = NDArray[np.bool_]
 NO_SCOPE: Final = -1
 
 
-def path_sums(rows: pl.DataFrame) -> pl.DataFrame:
+def path_sums(rows: pl.DataFrame, place: Sequence[str] = ()) -> pl.DataFrame:
     """Return for rows with `t`, `dur`, `name`, `kernel` and perhaps `track` the scopes that their times tell:
     one row a path with `count`, the time of its kernels and of its spans, and `work` where there is a kernel.
 
     A row lies in the innermost span of its track that contains it. A kernel holds nothing: kernels that
-    overlap on a stream lie beside each other.
+    overlap on a stream lie beside each other. One that no span holds lies in the scopes that the columns of
+    its `place` name, from the outermost.
     """
     on = pl.col("track").to_physical().cast(pl.Int64).fill_null(-1) if "track" in rows.columns else pl.lit(0)
-    rows = rows.select("t", "dur", "kernel", on.alias("on"), "name", label=pl.col("name").to_physical())
+    label = pl.col("name").to_physical()
+    rows = rows.select("t", "dur", "kernel", on.alias("on"), "name", *place, label=label)
     rows = rows.sort("on", "t", "kernel", "dur", descending=[False, False, False, True], maintain_order=True)
     end = (rows["t"] + rows["dur"]).to_numpy()
     holder = holders(rows["on"].to_numpy(), rows["t"].to_numpy(), end, ~rows["kernel"].to_numpy())
     labels = rows["label"].to_numpy().astype(np.int64)
     code, texts = _paths(holder, labels, rows.select("label", "name").unique())
     kernel = pl.col("kernel")
+    free = pl.Series(holder == NO_SCOPE) & rows["kernel"]
+    around = [pl.when(free).then(pl.col(c)).alias(c) for c in place]
     sums = (
-        rows.select("dur", "kernel", code=pl.Series(code))
-        .group_by("code")
+        rows.select("dur", "kernel", *around, code=pl.Series(code))
+        .group_by("code", *place)
         .agg(
             count=pl.len().cast(pl.Int64),
             own_ns=pl.col("dur").filter(kernel).sum(),
@@ -39,7 +44,10 @@ def path_sums(rows: pl.DataFrame) -> pl.DataFrame:
             work=kernel.any(),
         )
     )
-    return sums.with_columns(path=pl.Series(texts, dtype=pl.String).gather(sums["code"])).drop("code")
+    path = pl.Series("path", texts, dtype=pl.String).gather(sums["code"])
+    parts = [*(pl.col(c).cast(pl.String) for c in place), pl.col("path")]
+    whole = pl.concat_str(parts, separator=PATH_SEPARATOR, ignore_nulls=True)
+    return sums.with_columns(path).with_columns(path=whole).drop("code", *place)
 
 
 def holders(track: Ints, start: Ints, end: Ints, is_scope: Bools) -> Ints:

@@ -44,11 +44,17 @@ def with_rates(table: pl.DataFrame, run: Run) -> pl.DataFrame:
     rated = table.with_columns(
         _rate(work, name) for work, name in zip(WORK, RATES, strict=True) if work in present
     )
-    roof = roof_of(run)
-    if roof and present:
-        rated = rated.with_columns(*_against(roof, dtype_of(run), present))
+    rated = rated.with_columns(against_roof(run, present))
     empty = [c for c in COLUMNS if c in rated.columns and rated[c].null_count() == rated.height]
     return rated.drop(*present, *empty)
+
+
+def against_roof(run: Run, present: Sequence[str]) -> list[pl.Expr]:
+    """Return expressions of roof_share and bound of rows with count, total_ns and the work that is present;
+    none where no roof is known.
+    """
+    roof = roof_of(run)
+    return list(_against(roof, dtype_of(run), present)) if roof and present else []
 
 
 def _rate(work: str, name: str) -> pl.Expr:

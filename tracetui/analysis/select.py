@@ -229,10 +229,14 @@ def matching(rows: pl.LazyFrame, events: pl.DataFrame, pattern: str, column: str
     """Return rows whose name, whole or as it is shown, fits the regular expression."""
     if not pattern:
         return rows
+    return rows.filter(pl.col(column).is_in(matching_names(events, pattern, column).implode()))
+
+
+def matching_names(events: pl.DataFrame, pattern: str, column: str = "name") -> pl.Series:
+    """Return the names that fit the regular expression, whole or as they are shown."""
     names = events[column].unique().cast(pl.String).drop_nulls()
     shown = pl.Series([shown_name(name) for name in names], dtype=pl.String) if column == "name" else names
-    kept = names.filter(fitting(names, pattern) | fitting(shown, pattern)).cast(pl.Categorical())
-    return rows.filter(pl.col(column).is_in(kept.implode()))
+    return names.filter(fitting(names, pattern) | fitting(shown, pattern)).cast(pl.Categorical())
 
 
 def fitting(names: pl.Series, pattern: str) -> pl.Series:

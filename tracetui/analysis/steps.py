@@ -6,7 +6,7 @@ from typing import Final
 import polars as pl
 
 from capture.run import Run
-from tracetui.analysis import device_time, select
+from tracetui.analysis import device_time, gap_causes, select
 from tracetui.look import Look
 
 _EMPTY: Final = {
@@ -19,6 +19,7 @@ _EMPTY: Final = {
     "wall_ns": pl.Int64(),
     "steps": pl.Int64(),
 }
+_LATE: Final = ("host_late_ns", "sync_ns")  # of the idle time
 _STATED: Final = ("step", "phase", "tokens", "context", "batch", "t", "dur", "count")
 
 
@@ -91,11 +92,10 @@ def step_table(run: Run, look: Look) -> pl.DataFrame:
         "batch",
         "total_ns",
         *(f"{x}_total_ns" for x in others),
-        *(c for c in device_time.MEASURES if c in table.columns),
+        *(c for c in (*device_time.MEASURES, *_LATE) if c in table.columns),
         "per_token_ns",
         "wall_ns",
-        "gap_ns",
-        "gap_share",
+        *(["outside_ns"] if "busy_ns" in table.columns else ["gap_ns", "gap_share"]),
         "tokens_per_s",
     )
 
@@ -130,18 +130,23 @@ def _on_device(run: Run, look: Look, totals: pl.DataFrame, lens: str | None) -> 
     looked_at = windows.join(totals, on="step")
     if looked_at.is_empty() or not device_time.speaks(looked_at, "total_ns"):
         return nothing
-    return windows.select("step", *device_time.MEASURES)
+    found = windows.select("step", "span_ns", *device_time.MEASURES)
+    return found.join(gap_causes.by_step(run), on="step", how="left")
 
 
 def _derived(columns: Sequence[str]) -> list[pl.Expr]:
-    """Return the columns computed from others; a gap below zero means overlap and stays null."""
+    """Return the columns computed from others. The wall holds busy, idle and what is outside of the device's
+    window; without windows all but the kernels is a gap. Below zero the kernels run on, and it stays null.
+    """
     tokens, total, wall = pl.col("tokens"), pl.col("total_ns"), pl.col("wall_ns")
-    busy = pl.coalesce("busy_ns", total) if "busy_ns" in columns else total
-    gap = pl.when(wall >= busy).then(wall - busy)
+    on_device = "busy_ns" in columns
+    seen = pl.col("span_ns") if on_device else total
+    busy = pl.coalesce("busy_ns", total) if on_device else total
+    rest = pl.when(wall >= seen).then(wall - seen)
     whole = pl.coalesce(wall, busy)
     return [
         pl.when(tokens > 0).then(total / tokens).round().cast(pl.Int64).alias("per_token_ns"),
-        gap.alias("gap_ns"),
-        pl.when(wall > 0).then(gap / wall).alias("gap_share"),
+        rest.alias("outside_ns" if on_device else "gap_ns"),
+        pl.when(wall > 0).then(rest / wall).alias("gap_share"),
         pl.when((tokens > 0) & (whole > 0)).then(tokens * 1e9 / whole).alias("tokens_per_s"),
     ]

@@ -1,7 +1,7 @@
 """What a person asks first: what ran, how fast, and where the time went."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 import polars as pl
@@ -10,6 +10,8 @@ from capture.run import Run
 from tracetui import units
 from tracetui.analysis import device_time, steps, windows
 from tracetui.analysis.kernels import total_tables
+from tracetui.analysis.steady import steady_state
+from tracetui.analysis.verdict import Verdict, verdicts
 from tracetui.look import Look
 
 _RATES: Final = ("decode_tokens_per_s", "prefill_tokens_per_s", "tokens_per_s")
@@ -50,13 +52,19 @@ SCHEMA: Final = {
 
 
 def summary_table(run: Run, look: Look, top: int = 10) -> pl.DataFrame:
-    """Return facts as text in part `run`, and where the time went by phase, category, op and name."""
-    parts = [facts(run)]
+    """Return what to know first in part `verdict`, facts as text in part `run`, and where the time went by
+    phase, category, op and name.
+    """
+    parts = [pl.DataFrame([_verdict(v) for v in verdicts(run)], schema=SCHEMA), facts(run)]
     if run.has("dur"):
         by = [column for column in BY if run.has(column)]
         tables = total_tables(run, replace(look, group=None, per="total"), by)
         parts += [_where(table, column, top) for table, column in zip(tables, by, strict=True)]
     return pl.concat([pl.DataFrame(schema=SCHEMA), *parts], how="diagonal")
+
+
+def _verdict(one: Verdict) -> dict[str, Any]:
+    return {"part": "verdict", **asdict(one)}
 
 
 def facts(run: Run) -> pl.DataFrame:
@@ -73,6 +81,9 @@ def _of_steps(run: Run, stated: Mapping[str, Any]) -> dict[str, str]:
     words = {}
     for (phase,), part in table.group_by("phase", maintain_order=True):
         words[f"{phase or 'other'} steps" if phase else "steps"] = f"{int(part['steps'].sum()):,}"
+    state = steady_state(run)
+    if state and not state.whole:
+        words["steady steps"] = f"{state.first}–{state.last} of {state.steps}"
     decode = table.filter(pl.col("phase") == "decode").drop_nulls(["tokens", "wall_ns"])
     wall = int(decode["wall_ns"].sum())
     if wall and "decode_tokens_per_s" not in stated:

@@ -1,66 +1,131 @@
-"""The timeline: lanes of work between two moments, at the resolution of a screen."""
+"""The timeline: lanes of slices between two moments, at the resolution of a screen."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import polars as pl
 
 from capture.run import Run
-from tracetui.analysis import select
+from tracetui.analysis import idle_gaps, select, typical_step
 from tracetui.look import Look
 
 CELLS: Final = 480  # finer than any screen; a drawing squeezes them
-NAMED: Final = 5  # cells that a name needs at least
+PLACED: Final = 20_000  # slices at most that are placed one by one, the longest
+FEW: Final = 100_000  # slices among which single layers can be seen
 
-_KINDS: Final = ("step", "span", "kernel")
+STEPS, LAYERS = "steps", "layers"  # the names of lanes that are no tracks
+_STEP, _COVER, _LAYER, _KERNEL, _WAIT, _HOST = range(6)  # groups of lanes, in the order of a chart of devices
+_KINDS: Final = ("step", "span", "layer", "kernel", "wait", "span")
+_ROWS: Final = 1 << 20  # more rows than a lane has
+_TOLD: Final = ("category", "op", "layer", "step", "phase", "launch", "launcher", "line")  # of a slice
 
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """Lanes, their cells and the rows long enough to be named."""
+    """Lanes and what lies in them: slices of a cell and more one by one, shorter ones as busy time."""
 
-    lanes: pl.DataFrame  # lane, kind, count, busy_ns, busy_share, first_ns, last_ns
-    cells: pl.DataFrame  # lane, kind, cell, busy (fraction of the cell, 1 when rows overlap)
-    names: pl.DataFrame  # lane, kind, a, b, name: start and end within the window
+    lanes: pl.DataFrame  # lane, kind, count, busy_ns, busy_share, first_ns, last_ns; number is the place
+    slices: pl.DataFrame  # all in the window: number of the lane, row in it, t, end, name, wide …
+    cells: pl.DataFrame  # of those that are not wide: lane, row, cell, category, busy_ns
+    gaps: pl.DataFrame  # where nothing of a device ran, of a cell and more: lane, t, end, fits
+    names: pl.DataFrame  # name, category, count, total_ns in the window, of kernels by falling time
     window: tuple[int, int]  # of the look, within
     whole: tuple[int, int]
 
 
 def timeline(run: Run, look: Look) -> Timeline | None:
-    """Return what ran in the window; None where nothing on a timeline fits the look."""
-    rows = _rows(run, look)
+    """Return what ran in the window; None where nothing on a timeline fits the look.
+
+    A filter leaves out nothing: it says of each slice whether it `fits`, and lanes count those that do.
+    """
+    rows = timed_rows(run, look)
+    lanes = lanes_of(run, rows)
     whole = _extent(rows)
     if whole is None:
         return None
-    low, high = look.zoom or whole
+    low, high = look.zoom or _opening(run, look, whole)
     high = max(high, low + 1)
-    inside = rows.filter((pl.col("t") < high) & (pl.col("end") >= low))
-    seen = inside.select(
-        "lane", "kind", "name", a=pl.col("t").clip(low, high), b=pl.col("end").clip(low, high)
-    )
-    placed = seen.collect()
-    if not placed["a"].is_sorted():
-        placed = placed.sort("a", maintain_order=True)
+    inside = in_window(run, rows, lanes, low, high)
+    gaps = gaps_of(run, look, lanes, (high - low) / CELLS)
+    gaps = gaps.filter((pl.col("t") < high) & (pl.col("end") > low))
+    if not inside["fits"].any() and not gaps["fits"].any():
+        return None
+    slices = _placed(inside, high - low)
     return Timeline(
-        lanes=_named(_lanes(placed, high - low)),
-        cells=_named(_cells(placed.lazy(), low, high)),
-        names=_named(_names(placed, high - low)),
+        lanes=_measured(lanes, slices, low, high),
+        slices=slices,
+        cells=_cells(slices, low, high),
+        gaps=gaps,
+        names=_names(slices, low, high),
         window=(low, high),
         whole=whole,
     )
 
 
-def _rows(run: Run, look: Look) -> pl.LazyFrame:
-    """Return everything with a start and a duration, each in the lane of its track, its lens, or its kind."""
-    rows = run.events.lazy().filter(
-        pl.col("kind").is_in(list(_KINDS)) & pl.col("t").is_not_null() & pl.col("dur").is_not_null()
-    )
+def _opening(run: Run, look: Look, whole: tuple[int, int]) -> tuple[int, int]:
+    """Return where a timeline opens: on the steps asked for, else on a typical step, else on everything."""
+    if look.window is not None or look.focus:
+        return whole
+    low, high = typical_step.typical_step(run, look.phase) or whole
+    return (max(low, whole[0]), min(high, whole[1])) if low < whole[1] and high > whole[0] else whole
+
+
+def timed_rows(run: Run, look: Look) -> pl.LazyFrame:
+    """Return everything with a start and a duration, whether or not its name fits the filter."""
+    cols = [pl.col(c).is_not_null() for c in ("t", "dur")]
+    rows = run.events.lazy().filter(pl.col("kind").is_in(["step", "span", "kernel"]), *cols)
     if look.lens is not None and run.has("lens"):
         rows = rows.filter((pl.col("lens") == look.lens) | (pl.col("kind") == "step"))
-    lane = pl.coalesce(*select.have(run, ("track", "lens")), "kind")
-    lane = pl.when(pl.col("kind") == "step").then("kind").otherwise(lane)
-    rows = select.narrowed(rows, run, look)
-    return rows.select("kind", "name", "t", end=pl.col("t") + pl.col("dur"), lane=lane)
+    rows = select.narrowed(rows, run, replace(look, filter=""))
+    track = pl.coalesce(*select.have(run, ("track", "lens")), "kind")
+    waits = (pl.col("lens") == "wait").fill_null(False) if run.has("lens") else pl.lit(False)
+    group = (
+        pl.when(pl.col("kind") == "step").then(_STEP)
+        .when(pl.col("kind") == "span").then(_HOST)
+        .when(waits).then(_WAIT)
+        .otherwise(_KERNEL)
+    )  # fmt: skip
+    names = select.matching_names(run.events, look.filter) if look.filter else None
+    fits = pl.lit(True) if names is None else pl.col("name").is_in(names.implode())
+    rows = rows.with_columns(
+        end=pl.col("t") + pl.col("dur"),
+        track=pl.when(pl.col("kind") != "step").then(track),
+        group=group.cast(pl.Int8),
+        fits=fits,
+    )
+    code = pl.col("track").to_physical().cast(pl.Int64).fill_null(-1) * len(_KINDS) + pl.col("group")
+    told = select.have(run, _TOLD)
+    return rows.select("name", "t", *told, "end", "track", "group", "fits", code=code + len(_KINDS))
+
+
+def lanes_of(run: Run, rows: pl.LazyFrame) -> pl.DataFrame:
+    """Return one row a lane of all the time: steps, each device track with its covers and layers, threads.
+
+    Threads stand in the order of how many slices they have.
+    """
+    layered = pl.col("layer").is_not_null().any() if run.has("layer") else pl.lit(False)
+    sizes = rows.group_by("track", "group", "code").agg(pl.len(), layered=layered)
+    table = sizes.collect().with_columns(pl.col("track").cast(pl.String))
+    kernels = table.filter(group=_KERNEL)["track"].implode()
+    cover = (pl.col("group") == _HOST) & pl.col("track").is_in(kernels, nulls_equal=True)
+    group = pl.when(cover).then(_COVER).otherwise("group").cast(pl.Int8)
+    table = table.with_columns(group=group)
+    layers = table.filter("layered", group=_KERNEL)
+    table = pl.concat([table, layers.with_columns(group=pl.lit(_LAYER, pl.Int8))])
+    device = pl.col("group").is_between(_COVER, _KERNEL)
+    table = table.sort(
+        pl.when(pl.col("group") == _STEP).then(0).when(device).then(1).otherwise("group"),
+        pl.when(device).then("track"),
+        pl.when(device).then("group"),
+        pl.when(device).then(0).otherwise("len"),
+        "track",
+        descending=[False, False, False, True, False],
+    )  # fmt: skip
+    named = {_STEP: STEPS, _LAYER: LAYERS}
+    group = pl.col("group").cast(pl.Int64)
+    label = group.replace_strict(named, default=pl.col("track"), return_dtype=pl.String)
+    kind = pl.col("group").replace_strict(dict(enumerate(_KINDS)), return_dtype=pl.String)
+    return table.select("track", "code", lane=label, kind=kind)
 
 
 def _extent(rows: pl.LazyFrame) -> tuple[int, int] | None:
@@ -68,26 +133,77 @@ def _extent(rows: pl.LazyFrame) -> tuple[int, int] | None:
     return None if low is None else (low, high)
 
 
-def _named(table: pl.DataFrame) -> pl.DataFrame:
-    """Return lanes by their names, steps above spans above kernels."""
-    kind = pl.col("kind").cast(pl.String)
-    table = table.with_columns(pl.col("lane").cast(pl.String), kind).sort(
-        kind.replace_strict({k: i for i, k in enumerate(_KINDS)}, return_dtype=pl.Int8),
-        "lane",
-        maintain_order=True,
+def in_window(run: Run, rows: pl.LazyFrame, lanes: pl.DataFrame, low: int, high: int) -> pl.DataFrame:
+    """Return the slices that reach into a window, with the number of their lane."""
+    inside = rows.filter((pl.col("t") < high) & (pl.col("end") >= low)).collect()
+    numbered = lanes.with_row_index("number").with_columns(pl.col("number").cast(pl.Int32))
+    tracks = numbered.filter(pl.col("kind") != "layer")
+    last = max(tracks["code"], default=0)
+    lane_of = pl.Series("lane", [None], dtype=pl.Int32).extend_constant(None, last)
+    lane_of = lane_of.scatter(tracks["code"], tracks["number"])
+    inside = inside.with_columns(lane_of.gather(inside["code"]))
+    if run.has("layer") and inside.height <= FEW:
+        layers = numbered.filter(kind="layer").select("code", lane="number")
+        inside = pl.concat([inside, _layers(inside, layers)], how="diagonal")
+    nests, kernel = (pl.col("group").is_in(groups) for groups in ([_STEP, _HOST], [_KERNEL]))
+    return inside.with_columns(nests=nests, kernel=kernel).drop("code", "track", "group")
+
+
+def _layers(inside: pl.DataFrame, numbers: pl.DataFrame) -> pl.DataFrame:
+    """Return a slice for each stretch of kernels of one track that are of one layer and step."""
+    rows = inside.filter(group=_KERNEL).sort("code", "t", maintain_order=True)
+    key = [pl.col("code"), pl.col("layer"), *([pl.col("step")] if "step" in rows.columns else [])]
+    begins = pl.any_horizontal(c.ne_missing(c.shift()) for c in key)
+    stretches = rows.with_columns(stretch=begins.cum_sum()).filter(pl.col("layer").is_not_null())
+    told = [c for c in ("layer", "step", "phase") if c in rows.columns]
+    table = stretches.group_by("stretch", maintain_order=True).agg(
+        pl.col("t").min(), pl.col("end").max(), pl.col("fits").any(), pl.col("code", *told).first()
     )
-    return table.with_columns(lane=pl.when(pl.col("kind") == "step").then(pl.lit("steps")).otherwise("lane"))
+    name = pl.format("layer {}", "layer").cast(pl.Categorical())
+    joined = table.join(numbers, on="code", how="left", maintain_order="left")
+    return joined.select("t", "end", "fits", "lane", *told, name=name, group=pl.lit(_LAYER, pl.Int8))
 
 
-def _lanes(placed: pl.DataFrame, window: int) -> pl.DataFrame:
-    """Return one row a lane, with the part of the window in which it was busy."""
-    lanes = placed.select("lane", "kind", "a", "b").partition_by("lane", "kind", as_dict=True)
-    rows = [
-        (*lane, own.height, busy := _union(own["a"], own["b"]), busy / window, own["a"].min(), own["b"].max())
-        for lane, own in lanes.items()
-    ]
-    names = ("lane", "kind", "count", "busy_ns", "busy_share", "first_ns", "last_ns")
-    return pl.DataFrame(rows, schema=names, orient="row")
+def gaps_of(run: Run, look: Look, lanes: pl.DataFrame, least: float) -> pl.DataFrame:
+    """Return the gaps of devices of a length or more, each in a lane of kernels of its device."""
+    found = idle_gaps.idle_gaps(run, look).filter(pl.col("end") - pl.col("t") >= least)
+    found = found.with_columns(pl.col("track").cast(pl.String), name=pl.lit(idle_gaps.GAP))
+    kernels = lanes.with_row_index("lane_number").filter(kind="kernel")
+    numbers = kernels.select("track", lane=pl.col("lane_number").cast(pl.Int32))
+    fits = select.fitting(found["name"], look.filter) if look.filter else pl.lit(True)
+    table = found.with_columns(fits=fits).join(numbers, on="track", maintain_order="left")
+    return table.select("lane", "t", "end", "name", "fits")
+
+
+def _placed(inside: pl.DataFrame, window: int) -> pl.DataFrame:
+    """Return the slices with `wide` for those of a cell and more, and the `row` of their lane they lie in."""
+    from tracetui.analysis import lane_rows  # numpy loads with the first question
+
+    length = inside["end"] - inside["t"]
+    wide = length * CELLS >= window
+    if wide.sum() > PLACED:
+        wide &= length > length.filter(wide).top_k(PLACED).min()
+    return inside.with_columns(lane_rows.with_rows(inside, wide), wide=wide)
+
+
+def _measured(lanes: pl.DataFrame, slices: pl.DataFrame, low: int, high: int) -> pl.DataFrame:
+    """Return the lanes with what fits the filter in the part of the window in which they were busy."""
+    seen = slices.filter("fits").select(
+        "lane", a=pl.col("t").clip(low, high), b=pl.col("end").clip(low, high)
+    )
+    parts = {lane: own for (lane,), own in seen.partition_by("lane", as_dict=True).items()}
+    facts = [_facts(parts.get(i), high - low) for i in range(lanes.height)]
+    names = ("count", "busy_ns", "busy_share", "first_ns", "last_ns")
+    types = dict.fromkeys(names, pl.Int64) | {"busy_share": pl.Float64}
+    return pl.concat([lanes, pl.DataFrame(facts, schema=types, orient="row")], how="horizontal")
+
+
+def _facts(own: pl.DataFrame | None, window: int) -> tuple[object, ...]:
+    if own is None:
+        return 0, 0, 0.0, None, None
+    own = own if own["a"].is_sorted() else own.sort("a")
+    busy = _union(own["a"], own["b"])
+    return own.height, busy, busy / window, own["a"].min(), own["b"].max()
 
 
 def _union(starts: pl.Series, ends: pl.Series) -> int:
@@ -97,31 +213,42 @@ def _union(starts: pl.Series, ends: pl.Series) -> int:
     return int((ends - covered).clip(lower_bound=0).sum())
 
 
-def _cells(seen: pl.LazyFrame, low: int, high: int) -> pl.DataFrame:
-    """Return how busy each cell of each lane is; only rows longer than a cell are spread over several."""
+def _cells(slices: pl.DataFrame, low: int, high: int) -> pl.DataFrame:
+    """Return how busy slices that are not wide keep each cell of each row, category by category.
+
+    Such a slice is shorter than a cell, so that it lies in one or in two of them.
+    """
     width = (high - low) / CELLS
-    first, last = (((pl.col(c) - low) / width).floor().cast(pl.Int32).clip(0, CELLS - 1) for c in ("a", "b"))
-    placed = seen.select("lane", "kind", "a", "b", first=first, last=last)
-    short = placed.filter(pl.col("first") == pl.col("last")).select(
-        "lane", "kind", cell="first", busy=(pl.col("b") - pl.col("a")).cast(pl.Float64)
+    category = pl.col("category") if "category" in slices.columns else pl.lit(None, pl.Categorical())
+    short = slices.lazy().filter(~pl.col("wide"))
+    short = short.with_columns(a=pl.col("t").clip(low, high), b=pl.col("end").clip(low, high))
+    first, last = (((pl.col(c) - low) / width).floor().cast(pl.Int64).clip(0, CELLS - 1) for c in "ab")
+    row = (pl.col("lane").cast(pl.Int64) * _ROWS + pl.col("row")) * CELLS  # one number for lane, row and cell
+    placed = short.select("a", "b", row=row, category=category, first=first, last=last)
+    edge = low + pl.col("last") * width
+    both = pl.col("first") < pl.col("last")
+    inside = pl.when(both).then(edge).otherwise("b") - pl.col("a")
+    key = ("place", "category")
+    parts = [
+        placed.select("category", place=pl.col("row") + pl.col("first"), busy_ns=inside),
+        placed.filter(both).select(
+            "category", place=pl.col("row") + pl.col("last"), busy_ns=pl.col("b") - edge
+        ),
+    ]
+    sums = [part.group_by(key).agg(pl.col("busy_ns").sum()).select(*key, "busy_ns") for part in parts]
+    table = pl.concat(sums).group_by(key).agg(pl.col("busy_ns").sum()).sort(key).collect()
+    lane, row = (pl.col("place") // CELLS // _ROWS).cast(pl.Int32), pl.col("place") // CELLS % _ROWS
+    cell = (pl.col("place") % CELLS).cast(pl.Int32)
+    return table.select(
+        lane.alias("lane"), row.cast(pl.Int32).alias("row"), cell.alias("cell"), "category", "busy_ns"
     )
-    left = low + pl.col("cell") * width
-    spread = (
-        placed.filter(pl.col("first") < pl.col("last"))
-        .with_columns(cell=pl.int_ranges("first", pl.col("last") + 1, dtype=pl.Int32))
-        .explode("cell")
-        .select(
-            "lane", "kind", "cell", busy=pl.min_horizontal("b", left + width) - pl.max_horizontal("a", left)
-        )
-    )
-    busy = (pl.col("busy").sum() / width).clip(0, 1)
-    both = pl.concat(
-        [part.group_by("lane", "kind", "cell").agg(pl.col("busy").sum()) for part in (short, spread)]
-    )
-    return both.group_by("lane", "kind", "cell").agg(busy).sort("cell").collect()
 
 
-def _names(placed: pl.DataFrame, window: int) -> pl.DataFrame:
-    """Return rows that are long enough to hold a name on the widest screen."""
-    long = (pl.col("b") - pl.col("a")) * CELLS >= NAMED * window
-    return placed.filter(long).sort("a", "name").select("lane", "kind", "a", "b", "name")
+def _names(slices: pl.DataFrame, low: int, high: int) -> pl.DataFrame:
+    """Return the time of each name of kernels within the window, the largest first."""
+    inside = pl.col("end").clip(low, high) - pl.col("t").clip(low, high)
+    category = pl.col("category") if "category" in slices.columns else pl.lit(None, pl.Categorical())
+    kernels = slices.lazy().filter("fits", "kernel")
+    sums = kernels.group_by("name").agg(category=category.first(), count=pl.len(), total_ns=inside.sum())
+    table = sums.collect().with_columns(pl.col("name", "category").cast(pl.String))
+    return table.sort("total_ns", "name", descending=[True, False])

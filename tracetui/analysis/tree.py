@@ -8,6 +8,7 @@ import polars as pl
 from capture.native.schema import LENSES, PATH_SEPARATOR
 from capture.run import Run
 from tracetui.analysis import select
+from tracetui.analysis.places import PLACE, path_of, with_places
 from tracetui.look import Look
 
 _LEAVES: Final = {"path": pl.String(), "count": pl.Int64(), "own_ns": pl.Int64(), "span_ns": pl.Int64()}
@@ -19,7 +20,7 @@ def tree_table(run: Run, look: Look) -> pl.DataFrame:
     A scope that was itself measured takes what it measured; any other takes the sum of what is in it. A span
     of a device that has kernels only covers them: its own time is no work and is added to nothing.
     """
-    leaves = _by_path(run, look) if stated(run) else _by_time(run, look)
+    leaves = _by_time(run, look) if by_time(run, look) else _by_path(run, look)
     nodes = _with_parents(leaves)
     return _ordered(nodes)
 
@@ -32,14 +33,29 @@ def stated(run: Run) -> bool:
     return bool(timed.select(pl.col("path").is_not_null().any()).collect().item())
 
 
-def lens_of_scopes(run: Run, look: Look, column: str) -> str | None:
-    """Return the lens of the tree: the one in use, or the first whose rows know the column; None without."""
-    if look.lens is not None or not run.has("lens"):
+def lens_of_tree(run: Run, look: Look) -> str | None:
+    """Return the lens of the tree: the one in use, or the first whose rows tell their scope; None without."""
+    column = "path" if stated(run) else "t"
+    if look.lens is not None or not run.has("lens") or not run.has(column):
         return select.lens_of(run, look)
     rows = run.events.lazy().filter(pl.col("kind").is_in(["kernel", "span"]) & pl.col(column).is_not_null())
     names = set(rows.select(pl.col("lens").unique()).collect()["lens"].cast(pl.String))
     used = select.lens_of(run, look)
     return used if used in names else next((x for x in LENSES if x in names), None)
+
+
+def has_free_kernels(run: Run, lens: str | None) -> bool:
+    """Tell whether some kernel of the lens states no path."""
+    rows = _timed(run, Look(), "kernel", lens).filter(_without_path(run))
+    return not rows.head(1).collect().is_empty()
+
+
+def by_time(run: Run, look: Look) -> bool:
+    """Tell whether the times of spans say what is in them: no paths are stated, and spans have starts."""
+    if stated(run) or not select.on_timeline(run, ("span",)):
+        return False
+    spans = _timed(run, look, "span", lens_of_tree(run, look)).filter(pl.col("t").is_not_null())
+    return not spans.head(1).collect().is_empty()
 
 
 def _covered(run: Run, lens: str | None) -> bool:
@@ -56,39 +72,42 @@ def _timed(run: Run, look: Look, kind: str, lens: str | None) -> pl.LazyFrame:
 
 def _by_path(run: Run, look: Look) -> pl.DataFrame:
     """Return path with name → launches, leaf time and span time."""
-    parts, lens = [], lens_of_scopes(run, look, "path")
-    kinds = [("kernel", "own_ns"), *([] if _covered(run, lens) else [("span", "span_ns")])]
-    for kind, column in kinds:
-        rows = _timed(run, look, kind, lens)
-        count = pl.col("count").fill_null(1).sum() if run.has("count") else pl.len()
-        parts.append(
-            rows.group_by("path", "name").agg(
-                count.cast(pl.Int64).alias("count"), pl.col("dur").sum().alias(column)
-            )
-        )
-    sums = pl.concat([p.collect() for p in parts], how="diagonal")
-    path, name = (pl.col(c).cast(pl.String) for c in ("path", "name"))
-    ends = path.str.split(PATH_SEPARATOR).list.last() == name
-    whole = pl.when(path.is_null()).then(name).when(ends).then(path).otherwise(path + PATH_SEPARATOR + name)
-    return _summed(sums.with_columns(path=whole))
+    lens = lens_of_tree(run, look)
+    key = [*select.have(run, ("path",)), *PLACE, "name"]
+    kernels = with_places(run, _timed(run, look, "kernel", lens), _without_path(run))
+    parts = [kernels.group_by(key).agg(_count(run), pl.col("dur").sum().alias("own_ns")).collect()]
+    if not _covered(run, lens):
+        spans = _timed(run, look, "span", lens).group_by(*select.have(run, ("path",)), "name")
+        parts.append(spans.agg(_count(run), pl.col("dur").sum().alias("span_ns")).collect())
+    sums = pl.concat(parts, how="diagonal")
+    path = pl.col("path").cast(pl.String) if run.has("path") else pl.lit(None, pl.String)
+    return _summed(sums.with_columns(path=path_of(path)))
+
+
+def _count(run: Run) -> pl.Expr:
+    count = pl.col("count").fill_null(1).sum() if run.has("count") else pl.len()
+    return count.cast(pl.Int64).alias("count")
+
+
+def _without_path(run: Run) -> pl.Expr:
+    return pl.col("path").is_null() if run.has("path") else pl.lit(True)
 
 
 def _by_time(run: Run, look: Look) -> pl.DataFrame:
     """Return the same for rows without paths: a row is inside the innermost span of its track around it."""
     from tracetui.analysis.nesting import path_sums  # numpy loads with the first question
 
-    keys, lens = select.have(run, ("track",)), lens_of_scopes(run, look, "t")
-    kernel = (pl.col("kind") == "kernel").alias("kernel")
-    parts = [_timed(run, look, kind, lens) for kind in ("span", "kernel")]
-    rows = pl.concat([p.select(*keys, "t", "dur", "name", kernel) for p in parts]).collect()
-    loose = rows.filter(pl.col("t").is_null() & pl.col("kernel"))
-    sums = [
-        path_sums(rows.filter(pl.col("t").is_not_null())),
-        loose.group_by(path=pl.col("name").cast(pl.String)).agg(
-            count=pl.len().cast(pl.Int64), own_ns=pl.col("dur").sum(), work=pl.lit(True)
-        ),
-    ]
-    table = pl.concat(sums, how="diagonal")
+    keys, lens = (*select.have(run, ("track",)), "t", "dur", "name"), lens_of_tree(run, look)
+    spans = _timed(run, look, "span", lens).select(*keys, kernel=pl.lit(False))
+    kernels = with_places(run, _timed(run, look, "kernel", lens), pl.lit(True))
+    kernels = kernels.select(*keys, *PLACE, kernel=pl.lit(True))
+    rows = pl.concat([spans, kernels], how="diagonal").collect()
+    started = pl.col("t").is_not_null()
+    loose = rows.filter(~started & pl.col("kernel")).group_by(*PLACE, "name").agg(
+        count=pl.len().cast(pl.Int64), own_ns=pl.col("dur").sum(), work=pl.lit(True)
+    )  # fmt: skip
+    loose = loose.with_columns(path=path_of(pl.lit(None, pl.String)))
+    table = pl.concat([path_sums(rows.filter(started), PLACE), loose], how="diagonal")
     if _covered(run, lens):
         used = {scope for path in table.filter("work")["path"] for scope in _around(path)}
         table = table.filter(pl.col("path").is_in(used)).with_columns(span_ns=pl.lit(0, pl.Int64))
@@ -107,16 +126,21 @@ def _summed(sums: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_parents(leaves: pl.DataFrame) -> dict[str, dict[str, int]]:
-    """Return every scope on the way to a leaf: count, own, span and the sum of its children."""
+    """Return every scope on the way to a leaf: count, own, span and the sum of its children.
+
+    One that was itself not counted stands for what is in it.
+    """
     nodes: dict[str, dict[str, int]] = {}
     for path, count, own, span in leaves.select("path", "count", "own_ns", "span_ns").iter_rows():
-        nodes[path] = {"count": count, "own": own or 0, "span": span or 0, "inside": 0}
+        nodes[path] = {"count": count, "own": own or 0, "span": span or 0, "inside": 0, "within": 0}
         for scope in _around(path):
-            nodes.setdefault(scope, {"count": 0, "own": 0, "span": 0, "inside": 0})
+            nodes.setdefault(scope, {"count": 0, "own": 0, "span": 0, "inside": 0, "within": 0})
     for path in sorted(nodes, key=_depth, reverse=True):
-        parent = _parent(path)
+        node, parent = nodes[path], _parent(path)
+        node["count"] = node["count"] or node["within"]
         if parent is not None:
-            nodes[parent]["inside"] += _inclusive(nodes[path])
+            nodes[parent]["inside"] += _inclusive(node)
+            nodes[parent]["within"] += node["count"]
     return nodes
 
 

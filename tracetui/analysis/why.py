@@ -5,10 +5,9 @@ from typing import Any, Final, NamedTuple
 import polars as pl
 
 from capture.classify.kernel_names import Classified
-from capture.classify.names import classified, role_of_scope
+from capture.classify.names import ScopeRole, classified, roles_of_scopes
 from capture.classify.own_rules import OWN
 from capture.classify.short_names import short_names
-from capture.native.schema import PATH_SEPARATOR
 from capture.run import Run
 
 _PARTS: Final = {"base": "the name", "inner": "what it carries", "args": "a template argument"}
@@ -34,33 +33,37 @@ def reasons(run: Run, part: str) -> list[Reason]:
     every = kernels.group_by(columns, maintain_order=True).agg(weight=weight)
     rows = every.with_columns(pl.col(columns).cast(pl.String)).sort("weight", descending=True)
     short = short_names(rows["name"].drop_nulls())
+    scopes = roles_of_scopes(rows["path"]) if "path" in columns else {}
     asked = [row for row in rows.to_dicts() if part.lower() in (row["name"] or "").lower()]
     distinct: dict[tuple[Any, ...], Reason] = {}
     for row in asked:
         name = str(row["name"])
         op, category = row.get("op"), row.get("category")
-        rule_id, because = classified(name).rule_id, reason(run, name, op, category, row.get("path"))
+        scope = scopes.get(row.get("path") or "")
+        rule_id, because = classified(name).rule_id, reason(run, name, op, category, scope)
         distinct.setdefault((name, op, category), Reason(name, short[name], op, category, rule_id, because))
     return list(distinct.values())
 
 
-def reason(run: Run, name: str, op: str | None, category: str | None, path: str | None) -> str:
-    """Return why a kernel has its op and category, in one sentence."""
+def reason(run: Run, name: str, op: str | None, category: str | None, scope: ScopeRole | None) -> str:
+    """Return why a kernel has its op and category, in one sentence; `scope` is what its path speaks of."""
     said = classified(name)
     if (op, category) == (said.op, said.category):
         return _by_name(said)
     if op == said.op:
         return f"the source states its category; its op by {_by_name(said)}"
     of_category = "the source states its category" if category != said.category else _by_name(said)
-    return f"{_stated(run, op, path)}; category: {of_category}"
+    return f"{_stated(run, op, scope)}; category: {of_category}"
 
 
-def _stated(run: Run, op: str | None, path: str | None) -> str:
+def _stated(run: Run, op: str | None, scope: ScopeRole | None) -> str:
     """Return what other than its name gave a kernel its op."""
-    if path and op == role_of_scope(path):
-        return f"the scope that launched it says its op: {path.rpartition(PATH_SEPARATOR)[2]}"
+    if scope and op == scope.op:
+        return scope.basis
     if inferred := run.meta.get("inferred"):
         return f"its op is inferred from its place: {inferred}"
+    if captured := run.meta.get("captured"):
+        return f"its op is told by the capture of its graph: {captured}"
     return "the source states its op"
 
 

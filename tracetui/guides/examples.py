@@ -15,6 +15,7 @@ EXAMPLES: Final = {
         "tracetui diff before.jsonl after.jsonl --fail-over 3%",
     ),
     "compare": ("tracetui compare sample:decode sample:slowed --baseline 1",),
+    "recordings": ("tracetui recordings", "tracetui recordings --prune 5GB"),
     "baseline": ("tracetui baseline main sample:decode", "tracetui diff baseline:main prof.jsonl"),
     "report": (
         "tracetui report kernels sample:decode --sort p95 --limit 10",

@@ -21,6 +21,7 @@ from tracetui.ui.controllers.filter import Filter
 from tracetui.ui.controllers.input import InputLine
 from tracetui.ui.controllers.navigation import Navigation
 from tracetui.ui.controllers.runs import Columns, FilePrompt, Links, Runs
+from tracetui.ui.controllers.timeline import Slices
 from tracetui.ui.key_commands import Controllers, has_to_wait, key_commands, paste_text
 from tracetui.ui.keyboard import Keyboard
 from tracetui.ui.main_screen import MainScreen
@@ -73,9 +74,11 @@ class Explorer(App[None]):
         workspace, renderer, questions, line = self.workspace, self.renderer, self.questions, self.input_line
         navigation = Navigation(workspace, renderer, questions, lambda code: self.exit(return_code=code))
         runs = Runs(workspace, renderer, questions, navigation, self.post_message)
+        slices = Slices(workspace, renderer, questions)
         return Controllers(
             navigation=navigation,
-            cursor=Cursor(workspace, renderer, questions),
+            cursor=Cursor(workspace, renderer, questions, slices),
+            slices=slices,
             filter=Filter(workspace, renderer, questions, line, self.set_timer),
             export=Export(
                 workspace, line, partial(self.export_screenshot, title="tracetui"), self.post_message
@@ -222,7 +225,7 @@ def open_feed(paths: list[str], options: Options) -> Feed:
     """Return what follows a file that grows; with others beside it, what reads all of them once."""
     if options.follow and len(paths) == 1:
         return FileFollower(paths[0], options.engine, options.view, options.beside)
-    return FileReader(paths, options.cache, options.view, options.merge)
+    return FileReader(paths, options.cache, options.view, options.merge, options.capture)
 
 
 def run(paths: Sequence[str | Path], options: Options) -> int:

@@ -69,6 +69,10 @@ def changed(session: Session) -> Session:
     return session.with_look(terms=replace(terms, changed_only=not terms.changed_only), cursor=(0, 0))
 
 
+def fix(session: Session) -> Session:
+    return session.on_view("fix")
+
+
 def full_names(session: Session) -> Session:
     return session.with_look(full_names=not session.look.full_names)
 
@@ -105,14 +109,20 @@ def zoom_out(session: Session) -> Session:
 
 
 def zoom_all(session: Session) -> Session:
-    return session.with_look(zoom=None, window=None)
+    """Show everything; a timeline that does goes back to where it opened."""
+    if session.view != "timeline" or session.in_time is None:
+        return session.with_look(zoom=None, window=None, steady=False)
+    in_sight, whole = session.in_time
+    if session.look.window is not None or session.look.steady:
+        return session.with_look(zoom=session.info.extent, window=None, steady=False)
+    return session.with_look(zoom=None if in_sight == whole else whole)
 
 
 def pan(session: Session, direction: int) -> Session:
     """Move the part of a timeline that is in sight by a quarter of it."""
-    span, extent = session.look.zoom, session.info.extent
-    if span is None or extent is None:
+    if session.in_time is None:
         return session
+    span, extent = session.in_time
     shift = direction * (span[1] - span[0]) // 4
     shift = max(extent[0] - span[0], min(extent[1] - span[1], shift))
     return session.with_look(zoom=(span[0] + shift, span[1] + shift))
@@ -131,26 +141,49 @@ def _step(session: Session, direction: int) -> Session:
         return session
     window = session.look.window
     step = _beside(session.info.steps, window[0] if window and window[0] == window[1] else None, direction)
-    return session.with_look(window=(step, step))
+    return session.with_look(window=(step, step), zoom=None, steady=False)
+
+
+def steady(session: Session) -> Session:
+    """Leave out the warm-up, or show it again; nothing changes where no steady state was found."""
+    on = session.info.steady and not session.look.steady
+    return session.with_look(steady=on, window=None if on else session.look.window)
 
 
 def _zoom(session: Session, factor: float) -> Session:
-    """On a timeline the moment, elsewhere the range of steps."""
+    """On a timeline the moments, elsewhere the range of steps."""
     if session.view == "timeline":
-        extent, old, field = session.info.extent, session.look.zoom, "zoom"
-    else:
-        steps = session.info.steps
-        extent, old, field = ((steps[0], steps[-1]) if steps else None), session.look.window, "window"
-    if extent is None:
+        return _zoom_in_time(session, factor)
+    steps = session.info.steps
+    if not steps:
         return session
-    zoomed = scaled(old or extent, extent, factor)
-    return session.with_look(**{field: None if zoomed == extent else zoomed})
+    extent = steps[0], steps[-1]
+    zoomed = scaled(session.look.window or extent, extent, factor)
+    return session.with_look(window=None if zoomed == extent else zoomed)
 
 
-def scaled(span: tuple[int, int], extent: tuple[int, int], factor: float) -> tuple[int, int]:
-    """Return a span made wider or narrower around its middle, inside the extent."""
-    middle, half = (span[0] + span[1]) / 2, max(0.5, (span[1] - span[0]) * factor / 2)
-    low, high = max(extent[0], round(middle - half)), min(extent[1], round(middle + half))
+def _zoom_in_time(session: Session, factor: float) -> Session:
+    """Show more or less of the time around the slice under the cursor, else around the middle."""
+    if session.in_time is None:
+        return session
+    span, extent = session.in_time
+    middle = None
+    if session.look.slice is not None:
+        _, start, end = session.look.slice
+        seen = max(span[0], start), min(span[1], end)
+        middle = sum(seen) / 2 if seen[0] <= seen[1] else None
+    return session.with_look(zoom=scaled(span, extent, factor, middle))
+
+
+def scaled(
+    span: tuple[int, int], extent: tuple[int, int], factor: float, around: float | None = None
+) -> tuple[int, int]:
+    """Return a span made wider or narrower, inside the extent; what is `around` stays where it was in it."""
+    place = 0.5 if around is None else (around - span[0]) / max(1, span[1] - span[0])
+    middle = (span[0] + span[1]) / 2 if around is None else around
+    length = max(1.0, (span[1] - span[0]) * factor)
+    low = max(extent[0], round(middle - length * place))
+    high = min(extent[1], round(middle + length * (1 - place)))
     return (low, high) if low <= high else span
 
 
@@ -169,7 +202,7 @@ def _after(values: Sequence[Any], current: Any) -> Any:
 COMMANDS: Final[Mapping[str, Command]] = {
     f.__name__: f
     for f in (
-        group, lens, phase, per, sort, reverse, back, full_names, one_table, changed,
-        next_part, previous_part, zoom_in, zoom_out, zoom_all,
+        group, lens, phase, per, sort, reverse, back, fix, full_names, one_table, changed,
+        next_part, previous_part, zoom_in, zoom_out, zoom_all, steady,
     )
 }  # fmt: skip

@@ -13,6 +13,7 @@ from tracetui.ui.controllers.filter import Filter
 from tracetui.ui.controllers.input import InputLine
 from tracetui.ui.controllers.navigation import Navigation
 from tracetui.ui.controllers.runs import Columns, FilePrompt, Links, Runs
+from tracetui.ui.controllers.timeline import Slices
 from tracetui.ui.keys import DIGITS, NEEDING_ALL_VIEWS, NEEDING_AN_ANSWER, WHILE_LOADING
 from tracetui.ui.pages.columns import ColumnList
 from tracetui.ui.pages.guides import GuideList
@@ -28,6 +29,7 @@ class Controllers(NamedTuple):
 
     navigation: Navigation
     cursor: Cursor
+    slices: Slices
     filter: Filter
     export: Export
     clipboard: Clipboard
@@ -65,8 +67,9 @@ def _moves(parts: Controllers) -> dict[str, Callable[[], object]]:
         "half_up": cursor.half_up,
         "first": cursor.first,
         "last": cursor.last,
-        "next_match": parts.filter.next_match,
-        "previous_match": parts.filter.previous_match,
+        "next_match": partial(_match, parts, 1),
+        "previous_match": partial(_match, parts, -1),
+        "launch": parts.slices.follow_launch,
         "next_view": navigation.next_view,
         "previous_view": navigation.previous_view,
         "back": partial(navigation.back, COMMANDS["back"]),
@@ -110,6 +113,14 @@ def _enter(workspace: Workspace, parts: Controllers) -> None:
         parts.navigation.open_guide(page)
     else:
         parts.navigation.enter()
+
+
+def _match(parts: Controllers, direction: int) -> None:
+    """Go to the next or the previous row that fits the last expression; of a timeline to a slice."""
+    if parts.slices.in_sight:
+        parts.slices.next(direction)
+    else:
+        parts.filter.match(direction)
 
 
 def _filter(workspace: Workspace, parts: Controllers) -> None:

@@ -24,8 +24,10 @@ KEYS: Final = (
     Key("enter", "enter", "into the row", "into the row or cell", "rows", "Enter"),
     Key("escape,backspace", "back", "out", "clear the filter, then one level out", shown="Esc"),
     Key("slash", "filter", "filter", "names that fit a regular expression; among runs: a path", "rows", "/"),
-    Key("n", "next_match", "next match", "next row that fits the last expression", "rows"),
-    Key("N", "previous_match", "previous match", "previous row that fits it", "rows"),
+    Key("n", "next_match", "next match", "next row that fits the last expression; next slice of a timeline",
+        "rows"),
+    Key("N", "previous_match", "previous match", "previous row that fits it; previous slice", "rows"),
+    Key("f", "launch", "launch", "of a timeline: from a kernel to its launch on the host, and back", "rows"),
     Key("s", "sort", "sort", "sort by the next column (a click on a heading does it too)", "rows"),
     Key("S", "reverse", "turn order", "turn the order round", "rows"),
     Key("o", "group", "group", "group by kernel, op, layer, phase, …", "rows"),
@@ -37,10 +39,12 @@ KEYS: Final = (
     Key("plus,equals_sign", "zoom_in", "zoom in", "zoom in: on a timeline time, else steps", "rows", "+"),
     Key("minus", "zoom_out", "zoom out", "zoom out", "rows", "-"),
     Key("0", "zoom_all", "everything", "everything", "rows"),
+    Key("W", "steady", "no warm-up", "only the steps of the steady state, without the warm-up", "rows"),
     Key("r", "runs", "runs", "choose a run, an open one or a saved one", "rows"),
     Key("d", "diff", "diff", "against the baseline; on the diff: against which run", "rows"),
     Key("b", "pin", "baseline", "this run is the baseline that others are measured against", "rows"),
     Key("a", "changed", "changed only", "of a comparison: only rows that changed, or all", "rows"),
+    Key("f", "fix", "what to fix", "what to fix first in this run", "rows"),
     Key("m", "mark", "mark", "mark the row; a chart shows the marked rows", "rows"),
     Key("M", "link", "link marked", "two marked rows are the same work; on a linked one: no longer", "rows"),
     Key("w", "one_table", "one table", "two tables side by side, or one wide table", "rows"),
@@ -73,8 +77,9 @@ FOOTERS: Final[Mapping[str, Mapping[str, str]]] = {
               "diff": "diff", "per": "per"},
     "drawing": {"enter": "in", "next_view": "next view", "filter": "filter", "diff": "diff",
                 "export": "export", "phase": "phase"},
-    "time": {"zoom_in": "zoom", "zoom_all": "all", "move_right": "later", "move_left": "earlier",
-             "next_view": "next view", "filter": "filter", "export": "export"},
+    "time": {"zoom_in": "zoom", "zoom_out": "out", "zoom_all": "all", "next_match": "next",
+             "move_right": "later", "move_left": "earlier", "move_down": "row", "launch": "launch",
+             "enter": "in", "filter": "filter", "next_view": "next view", "export": "export"},
     "diff": {"enter": "in", "changed": "changed", "filter": "filter", "export": "export", "mark": "mark",
              "link": "link", "next_view": "next view", "diff": "another run"},
     "pair": {"enter": "in", "next_view": "next view", "diff": "rows", "export": "export", "phase": "phase"},
@@ -98,8 +103,8 @@ MORE: Final = ("runs", "columns", "phase", "per", "lens", "sort", "mark", "full_
 # Commands that act on what is in sight: they wait until it answers what is asked.
 NEEDING_AN_ANSWER: Final = frozenset(
     (
-        "enter", "next_match", "previous_match", "sort", "reverse", "mark", "link", "one_table", "columns",
-        "full_names", "copy_row", "copy_markdown", "export", "move_down", "move_up", "move_right",
+        "enter", "next_match", "previous_match", "launch", "sort", "reverse", "mark", "link", "one_table",
+        "columns", "full_names", "copy_row", "copy_markdown", "export", "move_down", "move_up", "move_right",
         "move_left", "page_down", "page_up", "half_down", "half_up", "first", "last",
     )
 )  # fmt: skip

@@ -23,3 +23,4 @@ class Options:
     clipboard: bool = True
     cache: bool = True
     merge: bool = False  # runs of one rank each become one run
+    capture: str | None = None  # of the graphs that a trace replays; None: looked for beside it

@@ -53,6 +53,7 @@ def asked(look: Look) -> Look:
         descending=_DEFAULT.descending,
         limit=None,
         cursor=_DEFAULT.cursor,
+        slice=None,
         chosen=(),
         full_names=False,
         columns=(),

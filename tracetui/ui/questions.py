@@ -153,7 +153,8 @@ class Questions:
     def _show(self, picture: Picture, *, grown: bool) -> None:
         workspace = self._workspace
         workspace.picture = picture
-        workspace.session = replace(workspace.session, columns=picture.sheet.sortable)
+        moments = picture.answer.parts["window"].row(0) if "window" in picture.answer.parts else None
+        workspace.session = replace(workspace.session, columns=picture.sheet.sortable, moments=moments)
         if workspace.shows_view:
             self._renderer.show_picture(grown=grown)
             if grown:

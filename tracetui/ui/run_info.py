@@ -7,6 +7,7 @@ import polars as pl
 
 from capture.run import Run
 from tracetui.analysis import select, steps
+from tracetui.analysis.steady import steady_state
 from tracetui.analysis.vitals import Vitals, vitals
 
 NO_VITALS: Final = Vitals()
@@ -21,6 +22,7 @@ class RunInfo:
     steps: tuple[int, ...] = ()
     step_count: int = 0  # more than there are numbers, where steps were folded
     layers: tuple[int, ...] = ()
+    steady: bool = False  # whether a steady state was found
     extent: tuple[int, int] | None = None  # first and last ns on the timeline
     tokens_per_s: float | None = None
     vitals: Vitals = NO_VITALS
@@ -35,6 +37,7 @@ def describe_run(run: Run) -> RunInfo:
         steps=tuple(marks["step"].to_list()),
         step_count=int(marks["steps"].sum()),
         layers=_layers(run),
+        steady=steady_state(run) is not None,
         extent=_extent(run),
         tokens_per_s=_tokens_per_s(marks),
         vitals=vitals(run),

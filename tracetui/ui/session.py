@@ -10,7 +10,7 @@ from tracetui.ui.run_info import RunInfo
 from tracetui.views import Focus, View
 
 # These fields of a look hold in every view; the others stay with the view in which they were chosen.
-SHARED: Final = ("lens", "phase", "per", "window", "zoom", "full_names", "terms")
+SHARED: Final = ("lens", "phase", "per", "window", "steady", "zoom", "full_names", "terms")
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class Session:
     looks: Mapping[str, Look] = field(default_factory=dict)
     trail: tuple[Place, ...] = ()
     columns: tuple[str, ...] = ()  # what the answer in sight can be sorted by
+    moments: tuple[int, int, int, int] | None = None  # first and last ns in sight on a timeline, and of all
     start: Look = field(default_factory=Look)
 
     @property
@@ -46,6 +47,14 @@ class Session:
     @property
     def info(self) -> RunInfo:
         return self.infos[self.current] if self.infos else RunInfo()
+
+    @property
+    def in_time(self) -> tuple[tuple[int, int], tuple[int, int]] | None:
+        """Return the first and last ns that a timeline shows, and those of all; None without times."""
+        if self.moments is not None:
+            return self.moments[:2], self.moments[2:]
+        extent = self.info.extent
+        return None if extent is None else (self.look.zoom or extent, extent)
 
     def runs_for(self, view: View) -> tuple[Run, ...]:
         """Return the runs that a view is asked about: the current one, it after the baseline, or all."""
@@ -92,7 +101,9 @@ class Session:
         """Return the session one level in: the view opens on the focus, inside what was in focus before."""
         trail = (*self.trail, Place(self.view, self.look))
         inside = tuple({**self.look.focused, **dict(focus)}.items())
-        fresh = replace(self.start, focus=inside, group=None, sort=None, filter="", cursor=(0, 0), chosen=())
+        fresh = replace(
+            self.start, focus=inside, group=None, sort=None, filter="", cursor=(0, 0), slice=None, chosen=()
+        )
         return replace(self, view=view, looks={**self.looks, view: fresh}, trail=trail)
 
     def outside(self) -> "Session":
@@ -111,8 +122,10 @@ class Session:
         A step, layer or moment of the old run means nothing there and is forgotten.
         """
         terms = replace(self.look.terms, more_a=(), more_b=(), notes=())
-        fresh = replace(self.look, cursor=(0, 0), window=None, zoom=None, focus=(), terms=terms)
-        start = replace(self.start, window=None, zoom=None, terms=terms)
+        fresh = replace(
+            self.look, cursor=(0, 0), window=None, steady=False, zoom=None, slice=None, focus=(), terms=terms
+        )
+        start = replace(self.start, window=None, steady=False, zoom=None, terms=terms)
         return replace(self, current=current, looks={self.view: fresh}, trail=(), start=start)
 
     def with_snapshots(self, runs: Sequence[Run], infos: Sequence[RunInfo]) -> "Session":

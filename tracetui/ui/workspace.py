@@ -15,7 +15,7 @@ from tracetui.ui.session import Session
 from tracetui.ui.workers.feed import Feed, LiveFeed
 from tracetui.views import View, missing, view
 
-WITHOUT_TAB = ("detail", "pair")  # views that are entered from a row
+WITHOUT_TAB = ("detail", "calls", "pair")  # views that are entered from a row
 
 
 class Workspace:

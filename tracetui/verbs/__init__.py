@@ -9,6 +9,7 @@ VERBS: Final = {
     "open": "open saved profiles on the screen",
     "live": "watch an engine decode, kernel by kernel",
     "record": "the same without a screen",
+    "recordings": "list what was recorded, and remove the oldest when asked",
     "replay": "play a recording as if it were live",
     "diff": "what changed between two runs, with evidence; a gate for CI",
     "compare": "many runs in one matrix",

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from capture.errors import UsageError
 from tracetui.process import Bundled, Engine, recorded_environment
+from tracetui.verbs import _shared
 
 MODELS = {"decode": "gemma-3-1b", "prefill": "gemma-3-1b", "train": "cs336-small"}
 QUANTS = ("q0f16", "q4f16_1", "q4f32_1", "q8_0")
@@ -100,12 +101,16 @@ def arguments(args: Namespace) -> list[str]:
 
 
 def place(args: Namespace) -> Path:
-    """Return where the recording goes: as asked, else a new file among the recordings."""
-    from capture.places import new_recording
+    """Return the empty file that the recording goes to: as asked, else a new one among the recordings. Raise
+    UsageError where it is there already or cannot be made.
+    """
+    from capture.places import create, new_recording, recordings_warning
 
     if args.output is None:
+        if warning := recordings_warning():
+            _shared.say(warning)
         return new_recording(Path(args.command[0]).name if args.command else args.model or MODELS[args.mode])
     out = Path(args.output)
-    if out.exists() and out.stat().st_size:
+    if not create(out):
         raise UsageError(f"{out} is there already", todo="choose another file with -o, or remove it")
     return out

@@ -40,6 +40,14 @@ def merge_option(parser: ArgumentParser) -> None:
     )
 
 
+def capture_option(parser: ArgumentParser) -> None:
+    """Declare --capture."""
+    about = "what was captured into the graphs that a trace replays: a file, a folder, or none"
+    parser.add_argument(
+        "--capture", metavar="FILE|DIR", help=f"{about}; else it is looked for beside the trace"
+    )
+
+
 def look_options(parser: ArgumentParser) -> None:
     """Declare what a view is asked: run, order, filter, grouping, phase, lens, steps."""
     parser.add_argument("--run", dest="which", metavar="N|NAME", help="one run, where a file holds several")
@@ -59,7 +67,13 @@ def look_options(parser: ArgumentParser) -> None:
         metavar="COLUMN=VALUE",
         help="what Enter would enter: name=attention, layer=3, table=comparison",
     )
-    parser.add_argument("--steps", metavar="FIRST:LAST", help="only these steps")
+    steps_option(parser)
+
+
+def steps_option(parser: ArgumentParser) -> None:
+    """Declare --steps."""
+    which = "only these steps: 10:20, 10:, 10; `steady` leaves out the warm-up, `all` is every step"
+    parser.add_argument("--steps", metavar="FIRST:LAST|steady|all", help=which)
 
 
 def screen_options(
@@ -85,9 +99,12 @@ def load(args: Namespace) -> "list[Run]":
     """Return all runs of the files that were named; print on stderr what was lost. Raise PartialError for a
     loss under --strict.
     """
+    from capture import activity
     from capture.open import load_all
 
-    runs = load_all(args.files, cache=not args.no_cache, merge=getattr(args, "merge", False))
+    activity.listen(lambda words: say(f"{words} …"))
+    merge, capture = getattr(args, "merge", False), getattr(args, "capture", None)
+    runs = load_all(args.files, cache=not args.no_cache, merge=merge, capture=capture)
     for run in {id(r.log): r for r in runs}.values():
         lost = [n for n in run.log.notices if n.severity != "notice"]
         for n in lost:
@@ -141,7 +158,14 @@ def look(args: Namespace) -> Look:
         limit=getattr(args, "limit", None),
         full_names=True,
     )
-    return replace(asked, window=_window(args.steps)) if args.steps else asked
+    return at_steps(asked, args.steps)
+
+
+def at_steps(look: Look, text: str | None) -> Look:
+    """Return the look at the steps that --steps asks for; raise UsageError where it says none."""
+    if text is None or text == "all":
+        return look
+    return replace(look, steady=True) if text == "steady" else replace(look, window=_window(text))
 
 
 def _focus(text: str) -> tuple[str, Any]:
@@ -152,12 +176,14 @@ def _focus(text: str) -> tuple[str, Any]:
 
 
 def _window(text: str) -> tuple[int, int]:
-    first, colon, last = text.partition(":")
+    first, colon, last = text.replace("..", ":").partition(":")
     try:
         low = int(first) if first else 0
         high = int(last) if last else (1 << 62 if colon else low)
     except ValueError:
-        raise UsageError(f"--steps {text!r} is no range", todo="write it like 10:20, 10: or 10") from None
+        raise UsageError(
+            f"--steps {text!r} is no range", todo="write it like 10:20, 10:, 10, steady or all"
+        ) from None
     return low, high
 
 

@@ -22,6 +22,7 @@ def options(parser: ArgumentParser) -> None:
         help="the profile to keep under this name; of several identical ones the middle, and their spread",
     )
     parser.add_argument("--run", dest="which", metavar="N|NAME", help="which run of the file")
+    parser.add_argument("--replace", action="store_true", help="take the place of the baseline of this name")
     parser.add_argument("--remove", action="store_true", help="forget the baseline")
     parser.add_argument("--no-cache", action="store_true", help="parse anew, write no cache")
     parser.add_argument("--strict", action="store_true", help="exit 4 when a part could not be read")
@@ -60,6 +61,8 @@ def _remove(place: Path, name: str) -> int:
 def _keep(args: Namespace, place: Path) -> int:
     from capture.export import export
 
+    if place.exists() and not args.replace:
+        raise UsageError(f"baseline:{args.name} is there already", todo="--replace takes its place")
     if len(args.files) > 1:
         return _keep_repeats(args, place)
     runs = _shared.load(args)

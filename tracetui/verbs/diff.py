@@ -68,6 +68,7 @@ def _answer_options(parser: ArgumentParser) -> None:
     add("--group-by", choices=GROUPS)
     add("--phase", metavar="PHASE")
     add("--lens", metavar="LENS")
+    _shared.steps_option(parser)
     add("--sort", metavar="COLUMN")
     add("--reverse", action="store_true")
     add("--limit", type=int, metavar="N")
@@ -133,7 +134,7 @@ def _look(args: Namespace, sides: Sides) -> Look:
         changed_only=args.changed,
         ranking=args.rank,
     )
-    return Look(
+    look = Look(
         filter=args.filter,
         group=args.group_by,
         phase=args.phase,
@@ -141,6 +142,7 @@ def _look(args: Namespace, sides: Sides) -> Look:
         limit=args.limit,
         terms=terms,
     )
+    return _shared.at_steps(look, args.steps)
 
 
 def percent(text: str) -> float:

@@ -6,6 +6,7 @@ import platform
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
+from itertools import chain
 from typing import Final
 
 from capture import roofs
@@ -14,24 +15,10 @@ from capture.classify.own_rules import own_rules_file
 from capture.errors import UsageError
 from capture.run import Run
 from capture.text import clean
-from tracetui.analysis import roofline, why
+from tracetui.analysis import advice, roofline, why
 from tracetui.verbs import _machine, _shared
 from tracetui.views import View, missing, views
 
-# column → what to capture with, so that the source tells it next time
-_CAPTURE_WITH: Final = {
-    "t": "start times: a trace (torch.profiler export_chrome_trace, nsys export --type sqlite)",
-    "step": "steps: call prof.step() in the loop, or mark each step with record_function or an NVTX range",
-    "layer": "layers: record_function('layers.3') or NVTX ranges around modules, or with_modules=True",
-    "phase": "phases: record_function('prefill') and ('decode') or NVTX ranges of these names",
-    "context": "context lengths: a native recording (tracetui record), whose step rows carry them",
-    "tokens": "tokens of each step: a native recording (tracetui record)",
-    "shape": "operand shapes: torch.profiler with record_shapes=True",
-    "counter rows": "counters: tracetui record, or nsys profile --gpu-metrics-devices=all",
-    "memory rows": "memory: torch.profiler with profile_memory=True",
-    "path or t": "scopes: record_function or NVTX ranges, or torch.profiler with_stack=True",
-    "dur": "durations: a profile with kernel times",
-}
 _PACKAGES: Final = (
     "textual",
     "polars",
@@ -89,7 +76,7 @@ def _file(args: Namespace) -> Iterator[str]:
         yield f"{r.log.source}: {r.log.format}, run {r.name!r}"
         yield f"  {r.log.read:,} records read, {r.log.kept:,} kept, {r.log.dropped:,} dropped"
         yield from (f"  {n.severity}: {n.message}" for n in r.log.notices)
-        yield from _answers(r, [v for v in all_views if v.runs == 1])
+        yield from answers(r, [v for v in all_views if v.runs == 1])
         yield from _roof(r)
 
 
@@ -118,14 +105,13 @@ def _own_rules() -> Iterator[str]:
     yield from (f"  wrong: {problem}" for problem in rules.problems)
 
 
-def _answers(run: Run, asked: list[View]) -> Iterator[str]:
+def answers(run: Run, asked: list[View]) -> Iterator[str]:
     lacking = {v: missing(v, [run]) for v in asked}
     yield "  can answer: " + ", ".join(v.name for v in asked if not lacking[v])
     for v in asked:
         if lacking[v]:
             yield f"  cannot answer {v.name}: it needs {' and '.join(lacking[v])}"
-    columns = dict.fromkeys(c for lacks in lacking.values() for c in lacks)
-    yield from (f"  next time, for {_CAPTURE_WITH[c]}" for c in columns if c in _CAPTURE_WITH)
+    yield from (f"  next time, for {way}" for way in advice.next_time(run, chain(*lacking.values())))
 
 
 def _roof(run: Run) -> Iterator[str]:

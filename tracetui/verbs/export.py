@@ -12,6 +12,7 @@ def options(parser: ArgumentParser) -> None:
     """Declare the options of the command."""
     _shared.input_options(parser)
     _shared.merge_option(parser)
+    _shared.capture_option(parser)
     _shared.look_options(parser)
     parser.add_argument("-o", "--output", required=True, metavar="OUT")
     parser.add_argument("--force", action="store_true", help="write over a file that is there")

@@ -11,13 +11,13 @@ def options(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Print one entry a format and return the exit code."""
-    from capture.loaders import loaders
+    from capture.loaders import formats
 
-    formats = sorted(loaders(), key=lambda x: x.FORMAT.lower())
+    known = formats()
     if args.format == "md":
         lines = ["| format | written by | how |", "|:--|:--|:--|"]
-        lines += [f"| {x.FORMAT} | {x.PRODUCER} | {x.HOWTO} |" for x in formats]
+        lines += [f"| {x.FORMAT} | {x.PRODUCER} | {x.HOWTO} |" for x in known]
     else:
-        lines = [f"{x.FORMAT}\n    written by {x.PRODUCER}\n    {x.HOWTO}" for x in formats]
+        lines = [f"{x.FORMAT}\n    written by {x.PRODUCER}\n    {x.HOWTO}" for x in known]
     sys.stdout.write("\n".join(lines) + "\n")
     return 0

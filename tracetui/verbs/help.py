@@ -14,6 +14,7 @@ GUIDES: Final = {
     "open": "opening",
     "live": "live",
     "record": "recording",
+    "recordings": "live",
     "replay": "live",
     "diff": "comparing",
     "compare": "comparing",

@@ -50,6 +50,9 @@ def kept(out: Path) -> bool:
 
     if not out.exists():
         return False
+    if not out.stat().st_size:
+        out.unlink()
+        return False
     try:
         return out.stat().st_size > SMALL or record.kept(out, load(out))
     except CaptureError:

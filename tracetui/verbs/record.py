@@ -12,7 +12,7 @@ from capture.errors import EngineError
 from capture.native.follow import Follow
 from capture.run import Run
 from tracetui.process import Engine
-from tracetui.verbs import _engine, _shared
+from tracetui.verbs import _engine, _program, _shared
 
 STEPS = {"decode": 64, "prefill": 10, "train": 10}  # when nobody says how many and nobody watches
 EVERY = 0.5  # seconds between two words of progress
@@ -28,7 +28,9 @@ def run(args: Namespace) -> int:
     """Record until the engine ends, print the summary and return the exit code; raise EngineError for a
     failure.
     """
-    if args.steps is None and not args.command:
+    if args.command:
+        return _program.record(args, _engine.place(args))
+    if args.steps is None:
         args.steps = STEPS[args.mode]
         _shared.say(f"recording {args.steps} steps of {args.mode} (--steps changes that)")
     out = _engine.place(args)

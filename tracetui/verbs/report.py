@@ -19,8 +19,16 @@ def options(parser: ArgumentParser) -> None:
     parser.add_argument("view", help="which view; `tracetui report list` names them")
     _shared.input_options(parser, "*")
     _shared.merge_option(parser)
+    _shared.capture_option(parser)
     _shared.look_options(parser)
     parser.add_argument("--limit", type=int, metavar="N", help="at most N rows; a cut is said")
+    parser.add_argument(
+        "--what-if",
+        action="append",
+        default=[],
+        metavar="OP=CHANGE",
+        help="of the fix view: what a step would take with an op changed: attn.core=-30%%, mlp.down=x0.5",
+    )
     parser.add_argument("--format", choices=tuple(FORMATS), default="table")
     parser.add_argument("--width", type=int, help="columns of the table and the drawings")
 
@@ -37,7 +45,7 @@ def run(args: Namespace) -> int:
         runs, chosen = _shared.pair(runs, args.which), 0
     else:
         chosen = _shared.choose(runs, args.which)
-    look = _shared.look(args)
+    look = _look(args)
     if look.sort:
         look = sorted_look(
             look, ask(asked, [runs[chosen]] if asked.runs == 1 else runs, look).rows, args.reverse
@@ -45,6 +53,18 @@ def run(args: Namespace) -> int:
     width, cut = _shared.room(args)
     sys.stdout.write(report(asked, runs, look, args.format, chosen=chosen, width=width, cut=cut))
     return 0
+
+
+def _look(args: Namespace) -> Look:
+    """Return the look that the options ask for; raise UsageError for changes of ops in other views."""
+    look = _shared.look(args)
+    if not args.what_if:
+        return look
+    if args.view != "fix":
+        raise UsageError("--what-if is of the fix view", todo="tracetui report fix FILE --what-if OP=-30%")
+    from tracetui.analysis.what_if import change_of
+
+    return replace(look, what_if=tuple(change_of(text) for text in args.what_if))
 
 
 def _list() -> int:

@@ -10,7 +10,7 @@ import polars as pl
 from capture.errors import UsageError
 from capture.run import Run
 from tracetui import cancel
-from tracetui.analysis import select
+from tracetui.analysis import select, steady
 from tracetui.look import Look
 from tracetui.views.ink import Line, Size
 
@@ -34,6 +34,7 @@ VIEWS: Final = (
     "sections",
     "imported",
     "detail",
+    "calls",
     "diff",
     "waterfall",
     "curves",
@@ -47,7 +48,11 @@ _RENAMED: Final = {"imported": "import"}  # which Python keeps for itself
 
 MANY: Final = 1 << 20  # runs of a view that takes as many as there are
 
-_INFERABLE: Final = ("layer", "op")
+_TOLD: Final = (  # what of a run's meta says that columns are not the source's own, and which columns
+    ("inferred", frozenset({"layer", "op"})),
+    ("captured", frozenset({"layer", "op", "shape", "roof_share"})),
+    ("inferred_steps", frozenset({"step"})),
+)
 
 Focus = tuple[tuple[str, Any], ...]
 
@@ -149,6 +154,10 @@ def ask(view: View, runs: Sequence[Run], look: Look) -> Answer:
     compares runs where there is one.
     """
     cancel.check()
+    if look.steady:
+        parts, asked = [steady.steady_part(run) for run in runs], steady.without_warm_up(look)
+        answer = ask(view, parts, asked)
+        return replace(answer, notes=(*steady.notes(runs), *answer.notes))
     if len(runs) < min(view.runs, 2):
         todo = f"name a second file: tracetui report {view.name} A B"
         raise UsageError(f"the {view.name} view compares runs, and one run was given", todo=todo)
@@ -162,12 +171,15 @@ def ask(view: View, runs: Sequence[Run], look: Look) -> Answer:
 
 
 def _marked(answer: Answer, runs: Sequence[Run]) -> Answer:
-    """Return the answer with a note where it shows layers or ops that its source does not state."""
+    """Return the answer with notes where it shows what its source does not state: which, and where from."""
     shown = {c for frame in (answer.rows, *answer.parts.values()) for c in frame.columns}
-    inferred = {str(run.meta["inferred"]): None for run in runs if run.meta.get("inferred")}
-    if not inferred or shown.isdisjoint(_INFERABLE):
-        return answer
-    return replace(answer, notes=(*answer.notes, *inferred))
+    notes = {
+        str(run.meta[told]): None
+        for told, columns in _TOLD
+        for run in runs
+        if run.meta.get(told) and not shown.isdisjoint(columns)
+    }
+    return replace(answer, notes=(*answer.notes, *notes)) if notes else answer
 
 
 def entered(view: View, answer: Answer, look: Look) -> Focus:

@@ -29,6 +29,7 @@ def detail(runs: Sequence[Run], look: Look) -> Answer:
         "histogram": analysis.histogram(rows["dur_ns"]),
         "steps": analysis.by_step(run, look),
         "layers": analysis.by_layer(run, look),
+        "forms": analysis.forms(rows),
     }
     return Answer(rows, (*notes, *_why(run, look), *_notes(run)), parts=parts)
 
@@ -55,7 +56,7 @@ def _notes(run: Run) -> list[str]:
 
 
 def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
-    """Draw as many of the four parts as there is room for, the distribution first."""
+    """Draw as many of the parts as there is room for, the distribution first."""
     if answer.rows.is_empty():
         return []
     lines = _statistics(answer)
@@ -65,6 +66,10 @@ def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
     left = size.height - len(lines)
     if left >= 11:
         lines += _over_steps(answer, Size(size.width, min(14, max(8, left // 2)), size.ascii))
+    left = size.height - len(lines)
+    forms = answer.parts["forms"]
+    if forms.width and left >= 6:
+        lines += [ink.line(), *ink.table(forms, Size(size.width, min(forms.height + 1, 4), size.ascii))]
     left = size.height - len(lines)
     layers = answer.parts["layers"]
     if layers.height > 1 and left >= 8:

@@ -1,78 +1,150 @@
 """Fix: what could be recovered in a step, ranked, each item with its evidence and what usually helps."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import polars as pl
 
 from capture.run import Run
 from tracetui import units
-from tracetui.analysis import roofline
-from tracetui.analysis.ledger import BOUND, COMPUTE, GAP, LAUNCH, MEMORY, UNKNOWN, Ledger, ledger
+from tracetui.analysis import advice, host_waits, roofline, select
+from tracetui.analysis.ledger import Ledger, ledger
+from tracetui.analysis.ledger_items import BOUND, GAP, UNKNOWN
+from tracetui.analysis.what_if import Prediction, predictions
 from tracetui.look import Look
-from tracetui.views import Answer, View
+from tracetui.views import Answer, Focus, View
+from tracetui.views._fix_words import WORDS
 
-ADVICE: Final = {
-    MEMORY: "a kernel that reads faster, fewer bytes (quantisation), or more rows a read (batch)",
-    COMPUTE: "a kernel nearer the arithmetic roof, or a cheaper number format",
-    LAUNCH: "fusing it with its neighbours: its work is less than a launch costs",
-    GAP: "launching ahead: CUDA graphs, fewer launches, less work on the host between them",
-    UNKNOWN: "record shapes (record_shapes=True, or a capture beside the trace) to know its bound",
-}
-FALSE_IF: Final = {
-    MEMORY: "its bytes come from a cache, or the roof is not this device's",
-    COMPUTE: "it computes in a format of another roof",
-    LAUNCH: "it starts before its predecessor has ended",
-    GAP: "another device, a copy or a collective was waited for",
-    UNKNOWN: "",
-}
-BASIS: Final = {
-    MEMORY: "its bytes at the memory's speed",
-    COMPUTE: "its operations at the arithmetic's speed",
-    LAUNCH: "the least time of a launch",
-    GAP: "nothing ran",
-    UNKNOWN: "no work is known of it",
-}
+_FOCUS: Final = "--focus op="
+_MOST: Final = 2  # stacks in which the host waited that are told
+_NAMED: Final = 0.01  # of the step: so much unknown work is worth a row, and so long a wait a note
 
 
 def fix(runs: Sequence[Run], look: Look) -> Answer:
-    """Return the ledger of a step, the most to recover first; the row `bound` closes the sum."""
+    """Return the ledger of a step, the most to recover first; the row `bound` closes the sum. Of a look that
+    changes ops, what the step would take.
+    """
+    if look.what_if:
+        return _predicted(runs[0], look)
     book = ledger(runs[0], look)
     if book is None:
         return Answer(pl.DataFrame(), ("no timed rows: there is nothing to account for",))
-    rows = [_item(row, book) for row in book.items.iter_rows(named=True) if row["recoverable_ns"]]
+    ops = set(runs[0].events["op"].cast(pl.String).unique()) if runs[0].has("op") else set()
+    rows = [_item(runs[0], row, book, ops) for row in book.items.iter_rows(named=True) if _tells(row, book)]
     table = pl.DataFrame([*rows, _bound(book)], infer_schema_length=None)
     return Answer(table, tuple(_notes(runs[0], book)), key=("op",))
 
 
-def _item(row: dict[str, Any], book: Ledger) -> dict[str, Any]:
-    cause = row["cause"]
-    share = 1 - row["recoverable_ns"] / row["own_ns"] if cause != GAP else None
+def _predicted(run: Run, look: Look) -> Answer:
+    """Return one row a change: what is asked for, what the step saves, and what hides the rest."""
+    found = predictions(run, look)
+    rows = [
+        {
+            "what_if": p.change,
+            "step_ns": p.step_ns,
+            "predicted_ns": p.predicted_ns,
+            "change_pct": 100 * (p.predicted_ns / p.step_ns - 1) if p.step_ns else None,
+            "asked_ns": p.asked_ns,
+            "saved_ns": p.saved_ns,
+            "host_ns": p.host_ns,
+            "host_share": p.host_ns / p.asked_ns if p.asked_ns > 0 else None,
+        }
+        for p in found
+    ]
+    notes = [_sentence(p) for p in found]
+    if found[0].steps < found[0].all_steps:
+        notes.append(f"replayed on {found[0].steps:,} of {found[0].all_steps:,} steps, those in the middle")
+    columns = tuple(rows[0])
+    return Answer(pl.DataFrame(rows), tuple(notes), key=("what_if",), columns=columns)
+
+
+def _sentence(p: Prediction) -> str:
+    step, new, asked, saved = map(units.duration, (p.step_ns, p.predicted_ns, p.asked_ns, p.saved_ns))
+    words = f"{p.change}: a step of {step} would take {new}"
+    if p.asked_ns <= 0:
+        return words
+    words += f": of {asked} less, it gets {saved} shorter"
+    return f"{words}, {units.duration(p.host_ns)} are hidden by the host" if p.host_ns else words
+
+
+def _tells(row: Mapping[str, Any], book: Ledger) -> bool:
+    """Tell whether an item has something to recover, or much time of which that is not known."""
+    much = row["own_ns"] >= _NAMED * book.step_ns
+    return bool(row["recoverable_ns"]) or (row["cause"] == UNKNOWN and much)
+
+
+def _item(run: Run, row: Mapping[str, Any], book: Ledger, ops: set[str]) -> dict[str, Any]:
+    cause, is_gap, known = row["cause"], row["op"] == GAP, row["cause"] != UNKNOWN
+    words = WORDS[cause]
     return {
-        "id": f"{row['op']}:{cause}",
+        "id": ":".join(str(part) for part in (row["op"], row["by"] or row["layers"], cause) if part),
         "op": row["op"],
+        "layers": row["layers"],
         "cause": cause,
         "recoverable_ns": round(row["recoverable_ns"] / book.steps),
         "share": row["recoverable_ns"] / book.step_ns,
         "low_ns": round(row["low_ns"] / book.steps),
-        "high_ns": round(row["recoverable_ns"] / book.steps),
-        "roof_share": share,
+        "high_ns": round(row["recoverable_ns"] / book.steps) if known else None,
+        "roof_share": None if is_gap or not known else 1 - row["recoverable_ns"] / row["own_ns"],
         "per_step": row["count"] / book.steps,
+        "own_ns": round(row["own_ns"] / book.steps),
         "total_ns": row["recoverable_ns"],
-        "advice": ADVICE[cause],
-        "basis": BASIS[cause],
-        "false_if": FALSE_IF[cause],
+        "advice": words.advice,
+        "evidence": _evidence(row, book, select.start(run)),
+        "selection": _selection(row, book, ops),
+        "confidence": words.confidence,
+        "basis": words.basis,
+        "false_if": words.false_if,
+        "next": words.capture if known else advice.told(run, advice.SHAPES),
     }
+
+
+def _evidence(row: Mapping[str, Any], book: Ledger, start: int) -> str:
+    """Return in words what an item was seen in."""
+    if row["op"] != GAP:
+        steps = "one step" if book.steps == 1 else f"{book.steps:,} steps"
+        words = f"{_times(row['count'], 'launch')}, {units.duration(row['own_ns'])} in {steps}"
+        return words if row["odd"] is None else f"{words}; {_odd(row, book)}"
+    waited = f" in {row['by']}" if row["by"] else ""
+    at = "" if row["begin"] is None else f" at {units.duration(row['begin'] - start)}"
+    longest = f"the longest {units.duration(row['longest_ns'])}{at}, before {row['after']}"
+    return f"{_times(row['count'], 'gap')}{waited}, {longest}"
+
+
+def _times(count: int, what: str) -> str:
+    """Return how many launches or gaps there are, in words."""
+    several = "launches" if what == "launch" else f"{what}s"
+    return f"one {what}" if count == 1 else f"{count:,} {several}"
+
+
+def _odd(row: Mapping[str, Any], book: Ledger) -> str:
+    """Return in words which layer loses much more than the others."""
+    most, usual = (units.duration(row[c] / book.steps) for c in ("odd_ns", "usual_ns"))
+    return f"layer {row['odd']} loses {most} a step, others about {usual}"
+
+
+def _selection(row: Mapping[str, Any], book: Ledger, ops: set[str]) -> str:
+    """Return the options of a report that show what an item speaks of."""
+    phase = [f"--phase {book.phase}"] if book.phase else []
+    if row["op"] == GAP:
+        return " ".join(["steps", *phase])
+    named = row["op"] in ops
+    what = f"{_FOCUS}{row['op']}" if named else f"--filter '^{re.escape(row['op'])}$'"
+    one = row["layers"] if row["layers"] and row["layers"].isdecimal() else ""
+    return " ".join(["kernels", *phase, what, *([f"--focus layer={one}"] if one else [])])
 
 
 def _bound(book: Ledger) -> dict[str, Any]:
     """Return the row that closes the sum: what the step needs at best."""
     per_step = round(book.bound_ns / book.steps)
     return {
-        "id": BOUND, "op": BOUND, "cause": BOUND, "recoverable_ns": 0, "share": book.bound_ns / book.step_ns,
-        "low_ns": 0, "high_ns": 0, "roof_share": None, "per_step": None, "total_ns": book.bound_ns,
+        "id": BOUND, "op": BOUND, "layers": None, "cause": BOUND, "recoverable_ns": 0,
+        "share": book.bound_ns / book.step_ns, "low_ns": 0, "high_ns": 0, "roof_share": None,
+        "per_step": None, "own_ns": per_step, "total_ns": book.bound_ns,
         "advice": f"{units.duration(per_step)} of the step are {_needed(book)}",
-        "basis": "the greatest of bytes, operations and launches of each kernel", "false_if": "",
+        "evidence": "", "selection": "", "confidence": "medium",
+        "basis": "the greatest of bytes, operations and launches of each kernel", "false_if": "", "next": "",
     }  # fmt: skip
 
 
@@ -83,8 +155,9 @@ def _needed(book: Ledger) -> str:
 def _notes(run: Run, book: Ledger) -> list[str]:
     each = [round(ns / book.steps) for ns in (book.step_ns, book.bound_ns, book.step_ns - book.bound_ns)]
     what = f"{book.phase} step" if book.phase else "step"
+    what = f"what was asked for of a {what}" if book.part else f"a {what}"
     step, bound, above = map(units.duration, each)
-    notes = [f"a {what} takes {step}: {bound} are {_needed(book)}, {above} could be recovered"]
+    notes = [f"{what} takes {step}: {bound} are {_needed(book)}, {above} could be recovered"]
     if book.steps > 1:
         notes[0] += f" (mean of {book.steps:,} steps)"
     if book.unmodelled_ns:
@@ -94,10 +167,27 @@ def _notes(run: Run, book: Ledger) -> list[str]:
         notes.append("one kernel ran far from the rest of its step and is left out")
     elif book.strays:
         notes.append(f"{book.strays:,} kernels ran far from the rest of their steps and are left out")
+    notes += _waits(run, book)
     roof = roofline.roof_of(run)
     known = roofline.describe(roof, roofline.dtype_of(run)) if roof else ""
     notes.append(f"roof: {known}" if known else "no roof is known of this device (tracetui doctor --measure)")
     return notes
+
+
+def _waits(run: Run, book: Ledger) -> list[str]:
+    """Return where the host waited for a device, in sentences, of the longest waits."""
+    rows = host_waits.by_device(run).head(_MOST).iter_rows(named=True)
+    return [host_waits.sentence(row) for row in rows if row["wait_ns"] >= _NAMED * book.step_ns]
+
+
+def _entered(answer: Answer, look: Look) -> Focus:
+    """Return the op, and the layer where it is one, of the item under the cursor; nothing of gaps."""
+    row = look.cursor[0]
+    if not 0 <= row < answer.rows.height or _FOCUS not in answer.rows["selection"][row]:
+        return ()
+    layers = answer.rows["layers"][row]
+    one = (("layer", int(layers)),) if layers and layers.isdecimal() else ()
+    return (("op", answer.rows["op"][row]), *one)
 
 
 VIEW = View(
@@ -105,6 +195,10 @@ VIEW = View(
     "Fix",
     fix,
     needs=frozenset({"dur"}),
-    columns=("op", "recoverable_ns", "share", "cause", "advice", "low_ns", "roof_share", "per_step"),
+    columns=(
+        "op", "recoverable_ns", "share", "cause", "advice", "layers", "evidence", "low_ns", "roof_share",
+        "per_step", "own_ns", "confidence",
+    ),
     label="op",
-)
+    enter=_entered,
+)  # fmt: skip

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import polars as pl
 
+from capture.native.schema import CATEGORIES
 from tracetui import units
 from tracetui.glyphs import bar, sparkline
 
@@ -35,6 +36,7 @@ STYLES: Final = (
     "rise1",
     "rise2",
     "rise3",
+    *(f"{on}_{category}" for category in CATEGORIES for on in ("cat", "on")),  # as ink, and as the ground
 )
 
 
@@ -82,7 +84,7 @@ def _clip_line(ln: Line, room: int) -> Line:
         return ln
     out = []
     for span in ln:
-        text = _cut(span.text, room)
+        text = clipped(span.text, room)
         out.append(Span(text, span.style))
         room -= wide(text)
     return tuple(s for s in out if s.text)
@@ -108,12 +110,12 @@ def fit(text: str, width: int, right: bool = False, ascii: bool = False) -> str:
         return ""
     if wide(text) > width:
         tail = (width - 1) // 2
-        text = _cut(text, width - 1 - tail) + ("~" if ascii else "…") + _cut(text[::-1], tail)[::-1]
+        text = clipped(text, width - 1 - tail) + ("~" if ascii else "…") + clipped(text[::-1], tail)[::-1]
     gap = " " * (width - wide(text))
     return gap + text if right else text + gap
 
 
-def _cut(text: str, width: int) -> str:
+def clipped(text: str, width: int) -> str:
     """Return the longest beginning that fits into `width` cells."""
     used = 0
     for i, c in enumerate(text):

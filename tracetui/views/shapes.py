@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from capture.run import Run
-from tracetui.analysis import select, windows
+from tracetui.analysis import roofline, select, windows
 from tracetui.analysis.shapes import shape_table
 from tracetui.look import Look
 from tracetui.views import Answer, View
@@ -19,6 +19,7 @@ def shapes(runs: Sequence[Run], look: Look) -> Answer:
     for column, rate in (("flops", "flop/s"), ("bytes", "byte/s")):
         if table[column].null_count() == table.height:
             notes.append(f"this source does not tell {column}: no {rate}")
+    notes += roofline.notes(run, table)
     return Answer(table, tuple(notes), key=("shape", *(c for c in ("op",) if run.has(c))))
 
 
@@ -33,9 +34,13 @@ VIEW = View(
         "share",
         "count",
         "op",
-        "mean_ns",
-        "flop_per_s",
         "byte_per_s",
+        "roof_share",
+        "bound",
+        "bytes_per_launch",
+        "flops_per_launch",
+        "flop_per_s",
+        "mean_ns",
         "flops",
         "bytes",
         "category",

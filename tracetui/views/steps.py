@@ -7,6 +7,7 @@ import polars as pl
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis import device_time, select, windows
+from tracetui.analysis.steady import sentence, steady_state
 from tracetui.analysis.steps import stated, step_table
 from tracetui.look import Look
 from tracetui.views import Answer, View
@@ -19,9 +20,19 @@ def steps(runs: Sequence[Run], look: Look) -> Answer:
     if table.is_empty():
         return Answer(table, (select.why_no_kernels(run), *windows.scope(run, look)), key=("step",))
     sentences = (stated(run, phase) for phase in table["phase"].unique(maintain_order=True))
-    notes = [*_totals(table), *(_device(run, look) if "busy_ns" in table.columns else [])]
+    notes = [
+        *_totals(table),
+        *_settled(run, look),
+        *(_device(run, look) if "busy_ns" in table.columns else []),
+    ]
     notes += [*(s for s in sentences if s), *windows.scope(run, look), *_notes(table)]
     return Answer(table, tuple(notes), key=("step",))
+
+
+def _settled(run: Run, look: Look) -> list[str]:
+    """Return which steps are steady, where all are looked at and some of them are not."""
+    state = None if look.window or look.phase else steady_state(run)
+    return [sentence(state)] if state and not state.whole else []
 
 
 def _totals(table: pl.DataFrame) -> list[str]:
@@ -98,9 +109,12 @@ VIEW = View(
         "context",
         "tokens_per_s",
         "wall_ns",
+        "outside_ns",
         "gap_ns",
         "gap_share",
         "batch",
+        "host_late_ns",
+        "sync_ns",
         "comm_exposed_ns",
         "transfer_exposed_ns",
     ),

@@ -1,5 +1,6 @@
 """Summary: what ran, how fast, where the time went, and what this source cannot tell."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -21,6 +22,8 @@ _TITLES: Final = {
     "unknown": "what this source cannot tell",
 }
 _BY_WEIGHT: Final = ("category", "name", "phase", "unknown", "op")  # what a small screen keeps longest
+_FIX: Final = "f: what to fix"
+_INDENT: Final = "  "
 MOST_BARS: Final = 10
 
 
@@ -51,13 +54,25 @@ def _of_some_sources(view: View) -> bool:
 def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
     """Draw facts first, then bars part by part; a small screen gets fewer bars and parts."""
     parts = {str(p): f for (p,), f in answer.rows.group_by("part", maintain_order=True)}
-    lines = _facts(parts.pop("run", answer.rows.head(0)), size)
+    lines = _verdicts(parts.pop("verdict", answer.rows.head(0)), size)
+    lines += _facts(parts.pop("run", answer.rows.head(0)), size)
     chosen, most = _fitting(parts, size.height - len(lines))
     for part in (p for p in parts if p in chosen):
         rows = parts[part]
         lines += [ink.line(), ink.line((_TITLES[part], "title"))]
         lines += _texts(rows) if part == "unknown" else _bars(rows, Size(size.width, most, size.ascii))
     return ink.clip(lines, size)
+
+
+def _verdicts(rows: pl.DataFrame, size: Size) -> list[Line]:
+    """Return what to know first, a sentence a line or more, and an empty line behind them."""
+    texts = dict(rows.select("name", "text").iter_rows())
+    device = [texts[name] for name in ("device", "bound") if name in texts]
+    lever = f"{texts['lever']} ({_FIX})" if "lever" in texts else ""
+    sentences = [s for s in (texts.get("run", ""), ", ".join(device), lever) if s]
+    wide = max(size.width, len(_INDENT) + 1)
+    lines = [part for s in sentences for part in textwrap.wrap(s, wide, subsequent_indent=_INDENT)]
+    return [ink.line((text, "bold")) for text in lines] + [ink.line()] * bool(lines)
 
 
 def _fitting(parts: Mapping[str, pl.DataFrame], room: int) -> tuple[list[str], int]:

@@ -1,24 +1,30 @@
-"""Timeline: what ran when, one lane a track."""
+"""Timeline: what ran when, as a flame chart: devices with steps and layers, threads with their scopes."""
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from textwrap import wrap
+from typing import Any, Final
 
 import polars as pl
 
 from capture.run import Run
-from tracetui import glyphs, units
+from tracetui import units
 from tracetui.analysis import select
-from tracetui.analysis.timeline import CELLS, NAMED, timeline
+from tracetui.analysis.slices import Parts, slice_at
+from tracetui.analysis.timeline import timeline
 from tracetui.look import Look
 from tracetui.shown_names import shown_name
-from tracetui.views import Answer, View, ink
+from tracetui.views import Answer, Focus, View, _flame, ink
+from tracetui.views._flame import Frame, Row, Selected
 from tracetui.views.ink import Line, Size
 
-LABEL: Final = 18  # cells for the name of a lane
+WIDEST_LABEL, NARROWEST_LABEL = 22, 10  # cells for the name of a lane
+TALLEST: Final = 3  # lines of a row of kernels
+BUSY: Final = 20  # times as busy is the busiest lane at most, where one of kernels is drawn tall
+TALL: Final = 12  # lines from which there is a legend, and a second line for what the cursor stands on
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
-    """Return one row a lane, with its cells, names and window as parts."""
+    """Return one row a lane; what lies in the lanes, the gaps and the window are parts."""
     shown = timeline(runs[0], look)
     if shown is None:
         timed = select.on_timeline(runs[0], ("step", "span", "kernel"))
@@ -32,66 +38,149 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
         f"{units.duration(low - start)} to {units.duration(high - start)} of {units.duration(end - start)}"
     )
     parts = {
-        "cells": shown.cells,
+        "lanes": shown.lanes,
+        "slices": shown.slices,
+        "cells": shown.cells.with_columns(pl.col("category").cast(pl.String)),
+        "gaps": shown.gaps,
         "names": shown.names,
         "window": pl.DataFrame({"low": [low], "high": [high], "start": [start], "end": [end]}),
     }
-    return Answer(shown.lanes, (where, *select.folding(runs[0])), ("lane",), parts)
+    rows = shown.lanes.filter(pl.col("count") > 0).drop("track", "code")
+    return Answer(rows, (where, *select.folding(runs[0])), ("lane",), parts)
 
 
 def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
-    """Draw two lines a lane: how busy it is, and the names that fit below."""
+    """Draw a ruler, the rows around the cursor, the categories, and what the cursor stands on in full."""
     if answer.rows.is_empty():
         return []
-    width = max(10, size.width - LABEL)
-    low, high, start, _ = answer.parts["window"].row(0)
-    room = max(1, (size.height - 1) // 2)
-    top = max(0, min(look.cursor[0] - room // 2, answer.rows.height - room))
-    lines = [_ruler(low - start, high - start, width)]
-    for i, (lane, kind) in enumerate(answer.rows.select("lane", "kind").iter_rows()):
-        if top <= i < top + room:
-            here = i == look.cursor[0]
-            lines.append(_busy(answer.parts["cells"], lane, kind, width, size, here))
-            lines.append(_names(answer.parts["names"], lane, kind, (low, high), width, size))
-    return ink.clip(lines, size)
+    parts = answer.parts
+    low, high, start, _ = parts["window"].row(0)
+    here = slice_at(parts, look.slice)
+    names = parts["lanes"]["lane"].to_list()
+    label = max(NARROWEST_LABEL, min(WIDEST_LABEL, size.width // 6, max(map(ink.wide, names)) + 1))
+    frame = Frame(low, high, max(10, size.width - label), size.ascii)
+    foot = _foot(here, names, start, look.full_names, size)
+    totals = _totals(parts["names"])
+    legend = int(bool(totals) and size.height >= TALL)
+    room = max(1, size.height - 1 - len(foot) - legend)
+    body = _rows(parts, frame, label, here, room)
+    spare = Size(size.width, room - len(body), size.ascii)
+    below = _below(parts["names"], totals, spare) if legend else []
+    keys = [_flame.legend(totals, size)] if legend and not below else []
+    gap = [ink.line()] * max(0, size.height - 1 - len(body) - len(below) - len(keys) - len(foot))
+    ruler = _ruler(low - start, high - start, label, frame.width)
+    return ink.clip([ruler, *body, *gap[:1], *below, *gap[1:], *keys, *foot], size)
 
 
-def _ruler(low: int, high: int, width: int) -> Line:
-    """Return a line with the times at four places of the window."""
+def _rows(parts: Parts, frame: Frame, label: int, here: Mapping[str, Any] | None, room: int) -> list[Line]:
+    """Return the lines of the rows in sight, each with the name of its lane where that begins."""
+    selected: Selected = None if here is None else (here["lane"], here["t"], here["end"])
+    rows = _flame.rows_of(parts["lanes"], parts["slices"], parts["gaps"], parts["cells"])
+    rows = _flame.without_covers(rows, frame.low, frame.high, selected)
+    heights = _heights(rows, parts["lanes"]["busy_ns"].to_list(), room)
+    names = parts["lanes"]["lane"].to_list()
+    body: list[Line] = []
+    before = None
+    for i in _in_sight(rows, heights, room, here):
+        name = names[rows[i].lane] if rows[i].lane != before else ""
+        before = rows[i].lane
+        lines = _flame.drawn(rows[i], frame, heights[i], selected)
+        style = "accent" if selected is not None and before == selected[0] else "name"
+        labels = [ink.fit(name, label, ascii=frame.ascii), *[" " * label] * (len(lines) - 1)]
+        body += [ink.line((text, style), *ln) for text, ln in zip(labels, lines, strict=True)]
+    return body
+
+
+def _ruler(low: int, high: int, label: int, width: int) -> Line:
+    """Return a line with the time at the left edge, and how much later it is at three places on the way."""
     quarter = width // 4
-    marks = (ink.fit("|" + units.duration(low + (high - low) * i // 4), quarter) for i in range(4))
-    return ink.line(" " * LABEL, ("".join(marks), "dim"))
+    marks = (ink.fit(f"|+{units.duration((high - low) * i // 4)}", quarter) for i in range(1, 4))
+    begin = ink.fit(f"|{units.duration(low)}", quarter)
+    return ink.line(" " * label, (begin + "".join(marks), "dim"))
 
 
-def _busy(cells: pl.DataFrame, lane: str, kind: str, width: int, size: Size, here: bool) -> Line:
-    own = cells.filter((pl.col("lane") == lane) & (pl.col("kind") == kind))
-    busy_by_cell = dict(own.select("cell", "busy").iter_rows())
-    values = [busy_by_cell.get(i, 0.0) for i in range(CELLS)]
-    busy = [v or 0.0 for v in glyphs.squeeze(values, width)] if width < CELLS else values
-    marks = glyphs.ASCII_BLOCKS if size.ascii else glyphs.BLOCKS
-    text = "".join(" " if v <= 0 else marks[min(7, int(v * 8))] for v in busy)
-    style = {"step": "series1", "span": "series2"}.get(kind, "series0")
-    return ink.line(
-        (ink.fit(lane, LABEL - 1, ascii=size.ascii) + " ", "cursor" if here else "name"), (text, style)
-    )
+def _heights(rows: Sequence[Row], busy: Sequence[int], room: int) -> list[int]:
+    """Return how many lines each row gets: those of busy lanes of kernels more, where there is room."""
+    most = max((busy[row.lane] for row in rows if row.kind == "kernel"), default=0)
+    tall = [row.kind == "kernel" and BUSY * busy[row.lane] >= most for row in rows]
+    height = max(1, min(TALLEST, 1 + (room - len(rows)) // max(1, sum(tall))))
+    return [height if each else 1 for each in tall]
 
 
-def _names(
-    names: pl.DataFrame, lane: str, kind: str, window: tuple[int, int], width: int, size: Size
-) -> Line:
-    """Return a line with the names of rows wide enough, longest first, never over each other."""
-    low, high = window
-    own = names.filter((pl.col("lane") == lane) & (pl.col("kind") == kind))
-    rows = own.sort(pl.col("b") - pl.col("a"), "a", descending=[True, False])
-    cells, taken = [" "] * width, [False] * width
-    for a, b, name in rows.select("a", "b", "name").iter_rows():
-        first, last = ((x - low) * width // (high - low) for x in (a, b))
-        room = last - first - 1
-        if room >= NAMED and not any(taken[first:last]):
-            text = ink.fit(shown_name(str(name)), room, ascii=size.ascii)
-            cells[first:last] = ["|" + text, *[""] * room]
-            taken[first:last] = [True] * (last - first)
-    return ink.line(" " * LABEL, ("".join(cells), "dim"))
+def _in_sight(
+    rows: Sequence[Row], heights: Sequence[int], room: int, here: Mapping[str, Any] | None
+) -> range:
+    """Return the rows that are shown: all from the top, or those around the row of the cursor."""
+    key = (here["lane"], here["row"]) if here else None
+    at = next((i for i, r in enumerate(rows) if (r.lane, r.place) == key), 0)
+    first = 0
+    while first < at and sum(heights[first : at + 1]) > room * 2 // 3 and sum(heights[first:]) > room:
+        first += 1
+    last, used = first, 0
+    while last < len(rows) and used + heights[last] <= room:
+        used += heights[last]
+        last += 1
+    return range(first, last)
 
 
-VIEW = View("timeline", "Timeline", answer, draw, needs=frozenset({"dur", "t"}), over_time=True)
+def _totals(names: pl.DataFrame) -> dict[str, int]:
+    """Return the time of each category in the window, the largest first."""
+    known = names.filter(pl.col("category").is_not_null() & (pl.col("total_ns") > 0))
+    sums = known.group_by("category").agg(pl.col("total_ns").sum())
+    return dict(sums.sort("total_ns", "category", descending=[True, False]).iter_rows())
+
+
+def _below(names: pl.DataFrame, totals: Mapping[str, int], size: Size) -> list[Line]:
+    """Return what the window is made of, category by category and name by name, where there is room."""
+    if size.height <= len(totals):
+        return []
+    rows = [(name, name, ns) for name, ns in totals.items()]
+    lines = _flame.bars(rows, size)
+    room = size.height - len(lines) - 1
+    if room < 2:
+        return lines
+    kernels = names.head(room).select("name", "category", "count", "total_ns").iter_rows()
+    rows = [
+        (f"{count:>5,}× {shown_name(name)}", category or "other", ns) for name, category, count, ns in kernels
+    ]
+    return [*lines, ink.line(), *_flame.bars(rows, Size(size.width, room, size.ascii), sum(totals.values()))]
+
+
+def _foot(
+    here: Mapping[str, Any] | None, lanes: Sequence[str], start: int, in_full: bool, size: Size
+) -> list[Line]:
+    """Return what the cursor stands on: its name, then where it is and what is known of it."""
+    if here is None:
+        return []
+    name = str(here["name"])
+    name = name if in_full or ink.wide(name) <= size.width else shown_name(name)
+    facts = [units.duration(here["end"] - here["t"]), *_known(here, lanes, start)]
+    if size.height < TALL:
+        return [ink.line((f"{shown_name(str(here['name']))} ", "bold"), " · ".join(facts))]
+    parts = [name[i : i + size.width] for i in range(0, len(name), size.width)][: 3 if in_full else 1]
+    told = wrap(f" {'.' if size.ascii else '·'} ".join(facts), size.width)
+    return [*(ink.line((part, "bold")) for part in parts), *map(ink.line, told[: 1 + (size.height >= TALL)])]
+
+
+def _known(here: Mapping[str, Any], lanes: Sequence[str], start: int) -> list[str]:
+    """Return what is known of a slice besides its duration, in words."""
+    words = [str(here[c]) for c in ("op", "category") if here.get(c) is not None]
+    words += [f"layer {here['layer']}"] if here.get("layer") is not None else []
+    words += [lanes[here["lane"]], f"at {(here['t'] - start) / 1e6:,.4f} ms"]
+    if here.get("step") is not None:
+        words.append(f"step {here['step']} {here.get('phase') or ''}".rstrip())
+    words += [str(here["line"])] if here.get("line") is not None else []
+    if here.get("launch") is not None:
+        words.append(f"launched {units.duration(here['t'] - here['launch'])} before (f)")
+    return words
+
+
+def enter(answer: Answer, look: Look) -> Focus:
+    """Return the kernel under the cursor."""
+    here = slice_at(answer.parts, look.slice) if answer.parts else None
+    if here is None or here["kind"] not in ("kernel", "wait"):
+        return ()
+    return (("name", str(here["name"])),)
+
+
+VIEW = View("timeline", "Timeline", answer, draw, needs=frozenset({"dur", "t"}), over_time=True, enter=enter)

@@ -6,35 +6,44 @@ import polars as pl
 
 from capture.run import Run
 from tracetui.analysis import select
-from tracetui.analysis.tree import lens_of_scopes, stated, tree_table
+from tracetui.analysis.places import placed
+from tracetui.analysis.tree import by_time, has_free_kernels, lens_of_tree, stated, tree_table
 from tracetui.look import Look
-from tracetui.views import Answer, View
+from tracetui.views import Answer, Focus, View
 
 
 def tree(runs: Sequence[Run], look: Look) -> Answer:
     """Return one row a scope, parents first."""
     run = runs[0]
-    by_path = stated(run)
-    if not by_path and not select.on_timeline(run, ("span", "kernel")):
-        note = "this source tells neither path nor t; the tree view needs one of them"
-        return Answer(pl.DataFrame(), (note,), missing=("path", "t"))
+    if not (stated(run) or placed(run) or select.on_timeline(run, ("span", "kernel"))):
+        note = "this source tells neither path nor t nor layer; the tree view needs one of them"
+        return Answer(pl.DataFrame(), (note,), missing=("path", "t", "layer"))
     table = tree_table(run, look)
     if table.is_empty():
         return Answer(table, (select.NOTHING,), key=("path",))
-    lens = lens_of_scopes(run, look, "path" if by_path else "t")
+    lens = lens_of_tree(run, look)
     notes = [f"{lens} times"] if lens else []
-    if not by_path:
+    if by_time(run, look):
         notes.append("scopes are nested by their times")
-        notes += select.folding(run)
+    if placed(run) and has_free_kernels(run, lens):
+        notes.append("kernels of no scope stand by their step, kind of layer and op")
+    notes += [] if stated(run) else select.folding(run)
     order = ("scope", *(c for c in table.columns if c not in ("scope", "path")), "path")
     return Answer(table.select(order), tuple(notes), key=("path",))
+
+
+def enter(answer: Answer, look: Look) -> Focus:
+    """Return the scope under the cursor."""
+    row = look.cursor[0]
+    return (("scope", answer.rows["path"][row]),) if 0 <= row < answer.rows.height else ()
 
 
 VIEW = View(
     "tree",
     "Tree",
     tree,
-    needs=frozenset({"dur", "path|t"}),
+    needs=frozenset({"dur", "path|t|layer"}),
     columns=("scope", "inclusive_ns", "self_ns", "share", "count"),
     label="scope",
+    enter=enter,
 )

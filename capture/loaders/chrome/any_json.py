@@ -35,15 +35,15 @@ _TWICE: Final = re.compile(rb'"(ts|dur|name|ph|cat|pid|tid)"\s*:[^{}]*?"\1"\s*:'
 def read(source: Source) -> Trace:
     """Read a trace document: an object with `traceEvents`, or a bare list of events."""
     buffer = read_all(source)
-    try:
-        header, events = _whole(buffer)
-        truncated = False
-    except _BROKEN:
-        mender = Mender(_text(buffer.rstrip(b" \t\r\n"), source.log), source.log)
-        header, events, truncated = mender.header, mender.events, mender.truncated
+    header, events, truncated = _events(buffer, source.log)
     if buffer.count(b'"ts"') > len(events) and _TWICE.search(buffer):
         source.log.note("duplicate_key", "an event states a key twice; the last one stands")
     return trace_of(events, header, truncated, source.log)
+
+
+def read_events(source: Source) -> list[Event]:
+    """Return the events of a trace document with all that they state, before anything is made of them."""
+    return _events(read_all(source), source.log)[1]
 
 
 def read_lines(source: Source) -> Trace:
@@ -90,6 +90,15 @@ def parse_blocks(blocks: Iterable[str], log: Log) -> list[Event]:
     log.read += len(blocks) - len(events)
     log.drop("bad_event", "events whose JSON is broken", count=len(blocks) - len(events))
     return events
+
+
+def _events(buffer: bytearray, log: Log) -> tuple[dict[str, Any], list[Event], bool]:
+    """Return the header, the events, and whether the document ends within its list of events."""
+    try:
+        return *_whole(buffer), False
+    except _BROKEN:
+        mender = Mender(_text(buffer.rstrip(b" \t\r\n"), log), log)
+        return mender.header, mender.events, mender.truncated
 
 
 def _whole(buffer: bytearray) -> tuple[dict[str, Any], list[Event]]:

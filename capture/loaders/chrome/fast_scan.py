@@ -16,7 +16,7 @@ import polars as pl
 
 from capture.classify.fill import positions_of
 from capture.loaders.chrome.any_json import parse_blocks, trace_of
-from capture.loaders.chrome.layouts import GROUPED, SPREAD, WANTED, Layout, read_lines
+from capture.loaders.chrome.layouts import GROUPED, SPREAD, WANTED, Layout, read_events
 from capture.loaders.chrome.tables import (
     PLACE,
     Complete,
@@ -39,8 +39,8 @@ _EVENT: Final = '\n    "'  # how the first piece of an event begins
 _ARROWS: Final = ('\n    "ph": "s",', '\n    "ph": "f",')  # its rare middle is left to the parser
 _ARGUMENTS: Final = "\n      "
 _LABEL: Final = re.compile(
-    r'\s+"cat": (?P<cat>"(?:[^"\\]|\\.)*"),\s+"name": (?P<name>".*"),'
-    r'\s+"pid": (?P<pid>.+?),\s+"tid": (?P<tid>.+?),',
+    r'\s+"ph": "X",\s+"cat": (?P<cat>"(?:[^"\\]|\\.)*"),\s+"name": (?P<name>".*"),'
+    r'\s+"pid": (?P<pid>.+?),\s+"tid": (?P<tid>.+)',
     re.DOTALL,
 )
 _TIMED: Final = pl.col("regular") & pl.col("t").is_not_null() & pl.col("dur").is_not_null()
@@ -98,9 +98,11 @@ def _scan(path: Path, layout: Layout, braces: int) -> pl.DataFrame:
         .with_columns(needed=pl.col("known").shift(-1))
         .filter(pl.col("row") > braces, pl.col("regular") | ~pl.col("known") | last)
     )  # fmt: skip
-    unlinked = layout.linked & pl.col("correlation").is_null()  # a brace cuts its arguments, or it has none
+    unlinked = (
+        pl.col("linked") & pl.col("correlation").is_null()
+    )  # a brace cuts its arguments, or it has none
     events = (
-        read_lines(pieces, layout)
+        read_events(pieces, layout)
         .with_columns(regular=(_TIMED & ~unlinked).fill_null(False))
         .select(
             *WANTED, "row", "regular",
@@ -140,7 +142,7 @@ def _read_events(events: pl.DataFrame, layout: Layout) -> tuple[pl.DataFrame, li
     closed = pl.col("piece").str.contains(_CLOSE, literal=True)
     complete = pl.col("piece").str.starts_with(layout.opening)
     read_rows = (
-        read_lines(events.lazy().with_columns(after="piece", regular=complete), layout)
+        read_events(events.lazy().with_columns(after="piece", regular=complete), layout)
         .with_columns(known=(_TIMED & closed).fill_null(False))
         .collect()
     )
@@ -214,6 +216,8 @@ def _read_label(text: str) -> tuple[str, str, str] | None:
     match = _LABEL.fullmatch(text)
     if not match:
         return None
+    if "\n" in match["tid"]:
+        raise LayoutError("an event has more keys than expected")
     cat, name = json_text(match["cat"]), json_text(match["name"])
     if cat is None or name is None:
         return None

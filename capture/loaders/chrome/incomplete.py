@@ -1,6 +1,6 @@
 """Trace events that are not complete: begin/end pairs, counters, instants, memory, names of threads."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -26,9 +26,12 @@ class Names:
 
     processes: dict[str, str] = field(default_factory=dict)
     threads: dict[str, str] = field(default_factory=dict)
+    lanes: Mapping[str, str] = field(default_factory=dict)  # place → track of a device, where that is known
+    regions: Mapping[str, str | None] = field(default_factory=dict)  # place inside a kernel → the kernel
 
 
 def names_in(events: Sequence[Event]) -> Names:
+    """Return what the events call processes and threads."""
     names = Names()
     for event in events:
         if event.ph == "M" and event.name in ("process_name", "thread_name"):

@@ -4,7 +4,6 @@ Read and not read: as in `chrome.trace`, which links the format; there is no hea
 """
 
 import json
-from pathlib import Path
 from typing import Final
 
 from capture.errors import UnreadableError
@@ -30,7 +29,7 @@ def load(source: Source) -> list[Run]:
     trace = any_json.read_lines(source)
     if not trace.complete.rows.height and not trace.others:
         raise UnreadableError("holds no trace event that could be read", where=source.label)
-    return [to_run(Path(source.label).name, trace, source.log)]
+    return [to_run(trace, source)]
 
 
 def _is_event(line: str) -> bool:

@@ -10,9 +10,9 @@ from capture.classify.annotations import StepAnnotation
 from capture.classify.calls import Call, Work
 from capture.classify.names import role_of
 from capture.classify.work import work_of
-from capture.loaders.chrome.tables import ATTENTION, OPERANDS, OPERATORS, VALUES
+from capture.loaders.chrome.layouts import END_OF_ARGUMENTS
+from capture.loaders.chrome.tables import ATTENTION, OPERATORS
 
-_NUMBER_OF_EVENT: Final = ', "Ev Idx"'  # behind the operands
 _OPEN: Final = "other"  # the category of a name that says nothing
 
 
@@ -36,17 +36,31 @@ def with_operators(
     work by their durations. `steps` says what is known of a step, for attention over a cache.
     """
     cleared = labels["name"].str.starts_with("Memset").gather(kernels["label"])
-    kernels = kernels.drop("operands").with_columns(external=pl.when(~cleared).then("external"))
+    kernels = kernels.with_columns(external=pl.when(~cleared).then("external"))
     calls = _calls(kernels, rows, labels)
     if calls.is_empty():
         return kernels
     linked = kernels.join(calls, on="external", how="left", maintain_order="left")
+    if linked.height > kernels.height:  # some numbers stand for two calls
+        calls = calls.unique("external", keep="last", maintain_order=True)
+        linked = kernels.join(calls, on="external", how="left", maintain_order="left")
+    if linked["operator"].null_count() == linked.height:
+        return kernels
+    return with_work(linked, labels["name"], steps)
+
+
+def with_work(linked: pl.DataFrame, names: pl.Series, steps: Mapping[int, StepAnnotation]) -> pl.DataFrame:
+    """Return kernels with the work and the words of the calls that launched them, as `with_operators` does.
+
+    `operator` is the place of a call's operator among `names`, `operands` what it states of them, `external`
+    which call it is: these give way.
+    """
     step = pl.col("step") if steps and "step" in linked.columns else pl.lit(None, dtype=pl.Int64)
-    attending = labels["name"].str.contains(ATTENTION, literal=True).gather(linked["operator"])
+    attending = names.str.contains(ATTENTION, literal=True).gather(linked["operator"])
     linked = linked.with_columns(within=pl.when(attending).then(step))
     key = ["operator", "operands", "within"]
     distinct = linked.select(key).drop_nulls("operator").unique(maintain_order=True)
-    known = distinct.with_columns(_work_columns(distinct, labels["name"], steps))
+    known = distinct.with_columns(_work_columns(distinct, names, steps))
     linked = linked.join(known, on=key, how="left", nulls_equal=True, maintain_order="left")
     if linked["external"].drop_nulls().is_duplicated().any():
         share = pl.col("dur") / pl.col("dur").sum().over("external")
@@ -55,17 +69,12 @@ def with_operators(
 
 
 def _calls(kernels: pl.DataFrame, rows: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
-    """Return the calls of operators that kernels refer to: external, operator (its label), operands."""
-    asked = kernels.select("external").drop_nulls().unique()
+    """Return the calls of operators, if kernels refer to any: external, operator (its label), operands."""
     operators = labels["cat"].is_in(OPERATORS).fill_null(value=False)
-    if asked.is_empty() or not operators.any():
+    if kernels["external"].null_count() == kernels.height or not operators.any():
         return pl.DataFrame()
-    calls = rows.filter(pl.col("external").is_not_null() & operators.gather(rows["label"]))
-    return (
-        calls.select("external", "operands", operator="label")
-        .join(asked, on="external", how="semi", maintain_order="left")
-        .unique("external", keep="last", maintain_order=True)
-    )
+    calls = rows.select("external", operands="args", operator="label")
+    return calls.filter(pl.col("external").is_not_null() & operators.gather(rows["label"]))
 
 
 def _work_columns(
@@ -96,8 +105,7 @@ def _work(name: str, operands: str | None, step: StepAnnotation | None) -> Work 
     if operands is None:
         return None
     if not operands.startswith("{"):  # cut out of a printed trace
-        first = VALUES if ATTENTION in name else OPERANDS
-        operands = "{" + first + (operands.rpartition(_NUMBER_OF_EVENT)[0] or operands) + "}"
+        operands = "{" + operands.partition(END_OF_ARGUMENTS)[0] + "}"
     try:
         read = _DECODER.decode(operands)
     except (ValueError, msgspec.MsgspecError, RecursionError):

@@ -1,20 +1,33 @@
 """From trace events to the event schema: kinds, lenses, tracks, steps, and what the header tells."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
 
-from capture.classify.inferred import fill_from_blocks, sentence
-from capture.classify.names import places_its_row, role_of
+from capture.classify.names import PRODUCTS, places_its_row, role_of
+from capture.classify.python_frames import is_own_line
 from capture.importlog import Log
+from capture.inference import with_inferred
+from capture.loaders.chrome.captured_files import Captures
+from capture.loaders.chrome.frames import with_lines
+from capture.loaders.chrome.graph_steps import opened_by_graphs
+from capture.loaders.chrome.header import DEVICE, devices_of, header_table, meta_of
 from capture.loaders.chrome.incomplete import Names, names_in, other_rows, paired
+from capture.loaders.chrome.leaves import working_rows
 from capture.loaders.chrome.links import with_operators
-from capture.loaders.chrome.scopes import is_scope, with_launches, with_paths
+from capture.loaders.chrome.regions import with_regions
+from capture.loaders.chrome.replays import with_captures
+from capture.loaders.chrome.resources import COLUMNS as RESOURCES
+from capture.loaders.chrome.resources import with_launches, with_resources
+from capture.loaders.chrome.scopes import is_scope, with_paths
 from capture.loaders.chrome.steps import FACTS, note_capture, opened, said_of, steps_at
 from capture.loaders.chrome.tables import PLACE, Complete, Trace, complete_events
-from capture.run import Run, build, tidy
-from capture.text import clean
+from capture.native.schema import TIMES
+from capture.run import Run, build
+from capture.source import Source
 
 # category, lower case → kind, lens, category of the row; host spans are the rest
 Role = tuple[str, str, str | None]
@@ -37,41 +50,40 @@ _ROLES: Final[dict[str, Role]] = {
     "trace": ("span", "host", "other"),
 }
 _HOST: Final[Role] = ("span", "host", None)
+_REGION: Final[Role] = ("span", "gpu", None)
+_NAMED_STREAM: Final = re.compile(r"GPU Stream (\d+)")  # how Proton names the threads that are streams
 _STEP: Final[Role] = ("step", "wall", None)
-_OPS: Final = ("cpu_op", "Operator")
-_FRAMES: Final = ("user_annotation", "Trace", "python_function")
-_DEVICE: Final = "/device:"
-_OWN: Final = ("t", "dur", "step", "path", "layer", "phase", "shape", "flops", "bytes")
+_FRAME: Final = "python_function"
+_OWN: Final = (
+    "t", "dur", "step", "path", "layer", "phase", "shape", "flops", "bytes",
+    "launch", "launch_dur", *RESOURCES,
+)  # fmt: skip
+_LINKS: Final = ("correlation", "external", "args")
 _SHARED: Final = ("kind", "name", "lens", "track", "category")
 
 
-def to_run(name: str, trace: Trace, log: Log) -> Run:
-    """Make a run of a trace as it was read."""
-    names = names_in(trace.others)
+def to_run(trace: Trace, source: Source, *, part: str = "") -> Run:
+    """Make a run of a trace as it was read; `part` ends its name where the source holds several runs."""
+    log = source.log
+    captures = Captures(source.captures, named=source.named_captures is not None)
+    names = replace(names_in(trace.others), lanes=trace.lanes)
     pairs = paired(trace.others, log)
     complete = trace.complete + complete_events(pairs, log) if pairs else trace.complete
-    complete = opened(complete)
+    names = with_regions(names, complete.labels["place"].unique(), log)
+    complete = opened_by_graphs(opened(complete), log)
     complete = Complete(complete.rows, _described(complete.labels, names))
     note_capture(complete, log)
-    rows = _spread(_attributed(complete, _kernels(complete, log)), complete.labels)
+    kernels = _kernels(complete, names, log)
+    rows = _spread(_attributed(complete, kernels, captures, log), complete.labels)
     rest = other_rows(trace.others, log)
     if rest.height:
         rows = pl.concat([rows, rest.cast({pl.String: pl.Categorical()})], how="diagonal")
     header = trace.header
-    tables = {"trace": _header_table(header, log.read), "devices": _devices(header)}
-    meta = _meta(trace, names)
-    run = build(name, meta, _based(rows, header), log, {k: t for k, t in tables.items() if t.width})
-    return _with_inferred_layers(run, log)
-
-
-def _with_inferred_layers(run: Run, log: Log) -> Run:
-    """Return the run with layers and roles from the block that repeats, where the trace tells no layer."""
-    events, evidence = fill_from_blocks(run.events)
-    if evidence is None:
-        return run
-    said = sentence(evidence)
-    log.note("inferred_layers", f"{said}; confidence {evidence.confidence:.2f}", count=evidence.layers)
-    return replace(run, events=tidy(events), meta={**run.meta, "inferred": said}, log=log.freeze())
+    tables = {"trace": header_table(header, log.read), "devices": devices_of(header)}
+    meta = {**meta_of(trace, names), **captures.meta}
+    tables = {k: t for k, t in tables.items() if t.width}
+    run = build(Path(source.label).name + part, meta, _based(rows, header), log, tables)
+    return with_inferred(run, log)
 
 
 def _described(labels: pl.DataFrame, names: Names) -> pl.DataFrame:
@@ -85,10 +97,18 @@ def _described(labels: pl.DataFrame, names: Names) -> pl.DataFrame:
         category=pl.Series([r[2] for r in roles], dtype=pl.String),
         track=pl.Series([_track(r[1], place, names) for r, place in pairs], dtype=pl.String),
         silent=pl.Series([not places_its_row(name) for name in labels["name"]], dtype=pl.Boolean),
+        region=pl.Series([names.regions.get(place) for place in labels["place"]], dtype=pl.String),
         vague=pl.Series([role_of(name)[1] == "other" for name in labels["name"]], dtype=pl.Boolean),
+        line=pl.Series(_lines(labels), dtype=pl.Boolean),
+        product=pl.Series([role_of(name)[1] in PRODUCTS for name in labels["name"]], dtype=pl.Boolean),
         scope=pl.Series(_scopes(labels, roles), dtype=pl.Boolean),
         place=pl.col("place").rank("dense").cast(pl.UInt32),
     )
+
+
+def _lines(labels: pl.DataFrame) -> list[bool]:
+    """Return which labels are functions that a kernel is owed to."""
+    return [cat == _FRAME and is_own_line(name) for cat, name in labels.select("cat", "name").iter_rows()]
 
 
 def _scopes(labels: pl.DataFrame, roles: list[Role]) -> list[bool]:
@@ -104,64 +124,55 @@ def _role(cat: str | None, place: str, names: Names) -> Role:
     """Return kind, lens and category by the event's own, else (JAX) by the names of its process and
     thread.
     """
+    if place in names.regions:
+        return _REGION
     if cat is not None:
         return _ROLES.get(cat.lower(), _HOST)
-    if names.processes.get(place.partition(PLACE)[0], "").startswith(_DEVICE):
+    if names.processes.get(place.partition(PLACE)[0], "").startswith(DEVICE):
         on_stream = names.threads.get(place, "").startswith("Stream")
         return ("kernel" if on_stream else "span", "gpu", None)
     return _HOST
 
 
-def _kernels(complete: Complete, log: Log) -> pl.Series:
-    """Return which rows are leaf work: the device's, or the innermost host operations where there is no
-    device.
-    """
+def _kernels(complete: Complete, names: Names, log: Log) -> pl.Series:
+    """Return which rows are leaf work: the device's, or the host operations that work where there is none."""
     kernel = (complete.labels["kind"] == "kernel").gather(complete.rows["label"])
     if kernel.any() or not kernel.len():
         return kernel
-    log.note("leaf_ops", "no device kernels in this trace: its innermost host operations stand for them")
-    return _leaves(complete)
+    if not names.regions:
+        log.note("leaf_ops", "no device kernels in this trace: its working host operations stand for them")
+    return working_rows(complete)
 
 
-def _leaves(complete: Complete) -> pl.Series:
-    """Return operations with no other inside them on their thread."""
-    cat = pl.col("cat").fill_null("")
-    op = complete.labels.select(op=cat.is_in(_OPS) & (pl.col("kind") == "span"))["op"]
-    if not op.any():
-        op = complete.labels.select(op=~cat.is_in(_FRAMES) & (pl.col("kind") == "span"))["op"]
-    ops = op.gather(complete.rows["label"])
-    end = pl.col("t") + pl.col("dur")
-    inner = (
-        complete.rows.select("t", "dur", place=complete.column("place"), row=pl.int_range(pl.len()))
-        .filter(ops)
-        .sort("place", "t", "dur", descending=[False, False, True])
-        .with_columns(holds=(pl.col("t").shift(-1) < end) & (pl.col("place").shift(-1) == pl.col("place")))
-        .filter(~pl.col("holds").fill_null(False))
-    )
-    return pl.select(pl.int_range(complete.rows.height).is_in(inner["row"].implode()))[:, 0]
-
-
-def _attributed(complete: Complete, kernel: pl.Series) -> pl.DataFrame:
+def _attributed(complete: Complete, kernel: pl.Series, captures: Captures, log: Log) -> pl.DataFrame:
     """Return kernels with the step and the scopes of their launch, the other rows with the step of their
     time.
     """
     rows = complete.rows.with_columns(kernel=kernel)
-    steps = rows.filter(pl.col("step").is_not_null()).select("label", "t", "dur", "step")
-    around = rows.filter(complete.column("scope") & pl.col("t").is_not_null() & (pl.col("dur") > 0) & ~kernel)
-    if steps.is_empty() and around.is_empty() and rows["external"].null_count() == rows.height:
-        return rows
+    times = rows.select("label", "t", "dur")
+    steps = rows.select("label", "t", "dur", "step").filter(pl.col("step").is_not_null())
+    around = times.filter(
+        complete.column("scope") & pl.col("t").is_not_null() & (pl.col("dur") > 0) & ~kernel
+    )
     here = complete.column("place").alias("place")
-    host = rows.select("correlation", "t", here).filter(~kernel & rows["correlation"].is_not_null())
-    kernels = with_launches(rows.with_columns(here).filter(kernel), host)
+    lines = rows.select("label", "t", "dur", here).filter(complete.column("line") & (rows["dur"] > 0))
+    linked = any(rows[c].null_count() < rows.height for c in _LINKS)
+    if steps.is_empty() and around.is_empty() and lines.is_empty() and not linked:
+        return rows
+    calls = ~kernel & rows["correlation"].is_not_null()
+    host = rows.select("correlation", "t", "dur", "label", here).filter(calls)
+    kernels = with_resources(with_launches(rows.with_columns(here).filter(kernel), host))
     if around.height:
         named = around.select(
             "t", "dur", *(complete.labels[c].gather(around["label"]) for c in ("name", "place"))
         )
         kernels = with_paths(kernels, named)
-    kernels = with_operators(_with_steps(kernels, "at", steps), rows, complete.labels, said_of(complete))
-    parts = [kernels, _with_steps(rows.filter(~kernel), "t", steps)]
-    links = ("correlation", "external", "operands")
-    out = pl.concat([part.drop(links, strict=False) for part in parts], how="diagonal")
+    kernels = with_lines(kernels, lines)
+    said = said_of(complete)
+    kernels = with_operators(_with_steps(kernels, "at", steps), rows, complete.labels, said)
+    kernels = with_captures(kernels, complete, said, captures, log)
+    others = _with_steps(rows.drop(_LINKS).filter(~kernel), "t", steps)
+    out = pl.concat([kernels.drop(_LINKS, strict=False), others], how="diagonal")
     if "phase" not in complete.labels.columns:
         return out
     phases = complete.labels["phase"].gather(steps.sort("step")["label"]).cast(pl.Categorical())
@@ -178,8 +189,15 @@ def _spread(rows: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
     """Return the rows with what their labels share, and no more columns than the schema has."""
     shared = [labels[c].cast(pl.Categorical()).gather(rows["label"]).alias(c) for c in _SHARED]
     kept = [c for c in _OWN if c in rows.columns]
+    shared += [
+        labels[of].cast(pl.Categorical()).gather(rows[c]).alias(c)
+        for c, of in (("launcher", "track"), ("line", "name"))
+        if c in rows.columns
+    ]
     shared += [labels[c].gather(rows["label"]) for c in FACTS if c in labels.columns]
+    shared = _with_captured_line(shared, rows)
     frame = rows.select(*kept, *shared, "kernel", *_spoken(rows, labels))
+    frame = _with_stated_paths(frame, rows, labels)
     if "said" in frame.columns:
         frame = frame.with_columns(category=pl.coalesce("category", "said")).drop("said")
     leaf = pl.Series(["kernel"], dtype=pl.Categorical())
@@ -188,13 +206,37 @@ def _spread(rows: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(kind=pl.when("kernel").then(pl.lit(leaf)).otherwise("kind")).drop("kernel")
 
 
+def _with_stated_paths(frame: pl.DataFrame, rows: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
+    """Return rows with the path that the source itself states, else with that around their launch."""
+    stated = [rows["stated_path"]] if "stated_path" in rows.columns else []
+    if labels["region"].count():
+        stated.append(labels["region"].cast(pl.Categorical()).gather(rows["label"]))
+    if not stated:
+        return frame
+    around = [frame["path"]] if "path" in frame.columns else []
+    return frame.with_columns(path=pl.coalesce([*stated, *around]))
+
+
+def _with_captured_line(columns: list[pl.Series], rows: pl.DataFrame) -> list[pl.Series]:
+    """Return columns whose `line` is that of the launch into the graph, where a capture tells it."""
+    if "captured_line" not in rows.columns:
+        return columns
+    own = next((c for c in columns if c.name == "line"), None)
+    line = pl.select(pl.coalesce(rows["captured_line"], own).alias("line"))["line"]
+    return [*(c for c in columns if c.name != "line"), line]
+
+
 def _spoken(rows: pl.DataFrame, labels: pl.DataFrame) -> list[pl.Series]:
     """Return the op and the category that the scope or the operator around a kernel speaks of.
 
     Null where the kernel's own name says it: that knows better.
     """
-    spoken = [c for c in ("op", "role") if c in rows.columns]
-    asked = {"op": ("silent", pl.coalesce(spoken) if spoken else None)}
+    product = labels["product"].gather(rows["label"])
+    if "said" in rows.columns:
+        product |= rows["said"].is_in(list(PRODUCTS)).fill_null(value=False)
+    spoken = {"op": pl.when(~pl.col("of_products") | product).then("op"), "role": pl.col("role")}
+    known = [text for column, text in spoken.items() if column in rows.columns]
+    asked = {"op": ("silent", pl.coalesce(known) if known else None)}
     asked["said"] = ("vague", pl.col("said") if "said" in rows.columns else None)
     return [
         rows.select(pl.when(labels[where].gather(rows["label"])).then(text).alias(column))[column]
@@ -204,15 +246,18 @@ def _spoken(rows: pl.DataFrame, labels: pl.DataFrame) -> list[pl.Series]:
 
 
 def _track(lens: str, place: str, names: Names) -> str:
+    if place in names.lanes:
+        return names.lanes[place]
     return _stream(place, names) if lens in ("gpu", "wait") else _thread(place, names)
 
 
 def _stream(place: str, names: Names) -> str:
     pid, _, tid = place.partition(PLACE)
     device = names.processes.get(pid, "")
-    if device.startswith(_DEVICE):
-        return f"{device.removeprefix(_DEVICE).lower().replace(':', '')}/{names.threads.get(place, tid)}"
-    return f"gpu{pid}/stream{tid.removeprefix('stream').strip()}"
+    if device.startswith(DEVICE):
+        return f"{device.removeprefix(DEVICE).lower().replace(':', '')}/{names.threads.get(place, tid)}"
+    named = _NAMED_STREAM.fullmatch(names.threads.get(place, ""))
+    return f"gpu{pid}/stream{named[1] if named else tid.removeprefix('stream').strip()}"
 
 
 def _thread(place: str, names: Names) -> str:
@@ -229,53 +274,4 @@ def _based(rows: pl.DataFrame, header: dict[str, Any]) -> pl.DataFrame:
     latest = rows["t"].max()
     if type(base) is not int or not isinstance(latest, int) or not 0 < base < (1 << 63) - 1 - max(latest, 0):
         return rows
-    return rows.with_columns(pl.col("t") + base)
-
-
-def _meta(trace: Trace, names: Names) -> dict[str, Any]:
-    header = trace.header
-    ranks = header.get("distributedInfo")
-    ranks = ranks if isinstance(ranks, dict) else {}
-    meta = {
-        "producer": _producer(trace, names),
-        "device": ", ".join(
-            sorted(set(_devices(header).get_column("name", default=pl.Series([], dtype=pl.String))))
-        ),
-        "driver": header.get("cuda_driver_version") or header.get("hip_driver_version"),
-        "rank": ranks.get("rank"),
-        "world_size": ranks.get("world_size"),
-        "clock_base_ns": header.get("baseTimeNanoseconds"),
-        "profiled": True,
-        "truncated": trace.truncated or None,
-    }
-    return {k: v for k, v in meta.items() if v is not None and v != ""}
-
-
-def _producer(trace: Trace, names: Names) -> str:
-    if any(name.startswith(_DEVICE) for name in names.processes.values()):
-        return "JAX profiler"
-    cats = set(trace.complete.labels["cat"])
-    torch = "schemaVersion" in trace.header or cats & {"cpu_op", "cuda_runtime", "user_annotation"}
-    return "PyTorch profiler" if torch else "Chrome trace"
-
-
-def _devices(header: dict[str, Any]) -> pl.DataFrame:
-    devices = header.get("deviceProperties")
-    rows = [
-        {
-            "id": d.get("id"),
-            "name": str(d.get("name")),
-            "memory_bytes": d.get("totalGlobalMem"),
-            "sms": d.get("numSms"),
-        }
-        for d in (devices if isinstance(devices, list) else ())
-        if isinstance(d, dict)
-    ]  # fmt: skip
-    return pl.DataFrame(rows, strict=False)
-
-
-def _header_table(header: dict[str, Any], read: int) -> pl.DataFrame:
-    """Return what the trace states about itself, word for word."""
-    stated = {clean(k): clean(str(v)) for k, v in header.items() if isinstance(v, str | int | float)}
-    stated["events"] = str(read)
-    return pl.DataFrame({"key": list(stated), "value": list(stated.values())})
+    return rows.with_columns(pl.col(c) + base for c in TIMES if c in rows.columns)

@@ -6,7 +6,7 @@ from typing import Final
 
 import polars as pl
 
-from capture.classify.names import layer_of, phase_of, role_of_scope
+from capture.classify.names import layer_of, phase_of, roles_of_scopes
 from capture.loaders.chrome.steps import last_before
 from capture.native.schema import PATH_SEPARATOR
 
@@ -23,17 +23,11 @@ def is_scope(cat: str | None, name: str) -> bool:
     return layer_of(name) is not None or phase_of(name) is not None
 
 
-def with_launches(kernels: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
-    """Return kernels with the time `at` and the place `by` of their launch on the host, else their own."""
-    launches = host.select("correlation", at="t", by="place")
-    joined = kernels.join(launches, on="correlation", how="left")
-    if joined.height > kernels.height:  # some correlation numbers have two host rows
-        joined = kernels.join(launches.unique("correlation", keep="first"), on="correlation", how="left")
-    return joined.with_columns(pl.col("at").fill_null(pl.col("t")), pl.col("by").fill_null(pl.col("place")))
-
-
 def with_paths(kernels: pl.DataFrame, scopes: pl.DataFrame) -> pl.DataFrame:
-    """Return kernels (with `at` and `by`) and the path of the scopes around their launch."""
+    """Return kernels (with `at` and `by`) and the path of the scopes around their launch.
+
+    `op` is the role that the path speaks of, `of_products` whether it says it of products only.
+    """
     parts = []
     for (place,), mine in scopes.partition_by("place", as_dict=True).items():
         times, paths = zip(*_changes(mine), strict=True)
@@ -41,9 +35,18 @@ def with_paths(kernels: pl.DataFrame, scopes: pl.DataFrame) -> pl.DataFrame:
         index = last_before(pl.Series(times), here["at"])
         named = pl.Series(paths, dtype=pl.String)
         layers = pl.Series([_module_layer(path) for path in paths], dtype=pl.Int32).gather(index)
-        roles = pl.Series([role_of_scope(path) for path in paths], dtype=pl.String).cast(pl.Categorical())
-        path = named.cast(pl.Categorical()).gather(index)
-        parts.append(here.with_columns(path=path, layer=layers, op=roles.gather(index)))
+        roles = roles_of_scopes(paths)
+        said = [roles.get(path or "") for path in paths]
+        op = pl.Series([role and role.op for role in said], dtype=pl.String).cast(pl.Categorical())
+        of_products = pl.Series([role and role.of_products for role in said], dtype=pl.Boolean)
+        parts.append(
+            here.with_columns(
+                path=named.cast(pl.Categorical()).gather(index),
+                layer=layers,
+                op=op.gather(index),
+                of_products=of_products.gather(index),
+            )
+        )
     elsewhere = kernels.filter(~pl.col("by").is_in(scopes["place"].unique().implode()))
     return pl.concat([*parts, elsewhere], how="diagonal")
 

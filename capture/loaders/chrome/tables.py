@@ -11,16 +11,15 @@ import msgspec
 import polars as pl
 
 from capture.importlog import Log
+from capture.native.schema import PATH_SEPARATOR
 
-# Categories whose `args` name the launch by a correlation number.
-LINKED: Final = (
-    "kernel", "gpu_memcpy", "gpu_memset", "cuda_runtime", "cuda_driver",
-    "Kernel", "Memcpy", "Memset", "Runtime",
-)  # fmt: skip
 DEVICE: Final = ("kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset")
 OPERANDS: Final = '"Input '  # how the keys begin that state operands …
 VALUES: Final = '"Concrete '  # … and the key in front of them that states values
 OPERATORS: Final = ("cpu_op", "Operator")
+KERNELS: Final = ("kernel", "Kernel")
+CALLS: Final = ("cuda_runtime", "cuda_driver", "Runtime")
+LINKED: Final = (*DEVICE, *CALLS)
 ATTENTION: Final = "attention"  # in the name of an operator whose values matter beside its shapes
 FLOWS: Final = ("s", "t", "f")
 UNNAMED: Final = "unnamed"
@@ -62,19 +61,40 @@ class _Operands(msgspec.Struct, gc=False):
     values: msgspec.Raw = msgspec.field(default=_NOTHING, name="Concrete Inputs")
 
 
+class _Resources(msgspec.Struct, gc=False, omit_defaults=True):
+    """How a kernel was launched, as it is written."""
+
+    grid: msgspec.Raw = _NOTHING
+    block: msgspec.Raw = _NOTHING
+    registers: msgspec.Raw = msgspec.field(default=_NOTHING, name="registers per thread")
+    shared: msgspec.Raw = msgspec.field(default=_NOTHING, name="shared memory")
+    occupancy: msgspec.Raw = msgspec.field(default=_NOTHING, name="est. achieved occupancy %")
+
+
 _DECODER: Final = msgspec.json.Decoder(_Operands)
+_RESOURCES: Final = msgspec.json.Decoder(_Resources)
+
+
+class _Stack(msgspec.Struct, gc=False):
+    """The scopes around an event, from the outermost on."""
+
+    call_stack: list[str] = []
+
+
+_STACK: Final = msgspec.json.Decoder(_Stack)
 
 
 @dataclass(frozen=True, eq=False)
 class Complete:
     """Events with a duration: their times, and a label each for what many of them share."""
 
-    rows: pl.DataFrame  # label (its row in labels), t, dur, correlation, external, operands
+    rows: pl.DataFrame  # label (its row in labels), t, dur, correlation, external, args
     labels: pl.DataFrame  # cat, name, place
 
     def __add__(self, other: "Complete") -> "Complete":
         shifted = other.rows.with_columns(pl.col("label") + self.labels.height)
-        return Complete(pl.concat([self.rows, shifted]), pl.concat([self.labels, other.labels]))
+        rows = pl.concat([self.rows, shifted], how="diagonal")
+        return Complete(rows, pl.concat([self.labels, other.labels]))
 
     def column(self, name: str) -> pl.Series:
         """Return a column of the labels, spread over the rows."""
@@ -89,6 +109,8 @@ class Trace:
     others: list[Event]
     header: dict[str, Any] = field(default_factory=dict)
     truncated: bool = False
+    lanes: dict[str, str] = field(default_factory=dict)  # place → track of a device, where a reader knows it
+    producer: str = ""  # where a reader knows it
 
 
 @cache
@@ -129,14 +151,30 @@ def complete_events(events: Sequence[Event], log: Log) -> Complete:
             "dur": [_ascii(e.dur) for e in events],
             "correlation": [_correlation(e) for e in events],
             "external": [_external(e) for e in events],
-            "operands": [_operands(e) for e in events],
+            "args": [_arguments(e) for e in events],
         },
         schema={
             "label": pl.UInt32, "ts": pl.String, "dur": pl.String, "correlation": pl.Int64,
-            "external": pl.Int64, "operands": pl.Categorical(),
+            "external": pl.Int64, "args": pl.Categorical(),
         },
     )  # fmt: skip
+    stacks = pl.Series("stated_path", [_stated_path(e) for e in events], dtype=pl.String)
+    frame = frame.with_columns(stacks.cast(pl.Categorical())) if stacks.count() else frame
     return Complete(_timed(frame, log), label_frame(labels))
+
+
+def _stated_path(event: Event) -> str | None:
+    """Return the scopes that an event itself states, as Proton does of each kernel; None for none."""
+    args = bytes(event.args)
+    if b'"call_stack"' not in args:
+        return None
+    try:
+        stack = _STACK.decode(args).call_stack
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    inner = stack[1:] if stack[:1] == ["ROOT"] else stack
+    inner = inner[:-1] if inner[-1:] == [event.title] else inner
+    return PATH_SEPARATOR.join(inner) or None
 
 
 def _ascii(raw: msgspec.Raw) -> str | None:
@@ -155,6 +193,21 @@ def _external(event: Event) -> int | None:
         return None
     match = _EXTERNAL.search(bytes(event.args))
     return int(match[1]) if match else None
+
+
+def _arguments(event: Event) -> str | None:
+    """Return what an operator states of its operands, or a kernel of its launch, as JSON."""
+    return _launch(event) if event.cat in KERNELS else _operands(event)
+
+
+def _launch(event: Event) -> str | None:
+    args = bytes(event.args)
+    if b'"grid"' not in args and b'"registers per' not in args:
+        return None
+    try:
+        return msgspec.json.encode(_RESOURCES.decode(args)).decode("utf-8", "replace")
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
 
 
 def _operands(event: Event) -> str | None:
@@ -193,4 +246,4 @@ def _timed(frame: pl.DataFrame, log: Log) -> pl.DataFrame:
     beyond = timed["t"].null_count() + timed["dur"].null_count() - lacking
     if beyond:
         log.note("time_out_of_range", "times beyond 292 years; kept, but in no sum", count=beyond)
-    return timed.select("label", "t", "dur", "correlation", "external", "operands")
+    return timed.select("label", "t", "dur", "correlation", "external", "args", pl.col("^stated_path$"))

@@ -9,7 +9,6 @@ PyTorch's: https://docs.pytorch.org/docs/stable/profiler.html
 """
 
 import re
-from pathlib import Path
 from typing import Final
 
 from capture.errors import UnreadableError
@@ -42,7 +41,7 @@ def load(source: Source) -> list[Run]:
             where=source.label,
             why="it ends within its first events" if trace.truncated else "traceEvents is empty or no list",
         )
-    return [to_run(Path(source.label).name, trace, source.log)]
+    return [to_run(trace, source)]
 
 
 def _read(source: Source) -> Trace:

@@ -6,12 +6,14 @@ from typing import Final
 import polars as pl
 
 from capture.importlog import Log
+from capture.loaders.nsys.graph_steps import with_graph_steps
 from capture.loaders.nsys.scopes import ELSEWHERE, Scopes, scopes
-from capture.loaders.nsys.tables import COPY_KINDS, GRID, PLACE, Tables, named
+from capture.loaders.nsys.tables import COPY_KINDS, PLACE, Tables, named, with_resources
 
 _MARK: Final = 34
 _FREE_RANGES: Final = (60, 71)
 
+RESOURCES: Final = ("grid", "block", "registers", "shared")  # of kernels
 _WAIT_KINDS: Final = {1: "Event sync", 2: "Stream wait sync", 3: "Stream sync", 4: "Context sync"}
 _NO_STREAM: Final = 1 << 31  # context-wide waits carry all ones as their stream
 _TORCH_TAIL: Final = r", (?:(?:stashed )?seq|op_id|stack_id|sizes|input_op_ids) = .*$"
@@ -23,24 +25,27 @@ def events(tables: Tables, log: Log) -> pl.DataFrame:
     """Return all rows as events, device work placed in the NVTX ranges that launched it."""
     open_ranges = scopes(_ranges(tables, log), log)
     threads = _thread_names(tables)
-    calls = _calls_in_scopes(tables, open_ranges)
+    calls, replays = with_graph_steps(_calls_in_scopes(tables, open_ranges), tables, log)
     frames = [
-        _device_events(tables, calls, open_ranges, log),
+        _device_events(tables, calls, open_ranges, threads, log),
         _call_events(calls, open_ranges, threads),
         _range_events(open_ranges, threads),
         _step_events(open_ranges, threads),
+        *([replays.join(threads, on="thread", how="left").drop("thread")] if replays.height else []),
         _mark_events(tables, threads),
     ]
     return pl.concat(frames, how="diagonal")
 
 
-def _device_events(tables: Tables, calls: pl.DataFrame, ranges: Scopes, log: Log) -> pl.DataFrame:
+def _device_events(
+    tables: Tables, calls: pl.DataFrame, ranges: Scopes, threads: pl.DataFrame, log: Log
+) -> pl.DataFrame:
     """Return kernels, copies, fills, whole graphs and waits, each with the path that its launch stood in."""
     copies = tables.copies.with_columns(name=_worded("copyKind", COPY_KINDS, "[CUDA memcpy {}]"))
     fills = tables.fills.with_columns(name=pl.lit("[CUDA memset]"))
     graphs = tables.graphs.with_columns(name=pl.format("CUDA graph {}", pl.col("graph").fill_null(-1)))
     waits = tables.waits.with_columns(name=_worded("syncType", _WAIT_KINDS, "[CUDA {}]"))
-    kernels = named(tables.kernels.drop(GRID), tables.strings, "unnamed kernel")
+    kernels = named(with_resources(tables.kernels), tables.strings, "unnamed kernel")
     parts = (
         (kernels, "gpu", None),
         (copies, "gpu", "copy"),
@@ -50,9 +55,12 @@ def _device_events(tables: Tables, calls: pl.DataFrame, ranges: Scopes, log: Log
     )
     rows = pl.concat([_marked(*part) for part in parts], how="diagonal")
     rows = rows.with_columns(pid=_process("globalPid"), track=_gpu_track(rows))
-    return _placed(rows, calls, ranges, log).select(
+    launchers = threads.rename({"track": "launcher"})
+    placed = _placed(rows, calls, ranges, log)
+    return placed.join(launchers, on="thread", how="left", maintain_order="left").select(
         pl.lit("kernel").alias("kind"),
         "name", "lens", "category", "track", "path", "step",
+        "launch", "launch_dur", "launcher", *RESOURCES,
         pl.col("bytes").cast(pl.Float64),
         t="start",
         dur=pl.col("end") - pl.col("start"),
@@ -66,7 +74,8 @@ def _marked(rows: pl.DataFrame, lens: str, category: str | None) -> pl.DataFrame
         lens=pl.lit(lens),
         category=pl.lit(category, dtype=pl.String),
     )
-    return marked.select(*PLACE, "name", "lens", "category", pl.col("^bytes$"))
+    some = [c for c in ("bytes", *RESOURCES) if c in marked.columns]
+    return marked.select(*PLACE, "name", "lens", "category", *some)
 
 
 def _worded(column: str, words: Mapping[int, str], pattern: str) -> pl.Expr:
@@ -122,7 +131,10 @@ def _placed(rows: pl.DataFrame, calls: pl.DataFrame, ranges: Scopes, log: Log) -
     """
     if calls["pid"].n_unique() == 1:
         rows = rows.with_columns(pl.col("pid").fill_null(calls["pid"][0]))
-    launches = calls.select("pid", "correlationId", "scope", "lent", "step", called=True)
+    launches = calls.select(
+        "pid", "correlationId", "scope", "lent", "step", "thread",
+        launch="start", launch_dur=pl.col("end") - pl.col("start"), called=True,
+    )  # fmt: skip
     launches = launches.unique(["pid", "correlationId"], keep="first", maintain_order=True)
     rows = rows.join(launches, on=["pid", "correlationId"], how="left", maintain_order="left")
     paths = ranges.ranges.select("id", pl.col("path").cast(pl.Categorical()))

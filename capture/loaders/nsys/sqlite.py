@@ -13,8 +13,9 @@ import polars as pl
 
 from capture.errors import UnreadableError
 from capture.importlog import Log
+from capture.inference import with_inferred
+from capture.loaders._database import MAGIC, ROCPD, Database, Kind, opened
 from capture.loaders.nsys import tables as nsys
-from capture.loaders.nsys.database import MAGIC, Database, opened
 from capture.loaders.nsys.rows import events
 from capture.run import Run, build
 from capture.source import Head, Source
@@ -29,7 +30,11 @@ _OTHERS: Final = (
     "EXPORT_META_DATA", "META_DATA_CAPTURE", "DIAGNOSTIC_EVENT",
     nsys.MEMORY_KINDS,
 )  # fmt: skip
-_OURS: Final = frozenset(w.table for w in nsys.EVENTS) | frozenset(_OTHERS)
+_KIND: Final = Kind(
+    "export of Nsight Systems",
+    frozenset(w.table for w in nsys.EVENTS) | frozenset(_OTHERS),
+    "copy it again, or export it again: nsys export --type sqlite FILE.nsys-rep",
+)
 _MISSING: Final = {
     nsys.KERNELS.table: "no kernels: capture with -t cuda",
     nsys.CALLS.table: "no API calls, so no kernel can be placed in an NVTX range: capture with -t cuda",
@@ -43,32 +48,40 @@ _WARNING: Final = ("2", "3")
 
 
 def sniff(head: Head) -> bool:
-    return head.raw.startswith(MAGIC)
+    return head.raw.startswith(MAGIC) and not ROCPD.search(head.raw)
 
 
 def load(source: Source) -> list[Run]:
     """Read a file as one run: processes and devices are its tracks."""
-    with opened(source, _OURS) as db:
+    with opened(source, _KIND) as db:
         _refuse_strangers(db)
-        tables = nsys.read_tables(db)
-        meta = _meta(db)
-        _note_gaps(db, tables)
-        inventory = _inventory(db)
+        contents = _contents(db)
+    return [_run(contents, source.log, "nsys")]
+
+
+def run_of(store: nsys.Store, log: Log, name: str) -> Run:
+    """Return the run in the tables of a store; it is called `name` where they do not name a report."""
+    return _run(_contents(store), log, name)
+
+
+def _contents(db: nsys.Store) -> tuple[nsys.Tables, dict[str, Any], pl.DataFrame]:
+    """Return the rows, the metadata and the list of tables."""
+    tables = nsys.read_tables(db)
+    _note_gaps(db, tables)
+    return tables, _meta(db), _inventory(db)
+
+
+def _run(contents: tuple[nsys.Tables, dict[str, Any], pl.DataFrame], log: Log, name: str) -> Run:
+    tables, meta, inventory = contents
     more = {"launches": nsys.launches(tables), "copies": nsys.copy_table(tables), "tables": inventory}
-    name = PurePath(meta.get("report", "nsys")).stem
-    return [build(name, meta, events(tables, source.log), source.log, more)]
+    name = PurePath(meta.get("report", name)).stem
+    return with_inferred(build(name, meta, events(tables, log), log, more), log)
 
 
 def _refuse_strangers(db: Database) -> None:
     """Refuse a SQLite file without one table of events: it is somebody else's."""
     if any(w.table in db.tables for w in nsys.EVENTS):
         return
-    if any(name.startswith("rocpd_") for name in db.tables):
-        raise UnreadableError(
-            "is a rocpd database of ROCm's profiler, which is not read",
-            where=db.label,
-            todo="profile with: rocprofv3 --output-format json, and open that",
-        )
     listed = ", ".join(clean(name, 60) for name in list(db.tables)[:12]) or "none"
     raise UnreadableError(
         "is a SQLite file without the CUDA and NVTX tables of Nsight Systems",
@@ -78,7 +91,7 @@ def _refuse_strangers(db: Database) -> None:
     )
 
 
-def _note_gaps(db: Database, tables: nsys.Tables) -> None:
+def _note_gaps(db: nsys.Store, tables: nsys.Tables) -> None:
     """Note what the file cannot answer, by the names of the tables that it lacks."""
     for table, effect in _MISSING.items():
         if table not in db.tables:
@@ -97,7 +110,7 @@ def _note_diagnostics(messages: list[tuple[str, str]], log: Log) -> None:
         log.note("profiler_warnings", f"the profiler warned: {shown}", count=len(grave))
 
 
-def _meta(db: Database) -> dict[str, Any]:
+def _meta(db: nsys.Store) -> dict[str, Any]:
     export = dict(
         db.pairs("META_DATA_EXPORT", "name", "value") or db.pairs("EXPORT_META_DATA", "name", "value")
     )
@@ -126,7 +139,7 @@ def _argv(capture: list[tuple[str, str]]) -> list[str]:
     return [command, *arguments]
 
 
-def _inventory(db: Database) -> pl.DataFrame:
+def _inventory(db: nsys.Store) -> pl.DataFrame:
     """Return every table of the file, and how many of its rows were used."""
     rows = [(clean(name, 200), db.rows.get(name)) for name in db.tables]
     return pl.DataFrame(rows, schema={"table": pl.String, "rows_read": pl.Int64}, orient="row")

@@ -1,17 +1,20 @@
 """Which tables of an nsys export are read, and what stands in them."""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import polars as pl
 
-from capture.loaders.nsys.database import Database, Wanted
+from capture.importlog import Log
+from capture.loaders._database import Wanted
 from capture.text import clean
 
 FURTHEST: Final = 1 << 62  # ns; a start or an end beyond it is no time
 
 PLACE: Final = ("start", "end", "deviceId", "contextId", "streamId", "correlationId", "globalPid")
 GRID: Final = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ", "registersPerThread")
+_LARGEST: Final = (1 << 31) - 1
+SHARED: Final = ("staticSharedMemory", "dynamicSharedMemory")
 _CUDA_BACKTRACE: Final = "<> 67"
 
 COPY_KINDS: Final = {
@@ -21,7 +24,8 @@ COPY_KINDS: Final = {
 }  # fmt: skip
 
 KERNELS: Final = Wanted(
-    "CUPTI_ACTIVITY_KIND_KERNEL", (*PLACE, "name=demangledName|shortName|mangledName", *GRID)
+    "CUPTI_ACTIVITY_KIND_KERNEL",
+    (*PLACE, "name=demangledName|shortName|mangledName", *GRID, *SHARED, "graphNodeId"),
 )
 COPIES: Final = Wanted("CUPTI_ACTIVITY_KIND_MEMCPY", (*PLACE, "bytes", "copyKind", "srcKind", "dstKind"))
 FILLS: Final = Wanted("CUPTI_ACTIVITY_KIND_MEMSET", (*PLACE, "bytes"))
@@ -47,6 +51,23 @@ EVENTS: Final = (KERNELS, COPIES, FILLS, GRAPHS, WAITS, CALLS, RANGES)
 MEMORY_KINDS: Final = "ENUM_CUDA_MEM_KIND"
 
 
+class Store(Protocol):
+    """Where the tables of an export are, whatever its form."""
+
+    log: Log
+    tables: dict[str, list[str]]  # name → columns
+    rows: dict[str, int]  # name → rows read
+    strays: dict[str, int]  # texts that stand where an id should → the ids that they were given
+
+    def read(self, wanted: Wanted) -> pl.DataFrame:
+        """Return the rows of a table."""
+        ...
+
+    def pairs(self, table: str, key: str, value: str) -> list[tuple[str, str]]:
+        """Return a small table of names and values."""
+        ...
+
+
 @dataclass(frozen=True)
 class Tables:
     """What was read, still as the file has it: ids, and ns on the capture's clock."""
@@ -63,7 +84,7 @@ class Tables:
     memory_kinds: dict[int, str]  # as the file itself names them: the numbers differ between versions
 
 
-def read_tables(db: Database) -> Tables:
+def read_tables(db: Store) -> Tables:
     """Return all rows of the tables that are used; the strings last, when every stray name has its id."""
     kernels, copies, fills = _timed(db, KERNELS), _timed(db, COPIES), _timed(db, FILLS)
     return Tables(
@@ -75,12 +96,23 @@ def read_tables(db: Database) -> Tables:
         calls=_timed(db, CALLS),
         ranges=_timed(db, RANGES),
         threads=db.read(THREADS),
-        strings=db.strings(),
+        strings=_strings(db),
         memory_kinds=_memory_kinds(db),
     )
 
 
-def _memory_kinds(db: Database) -> dict[int, str]:
+def _strings(db: Store) -> pl.DataFrame:
+    """Return every name by its id, those too that stand where an id should."""
+    stated = db.read(Wanted("StringIds", ("id", "value"), texts=("value",), needs=()))
+    strays = pl.DataFrame(
+        {"id": list(db.strays.values()), "value": list(db.strays)},
+        schema={"id": pl.Int64, "value": pl.String},
+    )
+    both = pl.concat([stated, strays]).drop_nulls().unique("id", keep="first")
+    return both.with_columns(pl.col("value").cast(pl.Categorical()))
+
+
+def _memory_kinds(db: Store) -> dict[int, str]:
     """Return the kinds of memory by their numbers, as the file itself names them."""
     pairs = db.pairs(MEMORY_KINDS, "id", "label")
     return {int(number): clean(label, 60) for number, label in pairs if number.isdecimal()}
@@ -123,7 +155,22 @@ def copy_table(tables: Tables) -> pl.DataFrame:
     )  # fmt: skip
 
 
-def _timed(db: Database, wanted: Wanted) -> pl.DataFrame:
+def with_resources(kernels: pl.DataFrame) -> pl.DataFrame:
+    """Return kernels with the columns of the schema for how each was launched, in place of the file's own."""
+    distinct = kernels.select(GRID).unique()
+    texts = distinct.with_columns(
+        pl.concat_str(axes, separator="x").cast(pl.Categorical()).alias(name)
+        for name, axes in (("grid", GRID[:3]), ("block", GRID[3:6]))
+    )
+    rows = kernels.join(texts, on=GRID, how="left", nulls_equal=True, maintain_order="left")
+    shared = pl.sum_horizontal(SHARED, ignore_nulls=False)
+    return rows.with_columns(
+        pl.when(size.is_between(0, _LARGEST)).then(size).cast(pl.Int32()).alias(name)
+        for name, size in (("registers", pl.col(GRID[6])), ("shared", shared))
+    ).drop(GRID, SHARED)
+
+
+def _timed(db: Store, wanted: Wanted) -> pl.DataFrame:
     rows = db.read(wanted)
     db.log.read += rows.height
     sane = pl.all_horizontal(

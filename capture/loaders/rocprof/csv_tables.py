@@ -16,6 +16,7 @@ import polars as pl
 
 from capture.errors import UnreadableError
 from capture.importlog import Log
+from capture.inference import with_inferred
 from capture.loaders._json_document import number, whole
 from capture.run import Run, build
 from capture.source import Head, Source
@@ -51,7 +52,8 @@ def load(source: Source) -> list[Run]:
     rows = [read(cells) for cells in _once(records)]
     events = _plausible(pl.DataFrame(rows, schema=_ROW), source.log)
     meta = {"producer": "rocprof", "profiled": True}
-    return [build(Path(source.label).name, meta, events, source.log, _counters(records))]
+    run = build(Path(source.label).name, meta, events, source.log, _counters(records))
+    return [with_inferred(run, source.log)]
 
 
 def _header(line: str) -> list[str]:

@@ -13,6 +13,7 @@ import polars as pl
 
 from capture.errors import UnreadableError
 from capture.importlog import Log
+from capture.inference import with_inferred
 from capture.loaders._json_document import dict_in, dicts_in, document, whole
 from capture.run import Run, build
 from capture.source import Head, Source
@@ -60,7 +61,7 @@ def _run(process: Mapping[str, Any], several: bool, source: Source) -> Run:
         "profiled": True,
     }
     events = _timed(pl.DataFrame(rows, schema={**_ROW, "end": pl.Int64}), source.log)
-    return build(name, {k: v for k, v in meta.items() if v}, events, source.log)
+    return with_inferred(build(name, {k: v for k, v in meta.items() if v}, events, source.log), source.log)
 
 
 def _timed(rows: pl.DataFrame, log: Log) -> pl.DataFrame:

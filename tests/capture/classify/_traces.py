@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
-from capture.classify.cpu_ops import working_ops
+from capture.classify.cpu_ops import part_of, working_ops
 
 _SMALL: dict[str, Any] = {
     "vocab_size": 512, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4,
@@ -85,11 +87,11 @@ _TRUTH = tuple(
         (r"(post_feedforward_layernorm|post_mlp|^output\.LayerNorm)", "mlp.post_norm"),
         (r"(pre_feedforward_layernorm|post_attention_layernorm|ln_2|ffn_norm|pre_ff_layernorm)", "mlp.norm"),
         (r"^(input_layernorm|ln_1|operator_norm|norm)\b", "attn.norm"),
-        (r"(linear_attn|mixer)\.norm", "ssm.norm"),
+        (r"(linear_attn|mixer)\.norm|mamba\.\w+_layernorm", "ssm.norm"),
         (r"(q_norm|k_norm|q_layernorm|k_layernorm|q_a_layernorm|kv_a_layernorm)", "attn.qk_norm"),
-        (r"(linear_attn|mixer|^conv)\.(in_proj\w*|x_proj|dt_proj)", "ssm.in"),
-        (r"(linear_attn|mixer|^conv)\.out_proj", "ssm.out"),
-        (r"(linear_attn|mixer|^conv)", "ssm.core"),
+        (r"(linear_attn|mixer|mamba|^conv)\.(in_proj\w*|x_proj|dt_proj)", "ssm.in"),
+        (r"(linear_attn|mixer|mamba|^conv)\.out_proj", "ssm.out"),
+        (r"(linear_attn|mixer|mamba|^conv)", "ssm.core"),
         (r"(o_proj|attn\.c_proj|attention\.output\.dense|attention\.dense|self_attn\.(dense|out_proj))",
          "attn.out"),
         (r"(q_proj|k_proj|v_proj|qkv_proj|c_attn|query|\.key\b|\.value|query_key_value|q_[ab]_proj|kv_[ab]_proj)",
@@ -126,6 +128,41 @@ class Trace:
 def make(architecture: str) -> Trace:
     """Return the trace of one prompt and a few decode steps of a small random model."""
     torch = pytest.importorskip("torch")
+    model = _model(architecture, torch)
+    prompt = torch.randint(5, 500, (1, 24))
+    with _one_thread(torch), torch.no_grad(), _marked_functions(model, torch):
+        events = _profile(model, prompt, torch, generates=architecture != "bert")
+    return _trace(events)
+
+
+def export(architecture: str, file: Path, torch: Any) -> None:
+    """Write the trace of one pass of a small random model, with its modules, as torch's profiler does."""
+    model = _model(architecture, torch)
+    prompt = torch.randint(5, 500, (1, 24))
+    with _one_thread(torch), torch.no_grad(), _marked_functions(model, torch):
+        model(prompt)
+        with torch.profiler.profile(
+            activities=[torch.profiler.ProfilerActivity.CPU],
+            with_stack=True,
+            with_modules=True,
+            experimental_config=torch._C._profiler._ExperimentalConfig(verbose=True),
+        ) as profiler:
+            model(prompt)
+    profiler.export_chrome_trace(str(file))
+
+
+@contextmanager
+def _one_thread(torch: Any) -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _model(architecture: str, torch: Any) -> Any:
+    """Return a small random model whose modules open ranges with their paths."""
     transformers = pytest.importorskip("transformers")
     transformers.logging.set_verbosity_error()
     config_name, model_name, changes = ARCHITECTURES[architecture]
@@ -135,15 +172,7 @@ def make(architecture: str) -> Trace:
     config = getattr(transformers, config_name)(**{**_SMALL, **changes})
     model = getattr(transformers, model_name)(config).eval()
     _mark_modules(model, torch)
-    prompt = torch.randint(5, 500, (1, 24))
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with torch.no_grad(), _marked_functions(model, torch):
-            events = _profile(model, prompt, torch, generates=architecture != "bert")
-    finally:
-        torch.set_num_threads(threads)
-    return _trace(events)
+    return model
 
 
 def _profile(model: Any, prompt: Any, torch: Any, generates: bool) -> list[Any]:
@@ -208,14 +237,22 @@ def _marked_functions(model: Any, torch: Any) -> Iterator[None]:
 
 
 def _trace(events: list[Any]) -> Trace:
-    starts = np.array([round(e.time_range.start * 1000) for e in events], dtype=np.int64)
-    ends = np.array([round(e.time_range.end * 1000) for e in events], dtype=np.int64)
-    chosen = [events[at] for at in working_ops([e.name for e in events], starts, ends)]
+    rows = pl.DataFrame(
+        {
+            "at": range(len(events)),
+            "place": 0,
+            "part": [part_of(e.name) for e in events],
+            "t": [round(e.time_range.start * 1000) for e in events],
+            "dur": [round(e.time_range.elapsed_us() * 1000) for e in events],
+        }
+    )
+    aten = [e.name.startswith("aten::") for e in events]
+    chosen = [events[at] for at in working_ops(rows.filter(pl.Series(aten)))["at"]]
     where = [_place(event) for event in chosen]
-    truth = [_truth(*place) for place in where]
+    truths = [truth(*place) for place in where]
     post_norms = any("pre_feedforward" in path or "post_feedforward" in path for path, _ in where)
     roles = ["attn.post_norm" if post_norms and role == "mlp.norm" and "post_attention" in path else role
-             for (_, role), (path, _) in zip(truth, where, strict=True)]  # fmt: skip
+             for (_, role), (path, _) in zip(truths, where, strict=True)]  # fmt: skip
     roles = _experts(chosen, where, roles)
     roots = [_root(event) for event in chosen]
     step = np.cumsum([a is not b and b is not None for a, b in zip([None, *roots], roots, strict=False)])
@@ -224,7 +261,7 @@ def _trace(events: list[Any]) -> Trace:
         [str(e.input_shapes) for e in chosen],
         np.array([round(e.time_range.start * 1000) for e in chosen]),
         np.array([round(e.time_range.elapsed_us() * 1000) for e in chosen]),
-        np.array([layer for layer, _ in truth]),
+        np.array([layer for layer, _ in truths]),
         roles,
         step,
     )
@@ -283,7 +320,7 @@ def _place(event: Any) -> tuple[str, str]:
     return (node.name[2:] if node else "-"), function
 
 
-def _truth(path: str, function: str) -> tuple[int, str | None]:
+def truth(path: str, function: str) -> tuple[int, str | None]:
     match = _LAYER.search(path)
     if not match:
         return -1, None

@@ -3,13 +3,13 @@
 import random
 from functools import lru_cache
 
-import numpy as np
+import polars as pl
 import pytest
 
 from capture.classify.block_align import extend, weight
 from capture.classify.block_roles import name_block, op_of
 from capture.classify.block_signs import base_name, fold, sign_of
-from capture.classify.cpu_ops import working_ops
+from capture.classify.cpu_ops import part_of, working_ops
 
 SIGNS = {
     "void cutlass::device_kernel<flash::enable_sm90<flash::FlashAttnFwdSm90<flash::Mainloop>>>": "C",
@@ -102,16 +102,27 @@ def test_roles_of_a_block_become_ops() -> None:
     assert [op_of(role) for role in (named[0], named[1], "comm", None)] == ["norm", "attn.qkv", None, None]
 
 
-def test_working_ops_are_the_outermost_that_do_work() -> None:
-    names = [
-        "aten::linear",
-        "aten::t",
-        "aten::matmul",
-        "aten::mm",
-        "aten::resolve_conj",
-        "user",
-        "aten::silu",
-    ]
-    starts = np.array([0, 1, 10, 11, 12, 50, 60])
-    ends = np.array([40, 5, 39, 38, 13, 55, 70])
-    assert [names[at] for at in working_ops(names, starts, ends)] == ["aten::mm", "aten::silu"]
+WORKING = {
+    "a product in its wrappers": (
+        [("aten::linear", 0, 40), ("aten::t", 1, 4), ("aten::matmul", 10, 29), ("aten::mm", 11, 27),
+         ("aten::resolve_conj", 12, 1), ("aten::silu", 60, 10)],
+        ["aten::mm", "aten::silu"],
+    ),
+    "a wrapper that nothing works in": ([("aten::linear", 0, 40), ("aten::t", 1, 4)], ["aten::linear"]),
+    "a conversion that had nothing to do": ([("aten::to", 0, 4), ("aten::silu", 5, 5)], ["aten::silu"]),
+    "an op of an engine with all that it calls": (
+        [("vllm::unified_attention", 0, 40), ("aten::bmm", 5, 9)], ["vllm::unified_attention"],
+    ),
+    "a scope of the user's around ops": ([("mine", 0, 40), ("aten::mm", 5, 9)], ["aten::mm"]),
+    "a scope of the user's alone": ([("mine", 0, 40), ("aten::mm", 50, 9)], ["mine", "aten::mm"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("ops", "working"), WORKING.values(), ids=WORKING)
+def test_working_ops_are_the_outermost_that_do_work(
+    ops: list[tuple[str, int, int]], working: list[str]
+) -> None:
+    rows = pl.DataFrame(ops, schema=["name", "t", "dur"], orient="row")
+    parts = pl.Series([part_of(name) for name in rows["name"]])
+    threads = pl.concat([rows.with_columns(part=parts, place=pl.lit(place)) for place in (1, 2)])
+    assert working_ops(threads)["name"].to_list() == working * 2

@@ -1,4 +1,4 @@
-"""Layers and roles out of the order of kernels, against stacks that are hidden and against made sequences."""
+"""Layers and roles out of the order of kernels, against made sequences and the samples' references."""
 
 import gzip
 import json
@@ -10,7 +10,6 @@ import pytest
 from capture.classify import block_template
 from capture.classify import blocks as blocks_module
 from capture.classify.blocks import Blocks, Kernels, infer_blocks
-from tests.capture.classify import _traces
 from tests.capture.classify._sequences import (
     ACT,
     DENSE,
@@ -57,31 +56,6 @@ def kinds(blocks: Blocks) -> list[str]:
 def expected(head: int, blocks: Sequence[Sequence[str]], tail: int) -> list[int]:
     """Return the layer of each kernel of one pass."""
     return [-1] * head + [n for n, block in enumerate(blocks) for _ in block] + [-1] * tail
-
-
-@pytest.mark.parametrize("architecture", _traces.ARCHITECTURES)
-def test_hidden_stacks(architecture: str) -> None:
-    trace = _traces.make(architecture)
-    ids, names = codes(trace.names)
-    launch, _ = codes(trace.keys)
-    blocks = infer_blocks(Kernels(ids, names, trace.start, trace.duration, launch=launch))
-    inside = (trace.layer >= 0) | (blocks.layer >= 0)
-    told = np.array([role is not None for role in trace.role]) & (trace.layer >= 0)
-    right = np.array([a == b for a, b in zip(roles(blocks), trace.role, strict=True)])
-    time = _typical(trace.names, trace.keys, trace.duration)
-    for weight in (np.ones(len(time)), time):
-        assert weight[inside & (blocks.layer == trace.layer)].sum() >= 0.99 * weight[inside].sum()
-        assert weight[told & right].sum() >= 0.97 * weight[told].sum()
-    assert blocks.evidence.layers == trace.layer.max() + 1
-    assert blocks.evidence.passes == trace.step.max()
-    assert blocks.evidence.reason is None
-
-
-def _typical(names: Sequence[str], keys: Sequence[str], duration: np.ndarray) -> np.ndarray:
-    """Return the median duration of each op's sort: one interrupted op of a busy machine decides nothing."""
-    ids, _ = codes(zip(names, keys, strict=True))
-    medians = np.array([np.median(duration[ids == code]) for code in range(ids.max() + 1)])
-    return np.asarray(medians[ids])
 
 
 def test_layers_of_one_kind_with_a_stray_kernel() -> None:

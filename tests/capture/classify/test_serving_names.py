@@ -6,6 +6,7 @@ from functools import cache
 import polars as pl
 import pytest
 
+from capture.captures import NONE
 from capture.classify.kernel_names import classify
 from capture.open import load
 from tests.conftest import shared
@@ -16,7 +17,7 @@ SGLANG, VLLM = "sglang_qwen3_8b_decode", "vllm_gptoss_decode"
 @cache
 def kernels(sample: str) -> pl.DataFrame:
     """Return name, ns, op and category of a sample's kernels, the latter by their names alone."""
-    (run,) = load(shared(f"samples/serving/{sample}") / "execution.json.gz", cache=False)
+    (run,) = load(shared(f"samples/serving/{sample}") / "execution.json.gz", cache=False, capture=NONE)
     rows = run.events.filter((pl.col("kind") == "kernel") & (pl.col("lens") == "gpu"))
     sums = rows.group_by(pl.col("name").cast(pl.String)).agg(pl.col("dur").sum())
     said = [classify(name) for name in sums["name"]]

@@ -15,7 +15,7 @@ NVTX = "NVTX_EVENTS"
 _PLACE = "start, end, deviceId, streamId, correlationId, globalPid"
 _GRID = "gridX, gridY, gridZ, blockX, blockY, blockZ, registersPerThread"
 LAYOUT = {
-    KERNEL: f"{_PLACE}, demangledName, shortName, {_GRID}",
+    KERNEL: f"{_PLACE}, demangledName, shortName, {_GRID}, graphNodeId",
     MEMCPY: f"{_PLACE}, bytes, copyKind",
     MEMSET: f"{_PLACE}, bytes, value",
     GRAPH: f"{_PLACE}, graphId, graphExecId",
@@ -50,8 +50,10 @@ def write(path: Path, rows: Rows) -> Path:
     return path
 
 
-def kernel(start: int, end: int, correlation: int, process: int, name: int, device: int = 0) -> list[object]:
-    return [start, end, device, 7, correlation, pid(process), name, name, 8, 4, 1, 128, 1, 1, 32]
+def kernel(
+    start: int, end: int, correlation: int, process: int, name: int, device: int = 0, node: int | None = None
+) -> list[object]:
+    return [start, end, device, 7, correlation, pid(process), name, name, 8, 4, 1, 128, 1, 1, 32, node]
 
 
 def call(start: int, correlation: int, process: int, thread: int, name: int = 0) -> list[object]:

@@ -88,7 +88,7 @@ def by_both(path: Path) -> list[pl.DataFrame]:
     out = []
     for read in (fast_scan.read, any_json.read):
         source = Source.of(path)
-        out.append(kernels(to_run("run", read(source), source.log)))
+        out.append(kernels(to_run("run", read(source), source)))
     return out
 
 

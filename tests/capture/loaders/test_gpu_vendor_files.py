@@ -6,10 +6,14 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
+from capture.errors import UnreadableError
 from capture.loaders import proton, recognise
+from capture.open import load
 from capture.run import Run
 from capture.source import Head, Source
+from tests.capture.loaders._msgpack import pack
 from tests.conftest import FIXTURES, document, shared
 
 
@@ -51,6 +55,42 @@ def test_proton_paths_flops_and_hidden_subtrees() -> None:
         512,
     )
     assert (row["path"], row["layer"], row["track"]) == ("layers.3", 3, "gpu0")
+
+
+@pytest.mark.parametrize("name", ["scopes", "two_devices"])
+def test_proton_gives_the_same_in_both_of_its_forms(name: str) -> None:
+    packed, plain = (opened(FIXTURES / f"proton/{name}.{form}") for form in ("hatchet_msgpack", "hatchet"))
+    assert_frame_equal(packed.events, plain.events, categorical_as_str=True)
+    assert packed.meta == plain.meta and packed.log.read == plain.log.read
+    assert_frame_equal(packed.tables["devices"], plain.tables["devices"])
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        b"",
+        b"\xa4name\xdf\xff\xff\xff\xff",  # a map of four billion
+        b"\xa4name" + b"\x91" * 100_000,  # nested without end
+        pack("ROOT") + pack({"metrics": 5}) + b"\xc7\x01\x05x",  # an extension
+    ],
+    ids=["cut", "huge", "deep", "odd"],
+)
+def test_a_packed_tree_that_is_none_is_refused_in_a_sentence(tmp_path: Path, tail: bytes) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(b"\x92\x83\xa5frame\x82" + tail + pack("time (ns)") * 2)
+    with pytest.raises(UnreadableError) as told:
+        load(path, cache=False)
+    assert "proton" in str(told.value) or "damaged" in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+def test_a_packed_tree_of_odd_types_keeps_what_is_plain(tmp_path: Path) -> None:
+    metrics = {"time (ns)": 40, "count": 2, 7: 1, "flops16": [1, 2], "device_id": 3.5}
+    node = {"frame": {"name": 5}, "metrics": metrics, "children": [4, {"frame": [], "metrics": []}]}
+    path = tmp_path / "x"
+    path.write_bytes(pack([{**node, "frame": {"name": "k"}}, {"CUDA": {0: {"arch": 90}}, 6: 7}]))
+    (run,) = load(path, cache=False)
+    assert run.events.select("name", "dur", "count").rows() == [("k", 40, 2)]
 
 
 def test_other_hatchet_literals_are_not_protons() -> None:

@@ -238,7 +238,7 @@ def test_no_flipped_bit_is_taken_for_truth(tmp_path: Path) -> None:
 
 
 def test_a_flat_line_has_the_columns_of_the_schema() -> None:
-    assert set(Flat.__struct_fields__) - {"rank", "crc"} == {column.name for column in COLUMNS}
+    assert set(Flat.__struct_fields__) - {"rank", "writer", "crc"} == {column.name for column in COLUMNS}
 
 
 def test_a_shell_is_enough_to_write_lines(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 import polars as pl
 import pytest
 
+from capture.importlog import Log
+from capture.run import build
 from tests.tracetui.runs import decode
 from tracetui.analysis import detail
 from tracetui.look import Look
@@ -28,3 +30,19 @@ def test_detail_of_a_focused_row() -> None:
     assert detail.by_layer(run, look)["total_ns"].to_list() == [1_600_000, 1_600_000]
     assert detail.by_step(run, look)["per_token_ns"].to_list() == [80_000, 400_000, 400_000, 400_000]
     assert detail.statistics(run, look)["p95_ns"].to_list() == [400_000]
+
+
+def test_launches_tell_their_delay_and_their_form() -> None:
+    """Two kernels of one form, one of another, one that states nothing; the launch of the last is unknown."""
+    events = pl.DataFrame(
+        {
+            "kind": "kernel", "name": "k", "t": [100, 200, 300, 400], "dur": [10, 20, 70, 5],
+            "launch": [40, 130, 299, None],
+            "grid": ["4x1x1", "4x1x1", "8x2x1", None], "block": ["128x1x1"] * 3 + [None],
+            "registers": [32, 32, 64, None],
+        }
+    )  # fmt: skip
+    rows = detail.launches(build("r", {}, events, Log()), Look())
+    assert rows["delay_ns"].to_list() == [60, 70, 1, None]
+    assert detail.forms(rows).rows() == [("8x2x1", "128x1x1", 64, 1, 70), ("4x1x1", "128x1x1", 32, 2, 30)]
+    assert detail.forms(rows.drop("grid", "block", "registers")).is_empty()

@@ -1,15 +1,19 @@
 """The ledger: exact by construction, its items against figures worked out by hand."""
 
 import polars as pl
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from capture.importlog import Log
+from capture.open import load
 from capture.run import Run, build
+from tests.conftest import shared
 from tracetui.analysis.ledger import ledger
+from tracetui.analysis.ledger_items import ranges
 from tracetui.look import Look
 from tracetui.report import report
-from tracetui.views import view
+from tracetui.views import ask, view
 
 # 1 GB/s and 1 GFLOP/s: a byte takes a nanosecond, and so does an operation; a launch takes 10
 ROOF = {
@@ -45,7 +49,7 @@ def test_items_by_hand() -> None:
     assert rows["attn.core", "compute"]["recoverable_ns"] == 10
     assert rows["norm", "launch"]["recoverable_ns"] == 20
     assert rows["other", "no model"]["recoverable_ns"] == 0 and book.unmodelled_ns == 70
-    assert rows["gap", "gap"]["recoverable_ns"] == 50
+    assert rows["gap", "launch unknown"]["recoverable_ns"] == 50
     assert book.bound_ns == 120 + 100 + 40 + 10 + 70
     assert book.items["op"].to_list()[:2] == ["mlp.up", "gap"]
 
@@ -113,3 +117,66 @@ def test_a_slowed_op_leads_by_what_was_added() -> None:
     by_op = [dict(items.select("op", "recoverable_ns").rows()) for items in (before, after)]
     assert after["op"][0] == "mlp.down" and before["op"][0] == "mlp.up"
     assert by_op[1]["mlp.down"] - by_op[0]["mlp.down"] == 200
+
+
+def test_a_layer_that_loses_more_is_named_and_stands_apart_where_asked() -> None:
+    """Six layers of 100 bytes in 110 ns each, but for the third, which takes 400."""
+    shared_by_all = {"name": "k", "op": "mlp.up", "bytes": 100.0}
+    rows = [{**shared_by_all, "t": 500 * i, "dur": 400 if i == 2 else 110, "layer": i} for i in range(6)]
+    book, apart = (ledger(run_of(rows), Look(group=group)) for group in (None, "layer"))
+    assert book is not None and apart is not None
+    (item,) = book.items.filter(pl.col("op") == "mlp.up").to_dicts()
+    assert (item["layers"], item["recoverable_ns"], item["odd"], item["odd_ns"]) == ("0–5", 350, 2, 300)
+    by_layer = apart.items.filter(pl.col("op") == "mlp.up").select("layers", "recoverable_ns").rows()
+    assert by_layer == [("2", 300), ("0", 10), ("1", 10), ("3", 10), ("4", 10), ("5", 10)]
+    assert book.step_ns == apart.step_ns == apart.bound_ns + apart.items["recoverable_ns"].sum()
+    answer = ask(view("fix"), [run_of(rows)], Look())
+    evidence = dict(answer.rows.select("op", "evidence").rows())["mlp.up"]
+    assert evidence == "6 launches, 950 ns in one step; layer 2 loses 300 ns a step, others about 10 ns"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"), [([], None), ([4], "4"), ([0, 1, 2, 5, 7, 8], "0–2, 5, 7–8"), ([3, 4], "3–4")]
+)
+def test_layers_are_written_as_ranges(numbers: list[int], text: str | None) -> None:
+    assert ranges(numbers) == text
+
+
+def test_exposed_copies_and_collectives_have_items_of_their_own() -> None:
+    rows = [
+        {"name": "gemm", "op": "mlp.up", "t": 0, "dur": 100, "bytes": 100.0, "category": "matmul"},
+        {"name": "ncclAllReduce", "t": 80, "dur": 60, "category": "comm"},  # 40 of it alone
+        {"name": "Memcpy HtoD", "t": 130, "dur": 200, "category": "copy"},  # 190 of it alone
+    ]
+    book = ledger(run_of([{**row, "track": f"gpu0/{i}"} for i, row in enumerate(rows)]), Look())
+    assert book is not None and (book.step_ns, book.bound_ns) == (330, 100)
+    items = {r["cause"]: r for r in book.items.iter_rows(named=True)}
+    assert (items["communication"]["recoverable_ns"], items["communication"]["low_ns"]) == (40, 40)
+    assert (items["copy"]["recoverable_ns"], items["copy"]["low_ns"]) == (
+        190,
+        100,
+    )  # all computation hides 100
+
+
+def test_of_several_devices_the_busiest_is_accounted_for() -> None:
+    rows = [{"name": "k", "op": "mlp.up", "t": t, "dur": d, "track": f"{gpu}/7"}
+            for gpu, t, d in (("gpu0", 0, 40), ("gpu0", 60, 40), ("gpu1", 0, 9))]  # fmt: skip
+    book = ledger(run_of(rows), Look())
+    assert book is not None and book.step_ns == 100
+    assert book.items.filter(pl.col("op") == "gap")["recoverable_ns"].to_list() == [20]
+
+
+def test_a_part_of_the_rows_has_no_gaps() -> None:
+    book = ledger(run_of(HAND), Look(focus=(("op", "norm"),)))
+    assert book is not None and (book.step_ns, book.part) == (30, True)
+    assert book.items["op"].to_list() == ["norm"]
+
+
+def test_of_a_served_model_the_first_three_are_those_of_the_reference() -> None:
+    """Milliseconds above the roof by unified_perf_summary.csv: bytes at 5.3 TB/s against the kernels."""
+    folder = shared("samples/serving/sglang_qwen3_8b_decode")
+    (run,) = load(folder / "execution.json.gz", capture=str(folder / "capture_bs_32_rank0.json.gz"))
+    book = ledger(run, Look())
+    assert book is not None and book.step_ns == book.bound_ns + book.items["recoverable_ns"].sum()
+    first = [(r["op"], round(r["recoverable_ns"] / 1e6, 2)) for r in book.items.head(3).iter_rows(named=True)]
+    assert first == [("attn.core", 1.21), ("mlp.gate_up", 1.04), ("mlp.down", 0.77)]

@@ -13,3 +13,4 @@ def test_shapes_know_a_rate_only_where_all_rows_know_their_work() -> None:
     assert gemm["flop_per_s"] == pytest.approx(1600 / 1000e-9)
     assert softmax["flops"] is None and softmax["flop_per_s"] is None and softmax["byte_per_s"] is None
     assert gemm["share"] == pytest.approx(1000 / 1500)
+    assert (gemm["flops_per_launch"], softmax["flops_per_launch"]) == (1600 / 4, None)

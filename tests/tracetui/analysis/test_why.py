@@ -21,9 +21,19 @@ _FILL = (
         ({"name": "zyx"}, "no rule reads its name"),
         ({"name": "zyx", "op": "norm"}, "the source states its op; category: no rule reads its name"),
         (
-            {"name": "ampere_gemm_128x64", "op": "attn.q", "path": "model / layers.3.self_attn.q_proj"},
-            "the scope that launched it says its op: layers.3.self_attn.q_proj; category: rule "
+            {"name": "ampere_gemm_128x64", "path": "decode / L3.attn.q"},
+            "the scope that launched it says its op: L3.attn.q; category: rule "
             "matmul.generated, by the name: ampere_gemm_",
+        ),
+        (
+            {"name": "ampere_gemm_128x64", "path": "model / layers.3.self_attn.q_proj"},
+            "rule path.attn.q, by the module around it: model / layers.3.self_attn.q_proj; "
+            "category: rule matmul.generated, by the name: ampere_gemm_",
+        ),
+        (
+            {"name": "ampere_gemm_128x64", "path": "nn.Module: BertSelfOutput_0 / nn.Module: Linear_3"},
+            "rule module.hf.self_out, by the module around it: BertSelfOutput_0 / Linear_3; "
+            "category: rule matmul.generated, by the name: ampere_gemm_",
         ),
         (
             {"name": "rms_norm_kernel", "category": "copy"},

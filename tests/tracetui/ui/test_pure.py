@@ -1,5 +1,6 @@
 """The input line, the names, the sheet and the session: pure, by value."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -178,6 +179,17 @@ def test_lens_phase_and_per_hold_in_every_view() -> None:
     assert changed.with_look(filter="x").on_view("growth").look.filter == ""
 
 
+def test_the_warm_up_is_left_out_where_a_steady_state_was_found() -> None:
+    unsettled = session("a", "b")
+    assert commands.steady(unsettled).look == unsettled.look
+    settled = replace(unsettled, infos=tuple(replace(info, steady=True) for info in unsettled.infos))
+    on = commands.steady(settled.with_look(window=(1, 2)))
+    assert on.look.steady and on.look.window is None
+    assert on.on_view("growth").look.steady
+    for off in (commands.steady(on), commands.zoom_all(on), commands.next_part(on), on.on_run(1)):
+        assert not off.look.steady
+
+
 def test_steps_and_zoom_stay_inside_the_run() -> None:
     s = session("a")
     assert commands.next_part(s).look.window == (1, 1)
@@ -186,8 +198,9 @@ def test_steps_and_zoom_stay_inside_the_run() -> None:
     timeline = commands.zoom_in(s.on_view("timeline"))
     first, last = timeline.look.zoom or (0, 0)
     assert s.info.extent is not None and s.info.extent[0] < first < last < s.info.extent[1]
-    assert commands.zoom_out(timeline).look.zoom is None
+    assert commands.zoom_out(timeline).look.zoom == s.info.extent
     assert commands.scaled((0, 100), (0, 1000), 0.5) == (25, 75)
+    assert commands.scaled((0, 100), (0, 1000), 0.5, 20) == (10, 60)  # 20 stays a fifth from the left
 
 
 def test_another_run_keeps_the_choices_but_no_place() -> None:

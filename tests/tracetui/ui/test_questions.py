@@ -220,8 +220,8 @@ def test_the_rows_of_another_question_do_not_stand_under_one_that_is_refused() -
 
 PRESENTATION = {f.name for f in fields(Look) if getattr(asked(Look(
     sort="a", descending=False, filter="f", group="g", lens="gpu", phase="p", per="step", window=(1, 2),
-    focus=(("a", 1),), chosen=(1,), zoom=(1, 2), cursor=(3, 4), full_names=True, columns=("a",),
-    one_table=True, limit=3,
+    steady=True, focus=(("a", 1),), chosen=(1,), zoom=(1, 2), cursor=(3, 4), slice=(0, 1, 2), full_names=True,
+    columns=("a",), one_table=True, limit=3, what_if=(("a", 0.5),),
 )), f.name) == getattr(Look(), f.name)} - {"terms"}  # fmt: skip
 
 
@@ -237,7 +237,7 @@ class ReadLook(Look):
 
 def test_what_no_answer_depends_on_is_no_part_of_a_question() -> None:
     expected = {"sort", "descending", "limit", "cursor", "chosen", "full_names", "columns", "one_table"}
-    assert expected == PRESENTATION
+    assert expected | {"slice"} == PRESENTATION
 
 
 @pytest.mark.parametrize("name", [v.name for v in views()])
@@ -246,7 +246,7 @@ def test_no_answer_depends_on_the_order(name: str) -> None:
     runs = [recording("before", noise=1), recording("after", noise=2)] if known.runs > 1 else SAMPLES
     for run in [runs] if known.runs > 1 else [[r] for r in runs]:
         if not missing(known, run):
-            focus = (("name", "attention"),) if name in ("detail", "pair") else ()
+            focus = (("name", "attention"),) if name in ("detail", "pair") else (("scope", "run"),)
             try:
                 known.answer(run, ReadLook(focus=focus))
             except UsageError:

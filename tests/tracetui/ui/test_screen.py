@@ -11,7 +11,7 @@ import pytest
 from textual import events
 from textual.pilot import Pilot
 
-from tests.tracetui.runs import made, scopes
+from tests.tracetui.runs import launch_bound, made, scopes
 from tests.tracetui.ui.hand import decode, play, press, screen, settle, typed, until
 from tracetui.guides import TOPICS, glossary, guide
 from tracetui.look import Look
@@ -381,27 +381,6 @@ def test_one_row_of_many_launches_has_no_distribution() -> None:
     play(script, [made(rows)])
 
 
-def test_a_timeline_zooms_and_moves_in_time() -> None:
-    async def script(app: Explorer, pilot: Pilots) -> None:
-        await press(pilot, "plus")
-        near = app.workspace.session.look.zoom
-        assert near is not None
-        await press(pilot, "l")
-        later = app.workspace.session.look.zoom
-        assert later is not None and later[0] - near[0] == (near[1] - near[0]) // 4
-        await press(pilot, "j")
-        assert app.workspace.session.look.zoom == later
-        first, last = app.workspace.session.info.extent or (0, 0)
-        await press(pilot, "G")
-        assert app.workspace.session.look.zoom == (last - (near[1] - near[0]), last)
-        await press(pilot, "g")
-        assert app.workspace.session.look.zoom == (first, first + near[1] - near[0])
-        await press(pilot, "0")
-        assert app.workspace.session.look.zoom is None
-
-    play(script, [decode(steps=8)], Options(view="timeline"), size=(100, 24))
-
-
 def test_full_names_show_what_was_cut() -> None:
     long = "prefix_" + "x" * 120 + "_suffix"
 
@@ -456,3 +435,14 @@ def test_a_view_that_fails_is_told_in_a_sentence_and_the_exit_is_not_zero(
     assert play(script, [decode()]).return_code == 70
     (crash,) = (tmp_path / "tracetui").iterdir()
     assert "a view's own fault" in crash.read_text()
+
+
+def test_the_first_screen_names_the_key_to_what_can_be_fixed() -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        lever = next(line for line in screen(app) if "most to recover" in line)
+        assert "(f: what to fix)" in lever
+        await press(pilot, "f")
+        await until(app, pilot, "host late")
+        assert app.workspace.session.view == "fix"
+
+    play(script, [launch_bound()], Options(view="summary"))

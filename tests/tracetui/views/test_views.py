@@ -55,7 +55,8 @@ def screen(shown: View, answer: Answer, look: Look, size: Size) -> str:
 @pytest.mark.parametrize("size", SIZES, ids=["80x24", "120x40"])
 @pytest.mark.parametrize("shown", SINGLE, ids=lambda v: v.name)
 def test_golden(shown: View, size: Size, golden: Callable[[str, str], None]) -> None:
-    look = Look(focus=(("op", "mlp.down"),)) if shown.name == "detail" else Look()
+    focus = {"detail": (("op", "mlp.down"),), "calls": (("scope", "layers 0–5"),)}
+    look = Look(focus=focus.get(shown.name, ()))
     answer = ask(shown, [everything()], look)
     golden(f"{shown.name}-{size.width}x{size.height}", screen(shown, answer, look, size))
 
@@ -200,7 +201,7 @@ def test_kernel_rows_carry_the_same_keys_whatever_the_source() -> None:
 def test_one_of_several_columns_may_feed_a_view() -> None:
     assert ask(view("tree"), [scopes()], Look()).rows.height
     assert ask(view("tree"), [nested()], Look()).rows.height
-    assert ask(view("tree"), [aggregates()], Look()).missing == ("path or t",)
+    assert ask(view("tree"), [aggregates()], Look()).missing == ("path or t or layer",)
 
 
 @pytest.mark.parametrize("group", ["op", "category", "path", "layer"])

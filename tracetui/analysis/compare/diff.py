@@ -17,6 +17,7 @@ from tracetui.analysis.compare.row_evidence import Names, row_evidence
 from tracetui.analysis.compare.step_times import phased
 from tracetui.analysis.compare.waterfall import parts
 from tracetui.analysis.select import timed
+from tracetui.analysis.steps import step_table
 from tracetui.look import Look
 
 
@@ -177,9 +178,23 @@ def _title(rows: list[dict[str, Any]]) -> str | None:
 
 
 def _gap(a: Run, b: Run, look: Look) -> int | None:
-    """Return the change of the time between measured kernels; None where a run tells no wall time."""
-    gaps = [_unmeasured(run, look) for run in (a, b)]
-    return None if gaps[0] is None or gaps[1] is None else gaps[1] - gaps[0]
+    """Return the change of the time between measured kernels: of the devices' idle time where both runs tell
+    it, as the steps view does, else of what kernels leave of the wall; None where a run tells neither.
+    """
+    for between in (_idle, _unmeasured):
+        before, after = between(a, look), between(b, look)
+        if before is not None and after is not None:
+            return after - before
+    return None
+
+
+def _idle(run: Run, look: Look) -> int | None:
+    partly = look.filter or look.focus or windows.coverage(run, look) is not None
+    if partly or not (run.has("step") and run.has("dur")):
+        return None
+    table = step_table(run, look)
+    known = "idle_ns" in table.columns and not table["idle_ns"].has_nulls()
+    return int(table["idle_ns"].sum()) if known else None
 
 
 def _unmeasured(run: Run, look: Look) -> int | None:

@@ -3,6 +3,7 @@
 from typing import Final
 
 from tracetui.ui.commands import pan
+from tracetui.ui.controllers.timeline import Slices
 from tracetui.ui.questions import Questions
 from tracetui.ui.renderer import Renderer
 from tracetui.ui.workspace import Workspace
@@ -13,8 +14,11 @@ FARTHEST: Final = 1 << 20
 class Cursor:
     """Moves the cursor of a table or drawing, time on a timeline, or the lines of a text."""
 
-    def __init__(self, workspace: Workspace, renderer: Renderer, questions: Questions) -> None:
+    def __init__(
+        self, workspace: Workspace, renderer: Renderer, questions: Questions, slices: Slices
+    ) -> None:
         self._workspace, self._renderer, self._questions = workspace, renderer, questions
+        self._slices = slices
 
     def down(self) -> None:
         self._move(1, 0)
@@ -59,8 +63,10 @@ class Cursor:
             else:
                 main.table.move(rows)
                 self._questions.remember_cursor()
-        elif workspace.shows_view and columns and workspace.view.over_time:
+        elif self._slices.in_sight and columns:
             self._questions.show(pan(workspace.session, columns))
+        elif self._slices.in_sight:
+            self._slices.move(rows)
         elif workspace.shows_view and main.has_cursor:
             self._move_cell(rows, columns)
         else:

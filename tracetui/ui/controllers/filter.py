@@ -41,13 +41,8 @@ class Filter:
         draft = Draft.of("filter", HINT, self._workspace.session.look.filter)
         self._input.open(draft, Entry(self._keep, self._clear, self._edited))
 
-    def next_match(self) -> None:
-        self._match(1)
-
-    def previous_match(self) -> None:
-        self._match(-1)
-
-    def _match(self, direction: int) -> None:
+    def match(self, direction: int) -> None:
+        """Go to the next (1) or the previous (-1) row that fits the last expression."""
         if self._renderer.main.shows_table and self._renderer.table.match(self._pattern, direction):
             self._questions.remember_cursor()
         else:

@@ -147,10 +147,12 @@ class Navigation:
         return entered(picture.question.view, picture.answer, self._workspace.session.look)
 
     def _deeper(self, focus: Focus) -> str | None:
-        """Return the view that Enter opens: one table of many, the detail of a kernel, else kernels."""
+        """Return the view that Enter opens: one table of many, a kernel, calls of a scope, else kernels."""
         inside, here = dict(focus), self._workspace.view.name
         if "table" in inside and not self._workspace.session.look.focus:
             return here
         if not inside or here in LEAVES or "table" in inside:
             return None
+        if "scope" in inside:
+            return "calls"
         return "pair" if here == "diff" else "detail" if "name" in inside else "kernels"

@@ -51,6 +51,7 @@ def _in_force(look: Look) -> list[str]:
         "changed only" if look.terms.changed_only else "",
         f"per {look.per}" if look.per != "total" else "",
         span,
+        "steady steps" if look.steady else "",
     ]
 
 

@@ -74,7 +74,10 @@ def _reading(progress: Progress, size: Size) -> list[Line]:
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return [
         (),
-        (Span("  reading "), Span(", ".join(middle(name, 80) for name in names[:3]) + more, "title")),
+        (
+            Span(f"  {progress.doing} "),
+            Span(", ".join(middle(name, 80) for name in names[:3]) + more, "title"),
+        ),
         (),
         (Span("  "), Span(bar, "accent"), Span(figures)),
         (Span(f"  {progress.seconds:.0f} s", "dim"), Span("    Esc cancels", "dim")),

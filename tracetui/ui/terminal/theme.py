@@ -15,6 +15,31 @@ DARK_HEAT: Final = ("#16202c", "#14344d", "#134b6b", "#17668a", "#2f82a0", "#5f9
 LIGHT_HEAT: Final = ("#eef2f5", "#d4e4ee", "#b5d3e4", "#8fbfd8", "#66a8c9", "#3c8db6", "#1f6d99", "#0b4a73")
 SERIES: Final = ("#56b4e9", "#e69f00", "#2fbf8f", "#cc79a7", "#f0e442", "#d98356")
 LIGHT_SERIES: Final = ("#0072b2", "#b35900", "#00785a", "#9c3f76", "#7a6a00", "#a33b12")
+CATEGORY: Final = {
+    "matmul": "#56b4e9", "attention": "#e69f00", "norm": "#2fbf8f", "elementwise": "#cc79a7",
+    "softmax": "#d98356", "reduce": "#a897e0", "conv": "#49a8a8", "moe": "#f0e442", "ssm": "#93cf55",
+    "sampling": "#ff9da7", "quantize": "#b3886b", "copy": "#94a3b3", "comm": "#e8635f", "wait": "#5f6d7a",
+    "host": "#857d62", "other": "#b9b3a9",
+}  # fmt: skip
+LIGHT_CATEGORY: Final = {
+    "matmul": "#0072b2", "attention": "#b35900", "norm": "#00785a", "elementwise": "#9c3f76",
+    "softmax": "#a33b12", "reduce": "#5d4aa8", "conv": "#1c6b6b", "moe": "#7a6a00", "ssm": "#466f12",
+    "sampling": "#b03a54", "quantize": "#744d33", "copy": "#56636f", "comm": "#b3221e", "wait": "#6c7882",
+    "host": "#6a6248", "other": "#67625a",
+}  # fmt: skip
+_ANSI_CATEGORY: Final = {
+    "matmul": "cyan", "attention": "yellow", "norm": "green", "elementwise": "magenta", "softmax": "red",
+    "reduce": "blue", "conv": "bright_cyan", "moe": "bright_yellow", "ssm": "bright_green",
+    "sampling": "bright_magenta", "quantize": "bright_blue", "copy": "white", "comm": "bright_red",
+    "wait": "bright_black", "host": "bright_black", "other": "white",
+}  # fmt: skip
+
+
+def _categories(colours: Mapping[str, str], text: str) -> dict[str, str]:
+    """Return the styles of the categories, as ink and as the ground under a text of this colour."""
+    ink = {f"cat_{category}": colour for category, colour in colours.items()}
+    return ink | {f"on_{category}": f"{text} on {colour}" for category, colour in colours.items()}
+
 
 _DARK: Final = {
     "": "#d3d9e0 on #12161b", "dim": "#7f8b97", "bold": "bold", "title": "bold #ffffff",
@@ -27,6 +52,7 @@ _DARK: Final = {
     "level": "#7f8b97 on #16202c", "rise1": "#d3d9e0 on #4a3420", "rise2": "#fff3e4 on #94602a",
     "rise3": "#0b1116 on #f0a04b",
     **{f"series{i}": c for i, c in enumerate(SERIES)},
+    **_categories(CATEGORY, "#0b1116"),
 }  # fmt: skip
 _LIGHT: Final = {
     "": "#1f2429 on #fbfbf9", "dim": "#6b747d", "bold": "bold", "title": "bold #000000",
@@ -39,6 +65,7 @@ _LIGHT: Final = {
     "level": "#6b747d on #f3f3f0", "rise1": "#101418 on #f3dfc6", "rise2": "#101418 on #e3ac6c",
     "rise3": "#ffffff on #a84b00",
     **{f"series{i}": c for i, c in enumerate(LIGHT_SERIES)},
+    **_categories(LIGHT_CATEGORY, "#ffffff"),
 }  # fmt: skip
 _ANSI: Final = {
     "": "", "dim": "dim", "bold": "bold", "title": "bold", "name": "", "number": "", "good": "cyan",
@@ -50,6 +77,7 @@ _ANSI: Final = {
     "rise1": "yellow", "rise2": "reverse yellow", "rise3": "bold reverse yellow",
     "series0": "cyan", "series1": "yellow", "series2": "green", "series3": "magenta", "series4": "blue",
     "series5": "red",
+    **_categories(_ANSI_CATEGORY, "black"),
 }  # fmt: skip
 
 PALETTES: Final[Mapping[str, Mapping[str, str]]] = {

@@ -16,7 +16,7 @@ class Progress:
     """How far a feed is before it has runs to show."""
 
     seconds: float
-    doing: str  # `reading`, or what an engine is doing before its first step
+    doing: str  # `reading`, what stands before it, or what an engine is doing before its first step
     names: tuple[str, ...] = ()  # the files that are read
     read: int = 0  # bytes
     size: int | None = None  # bytes in all; None where nobody can know

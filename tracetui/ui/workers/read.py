@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from capture.activity import current
 from capture.errors import CaptureError, UnreadableError
 from capture.run import Run
 from capture.text import clean
@@ -23,9 +24,11 @@ class FileReader:
 
     live: Final = None  # nobody writes these files
 
-    def __init__(self, paths: Sequence[str], cache: bool, view: str, merge: bool = False) -> None:
+    def __init__(
+        self, paths: Sequence[str], cache: bool, view: str, merge: bool = False, capture: str | None = None
+    ) -> None:
         self._paths = list(paths)
-        self._cache, self._view, self._merge = cache, view, merge
+        self._cache, self._view, self._merge, self._capture = cache, view, merge, capture
         self._began = time.monotonic()
         self._size = sum(_size(p) for p in self._paths)
 
@@ -36,7 +39,7 @@ class FileReader:
         """Return the bytes read so far, as far as the kernel tells where the open files stand."""
         read = sum(_position(fd) for fd in _descriptors({os.path.realpath(p) for p in self._paths}))
         seconds = time.monotonic() - self._began
-        return Progress(seconds, "reading", tuple(self._paths), read, self._size)
+        return Progress(seconds, current() or "reading", tuple(self._paths), read, self._size)
 
     def _read(self, post: Post) -> None:
         """Read all files and post their runs; only when none can be read, post the first reason instead."""
@@ -46,7 +49,7 @@ class FileReader:
         errors: list[CaptureError] = []
         for group in groups(self._paths, merge=self._merge):
             try:
-                runs += load_all(group, cache=self._cache, merge=self._merge)
+                runs += load_all(group, cache=self._cache, merge=self._merge, capture=self._capture)
             except Exception as e:
                 errors.append(_as_capture_error(e, str(group[0])))
         if not runs:

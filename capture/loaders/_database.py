@@ -1,5 +1,6 @@
 """An SQLite file that came from outside, opened so that it can neither run code, hang, swell nor change."""
 
+import re
 import sqlite3
 import tempfile
 import time
@@ -20,6 +21,9 @@ from capture.text import clean
 T = TypeVar("T")
 
 MAGIC: Final = b"SQLite format 3\0"
+ROCPD: Final = re.compile(
+    rb"CREATE TABLE [^(]{0,40}rocpd_"
+)  # what only a database of ROCm's profiler begins with
 
 _CHUNK_ROWS: Final = 20_000
 _LONGEST_CELL: Final = 10_000_000
@@ -30,7 +34,15 @@ _TICK_OPCODES: Final = 100_000
 _READS: Final = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ}
 _PRAGMAS: Final = {"table_info", "quick_check"}
 _BROKEN: Final = (sqlite3.Error, UnicodeDecodeError)  # SQLite quotes damaged names in its own messages
-_EXPORT_AGAIN: Final = "copy it again, or export it again: nsys export --type sqlite FILE.nsys-rep"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is expected of a file: its name, the tables that must be tables, and how it is made again."""
+
+    name: str
+    tables: frozenset[str]
+    again: str
 
 
 @dataclass(frozen=True)
@@ -48,6 +60,10 @@ class Wanted:
         """What the columns are called in the frame."""
         return tuple(c.split("=")[0] for c in self.columns)
 
+    def sources(self, there: Sequence[str]) -> dict[str, str | None]:
+        """Return for each name the column of a table to take it from; None where none of them is there."""
+        return {n: _first(c, there) for n, c in zip(self.names, self.columns, strict=True)}
+
 
 @dataclass
 class Database:
@@ -63,7 +79,7 @@ class Database:
     def read(self, wanted: Wanted) -> pl.DataFrame:
         """Return the rows of a table; a column that it lacks is null, a table that is missing has no rows."""
         there = self.tables.get(wanted.table, [])
-        sources = {n: _first(c, there) for n, c in zip(wanted.names, wanted.columns, strict=True)}
+        sources = wanted.sources(there)
         present = [(name, column) for name, column in sources.items() if column]
         chunks = list(self._chunks(wanted, present)) if present else []
         frame = pl.concat(chunks) if chunks else _no_rows(wanted, [name for name, _ in present])
@@ -103,16 +119,6 @@ class Database:
             return self.strays.setdefault(value, -1 - len(self.strays))
         return None
 
-    def strings(self) -> pl.DataFrame:
-        """Return every name by its id."""
-        stated = self.read(Wanted("StringIds", ("id", "value"), texts=("value",), needs=()))
-        strays = pl.DataFrame(
-            {"id": list(self.strays.values()), "value": list(self.strays)},
-            schema={"id": pl.Int64, "value": pl.String},
-        )
-        both = pl.concat([stated, strays]).drop_nulls().unique("id", keep="first")
-        return both.with_columns(pl.col("value").cast(pl.Categorical()))
-
     def pairs(self, table: str, key: str, value: str) -> list[tuple[str, str]]:
         """Return a small table of names and values, as text."""
         columns = self.tables.get(table, [])
@@ -126,15 +132,15 @@ class Database:
 
 
 @contextmanager
-def opened(source: Source, ours: frozenset[str]) -> Iterator[Database]:
+def opened(source: Source, kind: Kind) -> Iterator[Database]:
     """Open the database behind a source, while a second thread checks that the file is sound."""
     with _on_disk(source) as path, ThreadPoolExecutor(1) as checker:
-        _check_length(path, source)
+        _check_length(path, source, kind)
         with _connected(path, source) as connection:
-            tables = _sound(lambda: _tables(connection, source.label, ours), source)
+            tables = _sound(lambda: _tables(connection, source.label, kind), source, kind)
             check = checker.submit(_check, path, source)
             yield Database(connection, source.label, source.log, tables)
-            _sound(check.result, source)
+            _sound(check.result, source, kind)
 
 
 @contextmanager
@@ -155,13 +161,13 @@ def _check(path: Path, source: Source) -> None:
         raise sqlite3.DatabaseError(verdict)
 
 
-def _sound(work: Callable[[], T], source: Source) -> T:
+def _sound(work: Callable[[], T], source: Source, kind: Kind) -> T:
     """Return what `work` returns; raise UnreadableError for what SQLite finds wrong with the file."""
     try:
         return work()
     except _BROKEN as e:
         raise UnreadableError(
-            "is a damaged SQLite file", where=source.label, why=_plain(e), todo=_EXPORT_AGAIN
+            "is a damaged SQLite file", where=source.label, why=_plain(e), todo=kind.again
         ) from None
 
 
@@ -178,7 +184,7 @@ def _on_disk(source: Source) -> Iterator[Path]:
         yield Path(copy.name)
 
 
-def _check_length(path: Path, source: Source) -> None:
+def _check_length(path: Path, source: Source, kind: Kind) -> None:
     """Refuse a file that is shorter than its header states: it was cut."""
     size = path.stat().st_size
     with path.open("rb") as f:
@@ -191,7 +197,7 @@ def _check_length(path: Path, source: Source) -> None:
             "is a SQLite file that was cut short",
             where=source.label,
             why=f"{size:,} of {max(stated, 100):,} bytes are there",
-            todo=_EXPORT_AGAIN,
+            todo=kind.again,
         )
     if header[18] == 2 and _filled(path.with_name(path.name + "-wal")):
         source.log.note("wal_unread", "a write-ahead log lies beside the file; what it holds is not read")
@@ -230,21 +236,21 @@ def _authorise(action: int, one: str | None, two: str | None, _: str | None, inn
     return sqlite3.SQLITE_DENY
 
 
-def _tables(connection: sqlite3.Connection, label: str, ours: frozenset[str]) -> dict[str, list[str]]:
+def _tables(connection: sqlite3.Connection, label: str, kind: Kind) -> dict[str, list[str]]:
     """Return every real table and its columns."""
     listed = connection.execute("SELECT type, name, tbl_name, rootpage FROM sqlite_master").fetchall()
-    _refuse_impostors(listed, label, ours)
+    _refuse_impostors(listed, label, kind)
     tables = [name for type, name, _, root in listed if type == "table" and root and '"' not in name]
     return {name: _columns(connection, name) for name in tables}
 
 
-def _refuse_impostors(listed: Sequence[tuple[Any, ...]], label: str, ours: frozenset[str]) -> None:
+def _refuse_impostors(listed: Sequence[tuple[Any, ...]], label: str, kind: Kind) -> None:
     """Refuse a view, a trigger or a virtual table in the place of a table: it would run its author's code."""
     for type, name, table, root in listed:
         what = "virtual table" if type == "table" and not root else type
-        if what not in ("table", "index") and {name, table} & ours:
+        if what not in ("table", "index") and {name, table} & kind.tables:
             why = f"{clean(str(name), 80)} is a {what}, not a table"
-            raise UnreadableError("is no export of Nsight Systems", where=label, why=why)
+            raise UnreadableError(f"is no {kind.name}", where=label, why=why)
 
 
 def _columns(connection: sqlite3.Connection, table: str) -> list[str]:

@@ -1,0 +1,145 @@
+"""The recording of a watched process: begun with the first module that is called, written step by step."""
+
+from __future__ import annotations  # what runs in a program of the user's reads on Python 3.8
+
+import os
+import secrets
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+from ..native.emit import Emitter, emitting
+from . import account, torchrun
+from .account import OUT
+from .kernels import emit_window
+from .op_numbers import OpNumbers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from .kernels import Row
+    from .phases import Facts
+
+RUN: Final = "TRACETUI_RUN"  # names to child processes the run that they are part of
+
+
+class Recording:
+    """What one process adds to the file; several threads may call it."""
+
+    def __init__(self) -> None:
+        self.emitter: Emitter | None = None
+        self.process: str | None = None  # names the process where another one writes to the run too
+        self.ops = OpNumbers()
+        self.is_refused = False
+        self._lock = threading.RLock()
+        self._counter = account.StepCounter(shared=False)
+        self.steps = self.forwards = 0
+        self.tracks: set[str | None] = set()  # of the threads that made steps
+
+    def open(self, module: Any) -> bool:
+        """Begin to write, with the first module that is called; return whether this process may."""
+        with self._lock:
+            if self.emitter is None and not self.is_refused:
+                self.is_refused = emitting()  # the program writes a recording by itself
+                if not self.is_refused:
+                    self._begin(module)
+            return not self.is_refused
+
+    def step(
+        self, start: int, took: int, rows: list[tuple[int, int, int]], facts: Facts | None, track: str | None
+    ) -> int:
+        """Write a step with its rows, and return its number; without facts it is one of training."""
+        with self._lock:
+            assert self.emitter is not None  # noqa: S101
+            number = self._take_number(facts)
+            self.tracks.add(track)
+            phase = facts.phase if facts else None
+            self.rows(rows, number, phase)
+            name = phase if phase in ("prefill", "decode") else "step"
+            about = {"phase": phase, "track": self._track(track), "step": number}
+            if facts:
+                about.update(tokens=facts.tokens, batch=facts.batch, context=facts.context)
+            self.emitter.event("step", name or "step", t=start, dur=took, **about)
+        return number
+
+    def rows(self, rows: list[tuple[int, int, int]], step: int | None, phase: str | None) -> None:
+        """Write rows of op, start and duration."""
+        if not rows or self.emitter is None:
+            return
+        with self._lock:
+            if new := self.ops.take_new():
+                self.emitter.plan({**op, "track": self._track(op.get("track"))} for op in new)
+            ops, starts, durations = zip(*rows)
+            self.emitter.columns(ops, starts, durations, step=step, phase=phase)
+
+    def window(
+        self, lens: str, rows: Iterable[Row], number: int, facts: Facts | None, track: str | None
+    ) -> None:
+        """Write the rows that a profiler window saw in a step, and that the step had one."""
+        assert self.emitter is not None  # noqa: S101
+        inside = facts.phase if facts else "forward"
+        with self._lock:
+            emit_window(self.emitter, lens, step=number, phase=facts.phase if facts else None)
+            told = [(self.ops.of_row(row, inside, track), row.start, row.duration) for row in rows]
+            self.rows(told, number, None)
+
+    def close(self) -> None:
+        """End the recording with the process."""
+        with self._lock:
+            if self.emitter is None:
+                return
+            self.emitter.end()
+            account.note(f"seen {self.steps} {self.forwards} {len(self.tracks)}")
+            if why := self.emitter.unwritten:
+                account.note("gaps " + why)
+                sys.stderr.write(f"tracetui: the recording has gaps: {why}\n")
+
+    def forget_after_fork(self) -> None:
+        """Begin anew in a forked child; the emitter has let go of the file by itself."""
+        self._lock = threading.RLock()
+        self.emitter, self.process, self.ops = None, None, OpNumbers()
+        self.is_refused, self.steps, self.forwards, self.tracks = False, 0, 0, set()
+
+    def _begin(self, module: Any) -> None:
+        run_id, rank = os.environ.get(RUN), torchrun.of_environment(os.environ)
+        stated = os.environ.get("RANK", "")
+        number = rank.number if rank else int(stated) if stated.isdecimal() else None
+        joins = number is None and bool(run_id) and not account.is_first()
+        if joins:
+            self.process = f"process {os.getpid()}"
+        self._counter = account.StepCounter(shared=number is None)
+        self.emitter = Emitter(os.environ[OUT], rank=number, writer=os.getpid() if joins else None)
+        if not run_id:
+            run_id = torchrun.run_id(os.environ, rank) if rank else secrets.token_hex(8)
+            os.environ[RUN] = run_id
+        self.emitter.run(type(module).__name__, _about(module), id=run_id)
+        account.note("watched")
+
+    def _take_number(self, facts: Facts | None) -> int:
+        """Return the number of the next step: 0 for a prefill that comes first of all, else from 1."""
+        self.steps += 1
+        if facts and facts.phase == "prefill" and self.steps == 1 and self.process is None:
+            return 0
+        return self._counter.take()
+
+    def _track(self, track: str | None) -> str | None:
+        """Return a track under the name of the process."""
+        return " / ".join(filter(None, (self.process, track))) or None
+
+
+def device_of(module: Any) -> str:
+    """Return the type of device that a module's first parameter is on; cpu where it has none."""
+    first = next(module.parameters(), None)
+    return "cpu" if first is None else str(first.device.type)
+
+
+def _about(module: Any) -> dict[str, Any]:
+    torch = sys.modules["torch"]
+    return {
+        "model": type(module).__name__,
+        "driver": "PyTorch, attached",
+        "torch": str(getattr(torch, "__version__", "")),
+        "device": device_of(module),
+        "argv": list(getattr(sys, "argv", [])),
+        "pid": os.getpid(),
+    }

@@ -1,0 +1,32 @@
+"""What the threads of a watched process have in common."""
+
+from __future__ import annotations  # what runs in a program of the user's reads on Python 3.8
+
+from contextlib import nullcontext
+from typing import Any
+
+from .op_numbers import ModuleNames
+from .recording import Recording
+from .windows import Windows
+
+
+class Shared:
+    """The recording of a process, its profiler windows, its modules' names, and whether it trains."""
+
+    def __init__(self, torch: Any) -> None:
+        self.torch = torch
+        self.recording = Recording()
+        self.windows = Windows(torch)
+        self.names = ModuleNames()
+        self.trains = False  # whether the program has an optimizer, or went backward
+        self.has_optimizer = False
+        # tensors are looked at without what the program has put around functions of torch
+        self.unseen = getattr(getattr(torch, "_C", None), "DisableTorchFunction", None) or nullcontext
+
+    def annotate(self, name: str) -> Any:
+        """Return an annotation that the profiler sees, entered."""
+        from torch._C._profiler import _RecordFunctionFast
+
+        mark = _RecordFunctionFast(name)
+        mark.__enter__()
+        return mark

@@ -1,0 +1,266 @@
+"""One thread of a watched program: its calls as rows, and the steps that they make."""
+
+from __future__ import annotations  # what runs in a program of the user's reads on Python 3.8
+
+import weakref
+from typing import TYPE_CHECKING, Any, Final
+
+from ..native.emit import now
+from .inputs import Length, find_length, first_batch
+from .kernels import MARK
+from .op_numbers import ModuleOps
+from .phases import Facts, Phases
+from .recording import device_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .shared import Shared
+
+LOOKED_AT: Final = 8  # modules whose inputs are searched for the tokens of a step
+HELD: Final = 8192  # rows that wait for the end of their step
+GAPS: Final = 9  # of the last steps, whose median is the usual one
+
+
+class Call:
+    """A call of a module, or of another part of the program, while it lasts."""
+
+    __slots__ = ("inner", "mark", "module", "part", "start", "watch")
+
+    def __init__(self, watch: ThreadWatch, module: Any, part: str) -> None:
+        self.watch, self.module, self.part = watch, module, part
+        self.mark: Any = None
+        self.inner = 0  # ns within the calls that it made
+        self.start = now()
+
+
+class Step:
+    """What lies between the beginning of one step and the next."""
+
+    def __init__(self, start: int, *, training: bool) -> None:
+        self.start, self.training = start, training
+        self.is_complete = not training  # whether the next call of the root begins another one
+        self.length: Length | None = None
+        self.batch: int | None = None
+        self.looked_at = 0
+        self.generates = False
+
+
+class ThreadWatch:
+    """Is told of every call on one thread, from the outside in."""
+
+    def __init__(self, shared: Shared, track: str | None) -> None:
+        self.track = track
+        self._shared = shared
+        self._ops = ModuleOps(shared.recording.ops, track)
+        self._calls: list[Call] = []
+        self._modules = 0  # of the calls, how many are of modules
+        self._rows: list[tuple[int, int, int]] = []  # op, start, duration
+        self._root: Callable[[], Any] = _nothing  # a weak reference: what the program drops is gone
+        self._root_size = -1
+        self._step: Step | None = None
+        self._phases = Phases()
+        self._gaps: list[int] = []
+        self._last_end: int | None = None  # of the last call that was not within another one
+        self._last_part = ""
+
+    def enter_module(self, module: Any, args: Any, kwargs: Any) -> Call:
+        """Note that a module is called; a call of the root may begin a step."""
+        if self._modules == 0:
+            self._enter_outermost(module, args, kwargs)
+        elif self._step is not None and self._step.length is None and self._step.looked_at < LOOKED_AT:
+            self._look_for_length(self._step, args, kwargs)
+        self._modules += 1
+        call = Call(self, module, "")
+        if self._shared.windows.owner is self:
+            call.mark = self._shared.annotate(MARK + self._shared.names.of(module))
+        self._calls.append(call)
+        call.start = now()
+        return call
+
+    def enter_part(self, part: str) -> Call:
+        """Note that the thread goes backward, or into the optimizer or its data."""
+        if not self._calls:
+            self._end_gap(now())
+        call = Call(self, None, part)
+        self._calls.append(call)
+        return call
+
+    def leave(self, call: Call) -> None:
+        """Note that a call is over; those within it that were never left are forgotten."""
+        end = now()
+        if self._calls and self._calls[-1] is call:
+            self._calls.pop()
+            self._modules -= call.module is not None
+        elif not self._drop_above(call):
+            return
+        if call.mark is not None:
+            call.mark.__exit__(None, None, None)
+        took = end - call.start
+        if self._calls:
+            self._calls[-1].inner += took
+        self._rows.append((self._number(call), call.start, took - call.inner))
+        self._note_part(call.part)
+        if not self._calls:
+            self._last_end, self._last_part = end, call.part or "forward"
+            if len(self._rows) > HELD:
+                self._shared.recording.rows(self._take_rows(), None, None)
+
+    def close(self, at: int | None) -> None:
+        """End the step that is open: with the thread, when that is, or with its last call."""
+        if self._step is not None and self._last_end is not None and not self._calls:
+            if at is not None:
+                self._end_gap(at)
+            self._end_step(self._last_end if at is None else at, None, is_last=True)
+        self._calls, self._modules, self._last_end = [], 0, None
+
+    def _drop_above(self, call: Call) -> bool:
+        """Forget a call with those within it that were never left; return whether it is known."""
+        if call not in self._calls:
+            return False
+        del self._calls[self._calls.index(call) :]
+        self._modules = sum(other.module is not None for other in self._calls)
+        return True
+
+    def _number(self, call: Call) -> int:
+        if call.module is None:
+            return self._shared.recording.ops.of_part(call.part, self._ops.lens, self.track)
+        training = self._step is not None and self._step.training
+        return self._ops.of(
+            call.module,
+            self._shared.names.of(call.module),
+            has_inner=call.inner > 0,
+            phase=self._part_around() if training else None,
+        )
+
+    def _part_around(self) -> str:
+        """Return what the calls lie in: backward calls modules again where activations were not kept."""
+        parts = (other.part for other in self._calls if other.part in ("backward", "optimizer"))
+        return next(parts, "forward")
+
+    def _note_part(self, part: str) -> None:
+        """Take from a part of a training step whether the step is complete."""
+        if self._step is not None and self._step.training:
+            has_optimizer = self._shared.has_optimizer
+            if part == "optimizer" or (part == "backward" and not has_optimizer):
+                self._step.is_complete = True
+
+    def _enter_outermost(self, module: Any, args: Any, kwargs: Any) -> None:
+        """Take a call from outside of any module; one of the root may begin a step."""
+        if any(call.part == "backward" for call in self._calls):
+            return
+        self._shared.recording.forwards += 1
+        within = self._calls[0] if self._calls else None  # an optimizer that calls the model by itself
+        at = within.start if within else now()
+        if not within:
+            self._end_gap(at)
+        if self._is_root(module) and not self._is_begun(at):
+            self._step_over(at, module, args, kwargs, is_own=within is None)
+
+    def _is_begun(self, at: int) -> bool:
+        return self._step is not None and self._step.start == at
+
+    def _goes_on(self) -> bool:
+        """Return whether a further call of the root in training belongs to the step."""
+        return self._step is not None and self._step.training and not self._step.is_complete
+
+    def _step_over(self, at: int, module: Any, args: Any, kwargs: Any, *, is_own: bool) -> None:
+        """Begin the next step, unless this is a further forward of the same training step."""
+        training = self._shared.trains and module.training and self._shared.torch.is_grad_enabled()
+        if not (training and self._goes_on()):
+            step = self._begin_step(at, module, args, kwargs, training=training)
+            if is_own:
+                step.start = now()
+
+    def _begin_step(self, at: int, module: Any, args: Any, kwargs: Any, *, training: bool) -> Step:
+        step = Step(at, training=training)
+        step.generates = hasattr(type(module), "generate")
+        with self._shared.unseen():
+            step.batch = first_batch(args, kwargs)
+            self._look_for_length(step, args, kwargs)
+        if self._step is not None:
+            self._end_step(at, step.length, is_last=False)
+        elif self._rows:
+            self._shared.recording.rows(self._take_rows(), None, None)
+        self._step = step
+        self._shared.windows.open(self, gpu=self._ops.lens == "host")
+        return step
+
+    def _look_for_length(self, step: Step, args: Any, kwargs: Any) -> None:
+        step.looked_at += 1
+        step.length = find_length(args, kwargs)
+
+    def _is_root(self, module: Any) -> bool:
+        """Return whether a module is the largest that is called from outside of any: its calls are steps."""
+        if module is self._root():
+            return True
+        size = self._shared.names.size(module)
+        if size <= (self._root_size if self._root() is not None else -1):
+            return False
+        self._root, self._root_size = weakref.ref(module), size
+        self._ops.forget()
+        self._ops.lens = "wall" if device_of(module) == "cpu" else "host"
+        return True
+
+    def _end_gap(self, at: int) -> None:
+        """Add what lay between the last call and this moment as a row of its own."""
+        if self._last_end is None or self._step is None or at <= self._last_end:
+            return
+        part = "host"
+        if self._last_part == "forward":
+            part = "loss" if self._step.training else "sampling" if self._answers else "host"
+        number = self._shared.recording.ops.of_part(part, self._ops.lens, self.track)
+        self._rows.append((number, self._last_end, at - self._last_end))
+
+    @property
+    def _answers(self) -> bool:
+        """Whether the step takes tokens, of which the next is chosen after it."""
+        return self._step is not None and self._step.length is not None
+
+    def _end_step(self, end: int, coming: Length | None, *, is_last: bool) -> None:
+        step, self._step = self._step, None
+        assert step is not None  # noqa: S101
+        if is_last or (not step.training and self._phases.begins_anew(coming)):
+            end = self._cut_gap(end)
+        elif self._last_end is not None:
+            self._gaps = [*self._gaps[1 - GAPS :], end - self._last_end]
+        facts = None
+        if not step.training:
+            facts = self._phases.facts(step.length, coming, generates=step.generates)
+            facts = facts if facts.batch is not None else facts._replace(batch=step.batch)
+        self._write(step, end, facts)
+
+    def _cut_gap(self, end: int) -> int:
+        """Return the end of a step that no other follows at once: as long after its work as is usual."""
+        last = self._last_end
+        if last is None or end <= last:
+            return end
+        usual = sorted(self._gaps)[len(self._gaps) // 2] if self._gaps else 0
+        kept = min(end - last, usual)
+        if self._rows and self._rows[-1][1] == last:
+            op = self._rows.pop()[0]
+            if kept:
+                self._rows.append((op, last, kept))
+        return last + kept
+
+    def _write(self, step: Step, end: int, facts: Facts | None) -> None:
+        took, windows, recording = end - step.start, self._shared.windows, self._shared.recording
+        seen = windows.close(took) if windows.owner is self else None
+        number = recording.step(step.start, took, self._take_rows(), facts, self.track)
+        if seen is None:
+            windows.add_plain_step(took)
+            return
+        assert recording.emitter is not None  # noqa: S101
+        recording.emitter.cost_ns += windows.overhead_ns
+        for what, count in seen.problems.items():
+            recording.emitter.mark(f"window of step {number}: {count} {what}", "log")
+        lens = "gpu" if self._ops.lens == "host" else "host"  # what is not written in every step
+        recording.window(lens, seen.rows, number, facts, self.track)
+
+    def _take_rows(self) -> list[tuple[int, int, int]]:
+        rows, self._rows = self._rows, []
+        return rows
+
+
+def _nothing() -> None:
+    """Stand for a module that is not there."""

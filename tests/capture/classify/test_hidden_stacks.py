@@ -1,0 +1,147 @@
+"""Layers and roles out of the order of kernels alone, against the modules of the same traces."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+
+from capture.classify.block_roles import op_of
+from capture.classify.blocks import Blocks, Kernels, infer_blocks
+from capture.classify.inferred import fill_from_blocks
+from capture.classify.names import places_its_row, role_of
+from capture.importlog import Log
+from capture.run import build
+from tests.capture.classify import _recorded
+from tests.capture.classify._recorded import Sequence
+
+LAYER, ROLE = 0.99, 0.97  # shares of kernels, and of their time, that are right
+WARM_UP = [
+    "Memset (Device)",
+    "cublasLt::splitKreduce_kernel",
+    "void at::native::vectorized_elementwise_kernel<4>",
+]
+
+
+def codes(values: Iterable[str]) -> tuple[np.ndarray, list[str]]:
+    """Return the place of each value among the distinct ones, and those."""
+    distinct: dict[str, int] = {}
+    places = [distinct.setdefault(value, len(distinct)) for value in values]
+    return np.array(places, dtype=np.int64), list(distinct)
+
+
+def infer(sequence: Sequence, stream: np.ndarray | None = None) -> Blocks:
+    ids, names = codes(sequence.names)
+    launch, _ = codes(sequence.keys)
+    start = np.cumsum(sequence.duration.astype(np.int64))
+    return infer_blocks(Kernels(ids, names, start, sequence.duration, stream=stream, launch=launch))
+
+
+def roles(blocks: Blocks) -> list[str | None]:
+    return [blocks.roles[code] if code >= 0 else None for code in blocks.role.tolist()]
+
+
+def assert_right(sequence: Sequence, layer: np.ndarray, right: np.ndarray) -> None:
+    """Assert that enough kernels of the layers, and enough of their time, have their layer and their role."""
+    inside = (sequence.layer >= 0) | (layer >= 0)
+    told = np.array([role is not None for role in sequence.role]) & (sequence.layer >= 0)
+    assert told.sum() > 0.7 * (sequence.layer >= 0).sum()
+    for weight in (np.ones(len(layer)), sequence.duration):
+        assert weight[inside & (layer == sequence.layer)].sum() >= LAYER * weight[inside].sum()
+        assert weight[told & right].sum() >= ROLE * weight[told].sum()
+
+
+def same(found: list[str | None], true: list[str | None]) -> np.ndarray:
+    return np.array([a == b for a, b in zip(found, true, strict=True)])
+
+
+def as_it_is(sequence: Sequence) -> tuple[Sequence, np.ndarray | None]:
+    return sequence, None
+
+
+def warmed_up(sequence: Sequence) -> tuple[Sequence, np.ndarray | None]:
+    """Return the sequence behind 150 kernels of a warm-up."""
+    extra = WARM_UP * 50
+    return _with(sequence, [0] * len(extra), extra), None
+
+
+def beside_copies(sequence: Sequence) -> tuple[Sequence, np.ndarray | None]:
+    """Return the sequence with a copy on another stream beside every seventh kernel."""
+    places = list(range(0, len(sequence.names), 7))
+    mixed = _with(sequence, places, ["Memcpy HtoD (Pinned -> Device)"] * len(places))
+    return mixed, np.array([13 if "Memcpy HtoD" in name else 7 for name in mixed.names])
+
+
+def _with(sequence: Sequence, places: list[int], names: list[str]) -> Sequence:
+    """Return the sequence with kernels that belong to no layer put in."""
+    return replace(
+        sequence,
+        names=list(np.insert(np.array(sequence.names, dtype=object), places, names)),
+        keys=list(np.insert(np.array(sequence.keys, dtype=object), places, "")),
+        duration=np.insert(sequence.duration, places, 100),
+        layer=np.insert(sequence.layer, places, -1),
+        role=list(np.insert(np.array(sequence.role, dtype=object), places, None)),
+        step=np.insert(sequence.step, places, 0),
+    )
+
+
+@pytest.mark.parametrize("disturbed", [as_it_is, warmed_up, beside_copies], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("architecture", _recorded.architectures())
+def test_hidden_stacks(
+    architecture: str, disturbed: Callable[[Sequence], tuple[Sequence, np.ndarray | None]]
+) -> None:
+    sequence, stream = disturbed(_recorded.recorded(architecture))
+    blocks = infer(sequence, stream)
+    layer = blocks.layer
+    if stream is not None:  # copies run beside layers: whichever they are given is no mistake
+        layer = np.where(stream == 13, -1, layer)
+    assert_right(sequence, layer, same(roles(blocks), sequence.role))
+    assert blocks.evidence.layers == sequence.layer.max() + 1
+    assert blocks.evidence.passes == sequence.step.max()
+    assert blocks.evidence.reason is None
+
+
+def run_of(names: list[str], durations: np.ndarray) -> pl.DataFrame:
+    """Return the events of a run of these kernels, one after the other."""
+    duration = pl.Series("dur", durations).cast(pl.Int64)
+    frame = pl.DataFrame({"name": names, "lens": "gpu", "track": "gpu0/stream7"})
+    return build("run", {}, frame.with_columns(duration, t=duration.cum_sum() - duration), Log()).events
+
+
+@pytest.mark.parametrize("architecture", _recorded.architectures())
+def test_hidden_stacks_in_a_run(architecture: str) -> None:
+    """A run of these kernels gets their layers and the ops of their roles; names of places stand."""
+    sequence = _recorded.recorded(architecture)
+    events, evidence = fill_from_blocks(run_of(sequence.names, sequence.duration))
+    assert evidence is not None
+    by_name = [role_of(name)[0] if places_its_row(name) else None for name in sequence.names]
+    true = [name or op_of(role) for name, role in zip(by_name, sequence.role, strict=True)]
+    ops = events["op"].cast(pl.String).to_list()
+    right = same(ops, true) | np.array(
+        [(op or "").startswith(f"{t}.") for op, t in zip(ops, true, strict=True)]
+    )
+    assert_right(sequence, events["layer"].fill_null(-1).to_numpy(), right)
+
+
+@pytest.mark.parametrize("architecture", ["llama", "deepseek_v3", "mamba"])
+def test_models_that_run_now_are_as_they_were_recorded(architecture: str) -> None:
+    sequence = _recorded.of_processor(architecture)
+    blocks = infer(sequence)
+    assert_right(sequence, blocks.layer, same(roles(blocks), sequence.role))
+
+
+@pytest.mark.parametrize("name", _recorded.GPU)
+def test_the_recorded_kernels_of_gpus_are_those_of_the_traces(name: str) -> None:
+    now, then = _recorded.of_gpu(_recorded.GPU[name]), _recorded.recorded(name)
+    assert (now.names, now.role, now.layer.tolist()) == (then.names, then.role, then.layer.tolist())
+
+
+@pytest.mark.parametrize("architecture", _recorded.architectures())
+def test_kernels_in_no_order_get_no_layers(architecture: str) -> None:
+    """The same kernels shuffled: what cannot be known is not guessed."""
+    sequence = _recorded.recorded(architecture)
+    order = np.random.default_rng(5).permutation(len(sequence.names))
+    events, evidence = fill_from_blocks(run_of([sequence.names[i] for i in order], sequence.duration[order]))
+    assert evidence is None
+    assert not {"layer", "step"} & set(events.columns)

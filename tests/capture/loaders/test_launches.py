@@ -1,0 +1,112 @@
+"""How kernels were launched, against plain readings of the same files: the call, grid, block, registers …"""
+
+import gzip
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from capture.open import load
+from tests.bench._chrome_maker import write
+from tests.capture.loaders.test_chrome_links import by_both, kernel, kernels
+from tests.capture.loaders.test_chrome_steps import annotation, launch, written
+from tests.conftest import shared
+
+FORM = ("grid", "block", "registers", "shared", "occupancy")
+LAUNCH = ("launch", "launch_dur", "launcher")
+HOST = ("cuda_runtime", "cuda_driver")
+DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
+
+
+def stated(args: dict[str, Any]) -> tuple[Any, ...]:
+    """What a kernel's arguments say of its form, as a plain reader would write it."""
+    sizes = ["x".join(map(str, args[k])) if k in args else None for k in ("grid", "block")]
+    return (
+        *sizes, args.get("registers per thread"), args.get("shared memory"),
+        args.get("est. achieved occupancy %"),
+    )  # fmt: skip
+
+
+def plain(path: Path) -> Iterator[tuple[Any, ...]]:
+    """Start and form of each device row of a trace, start and duration of its call, by a plain parser."""
+    document = json.loads(gzip.decompress(path.read_bytes()), parse_float=str)
+    events = [e for e in document["traceEvents"] if e.get("ph") == "X"]
+    base = document["baseTimeNanoseconds"]
+    calls = {e["args"]["correlation"]: e for e in reversed(events) if e["cat"] in HOST}
+    for event in events:
+        if event["cat"] in DEVICE:
+            by = calls[event["args"]["correlation"]]
+            form = stated(event["args"]) if event["cat"] == "kernel" else (None,) * 5
+            yield ns(event["ts"]) + base, ns(by["ts"]) + base, ns(by["dur"]), *form
+
+
+def ns(microseconds: str) -> int:
+    whole, _, part = str(microseconds).partition(".")
+    return int(whole) * 1000 + int(part.ljust(3, "0"))
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [
+        "chrome_trace/bert-small-h100.json.gz",
+        "chrome_trace/bert-small-mi300.json.gz",
+        "chrome_trace/triton_example.json.gz",
+        "serving/vllm_gptoss_decode/execution.json.gz",  # graph replays: one call for hundreds of kernels
+    ],
+)
+def test_every_kernel_has_the_call_and_the_form_that_the_file_states(sample: str) -> None:
+    path = shared(f"samples/{sample}")
+    (run,) = load(path, cache=False)
+    rows = kernels(run)
+    missing = [pl.lit(None).alias(c) for c in FORM if c not in rows.columns]
+    found = rows.with_columns(missing).select("t", *LAUNCH[:2], *FORM).rows()
+    assert sorted(found, key=str) == sorted(plain(path), key=str)
+    assert set(rows["launcher"]) <= set(run.events.filter(pl.col("lens") == "host")["track"])
+
+
+def test_both_readers_of_printed_traces_give_the_same(tmp_path: Path) -> None:
+    """The maker states 144 blocks of 128 threads, 32 registers, no shared memory, 9 %, calls of 3.5 µs."""
+    path = tmp_path / "trace.json"
+    write(path, 0.2)
+    scanned, parsed = by_both(path)
+    assert scanned.select(*LAUNCH, *FORM).equals(parsed.select(*LAUNCH, *FORM))
+    assert set(scanned.select(FORM).rows()) == {("144x1x1", "128x1x1", 32, 0, 9.0)}
+    assert set(scanned["launch_dur"]) == {3500} and set(scanned["launcher"]) == {"1234/1234"}
+    assert set(scanned["t"] - scanned["launch"]) == {8000}
+
+
+def test_what_is_no_form_is_left_out(tmp_path: Path) -> None:
+    odd = {"grid": [1, "2", 3], "block": [], "registers per thread": -1, "shared memory": 1 << 40}
+    event = kernel("k", 100, 5, None)
+    run = written(tmp_path, event | {"args": odd | {"est. achieved occupancy %": "9"}})
+    assert not {*FORM, *LAUNCH} & set(run.events.columns)
+
+
+def test_a_kernel_without_its_call_has_no_launch(tmp_path: Path) -> None:
+    host, gpu = launch(10, 1, 100)
+    run = written(tmp_path, annotation("s", 0, 200), host, gpu, kernel("alone", 150, 5, None))
+    assert kernels(run).select(LAUNCH).rows() == [(10_000, 1_000, "1/1"), (None, None, None)]
+
+
+def test_every_kernel_of_an_nsys_file_equals_plain_sqlite() -> None:
+    path = shared("samples/nsys/h100_2gpu_1s.sqlite")
+    (run,) = load(path, cache=False)
+    rows = kernels(run).filter(pl.col("lens") == "gpu")
+    names = ("t", "launch", "launch_dur", "grid", "block", "registers", "shared")
+    query = """
+        SELECT k.start, r.start, r.end - r.start, k.gridX || 'x' || k.gridY || 'x' || k.gridZ,
+               k.blockX || 'x' || k.blockY || 'x' || k.blockZ, k.registersPerThread,
+               k.staticSharedMemory + k.dynamicSharedMemory
+        FROM CUPTI_ACTIVITY_KIND_KERNEL k LEFT JOIN CUPTI_ACTIVITY_KIND_RUNTIME r
+        ON r.correlationId = k.correlationId AND r.globalTid / 16777216 = k.globalPid / 16777216
+    """
+    with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as db:
+        expected = db.execute(query).fetchall()
+    found = rows.filter(pl.col("grid").is_not_null()).select(names).rows()
+    assert sorted(found, key=str) == sorted(expected, key=str)
+    assert len({launch for _, launch, *_ in found}) > 100

@@ -1,0 +1,141 @@
+"""XLA profiles: what the maker wrote stands in the rows, and what is broken is counted or refused."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from capture.errors import UnreadableError
+from capture.loaders import recognise
+from capture.open import load
+from capture.run import Run
+from capture.source import Source
+from tests.capture.loaders._wire import field, message
+from tests.capture.loaders._xplane_file import EPOCH, FILES, line, plane, refers, space
+from tests.conftest import FIXTURES
+
+
+def run_of(tmp_path: Path, raw: bytes) -> Run:
+    path = tmp_path / "x.pb"
+    path.write_bytes(raw)
+    (run,) = load(path, cache=False)
+    return run
+
+
+def rows(run: Run, *columns: str, **where: Any) -> list[tuple[Any, ...]]:
+    events = run.events
+    for column, value in where.items():
+        events = events.filter(events[column].cast(str) == value)
+    return events.sort("t").select(columns).rows()
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_fixture_is_what_its_maker_writes(name: str) -> None:
+    assert (FIXTURES / "xplane" / name).read_bytes() == FILES[name]()
+
+
+def test_work_of_a_gpu_has_its_launch_scope_step_and_resources(tmp_path: Path) -> None:
+    run = run_of(tmp_path, FILES["jax_gpu.xplane.pb"]())
+    assert rows(run, "name", "t", "dur", "launch", "step", "category", kind="kernel") == [
+        ("gemm_fusion_dot_5", EPOCH + 5_000, 3_000, EPOCH + 1_000, 3, "matmul"),
+        ("loop_add_fusion", EPOCH + 9_000, 500, EPOCH + 2_000, 3, "elementwise"),
+        ("MemcpyD2H", EPOCH + 9_600, 200, EPOCH + 3_000, 3, "copy"),
+    ]
+    (first, *_) = rows(
+        run, "track", "path", "layer", "grid", "block", "registers", "shared", "occupancy", kind="kernel"
+    )
+    assert first[:3] == ("gpu0/Stream #14(Compute,MemcpyD2H)", "jit(step) / transformer / layer_3 / attn", 3)
+    assert first[3:] == ("32x2x1", "128x1x1", 64, 1024 + 512, 50.0)
+    assert rows(run, "name", "t", "dur", "step", kind="step") == [("train step 3", EPOCH + 500, 12_000, 3)]
+    assert [name for (name,) in rows(run, "name", category="host")] == ["cuLaunchKernel"] * 2 + [
+        "cuMemcpyDtoHAsync"
+    ]
+    assert (run.log.read, run.log.dropped) == (8, 0)
+
+
+def test_operations_of_a_tpu_are_its_work_and_the_rest_covers_them(tmp_path: Path) -> None:
+    run = run_of(tmp_path, FILES["tpu.xplane.pb"]())
+    assert rows(run, "name", "t", "dur", "step", "track", kind="kernel") == [
+        ("fusion.12", EPOCH + 100, 4_000, 5, "tpu0/XLA Ops"),
+        ("all-reduce.3", EPOCH + 10_200, 3_000, 6, "tpu0/XLA Ops"),
+    ]
+    assert rows(run, "name", "dur", kind="span") == [("jit_step(123)", 8_500)]
+    assert rows(run, "step", "dur", kind="step") == [(5, 9_000), (6, 8_000)]
+
+
+def test_steps_of_the_host_go_before_those_of_a_device(tmp_path: Path) -> None:
+    lines = [line(1, "Steps", [(1, 0, 9_000, {})]), line(2, "XLA Ops", [(2, 0, 8_000, {})])]
+    device = plane(1, "/device:TPU:0", lines, {1: "3", 2: "fusion"})
+    host = plane(2, "/host:CPU", [line(1, "python", [(1, 0, 20_000, {"step_num": 3})])], {1: "train"})
+    run = run_of(tmp_path, space(device, host))
+    assert rows(run, "name", "lens", kind="step") == [("train step 3", "wall")]
+    assert rows(run, "name", "lens", kind="span") == [("step 3", "gpu")]
+
+
+def test_a_statistic_may_refer_to_the_name_of_another(tmp_path: Path) -> None:
+    known = message((1, 1), (2, message((1, 1), (2, "fusion"), (5, refers("tf_op", 9)))))
+    scope = message((1, 9), (2, message((1, 9), (2, "jit(f)/layer_7/mul"))))
+    stats = [message((1, n), (2, message((1, n), (2, s)))) for n, s in ((4, "tf_op"),)]
+    xla = line(1, "XLA Ops", [(1, 0, 1_000, {})], start=5)
+    raw = message((2, "/device:TPU:0"), (3, xla), (4, known), (5, scope), *((5, s) for s in stats))
+    run = run_of(tmp_path, space(raw))
+    assert rows(run, "t", "path", "layer") == [(5, "jit(f) / layer_7", 7)]
+
+
+def test_what_is_broken_is_counted(tmp_path: Path) -> None:
+    good = line(3, "XLA Ops", [(1, 0, 2_000, {})], start=10)
+    bad = message(
+        (1, 3), (2, "XLA Ops"), (3, 10), (4, b"\x08"), (4, message((1, 1), (5, 7))), (4, message((1, 99)))
+    )
+    broken = message((2, "/host:CPU")) + field(3, b"\x0b")
+    titles = {1: "fusion"}
+    run = run_of(tmp_path, space(plane(1, "/device:TPU:0", [good, bad], titles), broken))
+    assert rows(run, "name", "dur") == [("fusion", 2), ("unnamed", 0)]
+    assert (run.log.read, run.log.dropped) == (4, 2)
+    assert {n.id for n in run.log.notices} >= {"bad_event", "no_time", "bad_plane"}
+
+
+def test_a_cut_file_keeps_its_whole_planes(tmp_path: Path) -> None:
+    raw = FILES["tpu.xplane.pb"]()
+    whole = raw + field(1, plane(2, "/host:CPU", [line(1, "python", [(1, 0, 5, {})])], {1: "x"}))
+    run = run_of(tmp_path, whole[:-3])
+    assert run.events.height == 5 and run.meta["truncated"]
+    assert any(n.id == "cut_short" and n.severity == "data_loss" for n in run.log.notices)
+
+
+def test_what_the_profiler_said_is_noted(tmp_path: Path) -> None:
+    said = FILES["tpu.xplane.pb"]() + field(2, "no device\x1b[31m\n") + field(3, "buffer full")
+    run = run_of(tmp_path, said)
+    messages = [n.message for n in run.log.notices]
+    assert "the profiler's warning: buffer full" in messages
+    assert any(m.startswith("the profiler's error: no device") and "\x1b" not in m for m in messages)
+
+
+@pytest.mark.parametrize(
+    "details", ["", "grid:1,2", "grid:a,b,c regs:" + "9" * 400, "regs:1 " * 20_000, "occ_pct:1.5"]
+)
+def test_details_of_any_text_are_taken_or_left(tmp_path: Path, details: str) -> None:
+    gpu = line(1, "Stream #1", [(1, 0, 3_000, {"kernel_details": details})], start=0)
+    run = run_of(tmp_path, space(plane(1, "/device:GPU:0", [gpu], {1: "k"})))
+    assert rows(run, "name", "dur") == [("k", 3)]
+
+
+def test_times_beyond_all_bounds_are_no_times(tmp_path: Path) -> None:
+    odd = line(1, "XLA Ops", [(1, -1, 3_000, {}), (1, 0, -1 << 62, {})], start=(1 << 63) - 1)
+    fine = line(2, "XLA Ops", [(1, 0, 3_000, {})], start=7)
+    run = run_of(tmp_path, space(plane(1, "/device:TPU:0", [odd, fine], {1: "k"})))
+    assert rows(run, "t", "dur") == [(7, 3)]
+
+
+def test_a_profile_without_events_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableError, match="without an event"):
+        run_of(tmp_path, space(plane(1, "/host:metadata", [], {})))
+
+
+@pytest.mark.parametrize(
+    "raw", [b"\n", b"\n\x00", b"\n\x05\x12\x03abc", b"\n\x04\x08\x01\x10\x02", b"\n\xff\xff\xff"]
+)
+def test_other_bytes_are_no_plane(tmp_path: Path, raw: bytes) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(raw)
+    assert recognise(Source.of(path).head) == []

@@ -1,0 +1,239 @@
+"""A watched program does what it does alone: its graphs, its profiler, its processes, its ends."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import capture.record
+from capture.native.lines import ColumnsLine
+from capture.open import load
+from capture.run import Run
+
+pytest.importorskip("torch")
+
+SITE = Path(capture.record.__file__).parent / "site"
+MODEL = """
+import os, sys, torch
+from torch import nn
+torch.set_num_threads(1)
+model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8)).eval()
+def work(times):
+    with torch.no_grad():
+        for _ in range(times):
+            model(torch.ones(2, 8))
+"""
+
+
+def run(code: str, folder: Path, *, alone: bool = False) -> subprocess.CompletedProcess[str]:
+    """Run a program, watched or alone; what it writes lies in a folder of its own."""
+    account = folder / "account"
+    account.mkdir(exist_ok=True)
+    watched = {"PYTHONPATH": str(SITE), "TRACETUI_OUT": str(folder / "out.jsonl"), "TRACETUI_RUN": "one"}
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH" and not k.startswith("TRACETUI")}
+    env |= {} if alone else {**watched, "TRACETUI_ACCOUNT": str(account)}
+    return subprocess.run(
+        [sys.executable, "-c", MODEL + code], env=env, cwd=folder, capture_output=True, text=True, check=False
+    )
+
+
+def told(folder: Path) -> list[list[int]]:
+    """Return the steps, forwards and threads that each process told of itself in the end."""
+    lines = [
+        line for path in (folder / "account").glob("process-*") for line in path.read_text().splitlines()
+    ]
+    return sorted([int(word) for word in line.split()[1:]] for line in lines if line.startswith("seen"))
+
+
+def recorded(folder: Path) -> Run:
+    (run,) = load(folder / "out.jsonl", cache=False)
+    assert run.log.dropped == 0
+    return run
+
+
+def steps(folder: Path) -> int:
+    return recorded(folder).events.filter(kind="step").height
+
+
+GRAPHS = """
+from torch._dynamo.utils import counters
+for fullgraph in (True, False):
+    torch._dynamo.reset()
+    counters.clear()
+    compiled = torch.compile(model, fullgraph=fullgraph, backend="eager")
+    with torch.no_grad():
+        for _ in range(40):
+            compiled(torch.ones(2, 8))
+    print(dict(counters["stats"]), dict(counters["graph_break"]), dict(counters["unimplemented"]))
+"""
+
+
+def test_compiled_graphs_are_those_of_the_program_alone(tmp_path: Path) -> None:
+    """Counted by Dynamo itself, through windows and steps: nothing of ours is compiled or guarded."""
+    alone, watched = run(GRAPHS, tmp_path, alone=True), run(GRAPHS, tmp_path)
+    assert watched.stdout == alone.stdout and "'unique_graphs': 1" in alone.stdout
+    assert watched.stderr == alone.stderr == ""
+    assert steps(tmp_path) == 80
+
+
+PROFILES = """
+from torch.profiler import profile, ProfilerActivity
+work(3)
+with profile(activities=[ProfilerActivity.CPU]) as prof:
+    work(5)
+print(sorted((e.key, e.count) for e in prof.key_averages() if e.key == "aten::addmm"))
+work(4)
+"""
+
+
+def test_its_own_profiler_sees_all_that_it_would_see_alone(tmp_path: Path) -> None:
+    watched = run(PROFILES, tmp_path)
+    assert watched.stdout == "[('aten::addmm', 10)]\n", watched.stderr
+    assert steps(tmp_path) == 12
+
+
+FORKS = """
+work(2)
+for _ in range(3):
+    if not os.fork():
+        work(4)
+        os._exit(0)
+    os.wait()
+import multiprocessing
+child = multiprocessing.get_context("fork").Process(target=work, args=(5,))
+child.start()
+child.join()
+print(child.exitcode)
+"""
+
+
+def test_forked_children_are_seen_though_they_skip_the_end(tmp_path: Path) -> None:
+    done = run(FORKS, tmp_path)
+    assert (done.stdout, done.stderr) == ("0\n", "")
+    assert told(tmp_path) == [[2, 2, 1], [4, 4, 1], [4, 4, 1], [4, 4, 1], [5, 5, 1]]
+    events = recorded(tmp_path).events.filter(kind="step")
+    assert events.height == 19 and events["step"].n_unique() == 19, "numbered over all processes"
+    assert events["track"].n_unique() == 5
+
+
+THREADS = """
+from concurrent.futures import ThreadPoolExecutor
+import threading
+with ThreadPoolExecutor(4) as pool:
+    barrier = threading.Barrier(4)
+    list(pool.map(lambda _: (barrier.wait(), work(10)), range(4)))
+print(threading.active_count())
+"""
+
+
+def test_every_thread_is_seen(tmp_path: Path) -> None:
+    done = run(THREADS, tmp_path)
+    assert (done.stdout, done.stderr) == ("1\n", "")
+    assert told(tmp_path) == [[40, 40, 4]] and steps(tmp_path) == 40
+
+
+def test_threads_that_have_ended_leave_their_place_to_others(tmp_path: Path) -> None:
+    code = "t = threading.Thread(target=work, args=(2,)); t.start(); t.join()"
+    assert run(f"import threading\nfor _ in range(9):\n {code}", tmp_path).stderr == ""
+    assert told(tmp_path) == [[18, 18, 1]]
+
+
+@pytest.mark.parametrize(
+    ("ending", "code"),
+    [("os._exit(3)", 3), ("os.execv('/bin/sh', ['sh', '-c', 'exit 4'])", 4), ("raise SystemExit(5)", 5)],
+)
+def test_each_way_to_end_keeps_what_was_seen(ending: str, code: int, tmp_path: Path) -> None:
+    done = run(f"work(6)\n{ending}", tmp_path)
+    assert done.returncode == code
+    assert steps(tmp_path) == 6 and recorded(tmp_path).log.notices == ()
+
+
+def test_modules_of_one_type_are_rows_of_their_own(tmp_path: Path) -> None:
+    """Five layers called by themselves, and five in a sequence."""
+    code = """
+layers = [nn.Linear(8, 8) for _ in range(5)]
+net = nn.Sequential(*[nn.Linear(8, 8) for _ in range(5)], nn.Linear(8, 80))
+x = torch.ones(1, 8)
+for layer in layers:
+    x = layer(x)
+net(x)
+"""
+    assert run(code, tmp_path).stderr == ""
+    rows = recorded(tmp_path).events.filter(kind="kernel", lens="wall")
+    names = set(rows["name"].cast(str)) - {"host", "Sequential (own work)"}
+    assert names == {"Linear", *(f"Linear {n}" for n in range(2, 6)), *"012345"}
+
+
+FAULT = """
+work(2)
+import sys
+watch = sys.modules["_tracetui_capture.record.thread"].ThreadWatch
+def broken(*_):
+    raise ValueError("of our own")
+watch._is_root = broken
+work(3)
+print("done")
+"""
+
+
+def test_it_lets_go_at_its_first_fault_with_one_line(tmp_path: Path) -> None:
+    done = run(FAULT, tmp_path)
+    assert (done.returncode, done.stdout) == (0, "done\n")
+    assert done.stderr == "tracetui: the program is watched no more: ValueError: of our own\n"
+
+
+def test_a_model_that_the_program_drops_is_gone(tmp_path: Path) -> None:
+    code = "import weakref, gc; work(4); gone = weakref.ref(model); model = None; gc.collect(); print(gone())"
+    assert run(code, tmp_path).stdout == "None\n"
+
+
+TRAINS = """
+from torch.utils.data import DataLoader, TensorDataset
+model.train()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = DataLoader(TensorDataset(torch.ones(24, 8)), batch_size=2)
+for number, (x,) in enumerate(loader):
+    loss = model(x).square().mean()
+    loss.backward()
+    if number % 3 == 2:
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+def test_a_training_step_has_its_parts_and_lasts_until_the_optimizer(tmp_path: Path) -> None:
+    """12 batches, of which three make one step each."""
+    assert run(TRAINS, tmp_path).stderr == ""
+    events = recorded(tmp_path).events
+    marks = events.filter(kind="step")
+    assert marks.height == 4 and told(tmp_path) == [[4, 12, 1]]
+    rows = events.filter(kind="kernel", lens="wall")
+    counts = {(str(r[0]), r[1] and str(r[1])): r[2] for r in rows.group_by("name", "phase").len().rows()}
+    assert counts[("backward", "backward")] == 12 and counts[("optimizer", "optimizer")] == 4
+    assert counts[("0", "forward")] == counts[("2", "forward")] == 12
+    assert counts[("loss and host", None)] == 12 and counts[("data", None)] >= 11
+    for step, start, took in marks.select("step", "t", "dur").iter_rows():
+        covered = rows.filter(rows["step"] == step)["dur"].sum()
+        assert 0.9 * took <= covered <= took, "what a step takes is told to the last part"
+        following = marks.filter(marks["step"] == step + 1)["t"]
+        assert following.is_empty() or following[0] >= start + took
+
+
+def test_lines_of_several_processes_are_told_apart() -> None:
+    """By a number of their own, which neither a rank nor another process has."""
+    lines = [
+        ColumnsLine(kind="columns", op=[], dur=[], rank=3),
+        ColumnsLine(kind="columns", op=[], dur=[], writer=3),
+    ]
+    assert len({line.source for line in lines}) == 2
+
+
+def test_the_environment_of_the_program_is_its_own(tmp_path: Path) -> None:
+    code = "import json; work(4); print(json.dumps([sys.path[1:], sorted(os.environ)]))"
+    told_by = [json.loads(run(code, tmp_path, alone=alone).stdout) for alone in (True, False)]
+    assert told_by[0][0] == told_by[1][0]
+    ours = {"PYTHONPATH", "TRACETUI_OUT", "TRACETUI_RUN", "TRACETUI_ACCOUNT"}
+    assert set(told_by[1][1]) - set(told_by[0][1]) == ours

@@ -1,0 +1,120 @@
+"""What runs inside a program of the user's reads on Python 3.8, works on each that is here, and is small."""
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import capture.record
+from capture.open import load
+from tests.house import ROOT, imported_names, module_name
+
+HERE = Path(__file__).parent
+SITE = Path(capture.record.__file__).parent / "site"
+MINORS = (8, 9, 10, 11, 12, 13, 14)
+
+PROGRAM = """
+import sys, threading, torch
+
+class Inner(torch.nn.Module):
+    def forward(self, x):
+        return x
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        self.layer = Inner()
+
+    def forward(self, ids):
+        return self.layer(ids)
+
+model = Model()
+def generate():
+    for length in (5, 1, 1, 1):
+        model(torch.Ids(2, length))
+
+generate()
+thread = threading.Thread(target=generate)
+thread.start()
+thread.join()
+print(sorted({name.partition(".")[0] for name in sys.modules} & {"polars", "msgspec", "tracetui", "capture"}))
+print(sum("capture/record/site" in entry for entry in sys.path))
+"""
+
+
+def injected() -> list[Path]:
+    """Return every file that a watched program loads, followed from what begins it."""
+    waiting, found = ["capture.record.bootstrap", "capture.record.attach"], set()
+    while waiting:
+        name = waiting.pop()
+        path = ROOT / f"{name.replace('.', '/')}.py"
+        if path in found or not path.exists():
+            continue
+        found.add(path)
+        waiting += [n for n in imported_names(path, module_name(ROOT, path)) if n.startswith("capture.")]
+    packages = [ROOT / "capture" / room / "__init__.py" for room in ("", "native", "record")]
+    return [SITE / "sitecustomize.py", *packages, *sorted(found)]
+
+
+def pythons() -> Iterator[str]:
+    """Yield the newest interpreter of each minor version that lies on this machine."""
+    folder = Path.home() / ".pyenv" / "versions"
+    for minor in MINORS:
+        here = sorted(folder.glob(f"3.{minor}.*/bin/python3"))
+        if here:
+            yield str(here[-1])
+
+
+@pytest.mark.parametrize("path", injected(), ids=lambda path: path.name)
+def test_what_is_loaded_reads_on_python_3_8(path: Path) -> None:
+    ast.parse(path.read_text(), feature_version=(3, 8))
+
+
+def test_what_is_loaded_is_of_the_standard_library() -> None:
+    """But for torch, which the program has imported by itself."""
+    for path in injected():
+        names = {name.partition(".")[0] for name in imported_names(path, module_name(ROOT, path))}
+        assert names - set(sys.stdlib_module_names) <= {"capture", "torch", "sitecustomize"}, path
+
+
+@pytest.mark.parametrize("python", list(pythons()) or [sys.executable])
+def test_a_program_is_watched_on_each_python_that_is_here(python: str, tmp_path: Path) -> None:
+    out, account = tmp_path / "out.jsonl", tmp_path / "account"
+    account.mkdir()
+    path = os.pathsep.join([str(SITE), str(HERE / "fake_torch")])
+    env = {"PYTHONPATH": path, "TRACETUI_OUT": str(out), "TRACETUI_ACCOUNT": str(account)}
+    done = subprocess.run(
+        [python, "-c", PROGRAM], env=env, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == ("[]\n0\n", "")
+    (run,) = load(out, cache=False)
+    steps = run.events.filter(kind="step")
+    assert sorted(steps["step"]) == list(range(8))
+    for track in (None, "thread 2"):
+        own = steps.filter(steps["track"].cast(str).eq_missing(pl.Series([track])))
+        assert own.select("phase", "tokens", "batch", "context").rows() == [
+            ("prefill", 2, 2, 5), *(("decode", 2, 2, 5 + n) for n in (1, 2, 3)),
+        ]  # fmt: skip
+    (told,) = account.glob("process-*")
+    assert "seen 8 8 2" in told.read_text()
+
+
+@pytest.mark.parametrize("name", ["2.7.18", "3.6.15", "3.7.16"])
+def test_a_python_that_is_too_old_runs_as_if_alone(name: str, tmp_path: Path) -> None:
+    python = Path.home() / ".pyenv" / "versions" / name / "bin" / "python"
+    if not python.exists():
+        pytest.skip("not on this machine")
+    (tmp_path / "sitecustomize.py").write_text("print('the hidden one')\n")
+    env = {
+        "PYTHONPATH": f"{SITE}:{tmp_path}",
+        "TRACETUI_OUT": str(tmp_path / "out"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    done = subprocess.run(
+        [str(python), "-c", "print('ran')"], env=env, capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("the hidden one\nran\n", "", 0)

@@ -1,0 +1,100 @@
+"""Windows stay away from captures of CUDA graphs and from profilers of the program's own: played devices."""
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from capture.record import windows
+from capture.record.kernels import Duty, Window
+from capture.record.windows import Windows
+
+
+class Stream:
+    """A device that waiting for it while it is captured would break: `waits` says what was done when."""
+
+    def __init__(self) -> None:
+        self.is_capturing = False
+        self.waits: list[str] = []
+
+    def torch(self) -> Any:
+        cuda = SimpleNamespace(
+            is_initialized=lambda: True, is_current_stream_capturing=lambda: self.is_capturing
+        )
+        autograd = SimpleNamespace(_profiler_enabled=lambda: False)
+        return SimpleNamespace(cuda=cuda, _C=SimpleNamespace(_autograd=autograd))
+
+
+class PlayedProfiler:
+    overhead_ns = 0
+    stream: Stream
+
+    def __init__(self, *, gpu: bool) -> None:
+        pass
+
+    def start(self) -> None:
+        self._wait("start")
+
+    def stop(self) -> Window:
+        self._wait("stop")
+        return Window([])
+
+    def abandon(self) -> None:
+        self._wait("abandon")
+
+    def _wait(self, what: str) -> None:
+        assert not self.stream.is_capturing, f"{what} breaks the capture"
+        self.stream.waits.append(what)
+
+
+@pytest.fixture
+def stream(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stream]:
+    stream = Stream()
+    monkeypatch.setattr(PlayedProfiler, "stream", stream, raising=False)
+    monkeypatch.setattr(windows, "Profiler", PlayedProfiler)
+    monkeypatch.setattr(windows, "Duty", lambda: Duty(1.0, warm_up=0))
+    yield stream
+
+
+def test_a_window_waits_for_the_end_of_a_capture(stream: Stream) -> None:
+    watched = Windows(stream.torch())
+    stream.is_capturing = True
+    assert not watched.open("me", gpu=True) and stream.waits == []
+    stream.is_capturing = False
+    assert watched.open("me", gpu=True) and watched.owner == "me"
+    assert watched.close(5) == Window([]) and stream.waits == ["start", "stop"]
+
+
+def test_a_capture_that_is_about_to_begin_ends_the_window_first(stream: Stream) -> None:
+    watched = Windows(stream.torch())
+    assert watched.open("me", gpu=True)
+    watched.begin_capture()
+    stream.is_capturing = True
+    assert stream.waits == ["start", "abandon"] and watched.owner is None
+    stream.is_capturing = False
+    assert not watched.open("me", gpu=True), "the stream of another thread may be captured still"
+    watched.end_capture()
+    assert watched.open("me", gpu=True)
+
+
+def test_a_capture_that_nobody_announced_leaves_the_window_alone_for_good(stream: Stream) -> None:
+    watched = Windows(stream.torch())
+    assert watched.open("me", gpu=True)
+    stream.is_capturing = True
+    assert watched.close(5) is None and stream.waits == ["start"]
+    stream.is_capturing = False
+    assert not watched.open("me", gpu=True)
+
+
+def test_one_thread_has_a_window_at_a_time(stream: Stream) -> None:
+    watched = Windows(stream.torch())
+    assert watched.open("me", gpu=False) and not watched.open("you", gpu=False)
+
+
+def test_a_profiler_of_the_programs_own_has_the_room(stream: Stream) -> None:
+    watched = Windows(stream.torch())
+    assert watched.open("me", gpu=False)
+    watched.block()
+    assert stream.waits == ["start", "abandon"]
+    assert not watched.open("me", gpu=False)

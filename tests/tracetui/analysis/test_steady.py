@@ -1,0 +1,127 @@
+"""The steady state: by hand, in views, and as the command line and a key choose it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import polars as pl
+import pytest
+
+from capture.errors import UsageError
+from capture.importlog import Log
+from capture.run import Run, build
+from tracetui.analysis.steady import Steady, outside, sentence, steady_part, steady_state
+from tracetui.look import Look, Terms
+from tracetui.views import ask, view
+
+WARM = [900, 500, 160, *[100, 104, 96, 103, 99, 101, 100] * 2, 30]  # the median is 101, 1.5 times it 151.5
+
+
+def run_of(took: Sequence[int], phases: Sequence[str] | None = None, *, wall: bool = True) -> Run:
+    """A run with a step of each length, and one kernel in each that takes half of it."""
+    rows, t = [], 0
+    for step, dur in enumerate(took, 10):
+        phase = phases[step - 10] if phases else "decode"
+        if wall:
+            rows.append(
+                {
+                    "kind": "step",
+                    "lens": "wall",
+                    "name": "step",
+                    "t": t,
+                    "dur": dur,
+                    "step": step,
+                    "phase": phase,
+                }
+            )
+        rows.append(
+            {
+                "kind": "kernel",
+                "lens": "gpu",
+                "name": f"k{dur}",
+                "t": t,
+                "dur": dur // 2,
+                "step": step,
+                "phase": phase,
+            }
+        )
+        t += dur
+    rows.append(
+        {"kind": "kernel", "lens": "gpu", "name": "stray", "t": t, "dur": 5, "step": None, "phase": None}
+    )
+    rows.append(
+        {"kind": "counter", "lens": None, "name": "power", "t": t, "dur": None, "step": None, "phase": None}
+    )
+    return build("made", {}, pl.DataFrame(rows, infer_schema_length=None), Log())
+
+
+CASES = {
+    "warm-up and a cut end": (WARM, (3, 1)),
+    "even": ([100] * 6, (0, 0)),
+    "one slow step in the middle is no warm-up": ([100, 100, 400, 100, 100, 100], (0, 0)),
+    "exactly 1.5 times the median is steady": ([150, 100, 100, 100, 100], (0, 0)),
+    "a little more is not": ([151, 100, 100, 100, 100], (1, 0)),
+    "a step at half the median is whole": ([100, 100, 100, 100, 50], (0, 0)),
+    "a little less is cut": ([100, 100, 100, 100, 49], (0, 1)),
+    "growing with the context": ([*range(100, 140)], (0, 0)),
+    "none": ([], (0, 0)),
+}
+
+
+@pytest.mark.parametrize(("took", "expected"), CASES.values(), ids=CASES)
+def test_the_rule(took: list[int], expected: tuple[int, int]) -> None:
+    assert outside(took) == expected
+
+
+@pytest.mark.parametrize("wall", [True, False])
+def test_steps_outside_are_told(wall: bool) -> None:
+    """By wall times, or by the kernels' where no step states one."""
+    state = steady_state(run_of(WARM, wall=wall))
+    assert state == Steady(13, 26, 18, warm_up=3, cut=1, phase="decode")
+    assert sentence(state) == (
+        "steps 13–26 of 18 are steady; 3 in front took more than 1.5 times the median of decode steps "
+        "and the last took less than half of it"
+    )
+
+
+def test_steps_of_the_phase_with_most_of_them_count() -> None:
+    """A long prefill in front is no warm-up of decode, and yet outside; one between stays inside."""
+    phases = ["prefill", *["decode"] * 4, "prefill", *["decode"] * 3]
+    state = steady_state(run_of([5000, 100, 100, 100, 100, 4000, 100, 100, 100], phases))
+    assert state == Steady(11, 18, 9, warm_up=0, cut=0, phase="decode")
+
+
+@pytest.mark.parametrize("took", [[], [100] * 4, [400, 400, 100, 100, 40]], ids=["none", "four", "unsettled"])
+def test_nothing_is_said_of_few_steps_or_of_steps_that_never_settle(took: list[int]) -> None:
+    assert steady_state(run_of(took)) is None
+    with pytest.raises(UsageError, match="no steady state"):
+        steady_part(run_of(took))
+
+
+def test_views_of_the_steady_part_have_its_steps_alone() -> None:
+    run = run_of(WARM)
+    answer = ask(view("steps"), [run], Look(steady=True))
+    assert answer.rows["step"].to_list() == list(range(13, 27))
+    assert answer.notes[0].startswith("only the steady state counts: steps 13–26 of 18")
+    names = ask(view("kernels"), [run], Look(steady=True)).rows["name"].to_list()
+    assert set(names) == {f"k{dur}" for dur in WARM[3:-1]}
+    assert (
+        ask(view("counters"), [run], Look(steady=True)).rows.height
+        == ask(view("counters"), [run], Look()).rows.height
+    )
+
+
+def test_both_sides_of_a_comparison_are_cut_to_their_own() -> None:
+    a, b, again = run_of(WARM), run_of([300, 290, *WARM]), run_of(WARM)
+    look = Look(steady=True, terms=Terms(more_a=(again,)))
+    whole = ask(view("diff"), [a, b], replace(look, steady=False)).rows
+    cut = ask(view("diff"), [a, b], look).rows
+    assert {"k900", "k500"} <= set(whole["name"].cast(pl.String))
+    assert set(cut["name"].cast(pl.String).drop_nulls()) == {f"k{dur}" for dur in WARM[3:-1]}
+
+
+def test_the_steps_view_says_which_steps_are_steady_where_some_are_not() -> None:
+    said = "steps 13–26 of 18 are steady"
+    assert any(note.startswith(said) for note in ask(view("steps"), [run_of(WARM)], Look()).notes)
+    assert not any("steady" in note for note in ask(view("steps"), [run_of([100] * 8)], Look()).notes)
+    facts = ask(view("summary"), [run_of(WARM)], Look()).rows
+    assert facts.filter(name="steady steps")["text"].to_list() == ["13–26 of 18"]

@@ -1,0 +1,97 @@
+"""What the first screen says of a run, by hand and of real traces."""
+
+import json
+
+import pytest
+
+from capture.open import load
+from capture.run import Run
+from tests.conftest import shared
+from tests.tracetui.analysis.test_gap_causes import US, call, kernel
+from tests.tracetui.runs import decode, made
+from tracetui.analysis.verdict import verdicts
+from tracetui.look import Look
+from tracetui.report import report
+from tracetui.views import view
+
+
+def said(run: Run) -> dict[str, str]:
+    return {verdict.name: verdict.text for verdict in verdicts(run)}
+
+
+def step(kernels: list[tuple[float, ...]], *calls: tuple[str, float, float], **more: object) -> Run:
+    rows = [kernel(*k, step=1, phase="decode", **more) for k in kernels]
+    mark = {"kind": "step", "name": "step", "t": 0, "dur": 400 * US, "step": 1, "phase": "decode", "batch": 8}
+    return made([*rows, *(call(*c) for c in calls), mark])
+
+
+def test_a_host_that_launches_late_is_what_a_step_is_bound_by() -> None:
+    late = [(0, 10, -5, 3), (97, 3, 90, 3)]  # 13 µs of work in 100, the host late for the rest
+    assert said(step(late, layer=3)) == {
+        "run": "decode, 8 sequences",
+        "device": "gpu0 13.0% busy inside the step (100.0 µs)",
+        "bound": "launch-bound (host late 87.0%)",
+        "lever": "most to recover: host late 87.00 µs (87.0%); 13.0% not modelled",
+    }
+
+
+@pytest.mark.parametrize(
+    ("start", "launch", "word"),
+    [(115, 108, "partly launch-bound (host late 12.0%)"), (107, 20, "not launch-bound (host late 0.0%)")],
+)
+def test_a_little_lateness_binds_no_step(start: int, launch: int, word: str) -> None:
+    """100 µs of work, then 15 µs for which the host is to blame, or 7 µs for which it is not."""
+    run = step([(0, 100, -5, 3), (start, 125 - start, launch, 3)])
+    assert said(run)["bound"] == word
+
+
+def test_copies_that_nothing_hides_bind_a_device_and_the_wait_is_named() -> None:
+    copy = kernel(10, 80, -4, 3, name="Memcpy HtoD", category="copy")
+    wait = [call("aten::is_nonzero", 4, 92), call("aten::item", 5, 90), call("cudaStreamSynchronize", 6, 88)]
+    run = made([kernel(0, 10, -5, 3), copy, kernel(90, 10, 1, 3), *wait])
+    waits = "; the host waited 88.00 µs in aten::is_nonzero → aten::item"
+    assert said(run)["bound"] == f"bound by copies (80.0%){waits}"
+    assert said(run)["lever"].startswith("most to recover: memcpy (copy) 80.00 µs (80.0%)")
+
+
+def test_without_a_device_only_the_steps_are_told() -> None:
+    assert said(decode()) == {"run": "40 decode steps, 1 sequence, 4 layers"}
+    assert said(made([{"kind": "kernel", "name": "gemm", "dur": 5}])) == {}
+
+
+def test_the_summary_begins_with_them_and_its_json_has_the_figures() -> None:
+    run = step([(0, 10, -5, 3), (97, 3, 90, 3)])
+    lines = report(view("summary"), [run], Look(), width=80).splitlines()
+    assert lines[:4] == [
+        "decode, 8 sequences",
+        "gpu0 13.0% busy inside the step (100.0 µs), launch-bound (host late 87.0%)",
+        "most to recover: host late 87.00 µs (87.0%); 13.0% not modelled (f: what to fix)",
+        "",
+    ]
+    rows = json.loads(report(view("summary"), [run], Look(), "json"))["rows"]
+    fields = {r["name"]: (r["total_ns"], r["share"]) for r in rows if r["part"] == "verdict"}
+    assert fields["device"] == (13_000, pytest.approx(0.13))
+    assert fields["bound"] == (87_000, pytest.approx(0.87)) == fields["lever"]
+
+
+def test_of_a_served_model_the_first_screen_tells_what_matters() -> None:
+    (run,) = load(shared("samples/serving/sglang_qwen3_8b_decode/execution.json.gz"))
+    told = said(run)
+    assert told["run"] == "decode, 32 sequences, 36 layers; one stray kernel 463.3 ms before"
+    assert told["device"] == "gpu9 93.5% busy inside the step (10.45 ms)"
+    assert told["bound"].startswith("not launch-bound")
+
+
+def test_of_an_encoder_in_eager_mode_it_says_launch_bound() -> None:
+    (run,) = load(shared("samples/chrome_trace/bert-small-h100.json.gz"))
+    assert said(run)["bound"] == "launch-bound (host late 92.1%)"
+
+
+def test_of_two_devices_that_load_weights_it_says_bound_by_copies() -> None:
+    (run,) = load(shared("samples/nsys/h100_2gpu_1s.sqlite"))
+    told = {v.name: v for v in verdicts(run)}
+    assert told["bound"].text.startswith(
+        "bound by copies (97.0%); the host waited 428.5 ms in aten::is_nonzero"
+    )
+    assert told["bound"].total_ns == pytest.approx(940.5e6, rel=1e-3)
+    assert told["device"].text == "gpu0 99.3% busy of 969.4 ms"

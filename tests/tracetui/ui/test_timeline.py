@@ -1,0 +1,93 @@
+"""The timeline on the screen: its keys, its cursor, and what it tells of a slice."""
+
+from typing import Any
+
+from textual.pilot import Pilot
+
+from tests.tracetui.runs import made
+from tests.tracetui.ui.hand import NAMES, answer, decode, play, press, screen
+from tracetui.analysis.slices import slice_at
+from tracetui.ui.app import Explorer
+from tracetui.ui.options import Options
+
+Pilots = Pilot[Any]
+
+
+def test_a_timeline_zooms_and_moves_in_time() -> None:
+    """From the typical step: every one takes as long, the fourth is the lower middle one of eight."""
+
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        assert app.workspace.session.look.zoom is None
+        opened, _ = app.workspace.session.in_time or ((0, 0), (0, 0))
+        assert opened == (4_000_000 - 180, 4_009_000 + 180)  # of its kernels: the host takes far longer
+        await press(pilot, "l")
+        later = app.workspace.session.look.zoom
+        assert later is not None and later[0] - opened[0] == (opened[1] - opened[0]) // 4
+        await press(pilot, "plus")
+        near = app.workspace.session.look.zoom
+        assert near is not None and later[0] < near[0] < near[1] < later[1]
+        await press(pilot, "j")
+        assert app.workspace.session.look.zoom == near
+        first, last = app.workspace.session.info.extent or (0, 0)
+        await press(pilot, "G")
+        assert app.workspace.session.look.zoom == (last - (near[1] - near[0]), last)
+        await press(pilot, "g")
+        assert app.workspace.session.look.zoom == (first, first + near[1] - near[0])
+        await press(pilot, "0")
+        assert app.workspace.session.look.zoom == (first, last)
+        await press(pilot, "0")
+        assert app.workspace.session.look.zoom is None
+
+    play(script, [decode(steps=8)], Options(view="timeline"), size=(100, 24))
+
+
+def test_a_timeline_goes_from_kernel_to_kernel_and_stays_around_the_cursor() -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        def told() -> str:
+            """The name of the slice under the cursor, which the screen shows."""
+            name = str((slice_at(answer(app).parts, app.workspace.session.look.slice) or {})["name"])
+            assert any(line.strip() == name for line in screen(app)[-6:])
+            return name
+
+        def start() -> int:
+            return (app.workspace.session.look.slice or (0, 0, 0))[1]
+
+        await press(pilot, "n")
+        first = start()
+        await press(pilot, "n")
+        assert first < start() and told() in NAMES
+        await press(pilot, "plus", "plus", "plus", "plus")
+        low, high = app.workspace.session.look.zoom or (0, 0)
+        _, begin, end = app.workspace.session.look.slice or (0, 0, 0)
+        assert low <= (begin + end) / 2 < high
+        await press(pilot, "N")
+        assert start() == first
+        await press(pilot, "slash", *"sampler", "enter", "n")
+        assert told() == "sampler"
+        (low, high), _ = app.workspace.session.in_time or ((0, 0), (0, 0))
+        assert low <= start() < high
+        await press(pilot, "enter")
+        assert app.workspace.session.view == "detail"
+        assert app.workspace.session.look.focused == {"name": "sampler"}
+        await press(pilot, "escape")
+        assert told() == "sampler"
+
+    play(script, [decode(steps=8)], Options(view="timeline"), size=(100, 24))
+
+
+def test_a_key_leads_from_a_kernel_to_its_launch_and_back() -> None:
+    rows = [
+        {"kind": "span", "name": "cudaLaunchKernel", "t": 0, "dur": 10, "lens": "host", "track": "thread 1"},
+        {"kind": "kernel", "name": "gemm", "t": 100, "dur": 900, "lens": "gpu", "track": "gpu0",
+         "launch": 0, "launch_dur": 10, "launcher": "thread 1"},
+    ]  # fmt: skip
+
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        assert any("launched 100 ns before (f)" in line for line in screen(app))
+        await press(pilot, "f")
+        assert app.workspace.session.look.slice == (1, 0, 10)
+        assert any(line.strip() == "cudaLaunchKernel" for line in screen(app)[-6:])
+        await press(pilot, "f")
+        assert app.workspace.session.look.slice == (0, 100, 1000)
+
+    play(script, [made(rows)], Options(view="timeline"), size=(100, 24))

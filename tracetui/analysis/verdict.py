@@ -1,0 +1,125 @@
+"""What to know first of a run: what it is, what its device spends the time on, and what is worth the most."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import polars as pl
+
+from capture.run import Run
+from tracetui import units
+from tracetui.analysis import device_time, gap_causes, host_waits, select, steps
+from tracetui.analysis.device_time import DEVICE, Usage
+from tracetui.analysis.ledger import Ledger, ledger, main_phase
+from tracetui.analysis.ledger_items import GAP
+from tracetui.look import Look
+
+MOST: Final = 0.5  # of a device's time: what it is bound by
+MUCH: Final = 0.1  # of it: what is said beside
+LITTLE: Final = 0.01  # of a step: less is no lever
+
+_BOUND: Final = {gap_causes.HOST: "launch-bound", gap_causes.SYNC: "bound by synchronisation",
+                 "copies": "bound by copies", "communication": "bound by communication"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One thing to know, with the figures of its sentence where it has any."""
+
+    name: str  # run, device, bound, lever
+    text: str
+    count: int | None = None
+    total_ns: int | None = None
+    share: float | None = None
+
+
+@select.once
+def verdicts(run: Run) -> tuple[Verdict, ...]:
+    """Return what is known of: the `run`, its `device`, what it is `bound` by, and the `lever`, the item with
+    the most to recover. What the source does not tell is left out.
+    """
+    use = max(device_time.usages(run), key=lambda u: u.busy_ns, default=None)
+    asked = run.has("dur") and not select.folded(run)
+    found = [_what(run), *(_device(run, use) if use else ()), _lever(run) if asked else None]
+    return tuple(v for v in found if v is not None)
+
+
+def _what(run: Run) -> Verdict | None:
+    """Return what the steps of the main phase are; None of a run without steps."""
+    phase = main_phase(run)
+    table = steps.marks(run)
+    table = table.filter(pl.col("phase").eq_missing(pl.lit(phase, pl.String))) if phase else table
+    if table.is_empty():
+        return None
+    count = int(table["steps"].sum())
+    named = f"{phase} step" if phase else "step"
+    words = [f"{count:,} {named}s" if count > 1 else phase or "one step"]
+    batches = table["batch"].drop_nulls().unique()
+    if batches.len() == 1:
+        words.append(f"{batches[0]:,} sequence{'s' * (batches[0] != 1)}")
+    layers = run.events["layer"].n_unique() - run.events["layer"].has_nulls() if run.has("layer") else 0
+    if layers > 1:
+        words.append(f"{layers} layers")
+    strays = device_time.strays(run) if device_time.usages(run) else []
+    far = [_away(kernels) for kernels in strays if kernels.side in ("early", "late")]
+    return Verdict("run", "; ".join([", ".join(words), *far]), count)
+
+
+def _away(kernels: device_time.Strays) -> str:
+    """Return in a few words which kernels ran far from their step."""
+    count = "one stray kernel" if kernels.count == 1 else f"{kernels.count:,} stray kernels"
+    return f"{count} {units.duration(kernels.away_ns)} {'before' if kernels.side == 'early' else 'after'}"
+
+
+def _device(run: Run, use: Usage) -> list[Verdict]:
+    """Return how busy the busiest device is, and what it is bound by."""
+    busy, span = use.busy_ns / use.span_ns, units.duration(use.span_ns)
+    steps = f"{use.steps:,} steps" if use.steps > 1 else "the step"
+    where = f"inside {steps} ({span})" if use.steps else f"of {span}"
+    device = Verdict("device", f"{use.device} {units.share(busy)} busy {where}", None, use.busy_ns, busy)
+    return [device, *([bound] if (bound := _bound(run, use)) else [])]
+
+
+def _bound(run: Run, use: Usage) -> Verdict | None:
+    """Return what most of a device's time goes to beside computation; None where no launch is known."""
+    gaps = gap_causes.gaps(run).filter(pl.col(DEVICE).cast(pl.String) == use.device)
+    causes = gap_causes.totals(gaps)
+    spent = {**causes, "copies": use.transfer_exposed_ns, "communication": use.comm_exposed_ns}
+    most = max(_BOUND, key=lambda cause: spent.get(cause, 0))
+    if spent.get(most, 0) < MOST * use.span_ns:
+        if not causes or set(causes) == {gap_causes.UNKNOWN}:
+            return None
+        most, late = gap_causes.HOST, causes.get(gap_causes.HOST, 0)
+        word = "partly launch-bound" if late >= MUCH * use.span_ns else "not launch-bound"
+    else:
+        word = _BOUND[most]
+    ns, what = spent.get(most, 0), f"{gap_causes.HOST} " if most == gap_causes.HOST else ""
+    share = ns / use.span_ns
+    return Verdict("bound", f"{word} ({what}{units.share(share)}){_waited(run, use)}", None, ns, share)
+
+
+def _waited(run: Run, use: Usage) -> str:
+    """Return where the host waited for a device for much of its time, as the end of a sentence."""
+    waits = host_waits.by_device(run).filter(pl.col(DEVICE).cast(pl.String) == use.device)
+    if waits.is_empty() or not MUCH * use.span_ns <= waits["wait_ns"][0] <= use.span_ns:
+        return ""
+    return f"; the host waited {units.duration(waits['wait_ns'][0])} in {waits['stack'][0]}"
+
+
+def _lever(run: Run) -> Verdict | None:
+    """Return the item with the most to recover, with what part of the time nothing is known of."""
+    book = ledger(run, Look())
+    if book is None or book.items.is_empty():
+        return None
+    first = book.items.row(0, named=True)
+    share = first["recoverable_ns"] / book.step_ns
+    if share < LITTLE:
+        return None
+    what = first["cause"] if first["op"] == GAP else f"{first['op']} ({first['cause']})"
+    each = round(first["recoverable_ns"] / book.steps)
+    text = f"most to recover: {what} {units.duration(each)} ({units.share(share)}){_unknown(book)}"
+    return Verdict("lever", text, int(first["count"]), each, share)
+
+
+def _unknown(book: Ledger) -> str:
+    share = book.unmodelled_ns / book.step_ns
+    return f"; {units.share(share)} not modelled" if share >= MUCH else ""

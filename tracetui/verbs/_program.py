@@ -1,0 +1,85 @@
+"""Record a program of the user's: it runs as it would alone, and our words come after its end, on stderr."""
+
+import secrets
+import shutil
+import sys
+from argparse import Namespace
+from pathlib import Path
+from typing import Final
+
+from capture.errors import EngineError
+from tracetui import rooms
+from tracetui.process import Account, Engine, Program, recorded_environment, sampler_command
+from tracetui.verbs import _shared
+
+EVERY: Final = 0.5  # seconds between two looks for processes that are not watched
+_BESIDES: Final = tuple(b'{"kind":"%s"' % kind for kind in (b"run", b"plan", b"counter", b"mark", b"end"))
+_STEP: Final = b'{"kind":"step"'
+
+
+def record(args: Namespace, out: Path) -> int:
+    """Run the command, recorded into `out`, and return its exit code; raise EngineError where nothing was
+    watched or not all was written, though the program itself ended well.
+    """
+    account = Account(secrets.token_hex(8))
+    try:
+        code = _run(args.command, out, account)
+        steps, rows = _count(out)
+        if not rows:
+            out.unlink(missing_ok=True)
+            return _told_or_raised(code, f"nothing was watched, because {account.nothing_reason()}")
+        if not args.quiet:
+            _tell(out, account.sentences(steps))
+        if gaps := account.gaps():
+            return _told_or_raised(code, f"the recording has gaps: {gaps}", f"tracetui open {out}")
+        return code
+    finally:
+        account.remove()
+
+
+def _run(command: list[str], out: Path, account: Account) -> int:
+    try:
+        program = Program(command, {**recorded_environment(out), **account.environment})
+    except EngineError:
+        out.unlink(missing_ok=True)
+        raise
+    sampler = Engine(sampler_command(out, program.pid), rooms.environment())
+    try:
+        return program.wait(EVERY, lambda: account.look_for_silent(program.pid))
+    finally:
+        sampler.stop()
+
+
+def _count(out: Path) -> tuple[int, int]:
+    """Return how many steps a recording has, and how many lines of anything that was timed."""
+    steps = rows = 0
+    try:
+        with out.open("rb") as file:
+            for line in file:
+                rows += not (line.isspace() or line.startswith(_BESIDES))
+                steps += line.startswith(_STEP)
+    except FileNotFoundError:
+        return 0, 0
+    return steps, rows
+
+
+def _told_or_raised(code: int, what: str, todo: str = "") -> int:
+    """Return the exit code of a program that failed by itself; raise EngineError for one that did not."""
+    if not code:
+        raise EngineError(what, todo=f"what was recorded opens: {todo}" if todo else "")
+    _shared.say(what)
+    return code
+
+
+def _tell(out: Path, sentences: list[str]) -> None:
+    """Print on stderr what was seen, and the summary."""
+    from capture.open import load
+    from tracetui.look import Look
+    from tracetui.report import report
+    from tracetui.views import view
+
+    for sentence in sentences:
+        _shared.say(sentence)
+    _shared.say(f"recorded {out}")
+    width = shutil.get_terminal_size((120, 40)).columns
+    sys.stderr.write(report(view("summary"), load(out), Look(), "table", width=width))

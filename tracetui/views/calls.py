@@ -1,0 +1,47 @@
+"""Calls: one row of the tree, entered: which scopes call it, and what it calls."""
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from capture.run import Run
+from tracetui.analysis import select
+from tracetui.analysis.calls import CALLEE, ITSELF, calls_table
+from tracetui.look import Look
+from tracetui.views import Answer, Focus, View
+
+
+def calls(runs: Sequence[Run], look: Look) -> Answer:
+    """Return a row for the scope in focus, and rows for its callers and callees."""
+    scope = look.focused.get("scope")
+    if not isinstance(scope, str):
+        return Answer(
+            pl.DataFrame(), ("which scope? enter a row of the tree, or name it: --focus scope=NAME",)
+        )
+    table = calls_table(runs[0], look, scope)
+    if table.is_empty():
+        return Answer(table, (select.NOTHING,), key=("relation", "path"))
+    return Answer(table, (f"shares are of {table['scope'][0]}",), key=("relation", "path"))
+
+
+def enter(answer: Answer, look: Look) -> Focus:
+    """Return the scope under the cursor; of a kernel that is in focus already its name."""
+    row = look.cursor[0]
+    if not 0 <= row < answer.rows.height:
+        return ()
+    here = answer.rows.row(row, named=True)
+    if here["relation"] != ITSELF:
+        return (("scope", here["path"]),)
+    kernel = answer.rows.filter(relation=CALLEE).is_empty()
+    return (("name", here["scope"]),) if kernel else ()
+
+
+VIEW = View(
+    "calls",
+    "Calls",
+    calls,
+    needs=frozenset({"dur", "path|t|layer"}),
+    columns=("scope", "relation", "inclusive_ns", "self_ns", "share", "count"),
+    label="scope",
+    enter=enter,
+)
