@@ -47,6 +47,7 @@ COLUMNS: Final = (
     "layer",
     "phase",
     "category",
+    "shape",
     "name_a",
     "name_b",
 )

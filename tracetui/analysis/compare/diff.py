@@ -51,11 +51,20 @@ def _diff(a: Run, b: Run, look: Look) -> Diff:
     evidence, how = row_evidence(a, b, look, rows, names)
     members = {s: [pair[i] for pair in names] for i, s in enumerate(("members_a", "members_b"))}
     rows = rows.hstack(evidence).with_columns(pl.Series(s, m, pl.List(pl.String)) for s, m in members.items())
+    rows = _without_mixtures(rows)
     rows = rows.sort(pl.col("delta_ns").abs(), "name", descending=[True, False], maintain_order=True)
     scaled = (f"{run.name}: {note}" for run in (a, b) for note in windows.notes(run, look, scaled=True))
     gap, words = _gap(a, b, look), (*look.terms.notes, *how, *scaled)
     fit = comparable(a, b, matches, totals, look.terms)
     return Diff(rows, fit, tuple(matches), gap, words, phase_totals(a, b, look))
+
+
+def _without_mixtures(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows, with no verdict where several kernels have nothing but their category in common."""
+    several = (pl.col("members_a").list.len() > 1) | (pl.col("members_b").list.len() > 1)
+    mixed = (pl.col("match") == "category") & several
+    figures = (pl.when(~mixed).then(c).alias(c) for c in ("p", "p_adjusted"))
+    return rows.with_columns(*figures, verdict=pl.when(mixed).then(pl.lit("~")).otherwise("verdict"))
 
 
 def weight() -> pl.Expr:
@@ -87,13 +96,14 @@ def _side(run: Run, look: Look) -> pl.DataFrame:
     return rows.sort("total_ns", "name", "phase", descending=[True, False, False], nulls_last=True)
 
 
-_LABELS: Final = {"op": pl.String(), "layer": pl.Int32(), "category": pl.String()}
+_LABELS: Final = {"op": pl.String(), "layer": pl.Int32(), "category": pl.String(), "shape": pl.String()}
 _NOTHING: Final = pl.DataFrame(
     schema={
         "name": pl.String,
         "op": pl.String,
         "layer": pl.Int32,
         "category": pl.String,
+        "shape": pl.String,
         "phase": pl.String,
         "count": pl.Int64,
         "total_ns": pl.Int64,
@@ -121,6 +131,7 @@ _JOINED: Final = {
     "op": pl.String,
     "layer": pl.Int32,
     "category": pl.String,
+    "shape": pl.String,
     "phase": pl.String,
     "count_a": pl.Int64,
     "count_b": pl.Int64,
@@ -143,7 +154,7 @@ def _row(a: list[dict[str, Any]], b: list[dict[str, Any]], how: str) -> dict[str
         "name_b": name_b,
         "match": how,
         "fused": _fused(a, b) if a and b else None,
-        **{c: first[c] for c in ("op", "layer", "category", "phase")},
+        **{c: first[c] for c in ("op", "layer", "category", "shape", "phase")},
         "count_a": sum(r["count"] for r in a),
         "count_b": sum(r["count"] for r in b),
         "total_a_ns": sum(r["total_ns"] for r in a),

@@ -9,7 +9,7 @@ from typing import Any, Final
 from tracetui.analysis.compare import truncated_names
 from tracetui.analysis.compare.links import BY_HAND
 
-Row = Mapping[str, Any]  # name, op, layer, phase, category, total_ns …
+Row = Mapping[str, Any]  # name, op, layer, phase, category, shape, total_ns …
 
 # what a compiler adds to a name when it fuses, and what it says about the row
 _FUSIONS: Final = (
@@ -27,7 +27,7 @@ class Match:
 
     a: tuple[int, ...]
     b: tuple[int, ...]
-    how: str  # linked by you · exact · cut name · normalised · numbers aside · role · category · new · gone
+    how: str  # linked by you, exact, cut name, normalised, numbers aside, role, shape, category, new or gone
 
 
 def match(a: Sequence[Row], b: Sequence[Row], links: Mapping[str, str] | None = None) -> list[Match]:
@@ -103,6 +103,11 @@ def _role(row: Row) -> Hashable | None:
     return (op, row.get("layer"), row.get("phase")) if op else None
 
 
+def _shape(row: Row) -> Hashable | None:
+    shape = row.get("shape")
+    return (row.get("category"), row.get("op"), shape, row.get("phase")) if shape else None
+
+
 def _category(row: Row) -> Hashable | None:
     category = row.get("category")
     category_name = category if category not in (None, "other") else None
@@ -115,8 +120,9 @@ _WAYS: Final[tuple[tuple[str, Key], ...]] = (
     ("normalised", _normalised),
     ("numbers aside", _numberless),
     ("role", _role),
+    ("shape", _shape),
 )
-_GROUPS: Final[tuple[tuple[str, Key], ...]] = (("role", _role), ("category", _category))
+_GROUPS: Final[tuple[tuple[str, Key], ...]] = (("role", _role), ("shape", _shape), ("category", _category))
 
 
 def _linked(left: dict[int, Row], right: dict[int, Row], links: Mapping[str, str]) -> list[Match]:

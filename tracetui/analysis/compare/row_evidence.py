@@ -145,6 +145,7 @@ def _judge_pair(
     several = np.logical_and(*(launches(w, phase, n) > 1 for w, n in zip(works, names, strict=True)))
     moment = replace(terms.floor, spread=float(np.hypot(terms.floor.spread, one_pair.MOMENT)))
     evidence = one_pair.judge(x, np.where(several[:, None], y, np.nan), moment)
+    evidence = replace(evidence, median_b=y[:, 0], delta=(y - x)[:, 0])  # a single launch has them too
     words = (
         "one sum of each row and run: launches of so few steps share their moment, which is taken to move "
         f"them by {one_pair.MOMENT:.0%}; {_floor_words(terms.floor)}"

@@ -95,3 +95,31 @@ def test_the_decision_stands_first_and_in_json() -> None:
     first = next(c for c in told["carried_by"] if c["phase"] == "decode")
     assert (first["name"], first["verdict"]) == ("ffn_down", "slower")
     assert pl.DataFrame(told["carried_by"])["share"].max() <= 1
+
+
+def test_products_of_two_vendors_are_set_side_by_side() -> None:
+    """What "matmul, 4 kernels, -23.5 µs" would hide: one of the four takes longer."""
+    files = [document(f"samples/chrome_trace/bert-small-{d}.json.gz") for d in ("h100", "mi300")]
+    rows = diff(*(load(f)[0] for f in files), Look()).rows.filter(category="matmul")
+    assert dict(rows.select("shape", "delta_ns").rows()) == {
+        "m=141 n=30522 k=512": -15_743,
+        "m=141 n=512 k=512": -12_982,
+        "m=141 n=2048 k=512": 9_283,
+        "m=141 n=512 k=2048": -4_026,
+    }
+    (head,) = rows.filter(shape="m=141 n=30522 k=512").to_dicts()  # one launch a side is no evidence
+    assert (head["median_a_ns"], head["median_b_ns"], head["verdict"]) == (41_280, 25_537, "~")
+    assert rows.filter(shape="m=141 n=512 k=512").select("count_a", "count_b").row(0) == (17, 17)
+
+
+def test_kernels_that_share_a_category_alone_are_not_judged_as_one() -> None:
+    def run(names: str, dur: int) -> Run:
+        rows = [
+            {"kind": "kernel", "name": n, "category": "elementwise", "dur": dur, "step": s, "context": s}
+            for s in range(12)
+            for n in names
+        ]
+        return made(rows)
+
+    (row,) = diff(run("ab", 1000), run("cd", 9000), Look()).rows.to_dicts()
+    assert (row["match"], row["verdict"], row["p"]) == ("category", "~", None)

@@ -50,3 +50,14 @@ def test_renamed_kernels_of_a_quantised_model_find_each_other(name: str) -> None
     assert found.rows["total_a_ns"].sum() == runs["q0f16"].events["dur"].sum()
     assert found.rows["total_b_ns"].sum() == runs["q4f32_1"].events["dur"].sum()
     assert not set(found.rows["verdict"]) & {"slower", "faster"}
+
+
+def test_kernels_of_different_vendors_match_by_the_shape_of_their_work() -> None:
+    def row(name: str, shape: str | None, category: str = "matmul") -> dict[str, object]:
+        return {"name": name, "shape": shape, "category": category, "total_ns": 1}
+
+    a = [row("sm90_x", "m=1 n=2 k=3"), row("cutlass_y", "m=1 n=9 k=9"), row("sm90_z", None)]
+    b = [row("Cijk_1", "m=1 n=9 k=9"), row("Cijk_2", "m=1 n=2 k=3"), row("Cijk_3", None)]
+    assert [(m.a, m.b, m.how) for m in match(a, b)] == [
+        ((0,), (1,), "shape"), ((1,), (0,), "shape"), ((2,), (2,), "category"),
+    ]  # fmt: skip
