@@ -37,9 +37,11 @@ def _wrap_modules(torch: Any, watcher: Watcher) -> None:
     plain = kind.__call__
     is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", None) or bool
     enter, leave = watcher.enter_module, watcher.leave
+    # torch.jit.trace writes down all that it sees, also what we would ask of a tensor
+    tracing = getattr(getattr(torch, "_C", None), "_get_tracing_state", None) or _nothing
 
     def _wrapped_call_impl(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if watcher.off or is_compiling():
+        if watcher.off or is_compiling() or tracing() is not None:
             return plain(self, *args, **kwargs)
         call = enter(self, args, kwargs)
         try:
@@ -82,6 +84,10 @@ def _wrap_data(torch: Any, watcher: Watcher) -> None:
     loader.__next__ = _as_part("data", loader.__next__, watcher)
 
 
+def _nothing() -> None:
+    """Stand for what a torch does not have."""
+
+
 def _as_part(part: str, plain: Callable[..., Any], watcher: Watcher) -> Callable[..., Any]:
     """Return a function with its time noted as this part of the program."""
     torch = watcher.shared.torch
@@ -95,7 +101,7 @@ def _as_part(part: str, plain: Callable[..., Any], watcher: Watcher) -> Callable
         try:
             return plain(*args, **kwargs)
         finally:
-            watcher.leave(call)
+            watcher.leave(call, part)
 
     _hide_from_compiler(noted)
     return noted

@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from ..native.emit import Emitter
@@ -63,15 +64,76 @@ FIGURES: Final = (
 )
 
 
-def gpu_handles(nvml: Any, emitter: Emitter) -> dict[str, Any]:
-    """Return track → NVML handle for every GPU that answers; the others are named in the log."""
-    handles = {}
-    for index in range(nvml.nvmlDeviceGetCount()):
+def gpu_handles(nvml: Any, emitter: Emitter, visible: str | None = None) -> dict[str, Any]:
+    """Return track → NVML handle for every GPU that answers; the others are named in the log.
+
+    `visible` is CUDA_VISIBLE_DEVICES of the program, None where it has none: gpu 0 is the program's first.
+    """
+    count, handles = nvml.nvmlDeviceGetCount(), {}
+    for index, device in enumerate(visible_devices(visible, count)):
         try:
-            handles[f"gpu {index}"] = nvml.nvmlDeviceGetHandleByIndex(index)
+            if isinstance(device, int):
+                handles[f"gpu {index}"] = nvml.nvmlDeviceGetHandleByIndex(device)
+            else:
+                handles[f"gpu {index}"] = _handle_by_uuid(nvml, device, count)
         except Exception as e:
             emitter.mark(f"gpu {index} cannot be measured: {e}", "log")
     return handles
+
+
+def visible_devices(visible: str | None, count: int) -> list[int | str]:
+    """Return the GPUs that CUDA shows a program, by their number among all or by their UUID.
+
+    As CUDA does, the list ends at the first entry that is no GPU of this machine, and one that is named
+    twice leaves none.
+    """
+    if visible is None:
+        return list(range(count))
+    devices: list[int | str] = []
+    for entry in (part.strip() for part in visible.split(",")):
+        if entry.startswith(("GPU-", "MIG-")):
+            devices.append(entry)
+        elif entry.isdecimal() and int(entry) < count:
+            devices.append(int(entry))
+        else:
+            break
+    return devices if len(set(devices)) == len(devices) else []
+
+
+def _handle_by_uuid(nvml: Any, uuid: str, count: int) -> Any:
+    """Return the handle of a GPU, or of a part of one (MIG), by its UUID or as much of it as tells it."""
+    try:
+        return nvml.nvmlDeviceGetHandleByUUID(uuid)
+    except Exception:
+        found = [h for h in _all_devices(nvml, count) if _text(nvml.nvmlDeviceGetUUID(h)).startswith(uuid)]
+        if len(found) != 1:
+            raise
+        return found[0]
+
+
+def _all_devices(nvml: Any, count: int) -> Iterator[Any]:
+    """Yield every GPU, and the parts of those that are divided."""
+    for index in range(count):
+        gpu = nvml.nvmlDeviceGetHandleByIndex(index)
+        yield gpu
+        with suppress(Exception):  # a GPU that cannot be divided says so
+            for part in range(nvml.nvmlDeviceGetMaxMigDeviceCount(gpu)):
+                with suppress(Exception):
+                    yield nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, part)
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def visible_to(pid: int) -> str | None:
+    """Return CUDA_VISIBLE_DEVICES of a program as it was started; ours where its own cannot be read."""
+    name = "CUDA_VISIBLE_DEVICES"
+    with suppress(OSError):
+        entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        own = [e.partition(b"=")[2].decode() for e in entries if e.startswith(name.encode() + b"=")]
+        return own[0] if own else None
+    return os.environ.get(name)
 
 
 def fast_probes(nvml: Any, gpus: dict[str, Any], emitter: Emitter) -> dict[str, Probe]:
@@ -140,7 +202,7 @@ def main(argv: list[str] | None = None) -> int:
         import pynvml
 
         pynvml.nvmlInit()
-        gpus = gpu_handles(pynvml, emitter)
+        gpus = gpu_handles(pynvml, emitter, visible_to(args.pid))
     except Exception as e:
         emitter.mark(f"GPUs cannot be measured: {e or type(e).__name__}", "log")
         emitter.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations  # what runs in a program of the user's reads on Python 3.8
 
-import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 from ..native.emit import now
@@ -11,10 +10,9 @@ from .kernels import MARK
 from .op_numbers import ModuleOps
 from .phases import Facts, Phases
 from .recording import device_of
+from .root import Root
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from .shared import Shared
 
 LOOKED_AT: Final = 8  # modules whose inputs are searched for the tokens of a step
@@ -56,8 +54,7 @@ class ThreadWatch:
         self._calls: list[Call] = []
         self._modules = 0  # of the calls, how many are of modules
         self._rows: list[tuple[int, int, int]] = []  # op, start, duration
-        self._root: Callable[[], Any] = _nothing  # a weak reference: what the program drops is gone
-        self._root_size = -1
+        self._root = Root()
         self._step: Step | None = None
         self._phases = Phases()
         self._gaps: list[int] = []
@@ -67,9 +64,11 @@ class ThreadWatch:
     def enter_module(self, module: Any, args: Any, kwargs: Any) -> Call:
         """Note that a module is called; a call of the root may begin a step."""
         if self._modules == 0:
-            self._enter_outermost(module, args, kwargs)
+            with self._shared.unseen():
+                self._enter_outermost(module, args, kwargs)
         elif self._step is not None and self._step.length is None and self._step.looked_at < LOOKED_AT:
-            self._look_for_length(self._step, args, kwargs)
+            with self._shared.unseen():
+                self._look_for_length(self._step, args, kwargs)
         self._modules += 1
         call = Call(self, module, "")
         if self._shared.windows.owner is self:
@@ -100,7 +99,7 @@ class ThreadWatch:
         if self._calls:
             self._calls[-1].inner += took
         self._rows.append((self._number(call), call.start, took - call.inner))
-        self._note_part(call.part)
+        self.note_part(call.part)
         if not self._calls:
             self._last_end, self._last_part = end, call.part or "forward"
             if len(self._rows) > HELD:
@@ -138,7 +137,7 @@ class ThreadWatch:
         parts = (other.part for other in self._calls if other.part in ("backward", "optimizer"))
         return next(parts, "forward")
 
-    def _note_part(self, part: str) -> None:
+    def note_part(self, part: str) -> None:
         """Take from a part of a training step whether the step is complete."""
         if self._step is not None and self._step.training:
             has_optimizer = self._shared.has_optimizer
@@ -167,39 +166,40 @@ class ThreadWatch:
     def _step_over(self, at: int, module: Any, args: Any, kwargs: Any, *, is_own: bool) -> None:
         """Begin the next step, unless this is a further forward of the same training step."""
         training = self._shared.trains and module.training and self._shared.torch.is_grad_enabled()
-        if not (training and self._goes_on()):
-            step = self._begin_step(at, module, args, kwargs, training=training)
-            if is_own:
-                step.start = now()
+        if training and self._goes_on():
+            return
+        windows = self._shared.windows
+        had_window = windows.owner is self
+        self._begin_step(at, module, args, kwargs, training=training)
+        if is_own and (had_window or windows.owner is self):
+            op = self._shared.recording.ops.of_part("window", self._ops.lens, self.track)
+            self._rows.append((op, at, now() - at))
 
-    def _begin_step(self, at: int, module: Any, args: Any, kwargs: Any, *, training: bool) -> Step:
+    def _begin_step(self, at: int, module: Any, args: Any, kwargs: Any, *, training: bool) -> None:
         step = Step(at, training=training)
         step.generates = hasattr(type(module), "generate")
-        with self._shared.unseen():
-            step.batch = first_batch(args, kwargs)
-            self._look_for_length(step, args, kwargs)
+        step.batch = first_batch(args, kwargs)
+        self._look_for_length(step, args, kwargs)
         if self._step is not None:
             self._end_step(at, step.length, is_last=False)
         elif self._rows:
             self._shared.recording.rows(self._take_rows(), None, None)
         self._step = step
         self._shared.windows.open(self, gpu=self._ops.lens == "host")
-        return step
 
     def _look_for_length(self, step: Step, args: Any, kwargs: Any) -> None:
         step.looked_at += 1
         step.length = find_length(args, kwargs)
 
     def _is_root(self, module: Any) -> bool:
-        """Return whether a module is the largest that is called from outside of any: its calls are steps."""
-        if module is self._root():
-            return True
+        """Return whether a call of a module from outside of any is one of the root."""
         size = self._shared.names.size(module)
-        if size <= (self._root_size if self._root() is not None else -1):
+        if not self._root.is_called(module, size):
             return False
-        self._root, self._root_size = weakref.ref(module), size
-        self._ops.forget()
-        self._ops.lens = "wall" if device_of(module) == "cpu" else "host"
+        lens = "wall" if device_of(module) == "cpu" else "host"
+        if lens != self._ops.lens:
+            self._ops.forget()
+            self._ops.lens = lens
         return True
 
     def _end_gap(self, at: int) -> None:
@@ -260,7 +260,3 @@ class ThreadWatch:
     def _take_rows(self) -> list[tuple[int, int, int]]:
         rows, self._rows = self._rows, []
         return rows
-
-
-def _nothing() -> None:
-    """Stand for a module that is not there."""

@@ -40,7 +40,8 @@ class Watcher:
         try:
             watch = getattr(self._local, "watch", None)
             if watch is None:
-                watch = self._begin_thread(module)
+                with self.shared.unseen():
+                    watch = self._begin_thread(module)
             return None if watch is None else watch.enter_module(module, args, kwargs)
         except Exception as e:
             self.let_go(e)
@@ -56,12 +57,15 @@ class Watcher:
             self.let_go(e)
         return None
 
-    def leave(self, call: Call | None) -> None:
-        """Note that a call is over, or has failed."""
-        if call is None or self.off:
+    def leave(self, call: Call | None, part: str = "") -> None:
+        """Note that a call is over; that of a part may have begun before any module was called."""
+        if self.off:
             return
         try:
-            call.watch.leave(call)
+            if call is not None:
+                call.watch.leave(call)
+            elif part and (watch := getattr(self._local, "watch", None)) is not None:
+                watch.note_part(part)
         except Exception as e:
             self.let_go(e)
 

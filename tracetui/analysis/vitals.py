@@ -73,7 +73,7 @@ def _newest(run: Run) -> dict[tuple[str, str], float]:
         .sort("at")
         .group_by("name", "meant", "track")
         .agg(value.tail(NEWEST).mean())
-        .sort("track")
+        .sort(pl.col("track").str.len_chars(), "track", nulls_last=False)
     )
     first = samples.unique("name", keep="first", maintain_order=True)
     return {(name, unit): value for name, unit, value in first.select("name", "meant", "value").iter_rows()}

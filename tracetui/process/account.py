@@ -104,6 +104,8 @@ class Account:
         torch = [process.torch for process in told.values() if process.torch]
         if faults:
             return f"the recorder let go: {faults[0]}"
+        if any(process.watched for process in told.values()):
+            return "it was ended, by a signal or otherwise at once, before its first lines were written"
         if torch:
             return (
                 f"torch {torch[0].removesuffix(' forked')} was imported, but no module with parameters was "

@@ -33,6 +33,26 @@ def nvmlDeviceGetHandleByIndex(index: int) -> int:
     return index
 
 
+def nvmlDeviceGetHandleByUUID(uuid: str) -> int:
+    """GPU 1, and a part of GPU 0 as a handle of its own; whole UUIDs only, as the real one."""
+    known = {"GPU-aaaa-0": 0, "GPU-bbbb-1": 1, "MIG-cccc-0": 7}
+    if uuid not in known:
+        raise NVMLError("Not Found")
+    return known[uuid]
+
+
+def nvmlDeviceGetUUID(handle: int) -> str:
+    return {0: "GPU-aaaa-0", 1: "GPU-bbbb-1", 7: "MIG-cccc-0"}[handle]
+
+
+def nvmlDeviceGetMaxMigDeviceCount(handle: int) -> int:
+    return 1 if handle == 0 else 0
+
+
+def nvmlDeviceGetMigDeviceHandleByIndex(handle: int, index: int) -> int:
+    return 7
+
+
 def _call(value: object, name: str = "") -> object:
     global CALLS
     CALLS += 1

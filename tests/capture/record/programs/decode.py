@@ -1,0 +1,3 @@
+from _models import Decoder, generate, seeded
+
+print(generate(seeded(Decoder).eval()))

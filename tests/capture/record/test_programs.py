@@ -1,0 +1,34 @@
+"""Programs of all kinds, alone and recorded: the same output, exit code and files; true steps and tokens."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.capture.record.table import CLOCK, PROGRAMS, TABLE, counted, is_about, run
+
+pytest.importorskip("torch")
+
+# the others are of the whole table: pytest -m table
+ALWAYS = ("decode_paced", "threads", "leaves_at_once", "reads_and_writes")
+
+
+def marked(name: str) -> object:
+    return name if name in ALWAYS else pytest.param(name, marks=[pytest.mark.table, pytest.mark.timeout(600)])
+
+
+@pytest.mark.parametrize("name", map(marked, TABLE))
+def test_a_recorded_program_does_what_it_does_alone(name: str, tmp_path: Path) -> None:
+    alone, recorded = run(name, tmp_path, recorded=False), run(name, tmp_path, recorded=True)
+    assert (recorded.code, recorded.out, recorded.files) == (alone.code, alone.out, alone.files), recorded.err
+    made, (steps, tokens, seconds) = TABLE[name], counted(tmp_path / "prof.jsonl")
+    assert alone.code == made.code
+    assert is_about(made.steps, steps), steps
+    assert is_about(made.tokens, tokens), tokens
+    clock = tmp_path / "recorded" / CLOCK
+    assert is_about(float(clock.read_text()) if clock.exists() else None, seconds), seconds
+    ours = [line for line in recorded.err.splitlines() if line.startswith("tracetui: ")]
+    assert recorded.err.splitlines()[: -len(ours) or None] == alone.err.splitlines()
+
+
+def test_every_program_is_in_the_table() -> None:
+    assert {path.stem for path in PROGRAMS.glob("[!_]*.py")} == set(TABLE) and len(TABLE) >= 40
