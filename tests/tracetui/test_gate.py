@@ -10,7 +10,7 @@ import pytest
 from capture.export import export
 from tests.conftest import document
 from tests.tracetui.analysis.compare.test_repeats import FACTORS, noisy
-from tests.tracetui.test_cli import tracetui
+from tests.tracetui.in_process import tracetui
 
 SLOW = {"mlp.down": 1.3}
 
@@ -140,12 +140,12 @@ def test_one_run_a_side_fails_no_gate_unless_it_is_known_how_runs_differ(files: 
     assert tracetui("diff", one, other, "--fail-over", "3%", "--floor", "200%").returncode == 0
 
 
-def test_a_baseline_of_repeats_knows_how_runs_differ(
-    files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    kept = tracetui("baseline", "main", *side(files, "before"))
+def test_a_baseline_of_repeats_knows_how_runs_differ(files: Path, tmp_path: Path) -> None:
+    home = {"XDG_STATE_HOME": str(tmp_path)}
+    kept = tracetui("baseline", "main", *side(files, "before"), env=home)
     assert kept.returncode == 0 and "3 runs of it differ by " in kept.stderr
-    after = tracetui("diff", "baseline:main", side(files, "after")[0], "--format", "json")
+    after = tracetui("diff", "baseline:main", side(files, "after")[0], "--format", "json", env=home)
     assert "measured on 3 runs" in " ".join(json.loads(after.stdout)["notes"])
-    assert tracetui("baseline", "main", side(files, "before")[0], side(files, "before")[0]).returncode == 2
+    one = side(files, "before")[0]
+    twice = tracetui("baseline", "main", one, one, "--replace", env=home)
+    assert twice.returncode == 2 and "two recordings of the same" in twice.stderr

@@ -3,11 +3,13 @@
 import re
 from collections import Counter
 
+from capture.open import load
 from capture.run import Run
 from tests.tracetui.runs import made, recording
 from tracetui.analysis.compare.diff import diff
 from tracetui.look import Look
 from tracetui.pr_comment import comment
+from tracetui.samples import sample
 
 BEFORE = recording("before", noise=1)
 AFTER = recording("after", noise=2, slow={"norm": 1.5})
@@ -25,13 +27,18 @@ def test_the_decision_stands_open_and_the_rest_is_folded() -> None:
     text = written()
     lines = text.splitlines()
     assert lines[0] == "## `before` → `after`"
-    assert lines[2].startswith("- **decode step ") and "%" in lines[2]
+    assert re.match(r"- \*\*(SLOWER|undecided): decode step .*%", lines[2])
     words = Counter(diff(BEFORE, AFTER, Look()).rows["verdict"])
     assert words["slower"] == 2 and any(f"{words['slower']} slower" in line for line in lines[:8])
     assert re.findall("<summary>(.*)</summary>", text) == [
         "Rows", "Where the time went, and findings", "What was compared",
     ]  # fmt: skip
     assert len(lines) < 60
+
+
+def test_the_comment_of_a_real_pair_fits_a_screen_of_a_review() -> None:
+    runs = [load(sample(name))[0] for name in ("decode", "slowed")]
+    assert len(written(*runs).splitlines()) < 60
 
 
 def test_only_what_changed_is_listed_and_tables_are_whole() -> None:

@@ -286,7 +286,9 @@ def test_a_diff_is_written_as_a_comment_by_keys_alone(
         await press(pilot, "enter")
         await until(app, pilot, "wrote")
         comment = (tmp_path / "diff.md").read_text()
-        assert "**2 slower" in comment and "### What was compared" in comment
+        _, decision, *_, counts = filter(None, comment.partition("<details>")[0].splitlines())
+        assert decision.startswith("- **SLOWER: decode step ") and counts.startswith("- 2 slower")
+        assert "<summary>What was compared</summary>" in comment
         await press(pilot, "x", "tab", "enter")
         await until(app, pilot, "wrote diff-2.csv")
         assert (tmp_path / "diff-2.csv").read_text().startswith("name,median_a_ns")

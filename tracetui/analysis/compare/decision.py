@@ -98,7 +98,8 @@ def _total(row: dict[str, Any], terms: Terms) -> str:
     change = f", {units.difference(b - a)} ({100 * (b / a - 1):+.1f}%{_interval(row)})" if a else ""
     lead = f"{row['phase']} {what}" if row["phase"] else what
     head = f"{lead} {units.duration(a)} → {units.duration(b)} {each}{change}"
-    return f"{head}{_rate(row)}: {_verdict(row, terms)}"
+    word, why = _verdict(row, terms)
+    return f"{word}: {head}{_rate(row)}{f'; {why}' if why else ''}"
 
 
 def _interval(row: dict[str, Any]) -> str:
@@ -117,22 +118,27 @@ def _rate(row: dict[str, Any]) -> str:
     return ", time to first token" if row["phase"] == "prefill" and row["steps"] == 1 else ""
 
 
-def _verdict(row: dict[str, Any], terms: Terms) -> str:
+def _verdict(row: dict[str, Any], terms: Terms) -> tuple[str, str]:
+    """Return the verdict as one word, which a narrow screen never cuts off, and what it rests on."""
     if row["verdict"] == "same":
-        return "same"
-    if row["verdict"] != "~":
-        doubt = "" if terms.trusted else f", if runs differ by {terms.floor.percent}"
-        return f"{row['verdict'].upper()} (p {row['p']:.2g}){doubt}"
+        return "same", ""
+    if row["verdict"] == "~":
+        return "undecided", _why_undecided(row, terms)
+    doubt = "" if terms.trusted else f", if runs differ by {terms.floor.percent}"
+    return row["verdict"].upper(), f"p {row['p']:.2g}{doubt}"
+
+
+def _why_undecided(row: dict[str, Any], terms: Terms) -> str:
     if row["p"] is None:
-        return "undecided: this source has no spread"
+        return "this source has no spread"
     if terms.repeated:
-        return "undecided"
+        return "the runs of a side scatter too much"
     if row["steps"] < FEWEST:
-        return f"undecided: {row['steps']} step{'s' * (row['steps'] > 1)} a side; {REPEAT}"
+        return f"{row['steps']} step{'s' * (row['steps'] > 1)} a side; {REPEAT}"
     if abs(math.log(row["b_ns"] / row["a_ns"])) > APART * terms.floor.spread:
-        return f"undecided: the steps scatter too much; {REPEAT}"
+        return f"the steps scatter too much; {REPEAT}"
     known = "run-to-run floor" if terms.floor.known else "assumed run-to-run floor"
-    return f"undecided, below the {known} of {terms.floor.percent}; {REPEAT}"
+    return f"below the {known} of {terms.floor.percent}; {REPEAT}"
 
 
 def _carried(rows: pl.DataFrame) -> str:

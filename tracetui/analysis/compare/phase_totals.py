@@ -1,6 +1,7 @@
 """What a step of each phase took on both sides, with its kernels and the time between them."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -34,8 +35,9 @@ SCHEMA: Final = {
 
 def phase_totals(a: Run, b: Run, look: Look) -> pl.DataFrame:
     """Return one row for each phase of both runs and what of it is known: step, kernels, between kernels."""
-    runs, terms = [a, *look.terms.more_a, b, *look.terms.more_b], look.terms
-    groups = np.repeat([0, 1], [1 + len(terms.more_a), 1 + len(terms.more_b)])
+    terms = look.terms
+    runs = [a, *terms.more_a, b, *terms.more_b, *terms.same]
+    groups = np.repeat([0, 1, 2], [1 + len(terms.more_a), 1 + len(terms.more_b), len(terms.same)])
     shared = [p for p in select.phases(a) if p in select.phases(b)]
     phases: list[str | None] = [p for p in shared if look.phase in (None, p)] or [look.phase]
     rows = [row for phase in phases for row in _of_phase(runs, groups, phase, look)]
@@ -81,22 +83,29 @@ def _series(run: Run, side: pl.DataFrame, phase: str | None, look: Look) -> dict
 
 
 def _judged(times: Floats, groups: NDArray[np.int64], alone: NDArray[np.bool_], terms: Terms) -> Evidence:
-    """Return the evidence of runs × steps of one thing."""
+    """Return the evidence of runs × steps of one thing; runs of neither side show the noise alone."""
+    if not terms.repeated:
+        return _judged_pair(times[groups < 2], alone[groups < 2], terms)
     quiet = alone.sum(axis=1) >= FEWEST
-    if len(groups) == 2 and not terms.same:
-        both = np.asarray(alone.all(axis=0))
-        floor = _few(terms.floor) if times.shape[1] < FEWEST else terms.floor
-        if FEWEST <= both.sum() < both.size:
-            times = np.where(both, times, np.nan)
-        elif times.shape[1] >= FEWEST and both.sum() < FEWEST:
-            floor = Floor(one_pair.BUSY)
-        return one_pair.judge(times[None, 0], times[None, 1], floor)
-    kept = np.array([(quiet & (groups == g)).any() for g in (0, 1)]).all()
-    if kept and times.shape[1] >= FEWEST:
+    left = np.bincount(groups[quiet], minlength=3)
+    if left[0] and left[1] and left.max() > 1 and times.shape[1] >= FEWEST:
         times, groups = np.where(alone, times, np.nan)[quiet], groups[quiet]
-    with np.errstate(divide="ignore"):
-        level = np.nanmedian(np.log(times), axis=1)
-    return repeats.between(level[None, :], groups)[0]
+    middle = np.nanmedian(times, axis=1)
+    level = np.log(np.where(middle > 0, middle, np.nan))  # where a run has nothing, figures but no test
+    evidence = repeats.between(level[None, :], groups)[0]
+    figures = {f"median_{side}": np.median(middle[groups == g], keepdims=True) for g, side in enumerate("ab")}
+    return evidence if not np.isnan(evidence.p).any() else replace(evidence, **figures)
+
+
+def _judged_pair(times: Floats, alone: NDArray[np.bool_], terms: Terms) -> Evidence:
+    """Return the evidence of two runs × steps of one thing."""
+    both = np.asarray(alone.all(axis=0))
+    floor = _few(terms.floor) if times.shape[1] < FEWEST else terms.floor
+    if FEWEST <= both.sum() < both.size:
+        times = np.where(both, times, np.nan)
+    elif times.shape[1] >= FEWEST and both.sum() < FEWEST:
+        floor = Floor(one_pair.BUSY)
+    return one_pair.judge(times[None, 0], times[None, 1], floor)
 
 
 def _few(floor: Floor) -> Floor:

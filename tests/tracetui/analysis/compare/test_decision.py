@@ -8,8 +8,8 @@ import pytest
 from capture.open import load
 from capture.run import Run
 from tests.conftest import document
+from tests.tracetui.in_process import tracetui
 from tests.tracetui.runs import made, recording
-from tests.tracetui.test_cli import tracetui
 from tracetui.analysis.compare.decision import decision, sentences
 from tracetui.analysis.compare.diff import diff
 from tracetui.look import Floor, Look, Terms
@@ -45,16 +45,17 @@ def test_step_kernels_and_gap_by_hand() -> None:
         ("gemm", 0.0, 0.0, False),
     ]
     first, kernels, carried, *_ = sentences(found, KNOWN.terms)
-    assert first.startswith("decode step 500.0 µs → 450.0 µs a token, -50.00 µs (-10.0%; 95%: ")
-    assert "2,000.0 → 2,222.2 tokens/s: FASTER (p " in first
-    assert kernels.endswith("undecided, below the run-to-run floor of 2%; three recordings a side would tell")
+    assert first.startswith("FASTER: decode step 500.0 µs → 450.0 µs a token, -50.00 µs (-10.0%; 95%: ")
+    assert "2,000.0 → 2,222.2 tokens/s; p " in first
+    assert kernels.startswith("undecided: decode kernels 400.0 µs → 410.0 µs a token")
+    assert kernels.endswith("; below the run-to-run floor of 2%; three recordings a side would tell")
     assert carried == "  carried by time between kernels -60.00 µs, norm +10.00 µs"
 
 
 def test_unequal_numbers_of_steps_are_compared_per_step() -> None:
     found = diff(stepped(600_000, 200_000, 0, 12), stepped(600_000, 200_000, 0, 30), KNOWN)
     assert found.phases["delta_ns"].to_list() == [0.0, 0.0, 0.0]
-    assert sentences(found, KNOWN.terms)[0].endswith("tokens/s: same")
+    assert sentences(found, KNOWN.terms)[0].startswith("same: decode step 400.0 µs → 400.0 µs a token")
 
 
 def test_phases_without_steps_have_their_totals() -> None:
@@ -65,28 +66,51 @@ def test_phases_without_steps_have_their_totals() -> None:
     )
     (line, *_) = sentences(diff(a, b, Look()), Terms())
     assert line == (
-        "decode kernels 40.00 µs → 25.00 µs in all, -15.00 µs (-37.5%): undecided: this source has no spread"
+        "undecided: decode kernels 40.00 µs → 25.00 µs in all, -15.00 µs (-37.5%); this source has no spread"
     )
 
 
 def test_one_run_a_side_says_on_what_its_verdict_rests() -> None:
     a, b = recording("a", noise=1), recording("b", noise=2, slow={"mlp.down": 4, "attn.q": 4, "norm": 4})
     line = sentences(diff(a, b, Look()), Terms())[0]
-    assert "SLOWER (p " in line and line.endswith("if runs differ by 5%")
+    assert line.startswith("SLOWER: decode step ") and line.endswith("if runs differ by 5%")
+
+
+def test_a_pair_beside_identical_runs_has_a_verdict_of_their_noise() -> None:
+    """Runs that differ by a third tell nothing of a sixth; runs that differ by a hundredth do. Of a single
+    repeat of neither side nothing is known, and the figures stand all the same.
+    """
+    a, b = stepped(600_000, 200_000, 200_000), stepped(700_000, 240_000, 230_000)
+    for factors, verdict in (((60, 80, 110), "~"), ((100, 101, 99), "slower")):
+        noise = tuple(stepped(6_000 * f, 2_000 * f, 2_000 * f) for f in factors)
+        found = diff(a, b, Look(terms=Terms(same=noise)))
+        assert found.phases.filter(what="step")["verdict"].to_list() == [verdict]
+        assert found.phases.filter(what="step")["delta_ns"].to_list() == [pytest.approx(85_000)]
+        word = {"~": "undecided", "slower": "SLOWER"}[verdict]
+        assert sentences(found, Terms(same=noise))[0].startswith(f"{word}: decode step 500.0 µs → 585.0 µs")
+
+
+def test_repeats_without_a_gap_in_one_run_have_figures_and_no_verdict() -> None:
+    """The logarithm of nothing is no number: the medians stand, with no test."""
+    found = diff(stepped(600_000, 200_000, 0), stepped(600_000, 200_000, 20_000),
+                 Look(terms=Terms(more_a=(stepped(600_000, 200_000, 0),))))  # fmt: skip
+    (gap,) = found.phases.filter(what="between kernels").to_dicts()
+    assert (gap["a_ns"], gap["b_ns"], gap["delta_ns"]) == pytest.approx((0.0, 10_000.0, 10_000.0))
+    assert (gap["p"], gap["verdict"]) == (None, "~")
 
 
 def test_a_real_pair_of_devices() -> None:
     """The step got faster, since its gaps shrank, though attention takes three times as long."""
     files = [document(f"samples/chrome_trace/bert-small-{d}.json.gz") for d in ("h100", "mi300")]
     lines = sentences(diff(*(load(f)[0] for f in files), Look()), Terms())
-    assert lines[0].startswith("step 4.426 ms → 4.007 ms a step, -418.8 µs (-9.5%; ")
+    assert lines[0].partition(": ")[2].startswith("step 4.426 ms → 4.007 ms a step, -418.8 µs (-9.5%; ")
     carried = next(line for line in lines if "carried by" in line)
     assert "time between kernels -500.1 µs" in carried and "+76.25 µs" in carried
 
 
 def test_the_decision_stands_first_and_in_json() -> None:
     pair = "sample:decode", "sample:slowed"
-    assert tracetui("diff", *pair).stdout.startswith("decode step 14.10 ms → 14.96 ms a token")
+    assert tracetui("diff", *pair).stdout.startswith("undecided: decode step 14.10 ms → 14.96 ms a token")
     told = json.loads(tracetui("diff", *pair, "--format", "json").stdout)["decision"]
     assert [(p["phase"], p["what"]) for p in told["phases"]][:2] == [
         ("decode", "step"),

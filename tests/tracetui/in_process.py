@@ -1,0 +1,23 @@
+"""The command line without a process of its own, for tests that ask it often."""
+
+import os
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from io import StringIO
+from pathlib import Path
+from subprocess import CompletedProcess
+from unittest.mock import patch
+
+from tracetui import cli
+
+NOWHERE = {"XDG_STATE_HOME": "/nonexistent", "XDG_CACHE_HOME": "/nonexistent"}
+
+
+def tracetui(
+    *args: str | Path, env: dict[str, str] | None = None, cwd: Path | None = None
+) -> CompletedProcess[str]:
+    """Return what the command wrote and its exit code."""
+    words, out, err = [str(arg) for arg in args], StringIO(), StringIO()
+    around = patch.dict(os.environ, {**NOWHERE, **(env or {})})
+    with around, chdir(cwd or Path.cwd()), redirect_stdout(out), redirect_stderr(err):
+        code = cli.main(words)
+    return CompletedProcess(words, code, out.getvalue(), err.getvalue())
