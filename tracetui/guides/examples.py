@@ -12,7 +12,7 @@ EXAMPLES: Final = {
     "replay": ("tracetui replay sample:decode --speed 4",),
     "diff": (
         "tracetui diff sample:decode sample:slowed",
-        "tracetui diff before.jsonl after.jsonl --fail-over 3%",
+        "tracetui diff before.jsonl after.jsonl --aa a1.jsonl a2.jsonl --fail-over 3%",
     ),
     "compare": ("tracetui compare sample:decode sample:slowed --baseline 1",),
     "recordings": ("tracetui recordings", "tracetui recordings --prune 5GB"),
