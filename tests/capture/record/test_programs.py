@@ -9,7 +9,7 @@ from tests.capture.record.table import CLOCK, PROGRAMS, TABLE, counted, is_about
 pytest.importorskip("torch")
 
 # the others are of the whole table: pytest -m table
-ALWAYS = ("decode_paced", "threads", "leaves_at_once", "reads_and_writes")
+ALWAYS = ("decode_paced", "threads", "reads_and_writes")
 
 
 def marked(name: str) -> object:
