@@ -20,7 +20,7 @@ PARTS: Final[dict[str, dict[str, Any]]] = {
     "data": {"name": "data", "op": "data", "category": "host"},
     "loss": {"name": "loss and host", "op": "host", "category": "host"},
     "sampling": {"name": "sampling and host", "op": "sample", "category": "sampling"},
-    "window": {"name": "profiler window (tracetui)", "op": "host", "category": "host"},
+    "recording": {"name": "recording (tracetui)", "op": "host", "category": "host"},
     "host": {"name": "host", "op": "host", "category": "host"},
 }
 

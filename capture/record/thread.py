@@ -164,15 +164,16 @@ class ThreadWatch:
         return self._step is not None and self._step.training and not self._step.is_complete
 
     def _step_over(self, at: int, module: Any, args: Any, kwargs: Any, *, is_own: bool) -> None:
-        """Begin the next step, unless this is a further forward of the same training step."""
+        """Begin the next step, unless this is a further forward of the same training step.
+
+        It holds what the recorder does then, as a row: the last step is written, a window begun or read.
+        """
         training = self._shared.trains and module.training and self._shared.torch.is_grad_enabled()
         if training and self._goes_on():
             return
-        windows = self._shared.windows
-        had_window = windows.owner is self
         self._begin_step(at, module, args, kwargs, training=training)
-        if is_own and (had_window or windows.owner is self):
-            op = self._shared.recording.ops.of_part("window", self._ops.lens, self.track)
+        if is_own:
+            op = self._shared.recording.ops.of_part("recording", self._ops.lens, self.track)
             self._rows.append((op, at, now() - at))
 
     def _begin_step(self, at: int, module: Any, args: Any, kwargs: Any, *, training: bool) -> None:

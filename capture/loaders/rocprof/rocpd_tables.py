@@ -161,12 +161,14 @@ class _Reader:
         )
         events = events.join(self.strings, left_on="category_id", right_on="id", how="left")
         marked = pl.col("string").str.contains("MARKER").fill_null(value=False)
-        messages = pl.when(marked).then("extdata")
+        said = events.select(pl.when(marked).then("extdata"))[:, 0]
+        # read here and not on a thread of polars, whose small stack deep brackets would overflow
+        messages = pl.Series("message", [text and _message(text) for text in said], dtype=pl.String)
         return events.select(
             "id",
             pl.when(pl.col("correlation") > 0).then("correlation").alias("correlation"),  # 0 is none
             pl.col("string").alias("category"),
-            messages.map_elements(_message, return_dtype=pl.String, skip_nulls=True).alias("message"),
+            messages,
         ).unique("id", keep="first")  # fmt: skip
 
     def _agents(self) -> pl.DataFrame:

@@ -59,11 +59,12 @@ def test_decode_steps_phases_and_context(recordings: dict[str, Run]) -> None:
 
 
 def test_every_module_of_every_step_is_a_row(recordings: dict[str, Run]) -> None:
-    """3 layers × 12 decode steps of each of a layer's modules, 12 of the others."""
+    """3 layers × 12 decode steps of each of a layer's modules, 12 of the others and of our own work."""
     assert counts(recordings["fail"], "wall", "decode") == {
         "self_attn.q_proj": 36, "self_attn.k_proj": 36, "self_attn.v_proj": 36, "self_attn.o_proj": 36,
         "self_attn (own work)": 36, "norm": 36, "mlp": 36, "layer (own work)": 36,
         "embed": 12, "lm_head": 12, "Tiny (own work)": 12, "sampling and host": 12,
+        "recording (tracetui)": 12,
     }  # fmt: skip
     own = recordings["fail"].events.filter(name="self_attn (own work)")
     assert set(own["op"].cast(pl.String)) == {"attn.core"}

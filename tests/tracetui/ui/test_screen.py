@@ -353,7 +353,7 @@ def test_a_tree_is_known_by_its_scopes_not_by_their_paths() -> None:
         assert screen(app)[2].split()[:4] == ["scope", "inclusive", "self", "share"]
         assert [line.split()[0] for line in screen(app)[3:6]] == ["forward", "layer", "gemv"]
         await press(pilot, "j", "enter")
-        assert app.workspace.session.look.focus == (("path", "forward / layer 0"),)
+        assert app.workspace.session.look.focus == (("scope", "forward / layer 0"),)
 
     play(script, [scopes()], Options(view="tree"), size=(60, 20))
 
