@@ -8,7 +8,8 @@ import polars as pl
 import pytest
 
 from capture.open import load
-from tests.capture.loaders.test_nsys_sqlite import rows, truth
+from tests.capture.loaders._rows import matching
+from tests.capture.loaders.test_nsys_sqlite import truth
 from tests.conftest import shared
 
 CONTEXTS = """
@@ -37,7 +38,7 @@ def test_a_wait_is_on_the_device_of_its_context(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path)) as db:
         db.executescript(CONTEXTS)
     (run,) = load(path, cache=False)
-    waits = rows(run, lens="wait").sort("t").select(pl.col("track").cast(pl.String), "dur")
+    waits = matching(run, lens="wait").sort("t").select(pl.col("track").cast(pl.String), "dur")
     assert waits.rows() == [
         ("gpu0/stream7", 5), ("gpu1/stream15", 9), ("gpu0/stream7", 1), ("gpu0/stream7", 2),
     ]  # fmt: skip
@@ -52,7 +53,9 @@ def test_the_waits_and_copies_of_two_gpus_equal_those_of_the_file() -> None:
     path = shared("samples/nsys/h100_2gpu_1s.sqlite")
     (run,) = load(path, cache=False)
     waits = (
-        rows(run, lens="wait").group_by(pl.col("track").cast(pl.String).str.head(4)).agg(pl.col("dur").sum())
+        matching(run, lens="wait")
+        .group_by(pl.col("track").cast(pl.String).str.head(4))
+        .agg(pl.col("dur").sum())
     )
     stated = truth(
         path,

@@ -10,9 +10,9 @@ import pytest
 
 from capture.errors import UnreadableError
 from capture.open import load
-from capture.run import Run
 from tests.capture.loaders import _nsys_file as nsys
 from tests.capture.loaders._nsys_file import call, kernel, range_, write
+from tests.capture.loaders._rows import matching, notices
 from tests.conftest import document, shared
 
 SAMPLES = (
@@ -26,14 +26,6 @@ ELSEWHERE = "[launched from another thread]"
 def truth(path: Path, query: str) -> list[tuple[int, ...]]:
     with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as db:
         return db.execute(query).fetchall()
-
-
-def rows(run: Run, **equal: str) -> pl.DataFrame:
-    return run.events.filter(pl.col(c) == v for c, v in equal.items())
-
-
-def notices(run: Run) -> dict[str, int]:
-    return {n.id: n.count for n in run.log.notices}
 
 
 def two_processes(folder: Path, *without: str) -> Path:
@@ -81,7 +73,7 @@ def two_processes(folder: Path, *without: str) -> Path:
 def test_sums_equal_plain_sqlite(sample: str) -> None:
     path = document(sample)
     (run,) = load(path)
-    kernels = rows(run, kind="kernel", lens="gpu")
+    kernels = matching(run, kind="kernel", lens="gpu")
     copies = kernels.filter(pl.col("name").cast(pl.String).str.starts_with("[CUDA memcpy"))
     work = kernels.filter(~pl.col("name").cast(pl.String).str.starts_with("[CUDA"))
     ((count, total),) = truth(path, "SELECT count(*), sum(end - start) FROM CUPTI_ACTIVITY_KIND_KERNEL")
@@ -94,12 +86,12 @@ def test_sums_equal_plain_sqlite(sample: str) -> None:
         path,
         "SELECT count(*), sum(end - start) FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE eventClass <> 67",
     )
-    calls = rows(run, kind="span", lens="host")
+    calls = matching(run, kind="span", lens="host")
     assert (calls.height, calls["dur"].sum()) == (count, total)
     ((count, total),) = truth(path, "SELECT count(*), sum(end - start) FROM NVTX_EVENTS WHERE eventType = 59")
-    ranges = rows(run, kind="span", lens="wall")
+    ranges = matching(run, kind="span", lens="wall")
     assert (ranges.height, ranges["dur"].sum()) == (count, total)
-    steps = rows(run, kind="step")  # numbered ranges stand twice: as a span and as a step
+    steps = matching(run, kind="step")  # numbered ranges stand twice: as a span and as a step
     assert run.log.read == run.events.height - steps.height
     assert run.log.dropped == 0
 
@@ -110,7 +102,7 @@ def test_each_kernel_name_equals_plain_sqlite(sample: str) -> None:
     (run,) = load(path)
     by_name = "SELECT value, count(*), sum(end - start), min(start) FROM CUPTI_ACTIVITY_KIND_KERNEL k "
     by_name += "JOIN StringIds s ON s.id = k.demangledName GROUP BY value"
-    work = rows(run, kind="kernel", lens="gpu").filter(
+    work = matching(run, kind="kernel", lens="gpu").filter(
         ~pl.col("name").cast(pl.String).str.starts_with("[CUDA")
     )
     got = work.group_by(pl.col("name").cast(pl.String)).agg(pl.len(), pl.sum("dur"), pl.min("t"))
@@ -134,7 +126,7 @@ def test_innermost_range_of_every_kernel_equals_a_plain_search() -> None:
         around = sorted((s, -e, text) for s, e, t, text in ranges if t == thread and s <= at < e)
         names = [str(text).split(", op_id")[0] for _, _, text in around]
         expected[start, end - start, process] = " / ".join(names) or None
-    work = rows(run, kind="kernel", lens="gpu")
+    work = matching(run, kind="kernel", lens="gpu")
     got: dict[tuple[int, int], set[str | None]] = {}
     for t, dur, where in work.select("t", "dur", pl.col("path").cast(pl.String)).iter_rows():
         got.setdefault((t, dur), set()).add(where)
@@ -145,7 +137,7 @@ def test_innermost_range_of_every_kernel_equals_a_plain_search() -> None:
 def test_devices_threads_and_makers_are_named() -> None:
     (new,) = load(shared("samples/nsys/h100_2gpu_1s.sqlite"))
     (old,) = load(shared("samples/nsys/old_schema_saxpy.sqlite"))
-    assert set(rows(new, kind="kernel", lens="gpu")["track"].cast(pl.String)) >= {
+    assert set(matching(new, kind="kernel", lens="gpu")["track"].cast(pl.String)) >= {
         "gpu0/stream7",
         "gpu1/stream15",
     }
@@ -161,17 +153,19 @@ def test_devices_threads_and_makers_are_named() -> None:
 
 def test_correlation_ids_are_matched_within_their_process(tmp_path: Path) -> None:
     (run,) = load(two_processes(tmp_path))
-    work = rows(run, kind="kernel", lens="gpu").with_columns(pl.col("path", "name", "phase").cast(pl.String))
+    work = matching(run, kind="kernel", lens="gpu").with_columns(
+        pl.col("path", "name", "phase").cast(pl.String)
+    )
     placed = {(r["name"], r["t"]): (r["path"], r["phase"], r["layer"], r["step"]) for r in work.to_dicts()}
     assert placed["gemm_fwd<float, 3>", 1000] == ("step / forward_pass / layer_5", "forward", 5, 3)
     assert placed["gemm_bwd", 1005] == ("optimizer", "optimizer", None, None)
     assert placed["gemm_fwd<float, 3>", 1300] == ("decode", "decode", None, 1)
-    assert rows(run, kind="kernel", lens="gpu").filter(pl.col("t") < 2000)["dur"].sum() == 470
+    assert matching(run, kind="kernel", lens="gpu").filter(pl.col("t") < 2000)["dur"].sum() == 470
 
 
 def test_backward_kernels_get_the_range_of_the_waiting_thread(tmp_path: Path) -> None:
     (run,) = load(two_processes(tmp_path))
-    (backward,) = rows(run, name="gemm_bwd").filter(pl.col("t") == 1200).to_dicts()
+    (backward,) = matching(run, name="gemm_bwd").filter(pl.col("t") == 1200).to_dicts()
     assert backward["path"] == f"step / backward / {ELSEWHERE}"
     assert (backward["phase"], backward["step"]) == ("backward", 3)
     (late,) = run.events.filter(pl.col("t") == 1600).to_dicts()
@@ -181,30 +175,30 @@ def test_backward_kernels_get_the_range_of_the_waiting_thread(tmp_path: Path) ->
 
 def test_ranges_calls_marks_and_steps(tmp_path: Path) -> None:
     (run,) = load(two_processes(tmp_path))
-    (layer,) = rows(run, kind="span", name="layer_5").to_dicts()
+    (layer,) = matching(run, kind="span", name="layer_5").to_dicts()
     assert (layer["path"], layer["layer"], layer["dur"]) == ("step / forward_pass", 5, 85)
     assert layer["phase"] == "forward"
-    (decode,) = rows(run, kind="span", name="decode").to_dicts()
+    (decode,) = matching(run, kind="span", name="decode").to_dicts()
     assert (decode["dur"], decode["phase"], decode["step"]) == (None, "decode", 1)
     assert notices(run)["nvtx_unclosed"] == 1
-    calls = rows(run, kind="span", lens="host")
+    calls = matching(run, kind="span", lens="host")
     assert set(calls["name"].cast(pl.String)) == {"cudaLaunchKernel"}
     assert set(calls["track"].cast(pl.String)) == {"pid10/tid10", "pid10/tid77 worker", "pid11/tid11"}
-    (mark,) = rows(run, kind="mark").to_dicts()
+    (mark,) = matching(run, kind="mark").to_dicts()
     assert (mark["name"], mark["t"], mark["path"]) == ("warm", 50, "note")
-    (step,) = rows(run, kind="step").to_dicts()
+    (step,) = matching(run, kind="step").to_dicts()
     assert (step["name"], step["step"], step["t"], step["dur"]) == ("step 3", 3, 90, 710)
 
 
 def test_copies_fills_waits_and_graphs(tmp_path: Path) -> None:
     (run,) = load(two_processes(tmp_path))
-    (copy,) = rows(run, name="[CUDA memcpy Host-to-Device]").to_dicts()
+    (copy,) = matching(run, name="[CUDA memcpy Host-to-Device]").to_dicts()
     assert (copy["category"], copy["bytes"], copy["dur"], copy["lens"]) == ("copy", 4096, 50, "gpu")
-    (fill,) = rows(run, name="[CUDA memset]").to_dicts()
+    (fill,) = matching(run, name="[CUDA memset]").to_dicts()
     assert (fill["category"], fill["bytes"]) == ("copy", 64)
-    (wait,) = rows(run, lens="wait").to_dicts()
+    (wait,) = matching(run, lens="wait").to_dicts()
     assert (wait["name"], wait["track"], wait["dur"]) == ("[CUDA Context sync]", "gpu0", 100)
-    (graph,) = rows(run, name="CUDA graph 5").to_dicts()
+    (graph,) = matching(run, name="CUDA graph 5").to_dicts()
     assert (graph["dur"], graph["lens"], graph["kind"]) == (900, "gpu", "kernel")
     assert notices(run)["graphs_whole"] == 1
 
@@ -243,9 +237,9 @@ def test_ranges_that_cross_give_no_path(tmp_path: Path) -> None:
     )
     (run,) = load(path)
     assert notices(run)["nvtx_crossing"] == 1
-    paths = rows(run, kind="kernel")["path"].cast(pl.String).to_list()
+    paths = matching(run, kind="kernel")["path"].cast(pl.String).to_list()
     assert paths == ["outer / push", "outer"]
-    (free,) = rows(run, name="free").to_dicts()
+    (free,) = matching(run, name="free").to_dicts()
     assert (free["path"], free["dur"]) == (None, 15)
 
 
@@ -261,7 +255,7 @@ def test_equal_and_empty_ranges_nest(tmp_path: Path) -> None:
         },
     )
     (run,) = load(path)
-    assert rows(run, kind="kernel")["path"].cast(pl.String).to_list() == ["a / b"]
+    assert matching(run, kind="kernel")["path"].cast(pl.String).to_list() == ["a / b"]
     assert "nvtx_crossing" not in notices(run)
 
 
@@ -277,14 +271,14 @@ def test_prefill_is_step_zero_and_decode_steps_count_from_one(tmp_path: Path) ->
         },
     )
     (run,) = load(path)
-    steps = [(s["step"], s["phase"], s["t"], s["dur"]) for s in rows(run, kind="step").to_dicts()]
+    steps = [(s["step"], s["phase"], s["t"], s["dur"]) for s in matching(run, kind="step").to_dicts()]
     assert steps == [
         (0, "prefill", 0, 90),
         (1, "decode", 100, 90),
         (2, "decode", 200, 90),
         (3, "decode", 300, 90),
     ]
-    assert rows(run, kind="kernel")["step"].to_list() == [0, 1, 2, 3]
+    assert matching(run, kind="kernel")["step"].to_list() == [0, 1, 2, 3]
 
 
 def test_a_thread_with_its_own_ranges_borrows_only_the_step(tmp_path: Path) -> None:
@@ -301,91 +295,9 @@ def test_a_thread_with_its_own_ranges_borrows_only_the_step(tmp_path: Path) -> N
         },
     )
     (run,) = load(path)
-    placed = rows(run, kind="kernel").select(pl.col("path").cast(pl.String), "step").rows()
+    placed = matching(run, kind="kernel").select(pl.col("path").cast(pl.String), "step").rows()
     assert placed == [("MmBackward0", 4), (None, 4)]
     assert "nvtx_lent" not in notices(run)
-
-
-ENGINE = "autograd::engine::evaluate_function: "
-
-
-def numbered(folder: Path, *more: list[object]) -> Run:
-    """A forward op in a module, its backward op on autograd's thread, and a kernel launched by each."""
-    ranges = [
-        range_(0, 1000, "step 4", 10, 10),
-        range_(10, 300, "forward_pass", 10, 10),
-        range_(20, 200, "layers.3", 10, 10),
-        range_(30, 100, "aten::linear, seq = 7, op_id = 1", 10, 10),
-        range_(40, 50, "aten::t, seq = 7, op_id = 2", 10, 10),
-        range_(60, 90, "aten::mm, seq = 8, op_id = 3", 10, 10),
-        range_(400, 900, "backward", 10, 10),
-        range_(500, 600, f"{ENGINE}MmBackward0, seq = 8, op_id = 9", 10, 99),
-        range_(510, 590, "MmBackward0, seq = 8, op_id = 10", 10, 99),
-        range_(700, 750, f"{ENGINE}torch::autograd::AccumulateGrad, op_id = 11", 10, 99),
-        *more,
-    ]
-    moments = {1: (70, 10), 2: (520, 99), 3: (710, 99), 4: (810, 99)}
-    tables = {
-        nsys.KERNEL: [kernel(1000 * n, 1000 * n + 10, n, 10, 1) for n in moments],
-        nsys.RUNTIME: [call(at, n, 10, thread) for n, (at, thread) in moments.items()],
-        nsys.NVTX: ranges,
-    }
-    (run,) = load(write(folder / "x.sqlite", tables), cache=False)
-    return run
-
-
-def placed(run: Run) -> list[tuple[object, ...]]:
-    work = rows(run, kind="kernel").sort("t")
-    return work.select(pl.col("path", "phase").cast(pl.String), "layer", "step").rows()
-
-
-def test_a_backward_op_stands_in_the_module_of_its_forward_op(tmp_path: Path) -> None:
-    run = numbered(tmp_path)
-    back = f"step / backward / layers.3 / {ENGINE}MmBackward0 / MmBackward0"
-    assert placed(run) == [
-        ("step / forward_pass / layers.3 / aten::linear / aten::mm", "forward", 3, 4),
-        (back, "backward", 3, 4),
-        (f"step / backward / {ENGINE}torch::autograd::AccumulateGrad", "backward", None, 4),
-        (None, None, None, 4),
-    ]
-    (inner,) = rows(run, name="MmBackward0").select(pl.col("path").cast(pl.String), "layer", "step").rows()
-    assert inner == (f"step / backward / layers.3 / {ENGINE}MmBackward0", 3, 4)
-    assert notices(run)["backward_owners"] == 1
-
-
-def test_numbers_of_two_threads_or_of_none_name_no_module(tmp_path: Path) -> None:
-    twice = numbered(tmp_path, range_(60, 90, "aten::mm, seq = 8, op_id = 30", 10, 55))
-    assert placed(twice)[1] == (f"step / backward / {ENGINE}MmBackward0 / MmBackward0", "backward", None, 4)
-    assert notices(twice)["backward_strangers"] == 1
-    (tmp_path / "x.sqlite").unlink()
-    late = numbered(tmp_path, range_(800, 820, f"{ENGINE}TBackward0, seq = 99, op_id = 31", 10, 99))
-    assert placed(late)[3] == (f"step / backward / {ENGINE}TBackward0", "backward", None, 4)
-    assert (notices(late)["backward_owners"], notices(late)["backward_strangers"]) == (1, 1)
-
-
-def test_numbers_within_a_backward_op_are_not_the_forward_pass(tmp_path: Path) -> None:
-    """What is computed once more on the way back counts in its own thread's numbers."""
-    again = [
-        range_(520, 580, f"{ENGINE}MulBackward0, seq = 7, op_id = 21", 10, 99),
-        range_(515, 518, "aten::mul, seq = 8, op_id = 20", 10, 99),
-    ]
-    run = numbered(tmp_path, *again)
-    assert placed(run)[1][2] == 3
-    assert notices(run)["backward_owners"] == 1
-
-
-def test_a_backward_op_on_the_forwards_own_thread_is_led_as_well(tmp_path: Path) -> None:
-    here = [range_(800, 820, f"{ENGINE}TBackward0, seq = 7, op_id = 31", 10, 10)]
-    run = numbered(tmp_path, *here)
-    (op,) = rows(run, kind="span").filter(pl.col("t") == 800).select(pl.col("path", "phase").cast(str)).rows()
-    assert op == ("step / backward / layers.3", "backward")
-    steps = rows(run, kind="step")
-    assert steps.select("step", "t", "dur").rows() == [(4, 0, 1000)]
-
-
-def test_the_numbers_of_older_torch_are_read(tmp_path: Path) -> None:
-    old = range_(800, 820, "TBackward, stashed seq = 7", 10, 99)
-    assert placed(numbered(tmp_path, old))[3] == ("step / backward / layers.3 / TBackward", "backward", 3, 4)
 
 
 def test_the_profilers_own_warnings_are_told(tmp_path: Path) -> None:
@@ -404,7 +316,7 @@ def test_the_profilers_own_warnings_are_told(tmp_path: Path) -> None:
 def test_very_deep_nesting_is_bounded(tmp_path: Path) -> None:
     deep = [range_(i, 10_000 - i, f"r{i}", 10, 10) for i in range(200)]
     (run,) = load(write(tmp_path / "x.sqlite", {nsys.NVTX: deep}))
-    assert rows(run, kind="span").height == 200
+    assert matching(run, kind="span").height == 200
     assert notices(run)["nvtx_deep"] == 136
 
 

@@ -4,7 +4,6 @@ import gzip
 import random
 import zlib
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,6 +25,7 @@ from tests.capture.loaders._perfetto_file import (
     slices,
     trace,
 )
+from tests.capture.loaders._rows import notices, opened, rows
 from tests.capture.loaders._wire import field, message, varint
 from tests.conftest import FIXTURES
 
@@ -33,22 +33,7 @@ THREAD = message((10, 1), (60, message((1, 5), (4, message((1, 1), (2, 2), (5, "
 
 
 def run_of(tmp_path: Path, raw: bytes) -> Run:
-    path = tmp_path / "x.pftrace"
-    path.write_bytes(raw)
-    (run,) = load(path, cache=False)
-    return run
-
-
-def rows(run: Run, *columns: str, **where: Any) -> list[tuple[Any, ...]]:
-    """Return some columns of the rows that have these values, in the order of time."""
-    events = run.events
-    for column, value in where.items():
-        events = events.filter(events[column].cast(str if isinstance(value, str) else int) == value)
-    return events.sort("t").select(columns).rows()
-
-
-def notices(run: Run) -> dict[str, int]:
-    return {n.id: n.count for n in run.log.notices}
+    return opened(tmp_path / "x.pftrace", raw)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -222,7 +207,10 @@ def test_counters_that_state_differences_are_added_up(tmp_path: Path) -> None:
 
 
 def test_instants_are_marks(tmp_path: Path) -> None:
-    run = run_of(tmp_path, trace(THREAD, message((8, 3), (11, message((9, INSTANT), (11, 5), (23, "mark"))))))
+    run = run_of(
+        tmp_path,
+        trace(THREAD, message((8, 3), (11, message((9, INSTANT), (11, 5), (23, "mark"))))),
+    )
     assert rows(run, "kind", "name", "t") == [("mark", "mark", 3)]
 
 

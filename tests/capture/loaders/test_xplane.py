@@ -1,32 +1,21 @@
 """XLA profiles: what the maker wrote stands in the rows, and what is broken is counted or refused."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from capture.errors import UnreadableError
 from capture.loaders import recognise
-from capture.open import load
 from capture.run import Run
 from capture.source import Source
+from tests.capture.loaders._rows import opened, rows
 from tests.capture.loaders._wire import field, message
 from tests.capture.loaders._xplane_file import EPOCH, FILES, line, plane, refers, space
 from tests.conftest import FIXTURES
 
 
 def run_of(tmp_path: Path, raw: bytes) -> Run:
-    path = tmp_path / "x.pb"
-    path.write_bytes(raw)
-    (run,) = load(path, cache=False)
-    return run
-
-
-def rows(run: Run, *columns: str, **where: Any) -> list[tuple[Any, ...]]:
-    events = run.events
-    for column, value in where.items():
-        events = events.filter(events[column].cast(str) == value)
-    return events.sort("t").select(columns).rows()
+    return opened(tmp_path / "x.pb", raw)
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -338,16 +338,6 @@ def test_too_small_a_terminal_is_told_and_recovers() -> None:
     play(script, [decode()])
 
 
-def test_names_are_shown_as_they_are_never_as_markup() -> None:
-    names = ("mm[splitk]", "k[/]", "[link=x]y", "a[i]", "f[bool=true](int)")
-
-    async def script(app: Explorer, pilot: Pilots) -> None:
-        text = "\n".join(screen(app))
-        assert all(name in text for name in names)
-
-    play(script, [decode("[b]run[/]", names=names)])
-
-
 def test_a_tree_is_known_by_its_scopes_not_by_their_paths() -> None:
     async def script(app: Explorer, pilot: Pilots) -> None:
         assert screen(app)[2].split()[:4] == ["scope", "inclusive", "self", "share"]
@@ -356,18 +346,6 @@ def test_a_tree_is_known_by_its_scopes_not_by_their_paths() -> None:
         assert app.workspace.session.look.focus == (("scope", "forward / layer 0"),)
 
     play(script, [scopes()], Options(view="tree"), size=(60, 20))
-
-
-def test_a_long_name_in_focus_leaves_room_for_what_else_is_told() -> None:
-    long = "execute_" + "x" * 80 + "_end"
-
-    async def script(app: Explorer, pilot: Pilots) -> None:
-        await press(pilot, "enter")
-        assert app.workspace.session.view == "detail"
-        status = screen(app)[-2]
-        assert "name execute_x" in status and "x_end" in status
-
-    play(script, [decode(names=(long,))], size=(80, 24))
 
 
 def test_one_row_of_many_launches_has_no_distribution() -> None:
@@ -379,33 +357,6 @@ def test_one_row_of_many_launches_has_no_distribution() -> None:
         assert "count 3" in text and "distribution" not in text
 
     play(script, [made(rows)])
-
-
-def test_full_names_show_what_was_cut() -> None:
-    long = "prefix_" + "x" * 120 + "_suffix"
-
-    async def script(app: Explorer, pilot: Pilots) -> None:
-        assert not any(long in line for line in screen(app))
-        await press(pilot, "e")
-        assert any(long in line for line in screen(app))
-
-    play(script, [decode(names=(long, "short"))], size=(160, 20))
-
-
-def test_a_name_that_no_row_can_hold_is_shown_whole_below() -> None:
-    """All of 400 characters, wrapped, for the row under the cursor."""
-    long = "".join(f"[{i:03d}]" for i in range(80))
-
-    async def script(app: Explorer, pilot: Pilots) -> None:
-        await press(pilot, "S")
-        await press(pilot, "e")
-        lines = [line.strip() for line in screen(app)]
-        first = next(i for i, line in enumerate(lines) if line.startswith("[000]") and len(line) == 78)
-        assert "".join(lines[first : first + 6]) == long
-        await press(pilot, "e")
-        assert long[78:90] not in "".join(screen(app))
-
-    play(script, [decode(names=(long,))], size=(80, 24))
 
 
 def test_ascii_means_ascii() -> None:
