@@ -374,8 +374,8 @@ static inline void link_number(const u8 *p, int *has, i64 *value) {
     i64 n = 0;
     const u8 *first = p;
     if (*has) return;
-    while ((u8)(*p - '0') <= 9 && p - first < 19) n = n * 10 + (*p++ - '0');
-    if (p - first < 1 || p - first > 18) return;
+    while ((u8)(*p - '0') <= 9 && p - first < 18) n = n * 10 + (*p++ - '0');
+    if (p == first || (u8)(*p - '0') <= 9) return;
     *has = 1;
     *value = n;
 }
