@@ -33,7 +33,7 @@ def two_steps() -> Run:
          "track": f"gpu0/stream{stream}", "category": category.get(name, "other")}
         for stream, name, step, t, d in KERNELS
     ]  # fmt: skip
-    rows += [{"kind": "step", "name": f"step {s}", "t": 900 + 300 * s, "dur": 260, "step": s, "lens": "wall"}
+    rows += [{"kind": "step", "name": f"step {s}", "t": 600 + 300 * s, "dur": 260, "step": s, "lens": "wall"}
              for s in (1, 2)]  # fmt: skip
     return made(rows)
 
