@@ -8,6 +8,7 @@ EXAMPLES: Final = {
     "record": (
         "tracetui record --model smollm2-135m --steps 8 -o prof.jsonl",
         "tracetui record -o prof.jsonl -- python generate.py",
+        "tracetui record --repeat 3 -o a.jsonl -- python generate.py",
     ),
     "replay": ("tracetui replay sample:decode --speed 4",),
     "diff": (
