@@ -32,7 +32,8 @@ def header(
     if several:
         name, speed, parts = _several(asked)
     else:
-        name, *parts = _parts(run, info, lens, place, live=bool(writer))
+        sampled = bool(writer) and not run.meta.get("watched")  # beside it our sampler reads this machine
+        name, *parts = _parts(run, info, lens, place, live=sampled)
         speed = _tokens_per_s(info.tokens_per_s)
     speed = f" · {speed}" if speed else ""
     badges = _fitting(
