@@ -63,7 +63,7 @@ def _training_options(parser: ArgumentParser) -> None:
 def started(args: Namespace, out: Path, *, interactive: bool = False) -> Engine:
     """Start the engine or the command that was asked for; its lines go to `out`."""
     if args.command:
-        return Engine(args.command, recorded_environment(out), with_watchdog=True)
+        return Engine(args.command, recorded_environment(out), with_watchdog=True, takes_orders=False)
     return Bundled(arguments(args), out, interactive=interactive)
 
 
@@ -100,11 +100,14 @@ def arguments(args: Namespace) -> list[str]:
     return valued if args.graph is None else [*valued, "--graph" if args.graph else "--no-graph"]
 
 
-def place(args: Namespace) -> Path:
+def place(args: Namespace, end: str = "") -> Path:
     """Return the empty file that the recording goes to: as asked, else a new one among the recordings. Raise
-    UsageError where it is there already or cannot be made.
+    UsageError where it is there already or cannot be made. `end` is added to its name.
     """
-    return _new(args) if args.output is None else _made(Path(args.output))
+    if args.output is None:
+        return _new(args, end)
+    asked = Path(args.output)
+    return _made(asked.with_stem(asked.stem + end) if end else asked)
 
 
 def places(args: Namespace, count: int) -> list[Path]:
@@ -112,9 +115,7 @@ def places(args: Namespace, count: int) -> list[Path]:
     made: list[Path] = []
     try:
         for number in range(1, count + 1):
-            end = f"-{number:0{len(str(count))}}"
-            asked = None if args.output is None else Path(args.output)
-            made.append(_new(args, end) if asked is None else _made(asked.with_stem(asked.stem + end)))
+            made.append(place(args, f"-{number:0{len(str(count))}}"))
     except CaptureError:
         for out in made:
             out.unlink()
@@ -122,7 +123,7 @@ def places(args: Namespace, count: int) -> list[Path]:
     return made
 
 
-def _new(args: Namespace, end: str = "") -> Path:
+def _new(args: Namespace, end: str) -> Path:
     from capture.places import new_recording, recordings_warning
 
     if warning := recordings_warning():

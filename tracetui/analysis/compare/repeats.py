@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tracetui.analysis.statistics import ALPHA, LEVEL, Evidence, Floats, benjamini_hochberg, cliffs_delta
+from tracetui.analysis.statistics import ALPHA, Evidence, Floats, benjamini_hochberg, cliffs_delta
 
 BIG: Final = 0.01  # rows of this share of the time say what all rows of a run live through
 ENOUGH: Final = 5  # big rows, of which one may have changed
@@ -46,23 +46,23 @@ class Judged:
     time_noise: float  # that of times, which are not in use where rows are freed
 
 
-def judge(times: Floats, groups: NDArray[np.int64]) -> Judged:
+def judge(times: Floats, groups: NDArray[np.int64], alpha: float = ALPHA) -> Judged:
     """Return the evidence from rows × runs × steps of time; `groups` says of each run: a (0), b (1), neither
     (2).
 
     A busy machine slows all rows of a run at once. Rows are therefore read against the others of their step
     where that is clearly the steadier reading; but not where all rows evidently changed, for then one that
     did not would seem to. That question is a test too: the rows have the rest of the level. A row's share of
-    the time is its weight among the many tests.
+    the time is its weight among the many tests. `alpha` is the chance of error that is allowed.
     """
     rows = levels(times, groups)
-    evidence, spread = between(rows.time, groups)
+    evidence, spread = between(rows.time, groups, alpha)
     noise = time_noise = _typical(spread, rows.weight)
     everything = between(rows.shared, groups)[0].p[0]
     own_noise = _typical(np.expm1(_pooled(rows.own, groups)[0]), rows.weight)
-    freed = bool(everything >= ALL * ALPHA and own_noise < CLEARER * noise)
+    freed = bool(everything >= ALL * alpha and own_noise < CLEARER * noise)
     if freed:
-        evidence, spread = between(rows.own, groups)
+        evidence, spread = between(rows.own, groups, alpha)
         noise = _typical(spread, rows.weight)
     adjusted = benjamini_hochberg(evidence.p, np.nan_to_num(rows.weight).clip(LEAST))
     if not np.isnan(everything):
@@ -120,7 +120,7 @@ def _steady(own: Floats, groups: NDArray[np.int64], big: NDArray[np.bool_]) -> N
     return np.asarray(off <= FAR * np.median(off[big])) if big.any() else big
 
 
-def between(values: Floats, groups: NDArray[np.int64]) -> tuple[Evidence, Floats]:
+def between(values: Floats, groups: NDArray[np.int64], alpha: float = ALPHA) -> tuple[Evidence, Floats]:
     """Return Student's t-test with the spread within groups, ratios as ns around their middle, and the
     spread.
     """
@@ -135,7 +135,7 @@ def between(values: Floats, groups: NDArray[np.int64]) -> tuple[Evidence, Floats
     error = spread * np.sqrt(1 / n_a + 1 / n_b)
     t = np.divide(np.abs(shift), error, out=np.where(shift == 0, 0.0, np.inf), where=error > 0)
     p = np.where(judged, 2 * stdtr(np.maximum(freedom, 1), -t), np.nan)
-    reach = error * stdtrit(np.maximum(freedom, 1), (1 + LEVEL) / 2)
+    reach = error * stdtrit(np.maximum(freedom, 1), 1 - alpha / 2)
     middle = 2 * np.exp((mean_a + mean_b) / 2)
     delta, low, high = (middle * np.sinh(x / 2) for x in (shift, shift - reach, shift + reach))
     counts = np.full(len(values), n_a), np.full(len(values), n_b)
