@@ -123,7 +123,7 @@ def test_what_cannot_be_recorded_is_a_fault_of_use(words: tuple[str, ...], says:
 
 
 def test_times_are_written_as_people_write_them() -> None:
-    assert [budget(text) for text in ("90", "90s", "5m", "1.5h", "2min")] == [90, 90, 300, 5400, 120]
+    assert [budget(text) for text in ("90", "90s", "5m", "1.5h")] == [90, 90, 300, 5400]
     with pytest.raises(ArgumentTypeError):
         budget("0s")
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from capture.errors import CaptureError, UsageError
 from tracetui.process import Bundled, Engine, recorded_environment
-from tracetui.verbs import _shared
+from tracetui.verbs import _shared, _watch
 
 MODELS = {"decode": "gemma-3-1b", "prefill": "gemma-3-1b", "train": "cs336-small"}
 QUANTS = ("q0f16", "q4f16_1", "q4f32_1", "q8_0")
@@ -38,6 +38,7 @@ def options(parser: ArgumentParser) -> None:
     parser.add_argument("--slow", metavar="OP:FACTOR", help="slow one op down, to try the diff on")
     _sampling_options(parser)
     _training_options(parser)
+    _watch.options(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="where the recording goes")
     parser.add_argument(
         "command", nargs="*", metavar="-- CMD", help="any program instead of the bundled engine"
@@ -62,6 +63,8 @@ def _training_options(parser: ArgumentParser) -> None:
 
 def started(args: Namespace, out: Path, *, interactive: bool = False) -> Engine:
     """Start the engine or the command that was asked for; its lines go to `out`."""
+    if _watch.asked(args):
+        return _watch.started(args, out)
     if args.command:
         return Engine(args.command, recorded_environment(out), with_watchdog=True, takes_orders=False)
     return Bundled(arguments(args), out, interactive=interactive)
@@ -100,10 +103,15 @@ def arguments(args: Namespace) -> list[str]:
     return valued if args.graph is None else [*valued, "--graph" if args.graph else "--no-graph"]
 
 
+def _name(args: Namespace) -> str:
+    return Path(args.command[0]).name if args.command else args.model or MODELS[args.mode]
+
+
 def place(args: Namespace, end: str = "") -> Path:
     """Return the empty file that the recording goes to: as asked, else a new one among the recordings. Raise
     UsageError where it is there already or cannot be made. `end` is added to its name.
     """
+    _watch.check(args)
     if args.output is None:
         return _new(args, end)
     asked = Path(args.output)
@@ -128,8 +136,7 @@ def _new(args: Namespace, end: str) -> Path:
 
     if warning := recordings_warning():
         _shared.say(warning)
-    name = Path(args.command[0]).name if args.command else args.model or MODELS[args.mode]
-    return new_recording(name + end)
+    return new_recording((_watch.asked(args) or _name(args)) + end)
 
 
 def _made(out: Path) -> Path:

@@ -1,6 +1,5 @@
 """Two commands recorded in turn until their comparison is decided, or the time that was given is spent."""
 
-import re
 import secrets
 import shlex
 import time
@@ -13,15 +12,13 @@ from typing import TYPE_CHECKING, Final
 from capture.errors import EngineError, UsageError
 from capture.text import clean
 from tracetui.process import Account, Engine, recorded_environment
-from tracetui.verbs import _engine, _program, _shared, record
+from tracetui.verbs import _engine, _program, _shared, _watch, record
 
 if TYPE_CHECKING:
     from tracetui.analysis.compare.diff import Diff
 
 SIDES: Final = "ab"
 EVERY: Final = 0.1  # seconds between two looks at a program that runs
-_TIME: Final = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|min)?")
-_SECONDS: Final = {None: 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 # the comparison of the files of either side, in which this share of the chance of error may be used, and
 # whether it is decided
@@ -30,10 +27,10 @@ Ask = Callable[[Sequence[Path], Sequence[Path], float], tuple["Diff", bool]]
 
 def budget(text: str) -> float:
     """Return seconds; raise ArgumentTypeError for what is no time."""
-    match = _TIME.fullmatch(text.strip())
-    if match is None or not float(match[1]):
-        raise ArgumentTypeError(f"{text!r} is no time: write it like 90s, 5m or 1h")
-    return float(match[1]) * _SECONDS[match[2]]
+    try:
+        return _watch.duration(text.strip())
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r} is no time: write it like 90s, 5m or 1h") from None
 
 
 @dataclass
