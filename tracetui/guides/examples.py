@@ -18,6 +18,7 @@ EXAMPLES: Final = {
     "diff": (
         "tracetui diff sample:decode sample:slowed",
         "tracetui diff before.jsonl after.jsonl --aa a1.jsonl a2.jsonl --fail-over 3%",
+        "tracetui diff --record 'python generate.py' 'python faster.py' --budget 5m",
     ),
     "compare": ("tracetui compare sample:decode sample:slowed --baseline 1",),
     "recordings": ("tracetui recordings", "tracetui recordings --prune 5GB"),

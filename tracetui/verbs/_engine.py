@@ -66,7 +66,7 @@ def started(args: Namespace, out: Path, *, interactive: bool = False) -> Engine:
     if _watch.asked(args):
         return _watch.started(args, out)
     if args.command:
-        return Engine(args.command, recorded_environment(out), with_watchdog=True)
+        return Engine(args.command, recorded_environment(out), with_watchdog=True, takes_orders=False)
     return Bundled(arguments(args), out, interactive=interactive)
 
 
@@ -107,23 +107,23 @@ def _name(args: Namespace) -> str:
     return Path(args.command[0]).name if args.command else args.model or MODELS[args.mode]
 
 
-def place(args: Namespace) -> Path:
+def place(args: Namespace, end: str = "") -> Path:
     """Return the empty file that the recording goes to: as asked, else a new one among the recordings. Raise
-    UsageError where it is there already or cannot be made.
+    UsageError where it is there already or cannot be made. `end` is added to its name.
     """
     _watch.check(args)
-    return _new(args) if args.output is None else _made(Path(args.output))
+    if args.output is None:
+        return _new(args, end)
+    asked = Path(args.output)
+    return _made(asked.with_stem(asked.stem + end) if end else asked)
 
 
 def places(args: Namespace, count: int) -> list[Path]:
     """Return so many empty files, numbered from one, as `place` does; none is left where one fails."""
-    _watch.check(args)
     made: list[Path] = []
     try:
         for number in range(1, count + 1):
-            end = f"-{number:0{len(str(count))}}"
-            asked = None if args.output is None else Path(args.output)
-            made.append(_new(args, end) if asked is None else _made(asked.with_stem(asked.stem + end)))
+            made.append(place(args, f"-{number:0{len(str(count))}}"))
     except CaptureError:
         for out in made:
             out.unlink()
@@ -131,7 +131,7 @@ def places(args: Namespace, count: int) -> list[Path]:
     return made
 
 
-def _new(args: Namespace, end: str = "") -> Path:
+def _new(args: Namespace, end: str) -> Path:
     from capture.places import new_recording, recordings_warning
 
     if warning := recordings_warning():

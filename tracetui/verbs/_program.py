@@ -24,7 +24,7 @@ def record(args: Namespace, out: Path) -> int:
     account = Account(secrets.token_hex(8))
     try:
         code = _run(args.command, out, account)
-        steps, rows = _count(out)
+        steps, rows = count(out)
         if not rows:
             out.unlink(missing_ok=True)
             return _told_or_raised(code, f"nothing was watched, because {account.nothing_reason()}")
@@ -50,7 +50,7 @@ def _run(command: list[str], out: Path, account: Account) -> int:
         sampler.stop()
 
 
-def _count(out: Path) -> tuple[int, int]:
+def count(out: Path) -> tuple[int, int]:
     """Return how many steps a recording has, and how many lines of anything that was timed."""
     steps = rows = 0
     try:

@@ -13,7 +13,7 @@ from tracetui.analysis import select, statistics, windows
 from tracetui.analysis.compare import machine, one_pair, repeats
 from tracetui.analysis.compare.align import Alignment, align
 from tracetui.analysis.compare.step_times import StepTimes, launches, per_launch, per_step, step_times
-from tracetui.analysis.statistics import FEWEST, Evidence, Floats
+from tracetui.analysis.statistics import ALPHA, FEWEST, Evidence, Floats
 from tracetui.look import Floor, Look, Terms
 
 Names = tuple[list[str], list[str]]  # of one match: its rows on either side
@@ -64,7 +64,7 @@ def row_evidence(
     for phase in rows["phase"].unique(maintain_order=True):
         members = [i for i, (x, y) in enumerate(names) if x and y and rows["phase"][i] == phase]
         evidence = _judge_phase(sides, phase, [names[i] for i in members])
-        judged.append(_table(members, evidence, look.terms.threshold))
+        judged.append(_table(members, evidence, look.terms))
         how.append(f"{phase or 'all rows'}: {evidence.how}")
     table = _without_evidence(names)
     table = table.join(pl.concat([_NOTHING, *judged]), on="row", how="left", maintain_order="left")
@@ -79,12 +79,12 @@ def _without_evidence(names: Sequence[Names]) -> pl.DataFrame:
     return pl.DataFrame({"row": range(len(names)), "alone": pl.Series(verdicts, dtype=pl.String)})
 
 
-def _table(members: Sequence[int], phase: PhaseEvidence, threshold: float) -> pl.DataFrame:
+def _table(members: Sequence[int], phase: PhaseEvidence, terms: Terms) -> pl.DataFrame:
     """Return one row a member of a phase, NaN as null; none where the phase has no samples."""
     e = phase.evidence
     if e is None:
         return _NOTHING
-    matters = threshold * (np.abs(e.median_a) + np.abs(e.median_b)) / 2
+    matters = terms.threshold * (np.abs(e.median_a) + np.abs(e.median_b)) / 2
     columns = {
         "row": list(members),
         "median_a_ns": e.median_a,
@@ -99,7 +99,7 @@ def _table(members: Sequence[int], phase: PhaseEvidence, threshold: float) -> pl
         "freed": [phase.freed] * len(members),
         "n_a": e.n_a,
         "n_b": e.n_b,
-        "verdict": statistics.verdicts(e, matters),
+        "verdict": statistics.verdicts(e, matters, alpha=ALPHA * terms.share),
         "per": [phase.unit] * len(members),
     }
     floats = [c for c, kind in _NOTHING.schema.items() if kind == pl.Float64]
@@ -214,7 +214,8 @@ def _judge_runs(
     ]
     alone = [~_busy(w, side) for w, side in zip(works, aligned.sides, strict=True)] if stepwise else []
     stacked, groups, left_out = _alone(np.stack(times, axis=1), groups, alone)
-    judged = repeats.judge(stacked, groups, busy=left_out == UNQUIET)
+    busy = left_out == UNQUIET
+    judged = repeats.judge(stacked, groups, alpha=ALPHA * works[0].look.terms.share, busy=busy)
     samples = f"their medians over {aligned.height} {aligned.how}" if stepwise else "their time per launch"
     unit = _unit(works) if stepwise else "launch"
     how = _run_words(judged, groups, samples) + left_out
