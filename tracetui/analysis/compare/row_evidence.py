@@ -139,7 +139,9 @@ def _judge_pair(
             x, y = (np.where(alone, times, np.nan) for times in (x, y))
         unit = _unit(works)
         evidence = one_pair.judge(x, y, floor)
-        words = _words(aligned, unit, floor, alone)
+        sides = zip(works, aligned.sides, "ab", strict=True)
+        left_out = [out for w, steps, side in sides if (out := machine.taken(w.run, steps["step"], side))]
+        words = _words(aligned, unit, floor, alone, left_out)
         return PhaseEvidence(words, unit, evidence)
     if select.aggregates(a.run) or select.aggregates(b.run):
         return PhaseEvidence("no spread in this source; totals and means only")
@@ -180,13 +182,15 @@ def _unit(works: Sequence[StepTimes]) -> str:
     return "token" if any(w.run.has("tokens") for w in works) else "step"
 
 
-def _words(aligned: Alignment, unit: str, floor: Floor, alone: NDArray[np.bool_]) -> str:
+def _words(
+    aligned: Alignment, unit: str, floor: Floor, alone: NDArray[np.bool_], left_out: Sequence[str]
+) -> str:
     warm = " and ".join(map(str, aligned.warm))
     parts = [f"{aligned.height} {aligned.how} paired, per {unit}"]
     if any(aligned.warm):
         parts.append(f"{warm} warm-up steps left out")
     if FEWEST <= alone.sum() < len(alone):
-        parts.append(f"{len(alone) - alone.sum()} left out in which others had the processor")
+        parts += left_out
     if alone.sum() < FEWEST:
         parts.append(
             "in nearly all of them others had the processor, which makes runs differ by a factor of two"
