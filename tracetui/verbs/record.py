@@ -32,7 +32,7 @@ def run(args: Namespace) -> int:
     """Record until the engine ends, print the summary and return the exit code; raise EngineError for a
     failure.
     """
-    if args.command:
+    if args.command and not _watch.asked(args):
         return _program.record(args, _engine.place(args))
     if args.steps is None and not _watch.asked(args):
         args.steps = STEPS[args.mode]
