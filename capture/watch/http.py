@@ -32,6 +32,10 @@ class NoAnswerError(Exception):
     """Why a server gave no answer that can be used, as the end of a sentence."""
 
 
+class NobodyThereError(NoAnswerError):
+    """Nobody listens at the address: what listened there is gone, and what it was doing with it."""
+
+
 @dataclass(frozen=True)
 class Answer:
     """What a server answered; `body` is cut at LARGEST bytes."""
@@ -143,6 +147,8 @@ class Client:
             if late.is_set():
                 raise TimeoutError
             return answer, response.getheader("Location") if response.status in REDIRECTS else None
+        except ConnectionRefusedError as e:
+            raise NobodyThereError(_why(e, seconds, late=False)) from None
         except (OSError, http.client.HTTPException, ValueError) as e:
             raise NoAnswerError(_why(e, seconds, late=late.is_set())) from None
         finally:

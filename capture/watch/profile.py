@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from capture.watch.http import HEADER, REFUSED, Answer, Client, NoAnswerError
+from capture.watch.http import HEADER, REFUSED, Answer, Client, NoAnswerError, NobodyThereError
 from capture.watch.servers import Kind
 
 START_S: Final = 10.0  # that a server may take to begin a profile
@@ -47,6 +47,7 @@ class Profile:
         try:
             answer = self._client.post("/stop_profile", None, seconds)
         except NoAnswerError as e:
+            self._on = not isinstance(e, NobodyThereError)
             self.trouble = f"the server was asked to end the profile: {e}"
             return False
         self._on = False
