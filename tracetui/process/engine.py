@@ -26,7 +26,7 @@ class Engine:
     """A program that writes a recording, with the processes beside it."""
 
     first_words = "starting the engine"  # what is going on while its file does not say it yet
-    patience: float = PATIENCE
+    patience: float | None = None  # seconds where an end takes longer than that of others
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class Engine:
         for number in (None, signal.SIGTERM, signal.SIGKILL):
             if number is not None:
                 self._signal(number)
-            if self._wait(self.patience):
+            if self._wait(self.patience or PATIENCE):
                 break
         self._signal(signal.SIGKILL)
         self._output.wait(1.0)

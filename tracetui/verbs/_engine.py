@@ -41,7 +41,10 @@ def options(parser: ArgumentParser) -> None:
     _watch.options(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="where the recording goes")
     parser.add_argument(
-        "command", nargs="*", metavar="-- CMD", help="any program instead of the bundled engine"
+        "command",
+        nargs="*",
+        metavar="-- CMD",
+        help="any program instead of the bundled engine, or the address of a server: http://HOST:PORT",
     )
 
 

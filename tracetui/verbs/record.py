@@ -44,7 +44,7 @@ def run(args: Namespace) -> int:
 
 def once(args: Namespace, out: Path) -> int:
     """Record into this file, which is there and empty; as `run`, with no summary of one of several."""
-    if args.command:
+    if args.command and not _watch.asked(args):
         return _program.record(args, out)
     running = _engine.started(args, out)
     running.sample_into(out)
