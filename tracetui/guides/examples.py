@@ -14,6 +14,7 @@ EXAMPLES: Final = {
         "tracetui record --model smollm2-135m --steps 8 -o prof.jsonl",
         "tracetui record -o prof.jsonl -- python generate.py",
         "tracetui record http://127.0.0.1:30000 --for 5m -o prof.jsonl",
+        "tracetui record --repeat 3 -o a.jsonl -- python generate.py",
     ),
     "replay": ("tracetui replay sample:decode --speed 4",),
     "diff": (

@@ -3,7 +3,7 @@
 from argparse import ArgumentParser, BooleanOptionalAction, Namespace
 from pathlib import Path
 
-from capture.errors import UsageError
+from capture.errors import CaptureError, UsageError
 from tracetui.process import Bundled, Engine, recorded_environment
 from tracetui.verbs import _shared, _watch
 
@@ -115,13 +115,36 @@ def place(args: Namespace) -> Path:
     UsageError where it is there already or cannot be made.
     """
     _watch.check(args)
-    from capture.places import create, new_recording, recordings_warning
+    return _new(args) if args.output is None else _made(Path(args.output))
 
-    if args.output is None:
-        if warning := recordings_warning():
-            _shared.say(warning)
-        return new_recording(_watch.asked(args) or _name(args))
-    out = Path(args.output)
+
+def places(args: Namespace, count: int) -> list[Path]:
+    """Return so many empty files, numbered from one, as `place` does; none is left where one fails."""
+    _watch.check(args)
+    made: list[Path] = []
+    try:
+        for number in range(1, count + 1):
+            end = f"-{number:0{len(str(count))}}"
+            asked = None if args.output is None else Path(args.output)
+            made.append(_new(args, end) if asked is None else _made(asked.with_stem(asked.stem + end)))
+    except CaptureError:
+        for out in made:
+            out.unlink()
+        raise
+    return made
+
+
+def _new(args: Namespace, end: str = "") -> Path:
+    from capture.places import new_recording, recordings_warning
+
+    if warning := recordings_warning():
+        _shared.say(warning)
+    return new_recording((_watch.asked(args) or _name(args)) + end)
+
+
+def _made(out: Path) -> Path:
+    from capture.places import create
+
     if not create(out):
         raise UsageError(f"{out} is there already", todo="choose another file with -o, or remove it")
     return out

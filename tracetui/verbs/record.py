@@ -14,7 +14,7 @@ from capture.native.follow import Follow
 from capture.open import load
 from capture.run import Run
 from tracetui.process import Engine, Watcher
-from tracetui.verbs import _engine, _program, _shared, _watch
+from tracetui.verbs import _engine, _program, _repeats, _shared, _watch
 
 STEPS = {"decode": 64, "prefill": 10, "train": 10}  # when nobody says how many and nobody watches
 EVERY = 0.5  # seconds between two words of progress
@@ -26,18 +26,26 @@ def options(parser: ArgumentParser) -> None:
     about = "end after so long, as in 30s, 5m or 1h"
     parser.add_argument("--for", dest="seconds", type=_watch.duration, metavar="TIME", help=about)
     parser.add_argument("--quiet", action="store_true", help="no progress, no summary")
+    about = "record so often, into numbered files, and say how far the recordings lie apart"
+    parser.add_argument("--repeat", type=_repeats.count, default=1, metavar="N", help=about)
 
 
 def run(args: Namespace) -> int:
     """Record until the engine ends, print the summary and return the exit code; raise EngineError for a
     failure.
     """
-    if args.command and not _watch.asked(args):
-        return _program.record(args, _engine.place(args))
-    if args.steps is None and not _watch.asked(args):
+    if not args.command and args.steps is None and not _watch.asked(args):
         args.steps = STEPS[args.mode]
         _shared.say(f"recording {args.steps} steps of {args.mode} (--steps changes that)")
-    out = _engine.place(args)
+    if args.repeat > 1:
+        return _repeats.record(args, _engine.places(args, args.repeat), once)
+    return once(args, _engine.place(args))
+
+
+def once(args: Namespace, out: Path) -> int:
+    """Record into this file, which is there and empty; as `run`, with no summary of one of several."""
+    if args.command and not _watch.asked(args):
+        return _program.record(args, out)
     running = _engine.started(args, out)
     running.sample_into(out)
     try:
@@ -51,7 +59,7 @@ def run(args: Namespace) -> int:
     if _watch.asked(args) and not kept(out, load(out)):
         raise EngineError("nothing was watched", why="no trace and no figure came")
     _shared.say(f"recorded {out}")
-    if not args.quiet and runs:
+    if not args.quiet and runs and args.repeat == 1:
         _summarise(out)
     return 0
 

@@ -18,6 +18,8 @@ from tracetui.look import Floor, Look, Terms
 
 Names = tuple[list[str], list[str]]  # of one match: its rows on either side
 
+UNQUIET: Final = "; others had the processor in most steps of most runs: repeat them on a quiet machine"
+
 _NOTHING: Final = pl.DataFrame(
     schema={
         "row": pl.Int64,
@@ -47,7 +49,7 @@ class PhaseEvidence:
     unit: str = ""  # what one sample is the time of: step, token or launch
     evidence: Evidence | None = None  # None: there are no samples
     spread: Floats | None = None  # of each row: by what part runs of the same differ; None: single runs
-    freed: bool = False  # whether rows were judged against the others of their step
+    freed: bool = False  # whether rows were judged against the others of their run
 
 
 def row_evidence(
@@ -212,7 +214,7 @@ def _judge_runs(
     ]
     alone = [~_busy(w, side) for w, side in zip(works, aligned.sides, strict=True)] if stepwise else []
     stacked, groups, left_out = _alone(np.stack(times, axis=1), groups, alone)
-    judged = repeats.judge(stacked, groups)
+    judged = repeats.judge(stacked, groups, busy=left_out == UNQUIET)
     samples = f"their medians over {aligned.height} {aligned.how}" if stepwise else "their time per launch"
     unit = _unit(works) if stepwise else "launch"
     how = _run_words(judged, groups, samples) + left_out
@@ -241,11 +243,7 @@ def _alone(
     quiet = np.array([a.sum() >= FEWEST for a in alone])
     kept = np.bincount(groups[quiet], minlength=3)
     if not kept[0] or not kept[1] or kept.max() < 2:
-        return (
-            times,
-            groups,
-            "; others had the processor in most steps of most runs: repeat them on a quiet machine",
-        )
+        return times, groups, UNQUIET
     masked = np.where(np.stack(alone)[None], times, np.nan)[:, quiet]
     steps, runs = sum(int((~a).sum()) for a in np.stack(alone)[quiet]), int((~quiet).sum())
     words = [f"{steps} steps"] * bool(steps) + [f"{runs} run{'s' * (runs > 1)}"] * bool(runs)
@@ -260,5 +258,5 @@ def _run_words(judged: repeats.Judged, groups: NDArray[np.int64], samples: str) 
         return f"{words}{100 * judged.noise:.1f}% (one standard deviation); intervals from their spread"
     return (
         f"{words}{100 * judged.time_noise:.0f}%, mostly in all rows at once; so each row is read against the "
-        f"others of its step, which leaves {100 * judged.noise:.1f}% (one standard deviation)"
+        f"others of its run, which leaves {100 * judged.noise:.1f}% (one standard deviation)"
     )
