@@ -90,20 +90,23 @@ def _follow(running: Engine, out: Path, quiet: bool, seconds: float | None = Non
     """Follow the file until the engine ends, or for as long as was asked, printing its progress; return its
     runs. Ctrl+C ends what is watched from beside as it should end.
     """
-    follow, printed, reported = Follow(out), "", ""
-    deadline = time.monotonic() + (seconds or math.inf)
+    follow = Follow(out)
+    try:
+        _tell_progress(running, follow, quiet, time.monotonic() + (seconds or math.inf))
+    except KeyboardInterrupt:
+        if not isinstance(running, Watcher):
+            raise
+    follow.poll()
+    return follow.runs(final=True)
+
+
+def _tell_progress(running: Engine, follow: Follow, quiet: bool, deadline: float) -> None:
+    printed = reported = ""
     while running.running and time.monotonic() < deadline:
-        try:
-            time.sleep(EVERY)
-        except KeyboardInterrupt:
-            if not isinstance(running, Watcher):
-                raise
-            break
+        time.sleep(EVERY)
         if follow.poll() and not quiet:
             printed = _progress(follow.runs(), printed)
         reported = _report_silence(running.gap_warning or follow.silence, reported)
-    follow.poll()
-    return follow.runs(final=True)
 
 
 def _report_silence(silence: str, printed: str) -> str:
