@@ -1,4 +1,4 @@
-"""Where a model's weights come from: a folder, the Hugging Face cache, or chance. Never the network."""
+"""Where a model's weights come from: a folder, a file, or chance. Never the network."""
 
 import zlib
 from collections.abc import Callable, Mapping
@@ -13,8 +13,9 @@ from engines.models.catalogue import PRESETS, preset
 from engines.models.spec import Spec, tensors
 from engines.weights.gguf.model import GgufModel, read_model
 from engines.weights.gguf.source import GgufSource
-from engines.weights.hub import cached_folders, read_spec, usable
+from engines.weights.hub import read_spec
 from engines.weights.low_bit import Packed
+from engines.weights.names import find
 from engines.weights.shards import Shards
 
 BLOCK: Final = 1 << 23  # numbers drawn: most matrices are a piece of them
@@ -57,7 +58,7 @@ class Choice:
 def choose(model: str, weights: str) -> Choice:
     """Return what `--model` and `--weights` mean on this machine."""
     if weights == "random":
-        return Choice(preset(model))
+        return Choice(find(model).preset or preset(model))
     if weights == "auto":
         return _automatic(model)
     place = Path(weights).expanduser()
@@ -69,20 +70,18 @@ def choose(model: str, weights: str) -> Choice:
     return Choice(read_spec(place, model), place)
 
 
-def _in_file(path: Path) -> Choice:
-    model = read_model(path)
+def _in_file(path: Path, name: str = "") -> Choice:
+    model = read_model(path, name)
     return Choice(model.spec, gguf=model)
 
 
 def _automatic(model: str) -> Choice:
-    place = Path(model).expanduser()
-    if place.is_file():
-        return _in_file(place)
-    if place.is_dir():
-        return Choice(read_spec(place, place.name), place)
-    spec = preset(model)
-    snapshot = next(filter(usable, cached_folders(spec)), None)
-    return Choice(read_spec(snapshot, spec.name), snapshot) if snapshot else Choice(spec)
+    found = find(model)
+    if found.path is None:
+        return Choice(found.preset or preset(model))
+    if found.path.is_file():
+        return _in_file(found.path, found.name)
+    return Choice(read_spec(found.path, found.name), found.path)
 
 
 class Checkpoint:

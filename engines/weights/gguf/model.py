@@ -60,15 +60,18 @@ class GgufModel:
         return self.header.tensors[tensor_name(self.spec, name)]
 
 
-def read_model(path: Path) -> GgufModel:
-    """Return the model in a GGUF file. Raise EngineError for what is damaged, not decoded, or not whole."""
+def read_model(path: Path, name: str = "") -> GgufModel:
+    """Return the model in a GGUF file, called by its file where it has no other name.
+
+    Raise EngineError for what is damaged, not decoded, or not whole.
+    """
     header = read_header(path)
     parts = header.fields.get("split.count", 1)
     if parts not in (0, 1):
         todo = "join them: llama-gguf-split --merge FIRST OUT"
         raise EngineError(f"is one of {parts!r:.20} parts", where=str(path), todo=todo)
     shapes = {name: tensor.shape for name, tensor in header.tensors.items()}
-    spec, pairs = of_metadata(header.fields, shapes, _rope_factors(header), path.stem, str(path))
+    spec, pairs = of_metadata(header.fields, shapes, _rope_factors(header), name or path.stem, str(path))
     _check(header, spec)
     return GgufModel(header, spec, pairs)
 
