@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from capture import roofs
+from capture.loaders.chrome import scan
+from capture.loaders.chrome.scan import build
 from capture.roofs import Roof
 from tests.engines import folders, gguf_files, tiny
 from tests.tracetui.test_cli import PROFILE, tracetui
@@ -172,3 +174,20 @@ def test_what_else_lies_here_is_told_with_the_name_to_type(tmp_path: Path) -> No
 
 def told_size(folder: Path) -> str:
     return f"{sum(p.stat().st_size for p in folder.glob('*.safetensors')) / 1024:.1f} KiB"
+
+
+def test_whether_the_compiled_scanner_reads_is_said() -> None:
+    off = tracetui("doctor", env={"TRACETUI_NO_COMPILED": "1"}).stdout
+    assert "compiled scanner of Chrome traces: off (TRACETUI_NO_COMPILED is set)\n" in off
+    said = "in use" if scan.scanner() else "not built; the slower readers give the same"
+    assert f"compiled scanner of Chrome traces: {said}\n" in tracetui("doctor").stdout
+
+
+def test_why_the_scanner_cannot_be_built_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "/nonexistent/compiler")
+    assert build.build().startswith("the C compiler does not start: ")
+    monkeypatch.setenv("CC", "false")
+    assert build.build().startswith("the C compiler refuses it: ")
+    monkeypatch.delenv("CC")
+    monkeypatch.setattr(build.shutil, "which", lambda name: None)
+    assert build.build() == "there is no C compiler"

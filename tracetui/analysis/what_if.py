@@ -10,7 +10,7 @@ import polars as pl
 from capture.errors import UsageError
 from capture.run import Run
 from tracetui.analysis import gap_causes
-from tracetui.analysis.host_waits import waits
+from tracetui.analysis.host_waits import joins, waits
 from tracetui.analysis.ledger import main_phase
 from tracetui.analysis.ledger_rows import timed_rows
 from tracetui.analysis.replay import Recorded, recorded, replay
@@ -66,7 +66,7 @@ def predictions(run: Run, look: Look) -> list[Prediction]:
     if table.is_empty():
         raise UsageError("no kernel of this run has a start", why="a replay needs to know when each ran")
     kept = _middle(table).sort("t", maintain_order=True)
-    was = recorded(kept, waits(run), gap_causes.usual_delay(run))
+    was = recorded(kept, waits(run), joins(run), gap_causes.usual_delay(run))
     scales = [(f"{op} {_written(factor)}", _factors(kept, [(op, factor)])) for op, factor in look.what_if]
     if len(scales) > 1:
         scales.append(("all together", _factors(kept, look.what_if)))
@@ -88,7 +88,7 @@ def _factors(rows: pl.DataFrame, changes: Sequence[tuple[str, float]]) -> pl.Ser
     """Return what the duration of each row is multiplied by; raise UsageError for an op that no row has."""
     factor = pl.lit(1.0)
     for op, much in changes:
-        fits = (pl.col("op") == op) | pl.col("op").str.starts_with(f"{op}.")
+        fits = (pl.col("op") == op) | pl.col("op").cast(pl.String).str.starts_with(f"{op}.")
         if not rows.select(fits.any()).item():
             sums = rows.group_by("op").agg(pl.col("dur").sum()).sort("dur", "op", descending=[True, False])
             known = ", ".join(str(name) for name in sums["op"].head(8))

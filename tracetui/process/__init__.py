@@ -8,3 +8,4 @@ from tracetui.process.commands import recorded_environment as recorded_environme
 from tracetui.process.commands import sampler_command as sampler_command
 from tracetui.process.engine import Engine as Engine
 from tracetui.process.program import Program as Program
+from tracetui.process.watcher import Watcher as Watcher
