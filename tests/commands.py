@@ -29,6 +29,7 @@ EXCEPTIONS: Final = (
     (r"^tracetui replay ", "parser", "needs a terminal"),
     (r"^tracetui doctor --measure", "parser", "keeps both cores busy for seconds, beside other tests"),
     (r"^tracetui record .*--ranks", "parser", "fills weights twice; the tests of the ranks do so already"),
+    (r"^tracetui record --pid ", "parser", "needs a process of this number; tests attach to their own"),
     (r"^torchrun ", "engine", "decodes until it is stopped"),
 )
 NEEDS_TORCH: Final = r"^tracetui record "

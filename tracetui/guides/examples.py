@@ -4,10 +4,15 @@ from typing import Final
 
 EXAMPLES: Final = {
     "open": ("tracetui open --sample decode", "tracetui open prof.jsonl --view growth"),
-    "live": ("tracetui live --model smollm2-135m", "tracetui live -- python generate.py"),
+    "live": (
+        "tracetui live --model smollm2-135m",
+        "tracetui live -- python generate.py",
+        "tracetui live --pid 4242",
+    ),
     "record": (
         "tracetui record --model smollm2-135m --steps 8 -o prof.jsonl",
         "tracetui record -o prof.jsonl -- python generate.py",
+        "tracetui record --pid 4242 --for 10s",
     ),
     "replay": ("tracetui replay sample:decode --speed 4",),
     "diff": (

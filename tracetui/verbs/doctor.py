@@ -16,6 +16,7 @@ from capture.errors import UsageError
 from capture.run import Run
 from capture.text import clean
 from tracetui.analysis import advice, roofline, why
+from tracetui.process import why_not_attached
 from tracetui.verbs import _machine, _shared
 from tracetui.views import View, missing, views
 
@@ -131,6 +132,8 @@ def _here() -> Iterator[str]:
     yield f"terminal: TERM={os.environ.get('TERM', '(unset)')}, screen {screen}"
     has_torch = importlib.util.find_spec("torch") is not None
     yield f"live: {'yes' if has_torch else 'no, torch is not installed (pip install tracetui[live])'}"
+    way = "through Python (unproved)" if hasattr(sys, "remote_exec") else "through gdb"
+    yield f"live --pid: {why_not_attached() or f'yes, {way}'}"
     yield from _own_rules()
     yield from _machine.roof_lines()
     yield from _machine.weight_lines()

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import polars as pl
 
-from capture.errors import EngineError
+from capture.errors import EngineError, UsageError
 from capture.native.follow import Follow
 from capture.run import Run
 from tracetui.process import Engine
-from tracetui.verbs import _engine, _program, _shared
+from tracetui.verbs import _engine, _program, _running, _shared
 
 STEPS = {"decode": 64, "prefill": 10, "train": 10}  # when nobody says how many and nobody watches
 EVERY = 0.5  # seconds between two words of progress
@@ -21,6 +21,14 @@ EVERY = 0.5  # seconds between two words of progress
 def options(parser: ArgumentParser) -> None:
     """Declare the options of the command."""
     _engine.options(parser)
+    _running.option(parser)
+    parser.add_argument(
+        "--for",
+        dest="seconds",
+        type=_running.duration,
+        metavar="TIME",
+        help="with --pid: so long, as 10s or 2m",
+    )
     parser.add_argument("--quiet", action="store_true", help="no progress, no summary")
 
 
@@ -28,6 +36,10 @@ def run(args: Namespace) -> int:
     """Record until the engine ends, print the summary and return the exit code; raise EngineError for a
     failure.
     """
+    if args.pid is not None:
+        return _running.record(args)
+    if args.seconds is not None:
+        raise UsageError("--for is of --pid", todo="--steps says how much the engine does")
     if args.command:
         return _program.record(args, _engine.place(args))
     if args.steps is None:
