@@ -38,6 +38,11 @@ def rate(per_second: float) -> str:
     return _scaled(per_second, _RATE, " ")
 
 
+def speed(per_second: float) -> str:
+    """Write tokens a second: whole ones from a thousand on, else four significant digits."""
+    return f"{per_second:,.0f}" if per_second >= 1000 else f"{per_second:.4g}"
+
+
 def quantity(value: float, unit: str | None) -> str:
     """Write a sampled value in its unit: 1,236 MHz, 87.5% of its maximum."""
     if unit is None:

@@ -127,7 +127,6 @@ def test_only_one_is_attached_at_a_time(running: Running, tmp_path: Path) -> Non
         assert first.running
     finally:
         first.stop()
-        first.account.remove()
     assert not first.running and not first.failure_reason()
     assert running.ask()["changed"] == []
 
@@ -166,7 +165,7 @@ def test_record_ends_with_the_process(
 
 def test_record_for_a_while(running: Running, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "prof.jsonl"
-    assert cli.main(["record", "--pid", str(running.pid), "--for", "500ms", "--quiet", "-o", str(out)]) == 0
+    assert cli.main(["record", "--pid", str(running.pid), "--for", "0.5", "--quiet", "-o", str(out)]) == 0
     assert capsys.readouterr() == ("", "")
     assert running.ask()["changed"] == []
     (run,) = load(out, cache=False)
@@ -196,7 +195,7 @@ def test_a_process_without_a_step_says_so(tmp_path: Path, capsys: pytest.Capture
     try:
         assert child.stdout is not None and child.stdout.readline()
         out = tmp_path / "prof.jsonl"
-        assert cli.main(["record", "--pid", str(child.pid), "--for", "200ms", "-o", str(out)]) == 5
+        assert cli.main(["record", "--pid", str(child.pid), "--for", "0.2", "-o", str(out)]) == 5
         assert "nothing was watched, because process" in capsys.readouterr().err
         assert not out.exists()
     finally:

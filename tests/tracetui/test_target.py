@@ -172,26 +172,14 @@ def test_a_loop_without_torch(python: str, tmp_path: Path, capsys: pytest.Captur
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--pid", "1", "--", "true"], "--pid and a command exclude each other"),
-        (["--for", "10s"], "--for is of --pid"),
+        (["--pid", "1", "--", "true"], "a process and a program are watched one at a time"),
+        (["--pid", "1", "--watch", "."], "a process and a folder are watched one at a time"),
         (["--pid", str(os.getpid())], "is this tracetui"),
     ],
 )
 def test_usage(options: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["record", *options]) == 2
     assert words in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("text", ["10", "x", "-1s", "0s", "5d", "infs", ""])
-def test_durations(text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    from tracetui.verbs._running import duration
-
-    if text == "10":
-        assert (duration("10"), duration("10s"), duration("250ms"), duration("2m")) == (10, 10, 0.25, 120)
-        return
-    with pytest.raises(SystemExit) as left:
-        cli.main(["record", "--pid", "1", "--for", text])
-    assert left.value.code == 2
 
 
 def test_free_memory_is_found_between_what_is_mapped() -> None:

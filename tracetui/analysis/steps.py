@@ -6,6 +6,7 @@ from typing import Final
 import polars as pl
 
 from capture.run import Run
+from tracetui import units
 from tracetui.analysis import device_time, gap_causes, select
 from tracetui.look import Look
 
@@ -63,6 +64,44 @@ def _stated(run: Run) -> list[pl.Expr]:
     return exprs
 
 
+@select.once
+def paced(run: Run) -> pl.DataFrame:
+    """Return the marks with `took_ns`, how long each step took, and `on_device`, whether the device says so.
+
+    The host's wall time stands, unless the device tells that it is another stretch of time: shorter than the
+    device's window, elsewhere, or with kernels that ran far from the rest. Then the step took from the end of
+    the one before to its own, less what nothing was asked for. Without either time `took_ns` is null.
+    """
+    table = marks(run)
+    windows = device_time.by_step(run)
+    if windows.is_empty():
+        return table.with_columns(took_ns="wall_ns", on_device=pl.lit(value=False))
+    table = table.join(windows.select("step", "begin", "end", "span_ns"), on="step", how="left")
+    split = device_time.measured(run).far["step"].unique()
+    middle = (pl.col("begin") + pl.col("end")) // 2
+    fits = pl.col("wall_ns") >= pl.col("span_ns")
+    fits &= middle.is_between("t", pl.col("t") + pl.col("wall_ns")) & ~pl.col("step").is_in(split.implode())
+    table = table.with_columns(on_device=pl.col("span_ns").is_not_null() & ~fits.fill_null(value=False))
+    if not table["on_device"].any():
+        return table.with_columns(took_ns="wall_ns").select(*_EMPTY, "took_ns", "on_device")
+    table = table.join(_periods(run, windows), on="step", how="left")
+    took = pl.when("on_device").then("period_ns").otherwise("wall_ns")
+    return table.select(*_EMPTY, "on_device", took_ns=took).sort("step")
+
+
+def _periods(run: Run, windows: pl.DataFrame) -> pl.DataFrame:
+    """Return step → `period_ns`: its window without what lies in one before, and the idle time before it."""
+    apart = gap_causes.between(run)
+    long = pl.col("gap_ns") >= gap_causes.LONG_NS
+    idle = apart.filter(
+        (pl.col("cause") == gap_causes.NOTHING) | (long & (pl.col("cause") == gap_causes.UNKNOWN))
+    )
+    ordered = windows.sort("begin").with_columns(reach=pl.col("end").cum_max().shift(1))
+    alone = pl.col("reach").is_null() | pl.col("step").is_in(idle["step"].implode())
+    since = pl.when(alone).then("begin").otherwise(pl.min_horizontal("reach", "end"))
+    return ordered.select("step", period_ns=pl.col("end") - since)
+
+
 def cells(steps: pl.Series, width: int) -> pl.Series:
     """Return the cell, of as many as the width says or as there are steps, in which each step falls."""
     whole, widest = int(steps.sum()), int(steps.max() or 1)  # type: ignore[arg-type]
@@ -73,7 +112,7 @@ def step_table(run: Run, look: Look) -> pl.DataFrame:
     """Return one row a step: its kernels under each lens, per token, and beside the wall clock."""
     chosen = select.lens_of(run, look)
     others = [x for x in select.lenses(run) if x != chosen]
-    step_marks = marks(run)
+    step_marks = paced(run)
     if look.phase is not None:
         step_marks = step_marks.filter(pl.col("phase") == look.phase)
     if look.window is not None:
@@ -98,6 +137,17 @@ def step_table(run: Run, look: Look) -> pl.DataFrame:
         *(["outside_ns"] if "busy_ns" in table.columns else ["gap_ns", "gap_share"]),
         "tokens_per_s",
     )
+
+
+def beside_the_wall(run: Run) -> list[str]:
+    """Return in a sentence what tokens/s are of, where the host's wall time is no measure of steps."""
+    apart = paced(run).filter(pl.col("on_device") & (pl.col("tokens") > 0))
+    if apart.is_empty():
+        return []
+    took, walls = units.duration(int(apart["took_ns"].sum())), apart["wall_ns"].drop_nulls()
+    whose = f"{apart.height:,} steps" if apart.height > 1 else "the step"
+    words = f"tokens/s are of the {took} that the device took for {whose}"
+    return [f"{words}, not of the host's {units.duration(int(walls.sum()))}" if walls.len() else words]
 
 
 def stated(run: Run, phase: object) -> str | None:
@@ -143,7 +193,7 @@ def _derived(columns: Sequence[str]) -> list[pl.Expr]:
     seen = pl.col("span_ns") if on_device else total
     busy = pl.coalesce("busy_ns", total) if on_device else total
     rest = pl.when(wall >= seen).then(wall - seen)
-    whole = pl.coalesce(wall, busy)
+    whole = pl.coalesce("took_ns", busy)
     return [
         pl.when(tokens > 0).then(total / tokens).round().cast(pl.Int64).alias("per_token_ns"),
         rest.alias("outside_ns" if on_device else "gap_ns"),

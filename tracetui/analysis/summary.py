@@ -77,17 +77,18 @@ def facts(run: Run) -> pl.DataFrame:
 
 def _of_steps(run: Run, stated: Mapping[str, Any]) -> dict[str, str]:
     """Return how many steps each phase has, and the decode rate where the source does not state it."""
-    table = steps.marks(run)
+    table = steps.paced(run)
     words = {}
     for (phase,), part in table.group_by("phase", maintain_order=True):
         words[f"{phase or 'other'} steps" if phase else "steps"] = f"{int(part['steps'].sum()):,}"
     state = steady_state(run)
     if state and not state.whole:
         words["steady steps"] = f"{state.first}–{state.last} of {state.steps}"
-    decode = table.filter(pl.col("phase") == "decode").drop_nulls(["tokens", "wall_ns"])
-    wall = int(decode["wall_ns"].sum())
-    if wall and "decode_tokens_per_s" not in stated:
-        words["decode tokens/s"] = units.rate(int(decode["tokens"].sum()) * 1e9 / wall)
+    decode = table.filter(pl.col("phase") == "decode").drop_nulls(["tokens", "took_ns"])
+    took = int(decode["took_ns"].sum())
+    if took and "decode_tokens_per_s" not in stated:
+        whose = f" (device: {units.duration(took)})" if decode["on_device"].all() else ""
+        words["decode tokens/s"] = f"{units.speed(int(decode['tokens'].sum()) * 1e9 / took)}{whose}"
     return words
 
 
@@ -105,7 +106,7 @@ def _of_devices(run: Run) -> dict[str, str]:
             f"{units.share(use.busy_ns / use.span_ns)} of {units.duration(use.span_ns)} {within}"
         )
         if use.idle_ns:
-            mostly = "" if use.in_gaps_ns == use.idle_ns else f", {units.duration(use.in_gaps_ns)} of it"
+            mostly = "" if use.in_gaps_ns == use.idle_ns else f", {units.duration(use.in_gaps_ns)}"
             where = f"in {use.gaps:,} gap{'s' * (use.gaps > 1)}"
             words[f"{name} idle"] = f"{units.duration(use.idle_ns)}{mostly} {where}"
         for what, whole, exposed in (("copies", use.transfer_ns, use.transfer_exposed_ns),
@@ -144,7 +145,7 @@ def _rows(part: str, names: list[str], texts: list[str]) -> pl.DataFrame:
 
 def scope(run: Run, look: Look) -> list[str]:
     """Return the notes without which the numbers of the summary would mislead."""
-    notes = windows.scope(run, look, scaled=True)
+    notes = [*windows.scope(run, look, scaled=True), *steps.beside_the_wall(run)]
     if device_time.usages(run):
         notes += map(device_time.sentence, device_time.strays(run))
     if run.meta.get("profiled"):

@@ -11,3 +11,4 @@ from tracetui.process.engine import Engine as Engine
 from tracetui.process.program import Program as Program
 from tracetui.process.target import Target as Target
 from tracetui.process.target import why_not_attached as why_not_attached
+from tracetui.process.watcher import Watcher as Watcher

@@ -3,9 +3,11 @@
 import json
 import secrets
 import select
+import signal
 import socket
 import struct
 import time
+import weakref
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,24 +33,20 @@ _WHY: Final = {
 class Attached(Engine):
     """A recorder in a process of somebody else's; to stop it leaves the process as it was."""
 
+    first_words = "attaching to the process"
+
     def __init__(self, pid: int, out: Path) -> None:
         """Attach, recording into `out`; raise UsageError or EngineError where that cannot be."""
         self._target, self._out = Target(pid), out
         self._link: socket.socket | None = None
         self._asked_to_end = False
-        self.account = Account(secrets.token_hex(8))
-        try:
-            super().__init__([f"process {pid}"])
-        except BaseException:
-            self.account.remove()
-            raise
+        super().__init__([f"process {pid}"])
 
     def start(self) -> None:
         """Attach, also once more: what is appended to the file is a run of its own."""
         self._target.check()
-        if self._asked_to_end:
-            self.account.remove()
-            self.account = Account(secrets.token_hex(8))
+        self.account = Account(secrets.token_hex(8))
+        weakref.finalize(self, self.account.remove)
         self._asked_to_end = False
         self._link = self._attached()
         if self._sampled is not None:
@@ -81,6 +79,7 @@ class Attached(Engine):
                 pass  # it has ended
             link.close()
         if self._sampler is not None:
+            self._sampler._signal(signal.SIGTERM)  # it would go on for as long as the process
             self._sampler.stop()
 
     def last_lines(self, lines: int = 20) -> list[str]:

@@ -25,6 +25,9 @@ GAPS: Final = re.compile(OWN.pattern + "the recording has gaps")
 class Engine:
     """A program that writes a recording, with the processes beside it."""
 
+    first_words = "starting the engine"  # what is going on while its file does not say it yet
+    patience: float = PATIENCE
+
     def __init__(
         self,
         command: Sequence[str],
@@ -116,7 +119,7 @@ class Engine:
         for number in (None, signal.SIGTERM, signal.SIGKILL):
             if number is not None:
                 self._signal(number)
-            if self._wait(PATIENCE):
+            if self._wait(self.patience):
                 break
         self._signal(signal.SIGKILL)
         self._output.wait(1.0)

@@ -30,7 +30,7 @@ class RunInfo:
 
 def describe_run(run: Run) -> RunInfo:
     """Return the properties of a run; what its source does not tell is empty or None."""
-    marks = steps.marks(run)
+    marks = steps.paced(run)
     return RunInfo(
         lenses=tuple(select.lenses(run)),
         phases=tuple(select.phases(run)),
@@ -59,11 +59,11 @@ def _extent(run: Run) -> tuple[int, int] | None:
 
 
 def _tokens_per_s(marks: pl.DataFrame) -> float | None:
-    """Return decode tokens over decode wall time; None where no step states both."""
+    """Return decode tokens over the time of decode steps; None where no step tells both."""
     decode = marks.filter(
         (pl.col("phase").fill_null("decode") == "decode")
         & pl.col("tokens").is_not_null()
-        & (pl.col("wall_ns") > 0)
+        & (pl.col("took_ns") > 0)
     )
-    tokens, time = decode.select(pl.col("tokens").sum(), pl.col("wall_ns").sum()).row(0)
+    tokens, time = decode.select(pl.col("tokens").sum(), pl.col("took_ns").sum()).row(0)
     return 1e9 * tokens / time if time else None

@@ -3,9 +3,9 @@
 from argparse import ArgumentParser, BooleanOptionalAction, Namespace
 from pathlib import Path
 
-from capture.errors import UsageError
+from capture.errors import CaptureError, UsageError
 from tracetui.process import Bundled, Engine, recorded_environment
-from tracetui.verbs import _shared
+from tracetui.verbs import _running, _shared, _watch
 
 MODELS = {"decode": "gemma-3-1b", "prefill": "gemma-3-1b", "train": "cs336-small"}
 QUANTS = ("q0f16", "q4f16_1", "q4f32_1", "q8_0")
@@ -38,6 +38,8 @@ def options(parser: ArgumentParser) -> None:
     parser.add_argument("--slow", metavar="OP:FACTOR", help="slow one op down, to try the diff on")
     _sampling_options(parser)
     _training_options(parser)
+    _watch.options(parser)
+    _running.option(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="where the recording goes")
     parser.add_argument(
         "command", nargs="*", metavar="-- CMD", help="any program instead of the bundled engine"
@@ -62,6 +64,10 @@ def _training_options(parser: ArgumentParser) -> None:
 
 def started(args: Namespace, out: Path, *, interactive: bool = False) -> Engine:
     """Start the engine or the command that was asked for; its lines go to `out`."""
+    if _watch.asked(args):
+        return _watch.started(args, out)
+    if args.pid is not None:
+        return _running.started(args, out)
     if args.command:
         return Engine(args.command, recorded_environment(out), with_watchdog=True)
     return Bundled(arguments(args), out, interactive=interactive)
@@ -100,17 +106,49 @@ def arguments(args: Namespace) -> list[str]:
     return valued if args.graph is None else [*valued, "--graph" if args.graph else "--no-graph"]
 
 
+def _name(args: Namespace) -> str:
+    if args.pid is not None:
+        return f"pid-{args.pid}"
+    return Path(args.command[0]).name if args.command else args.model or MODELS[args.mode]
+
+
 def place(args: Namespace) -> Path:
     """Return the empty file that the recording goes to: as asked, else a new one among the recordings. Raise
     UsageError where it is there already or cannot be made.
     """
-    from capture.places import create, new_recording, recordings_warning
+    _watch.check(args)
+    _running.check(args)
+    return _new(args) if args.output is None else _made(Path(args.output))
 
-    if args.output is None:
-        if warning := recordings_warning():
-            _shared.say(warning)
-        return new_recording(Path(args.command[0]).name if args.command else args.model or MODELS[args.mode])
-    out = Path(args.output)
+
+def places(args: Namespace, count: int) -> list[Path]:
+    """Return so many empty files, numbered from one, as `place` does; none is left where one fails."""
+    _watch.check(args)
+    _running.check(args)
+    made: list[Path] = []
+    try:
+        for number in range(1, count + 1):
+            end = f"-{number:0{len(str(count))}}"
+            asked = None if args.output is None else Path(args.output)
+            made.append(_new(args, end) if asked is None else _made(asked.with_stem(asked.stem + end)))
+    except CaptureError:
+        for out in made:
+            out.unlink()
+        raise
+    return made
+
+
+def _new(args: Namespace, end: str = "") -> Path:
+    from capture.places import new_recording, recordings_warning
+
+    if warning := recordings_warning():
+        _shared.say(warning)
+    return new_recording((_watch.asked(args) or _name(args)) + end)
+
+
+def _made(out: Path) -> Path:
+    from capture.places import create
+
     if not create(out):
         raise UsageError(f"{out} is there already", todo="choose another file with -o, or remove it")
     return out

@@ -38,7 +38,7 @@ def conclude(args: Namespace, out: Path, account: Account, code: int = 0, nothin
         out.unlink(missing_ok=True)
         return _told_or_raised(code, f"nothing was watched, because {nothing or account.nothing_reason()}")
     if not args.quiet:
-        _tell(out, account.sentences(steps))
+        _tell(out, account.sentences(steps), with_summary=args.repeat == 1)
     if gaps := account.gaps():
         return _told_or_raised(code, f"the recording has gaps: {gaps}", f"tracetui open {out}")
     return code
@@ -78,15 +78,17 @@ def _told_or_raised(code: int, what: str, todo: str = "") -> int:
     return code
 
 
-def _tell(out: Path, sentences: list[str]) -> None:
+def _tell(out: Path, sentences: list[str], *, with_summary: bool) -> None:
     """Print on stderr what was seen, and the summary."""
+    for sentence in sentences:
+        _shared.say(sentence)
+    _shared.say(f"recorded {out}")
+    if not with_summary:
+        return
     from capture.open import load
     from tracetui.look import Look
     from tracetui.report import report
     from tracetui.views import view
 
-    for sentence in sentences:
-        _shared.say(sentence)
-    _shared.say(f"recorded {out}")
     width = shutil.get_terminal_size((120, 40)).columns
     sys.stderr.write(report(view("summary"), load(out), Look(), "table", width=width))

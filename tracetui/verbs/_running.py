@@ -2,17 +2,16 @@
 
 import signal
 import time
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from types import FrameType
 from typing import Final
 
 from capture.errors import UsageError
 from tracetui.process import Attached, Target
-from tracetui.verbs import _engine, _program, _shared
+from tracetui.verbs import _program, _shared
 
 EVERY: Final = 0.1  # seconds between two looks whether it still runs
-_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _ENDS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -21,29 +20,17 @@ def option(parser: ArgumentParser) -> None:
     parser.add_argument("--pid", type=int, metavar="N", help="a PyTorch process that runs already")
 
 
-def duration(text: str) -> float:
-    """Return a duration in seconds: 10s, 500ms, 2m, 1h, or a plain number."""
-    number = text.rstrip("mhs")
-    try:
-        seconds = float(number) * _UNITS[text[len(number) :] or "s"]
-    except (KeyError, ValueError):
-        raise ArgumentTypeError(f"{text!r} is no duration, as 10s or 2m is") from None
-    if not 0 < seconds < float("inf"):
-        raise ArgumentTypeError(f"{text!r} is no time to wait")
-    return seconds
-
-
-def place(args: Namespace) -> Path:
-    """Return the empty file for a recording; raise UsageError or EngineError where the process cannot be
-    watched.
-    """
-    if args.command:
-        raise UsageError("--pid and a command exclude each other")
+def check(args: Namespace) -> None:
+    """Raise UsageError or EngineError where the process that is asked for cannot be watched."""
+    if args.pid is None:
+        return
+    if args.command or args.watch is not None:
+        what = "a folder" if args.watch is not None else "a program"
+        raise UsageError(f"a process and {what} are watched one at a time", todo="leave one of them out")
     Target(args.pid).check()
-    return _engine.place(Namespace(output=args.output, command=[f"pid-{args.pid}"]))
 
 
-def attached(args: Namespace, out: Path) -> Attached:
+def started(args: Namespace, out: Path) -> Attached:
     """Return the process, watched; where that cannot be, its file is removed."""
     try:
         return Attached(args.pid, out)
@@ -52,23 +39,20 @@ def attached(args: Namespace, out: Path) -> Attached:
         raise
 
 
-def record(args: Namespace) -> int:
+def record(args: Namespace, out: Path) -> int:
     """Record the process, say what was seen, and return the exit code; raise EngineError where that was
     nothing.
     """
-    out = place(args)
-    engine = attached(args, out)
+    engine = started(args, out)
     try:
         engine.sample_into(out)
         if not args.quiet:
             until = f"for {args.seconds:g} s" if args.seconds else "until Ctrl+C"
             _shared.say(f"watching process {args.pid} {until}")
         number = _wait(engine, args.seconds)
-        engine.stop()
-        _program.conclude(args, out, engine.account, nothing=_nothing(args.pid, engine))
     finally:
         engine.stop()
-        engine.account.remove()
+    _program.conclude(args, out, engine.account, nothing=_nothing(args.pid, engine))
     return 0 if number in (0, signal.SIGINT) else 128 + number
 
 

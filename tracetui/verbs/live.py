@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from tracetui.process import Engine
 from tracetui.samples import resolved
 from tracetui.threads import leave_the_cores
-from tracetui.verbs import _engine, _running, _shared
+from tracetui.verbs import _engine, _shared
 
 if TYPE_CHECKING:
     from capture.run import Run
@@ -18,7 +18,6 @@ SMALL: Final = 1 << 20  # bytes that are read at once; more of them hold somethi
 def options(parser: ArgumentParser) -> None:
     """Declare the options of the command."""
     _engine.options(parser)
-    _running.option(parser)
     parser.add_argument(
         "--baseline",
         type=resolved,
@@ -33,7 +32,8 @@ def run(args: Namespace) -> int:
     if not _shared.has_screen():
         return _recorded(args)
     beside = _beside(args)
-    out, engine = _begun(args)
+    out = _engine.place(args)
+    engine = _engine.started(args, out, interactive=True)
     try:
         code = _shown(args, out, engine, beside)
     finally:
@@ -59,21 +59,12 @@ def kept(out: Path) -> bool:
         return True
 
 
-def _begun(args: Namespace) -> tuple[Path, Engine]:
-    """Return the file of the recording, and the engine or process that writes it."""
-    if args.pid is not None:
-        out = _running.place(args)
-        return out, _running.attached(args, out)
-    out = _engine.place(args)
-    return out, _engine.started(args, out, interactive=True)
-
-
 def _recorded(args: Namespace) -> int:
     leave_the_cores()
     from tracetui.verbs import record
 
     _shared.say("no terminal to draw on; recording instead")
-    return record.run(Namespace(**vars(args), quiet=False, seconds=None))
+    return record.run(Namespace(**vars(args), quiet=False, repeat=1, seconds=None))
 
 
 def _beside(args: Namespace) -> "tuple[Run, ...]":

@@ -8,7 +8,7 @@ from capture.run import Run
 from tracetui import units
 from tracetui.analysis import device_time, select, windows
 from tracetui.analysis.steady import sentence, steady_state
-from tracetui.analysis.steps import stated, step_table
+from tracetui.analysis.steps import beside_the_wall, paced, stated, step_table
 from tracetui.look import Look
 from tracetui.views import Answer, View
 
@@ -21,7 +21,7 @@ def steps(runs: Sequence[Run], look: Look) -> Answer:
         return Answer(table, (select.why_no_kernels(run), *windows.scope(run, look)), key=("step",))
     sentences = (stated(run, phase) for phase in table["phase"].unique(maintain_order=True))
     notes = [
-        *_totals(table),
+        *_totals(_with_fitting_walls(run, table)),
         *_settled(run, look),
         *(_device(run, look) if "busy_ns" in table.columns else []),
     ]
@@ -33,6 +33,13 @@ def _settled(run: Run, look: Look) -> list[str]:
     """Return which steps are steady, where all are looked at and some of them are not."""
     state = None if look.window or look.phase else steady_state(run)
     return [sentence(state)] if state and not state.whole else []
+
+
+def _with_fitting_walls(run: Run, table: pl.DataFrame) -> pl.DataFrame:
+    """Return the table without wall times that hold more than their step."""
+    apart = paced(run).filter("on_device")["step"]
+    holds_more = pl.col("step").is_in(apart.implode()) & (pl.col("wall_ns") > _seen(table))
+    return table.with_columns(wall_ns=pl.when(~holds_more.fill_null(value=False)).then("wall_ns"))
 
 
 def _totals(table: pl.DataFrame) -> list[str]:
@@ -75,7 +82,7 @@ def _device(run: Run, look: Look) -> list[str]:
     between = device_time.between_ns(inside)
     if between:
         words += f"; {units.duration(between)} lie between steps"
-    return [words, *map(device_time.sentence, device_time.strays(run))]
+    return [words, *beside_the_wall(run), *map(device_time.sentence, device_time.strays(run))]
 
 
 def _notes(table: pl.DataFrame) -> list[str]:

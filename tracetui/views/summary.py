@@ -93,18 +93,29 @@ def _facts(rows: pl.DataFrame, size: Size) -> list[Line]:
     """Return lines of name and value, in two columns where there is room."""
     cells = list(zip(rows["name"].to_list(), rows["text"].to_list(), strict=True))
     across = 2 if size.width >= 80 and len(cells) > 4 else 1
-    width, deep = size.width // across, -(-len(cells) // across)
-    label = max((ink.wide(name) for name, _ in cells), default=0)
+    deep = -(-len(cells) // across)
+    columns = [cells[i * deep : (i + 1) * deep] for i in range(across)]
+    labels = [max((ink.wide(name) for name, _ in column), default=0) for column in columns]
+    texts = [max((ink.wide(text) for _, text in column), default=0) for column in columns]
+    room = size.width - sum(labels) - 2 * across
+    widths = [room] if across == 1 else _shared_room(room, *texts)
     lines = []
     for i in range(deep):
         spans = []
-        for name, text in cells[i::deep]:
-            spans += [
-                (ink.fit(name, label), "dim"),
-                (" " + ink.fit(text, width - label - 2, ascii=size.ascii) + " ", ""),
-            ]
+        for column, label, width in zip(columns, labels, widths, strict=True):
+            for name, text in column[i : i + 1]:
+                spans += [(ink.fit(name, label), "dim"), (f" {ink.fit(text, width, ascii=size.ascii)} ", "")]
         lines.append(ink.line(*spans))
     return lines
+
+
+def _shared_room(room: int, left: int, right: int) -> list[int]:
+    """Return the widths of two columns: halves, where each has what it needs or needs more than the other
+    leaves.
+    """
+    half = room // 2
+    first = max(half, room - right) if left > half else room - max(half, min(right, room - left))
+    return [first, room - first]
 
 
 def _bars(rows: pl.DataFrame, size: Size) -> list[Line]:

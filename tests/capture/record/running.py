@@ -69,7 +69,6 @@ def attach_once(pid: int, out: Path, seconds: float) -> int:
         return told.seen[0]
     finally:
         attached.stop()
-        attached.account.remove()
 
 
 def not_possible() -> str:

@@ -156,7 +156,6 @@ def test_a_program_that_runs_is_attached_to_on_each_python(
         assert attached.account.told()[child.pid].seen == (4, 5, 1)
     finally:
         attached.stop()
-        attached.account.remove()
     assert child.communicate(timeout=60) == ("[]\n[]\n", "")
     (run,) = load(out, cache=False)
     assert run.events.filter(kind="step").select("phase", "tokens", "batch", "context").rows() == [

@@ -1,10 +1,21 @@
 """Steps beside their wall times, by value."""
 
+from typing import Any
+
 import pytest
 
+from capture.open import load
+from capture.run import Run
+from tests.conftest import shared
+from tests.tracetui.analysis.test_gap_causes import call
 from tests.tracetui.runs import decode, made
-from tracetui.analysis.steps import step_table
+from tracetui.analysis.steps import beside_the_wall, paced, step_table
+from tracetui.analysis.summary import facts
 from tracetui.look import Look
+from tracetui.ui.run_info import describe_run
+from tracetui.views import ask, view
+
+US = 1000
 
 
 def test_a_step_is_set_beside_its_wall_time() -> None:
@@ -35,3 +46,89 @@ def test_kernels_that_outlast_the_wall_leave_no_gap() -> None:
     )
     (row,) = step_table(run, Look()).to_dicts()
     assert (row["wall_ns"], row["gap_ns"], row["gap_share"]) == (10, None, None)
+
+
+def on_two_clocks(
+    windows: list[tuple[int, int]], hosts: list[tuple[int, int]], *more: dict[str, Any], launches: bool = True
+) -> Run:
+    """A decode step of 4 tokens for each pair of device window and host step: starts and ends in µs.
+
+    Each window is full of two kernels, with 1 µs of nothing between them.
+    """
+    rows: list[dict[str, Any]] = list(more)
+    for number, ((begin, end), (start, stop)) in enumerate(zip(windows, hosts, strict=True), 1):
+        shared = {"step": number, "phase": "decode"}
+        middle = (begin + end) // 2
+        if launches:
+            rows.append(call("aten::mm", begin - 5, 3, "main"))
+        for t, until in ((begin, middle), (middle + 1, end)):
+            launch = {"launch": (t - 4) * US, "launch_dur": US, "launcher": "main"} if launches else {}
+            rows.append({"kind": "kernel", "name": "gemm", "lens": "gpu", "track": "gpu0/1", "t": t * US,
+                         "dur": (until - t) * US, **shared, **launch})  # fmt: skip
+        rows.append({"kind": "step", "name": "step", "t": start * US, "dur": (stop - start) * US, "tokens": 4,
+                     **shared})  # fmt: skip
+    return made(rows)
+
+
+def took(run: Run) -> list[float]:
+    return [ns / US for ns in paced(run)["took_ns"]]
+
+
+def rates(run: Run) -> list[float]:
+    return list(step_table(run, Look())["tokens_per_s"])
+
+
+def test_the_host_says_how_long_a_step_took_that_holds_the_work_of_the_device() -> None:
+    run = on_two_clocks([(10, 90), (110, 190)], [(0, 100), (100, 200)])
+    assert took(run) == [100, 100] and rates(run) == [40_000, 40_000]
+    assert not paced(run)["on_device"].any() and not beside_the_wall(run)
+
+
+def test_a_host_that_runs_ahead_is_no_measure_of_steps() -> None:
+    """Calls of 5 µs for windows of 80: the second step took from the end of the first to its own end."""
+    run = on_two_clocks([(10, 90), (110, 190)], [(0, 5), (5, 10)])
+    assert took(run) == [80, 100]
+    assert rates(run) == [pytest.approx(4 / 80e-6), pytest.approx(4 / 100e-6)]
+    words = "tokens/s are of the 180.0 µs that the device took for 2 steps, not of the host's 10.00 µs"
+    assert words in ask(view("steps"), [run], Look()).notes
+    assert (
+        dict(facts(run).select("name", "text").iter_rows())["decode tokens/s"] == "44,444 (device: 180.0 µs)"
+    )
+
+
+def test_windows_that_overlap_count_once() -> None:
+    """The third window lies in the second: it took no time of its own."""
+    assert took(on_two_clocks([(10, 90), (50, 190), (60, 180)], [(0, 5)] * 3)) == [80, 100, 0]
+
+
+@pytest.mark.parametrize(
+    ("launches", "pause", "counts"), [(True, 3000, False), (False, 3000, False), (False, 500, True)]
+)
+def test_a_long_pause_for_which_nothing_was_asked_is_of_no_step(
+    launches: bool, pause: int, counts: bool
+) -> None:
+    """Between two steps the host did nothing, or nothing is known of it and it was over a millisecond."""
+    run = on_two_clocks([(10, 90), (90 + pause, 170 + pause)], [(0, 5), (5, 10)], launches=launches)
+    assert took(run) == [80, 80 + pause * counts]
+
+
+def test_a_stray_kernel_and_its_hole_are_of_no_step() -> None:
+    """A kernel of 1 µs, 4 ms before 300 µs of work; the host's step spans both."""
+    stray = {"kind": "kernel", "name": "fill", "lens": "gpu", "track": "gpu0/1", "t": 0, "dur": US, "step": 1,
+             "phase": "decode"}  # fmt: skip
+    run = on_two_clocks([(4000, 4300)], [(0, 4400)], stray)
+    assert took(run) == [300] and rates(run) == [pytest.approx(4 / 300e-6)]
+    notes = ask(view("steps"), [run], Look()).notes
+    assert notes[0] == "1 decode step, 4 tokens, 300.0 µs measured, 299.0 µs busy"
+    took_on_device = "tokens/s are of the 300.0 µs that the device took for the step"
+    assert f"{took_on_device}, not of the host's 4.400 ms" in notes
+    assert describe_run(run).tokens_per_s == pytest.approx(4 / 300e-6)
+
+
+def test_of_a_served_model_tokens_are_counted_against_the_step_itself() -> None:
+    """32 tokens in 10.45 ms and in 10.74: the host's steps hold a hole of 463 ms, and end before the work."""
+    served = (("sglang_qwen3_8b_decode", 3062, 10.45), ("vllm_gptoss_decode", 2979, 10.74))
+    for folder, rate, took_ms in served:
+        (run,) = load(shared(f"samples/serving/{folder}/execution.json.gz"))
+        assert rates(run) == [pytest.approx(rate, abs=0.5)]
+        assert took(run) == [pytest.approx(took_ms * 1000, abs=5)]

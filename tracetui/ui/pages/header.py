@@ -32,7 +32,8 @@ def header(
     if several:
         name, speed, parts = _several(asked)
     else:
-        name, *parts = _parts(run, info, lens, place, live=bool(writer))
+        sampled = bool(writer) and not run.meta.get("watched")  # beside it our sampler reads this machine
+        name, *parts = _parts(run, info, lens, place, live=sampled)
         speed = _tokens_per_s(info.tokens_per_s)
     speed = f" · {speed}" if speed else ""
     badges = _fitting(
@@ -64,7 +65,7 @@ def _details(parts: Sequence[str], room: int) -> list[Span]:
 
 
 def _tokens_per_s(speed: float | None) -> str:
-    return f"{_figure(speed)} tok/s" if speed else ""
+    return f"{units.speed(speed)} tok/s" if speed else ""
 
 
 def _fitting(badges: Sequence[Span], room: int) -> list[Span]:
@@ -80,7 +81,7 @@ def _fitting(badges: Sequence[Span], room: int) -> list[Span]:
 def _parts(run: Run, info: RunInfo, lens: str | None, place: str, *, live: bool) -> list[str]:
     """Return the run's name, then what is known beside its speed, by falling importance."""
     shown = lens or (info.lenses[0] if info.lenses else None)
-    steps = f"{info.step_count:,} steps" if info.steps else ""
+    steps = f"{info.step_count:,} step{'s' * (info.step_count != 1)}" if info.steps else ""
     model, *others = (str(run.meta[k]) if run.meta.get(k) else "" for k in SHOWN_METADATA)
     times = f"{shown} times" if shown else ""
     details = [place, _weights(run), model, *_vitals(info.vitals, live), times, steps, *others]
@@ -95,7 +96,7 @@ def _several(asked: Sequence[tuple[Run, RunInfo]]) -> tuple[str, str, list[str]]
     if len(asked) > 2:
         return f"{len(asked)} runs", "", parts
     before, after = (info.tokens_per_s for _, info in asked)
-    speed = f"{_figure(before)} → {_figure(after)} tok/s" if before and after else ""
+    speed = f"{units.speed(before)} → {units.speed(after)} tok/s" if before and after else ""
     return " → ".join(labels(*runs)), speed, parts
 
 
@@ -133,10 +134,6 @@ def _vitals(now: Vitals, live: bool) -> Iterator[str]:
 def _gauge(value: float | None, unit: str) -> str:
     text = units.ABSENT if value is None else f"{value:,.0f}"
     return f"{text}%" if unit == "%" else f"{text} {unit}"
-
-
-def _figure(tokens_per_s: float) -> str:
-    return f"{tokens_per_s:,.0f}" if tokens_per_s >= 1000 else f"{tokens_per_s:.4g}"
 
 
 def _badges(run: Run) -> list[str]:

@@ -235,7 +235,7 @@ def _open(path: str | Path) -> "Follow":
 
 def _first_words(engine: Engine | None) -> str:
     """Return what is going on while the file does not say it yet."""
-    return "starting the engine" if engine is not None else "waiting for the first line"
+    return engine.first_words if engine is not None else "waiting for the first line"
 
 
 def _marks(run: Run) -> pl.DataFrame:
@@ -251,4 +251,6 @@ def _newest(marks: pl.DataFrame, path: str, count: int) -> list[str]:
 
 
 def _has_work(run: Run) -> bool:
-    return any((run.events["kind"] == kind).any() for kind in WORK)
+    """Return whether there is something to see: work, or the figures of a server that is watched."""
+    kinds = (*WORK, "counter") if run.meta.get("watched") else WORK
+    return any((run.events["kind"] == kind).any() for kind in kinds)
