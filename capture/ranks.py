@@ -101,7 +101,7 @@ def _merge_launch(launch: Mapping[int, Run], guess: Sequence[str]) -> Run:
     runs = list(launch.values())
     first = runs[0]
     shifts, clocks = _shifts(runs)
-    frames = [_on_rank_tracks(run, rank, by) for (rank, run), by in zip(launch.items(), shifts, strict=True)]
+    frames = [on_rank_tracks(run, rank, by) for (rank, run), by in zip(launch.items(), shifts, strict=True)]
     log = merge_logs(runs)
     sizes = (run.meta.get(key) for run in runs for key in ("world_size", "ranks"))
     world = max((w for w in sizes if type(w) is int), default=0)
@@ -118,7 +118,7 @@ def _merge_launch(launch: Mapping[int, Run], guess: Sequence[str]) -> Run:
 
 def _shifts(runs: Sequence[Run]) -> tuple[list[int], list[str]]:
     """Return what to add to the times of each run to be on the first's clock, and what of it is a guess."""
-    clocks = [_to_epoch(run) for run in runs]
+    clocks = [to_epoch(run) for run in runs]
     if not any(run.has("t") for run in runs):
         return [0] * len(runs), []
     offsets = [o for o in clocks if o is not None]
@@ -131,7 +131,7 @@ def _shifts(runs: Sequence[Run]) -> tuple[list[int], list[str]]:
     ]
 
 
-def _to_epoch(run: Run) -> int | None:
+def to_epoch(run: Run) -> int | None:
     """Return what to add to the times of a run for Unix time; None where the source does not say."""
     clock = run.meta.get("clock")
     if isinstance(clock, list) and len(clock) == 2 and all(type(c) is int for c in clock):
@@ -143,7 +143,7 @@ def _start(run: Run) -> int:
     return int(run.events["t"].min() or 0) if run.has("t") else 0  # type: ignore[arg-type]
 
 
-def _on_rank_tracks(run: Run, rank: int, shift: int) -> pl.DataFrame:
+def on_rank_tracks(run: Run, rank: int, shift: int) -> pl.DataFrame:
     """Return the events under their rank's tracks, moved to the common clock."""
     events = run.events
     if shift:

@@ -26,7 +26,7 @@ FLOORS: Final[tuple[tuple[str, ...], ...]] = (
     ("capture.loaders",),
     ("capture.cache", "capture.export"),
     ("capture.open",),
-    ("capture.record",),
+    ("capture.record", "capture.watch"),
     ("engines.kernels", "engines.models.spec"),
     ("engines.models", "engines.plan", "engines.sample", "engines.cache"),
     ("engines.weights", "engines.host", "engines.layer"),

@@ -42,9 +42,17 @@ class Emitter:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], *, rank: int | None = None, writer: int | None = None
+        self,
+        path: str | os.PathLike[str],
+        *,
+        rank: int | None = None,
+        writer: int | None = None,
+        tells_cost: bool = True,
     ) -> None:
-        """`rank` is that of a launch; `writer` tells apart other processes that share a run."""
+        """`rank` is that of a launch; `writer` tells apart other processes that share a run; one that stands
+        beside what it records tells no cost of its own.
+        """
+        self._tells_cost = tells_cost
         self.lost = 0  # events that could not be written
         self.cost_ns = 0  # time spent in here; a recorder adds its own
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -127,6 +135,10 @@ class Emitter:
         """Write a line of text, now; `path` is its class: note, log, selection, metric."""
         self.event("mark", text, t=now(), path=path)
 
+    def line(self, line: bytes, events: int) -> None:
+        """Write a line that is sealed already, with so many events in it."""
+        self._put(line, events)
+
     @property
     def unwritten(self) -> str:
         """What is not in the file for now, and why, as a sentence; empty while every write succeeds."""
@@ -183,7 +195,7 @@ class Emitter:
 
     def _write_cost(self, at: int) -> None:
         """Write once a second which share of the time went into the capture itself."""
-        if not self._began or at - self._costed < COST_EVERY_NS:
+        if not (self._began and self._tells_cost) or at - self._costed < COST_EVERY_NS:
             return
         share = 100 * self.cost_ns / (at - self._costed)
         self._costed, self.cost_ns = at, 0

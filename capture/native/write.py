@@ -7,6 +7,7 @@ import msgspec
 import polars as pl
 
 from capture.frames import type_name
+from capture.importlog import ImportLog
 from capture.native.schema import SCHEMA, sealed
 from capture.run import DTYPES, Run
 
@@ -23,6 +24,19 @@ def write_native(runs: Sequence[Run], file: IO[bytes]) -> list[str]:
     return notes
 
 
+def event_lines(events: pl.DataFrame, first_op: int) -> Iterator[tuple[bytes, int]]:
+    """Yield the lines that add events to a run, each with how many it holds; the ops of the run up to
+    `first_op` have their numbers already, and no more than one number an event is taken.
+    """
+    for record in _events(events, first_op):
+        yield _line(record), len(record.get("op", ()))
+
+
+def log_line(log: ImportLog) -> bytes:
+    """Return the line that keeps the log of an import."""
+    return _line({"kind": "log", "log": log.as_dict()})
+
+
 def _line(record: dict[str, Any]) -> bytes:
     return sealed(msgspec.json.encode(record, enc_hook=str))
 
@@ -30,16 +44,20 @@ def _line(record: dict[str, Any]) -> bytes:
 def _records(run: Run, number: int, notes: list[str]) -> Iterator[dict[str, Any]]:
     yield {"kind": "run", "schema": SCHEMA, "id": number, "name": run.name, "meta": run.meta}
     yield {"kind": "log", "log": run.log.as_dict()}
-    planned = [c for c in _PLANNED if c in run.events.columns]
-    ops = run.events.select(planned).unique(maintain_order=True).with_row_index("id")
-    for part in ops.iter_slices(_OPS_A_LINE):
-        yield {"kind": "plan", "ops": [_without_nulls(op) for op in part.iter_rows(named=True)]}
-    yield from _rows(run.events, ops, planned)
+    yield from _events(run.events, 0)
     for name, table in run.tables.items():
         record, note = table_record(name, table)
         yield {"kind": "table", **record}
         notes.extend([note] if note else [])
     yield {"kind": "end", "events": run.events.height}
+
+
+def _events(events: pl.DataFrame, first_op: int) -> Iterator[dict[str, Any]]:
+    planned = [c for c in _PLANNED if c in events.columns]
+    ops = events.select(planned).unique(maintain_order=True).with_row_index("id", first_op)
+    for part in ops.iter_slices(_OPS_A_LINE):
+        yield {"kind": "plan", "ops": [_without_nulls(op) for op in part.iter_rows(named=True)]}
+    yield from _rows(events, ops, planned)
 
 
 def _without_nulls(op: dict[str, Any]) -> dict[str, Any]:

@@ -81,7 +81,7 @@ def test_an_engine_that_hangs_is_named_and_so_is_its_return(
 
     disturber = threading.Thread(target=disturb)
     disturber.start()
-    record._watch(engine, out, quiet=False)
+    record._follow(engine, out, quiet=False)
     disturber.join()
     assert re.search(r"the engine has not been heard of for \d+ s: Ctrl\+C ends it\n", said)
     assert said.index("not been heard") < said.index("is heard again")

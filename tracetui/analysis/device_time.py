@@ -13,6 +13,8 @@ import polars as pl
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis import gpu_time, select
+from tracetui.analysis.laid_out import Axis
+from tracetui.analysis.lookup import looked_up
 from tracetui.analysis.stray_rows import FAR, with_strays
 
 MEASURES: Final = ("busy_ns", "idle_ns", "comm_exposed_ns", "transfer_exposed_ns")
@@ -194,8 +196,7 @@ def with_device(run: Run, rows: pl.LazyFrame) -> pl.LazyFrame:
     texts = [str(t) for t in tracks.cast(pl.String)]
     names = [f"rank {ranks[t]}" if t in ranks else t.partition("/")[0] for t in texts]
     device = pl.Series(DEVICE, names, dtype=pl.String).cast(pl.Categorical())
-    devices = pl.LazyFrame({"track": tracks, DEVICE: device})
-    return rows.join(devices, on="track", how="left", maintain_order="left")
+    return rows.with_columns(looked_up("track", tracks, device))
 
 
 def measured(run: Run) -> "Facts":
@@ -210,13 +211,13 @@ def has_steps(run: Run) -> bool:
 
 @select.once
 def _in_all(run: Run) -> "Facts":
-    return _measured(_ordered(_rows(run)), [DEVICE])
+    return _measured(_rows(run).collect(), [DEVICE])
 
 
 @select.once
 def _in_steps(run: Run) -> "Facts":
     """Return the windows of the steps on each device, without rows far from the rest of their step."""
-    rows, by = _ordered(_rows(run).filter(pl.col("step").is_not_null())), [DEVICE, "step"]
+    rows, by = _rows(run).filter(pl.col("step").is_not_null()).collect(), [DEVICE, "step"]
     facts = _measured(rows, by)
     split = facts.gaps.join(facts.windows, on=by, nulls_equal=True)
     split = split.filter(pl.col("gap_ns") > FAR * pl.col("span_ns")).select(by).unique()
@@ -225,7 +226,7 @@ def _in_steps(run: Run) -> "Facts":
     judged = with_strays(rows.join(split, on=by, how="semi", nulls_equal=True), by)
     kept = judged.filter(~pl.col("stray")).select(rows.columns)
     rest = rows.join(split, on=by, how="anti", nulls_equal=True)
-    return replace(_measured(pl.concat([rest, kept]).sort("t"), by), far=judged.filter("stray"))
+    return replace(_measured(pl.concat([rest, kept]), by), far=judged.filter("stray"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,17 +240,14 @@ class Facts:
     far: pl.DataFrame
 
 
-def _ordered(rows: pl.LazyFrame) -> pl.DataFrame:
-    frame = rows.collect()
-    return frame if frame["t"].is_sorted() else frame.sort("t")
-
-
 def _measured(rows: pl.DataFrame, by: list[str]) -> Facts:
-    """Return the facts of rows in the order of their starts."""
-    reach = (pl.col("t") + pl.col("dur")).cum_max().shift(1).over(by)
-    gaps = rows.lazy().with_columns(begin=reach).filter(pl.col("t") > pl.col("begin"))
-    gaps = gaps.with_columns(gap_ns=pl.col("t") - pl.col("begin")).rename({"t": "end"}).drop("dur", "class")
-    return Facts(gpu_time.owned(rows.lazy(), by), gaps.collect(), rows.head(0))
+    """Return the facts of rows in groups; the gaps come by their ends."""
+    axis = Axis.of(rows, by)
+    gaps = axis.rows.with_columns(gap_ns=axis.gaps()).filter(pl.col("gap_ns") > 0)
+    gaps = gaps.with_columns(begin=pl.col("t") - pl.col("gap_ns")).rename({"t": "end"}).drop("dur", "class")
+    if not gaps["end"].is_sorted():
+        gaps = gaps.sort("end", maintain_order=True)
+    return Facts(gpu_time.owned(axis, by), gaps, rows.head(0))
 
 
 def _incomplete(run: Run) -> pl.DataFrame:

@@ -10,6 +10,8 @@ from typing import Final
 import polars as pl
 
 from capture.run import Run
+from tracetui.analysis.facts import names as distinct_names
+from tracetui.analysis.laid_out import Axis
 
 COMPUTE: Final = "compute"
 COMM: Final = "comm"
@@ -17,6 +19,7 @@ TRANSFER: Final = "transfer"
 CLASSES: Final = (COMPUTE, COMM, TRANSFER)  # the order in which they own an instant
 LAUNCH: Final = ("launch", "launch_dur", "launcher")  # the host's call: its start, its length, its thread
 KEPT: Final = ("step", "track", "name", *LAUNCH)
+CLASS: Final = pl.Enum(CLASSES)
 _SUBSETS: Final[Mapping[str, tuple[str, ...]]] = {
     "all": CLASSES, "c": (COMPUTE,), "cm": (COMPUTE, COMM), "m": (COMM,), "k": (TRANSFER,),
 }  # fmt: skip
@@ -31,7 +34,7 @@ def device_rows(run: Run) -> pl.LazyFrame:
     start, or whose GPU was not watched, gives no rows.
     """
     if not (run.has("t") and run.has("lens") and run.has("dur")):
-        return pl.LazyFrame(schema={"t": pl.Int64, "dur": pl.Int64, "class": pl.String})
+        return pl.LazyFrame(schema={"t": pl.Int64, "dur": pl.Int64, "class": CLASS})
     kept = [c for c in KEPT if run.has(c)]
     rows = run.events.lazy().filter(
         pl.col("kind") == "kernel", pl.col("lens") == "gpu", pl.col("t").is_not_null(), pl.col("dur") > 0
@@ -42,15 +45,15 @@ def device_rows(run: Run) -> pl.LazyFrame:
 def class_of(run: Run) -> pl.Expr:
     """Return the class of each row: by its category, copies told from copy kernels by their names."""
     if not run.has("category"):
-        return pl.lit(COMPUTE)
-    names = run.events["name"].unique().cast(pl.String).drop_nulls()
+        return pl.lit(COMPUTE, CLASS)
+    names = distinct_names(run).cast(pl.String)
     transfers = names.filter(names.str.contains(_TRANSFERS)).cast(pl.Categorical())
     category = pl.col("category")
     transfer = ((category == "memory") | (category == "copy")) & pl.col("name").is_in(transfers.implode())
     return (
-        pl.when(transfer).then(pl.lit(TRANSFER))
-        .when(category == "comm").then(pl.lit(COMM))
-        .otherwise(pl.lit(COMPUTE))
+        pl.when(transfer).then(pl.lit(TRANSFER, CLASS))
+        .when(category == "comm").then(pl.lit(COMM, CLASS))
+        .otherwise(pl.lit(COMPUTE, CLASS))
     )  # fmt: skip
 
 
@@ -89,14 +92,14 @@ def _reach(rows: pl.LazyFrame, by: Sequence[str]) -> pl.LazyFrame:
     return ordered.with_columns(gap=(pl.col("t") - before).clip(0).fill_null(0))
 
 
-def owned(rows: pl.LazyFrame, by: Sequence[str] = ()) -> pl.DataFrame:
-    """Return what each group's span was spent on, every instant owned once.
+def owned(axis: Axis, by: Sequence[str] = ()) -> pl.DataFrame:
+    """Return what each group's span was spent on, every instant owned once; groups come sorted.
 
     `span_ns` is exactly `compute_ns + comm_exposed_ns + transfer_exposed_ns + idle_ns`. `comm_ns` and
     `transfer_ns` are the whole unions of their classes, `overlap_ns` the part of both under computation, and
     `total_ns` the sum of all durations.
     """
-    table = _unions_of_classes(rows.collect(), by)
+    table = _unions_of_classes(axis, by)
     span = (pl.col("end") - pl.col("begin")).fill_null(0)
     return table.select(
         *by,
@@ -115,28 +118,28 @@ def owned(rows: pl.LazyFrame, by: Sequence[str] = ()) -> pl.DataFrame:
     )
 
 
-def _unions_of_classes(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
+def _unions_of_classes(axis: Axis, by: Sequence[str]) -> pl.DataFrame:
     """Return for each group begin, end, the sum of durations, and the union of each of _SUBSETS."""
-    ordered = rows if rows["t"].is_sorted() else rows.sort("t")
+    rows = axis.rows
     present = [c for c in CLASSES if (rows["class"] == c).any()]
     kept = {name: [c for c in classes if c in present] for name, classes in _SUBSETS.items()}
-    facts = [
-        pl.col("t").min().alias("begin"),
-        (pl.col("t") + pl.col("dur")).max().alias("end"),
-        pl.col("dur").sum().alias("total_ns"),
-        *(_covered(classes, present).alias(name) for name, classes in kept.items()),
-    ]
-    return ordered.group_by(*by).agg(facts).sort(*by) if by else ordered.select(facts)
+    placed = rows.lazy().select("class", axis.group, axis.at, total_ns="dur", end=axis.at + pl.col("dur"))
+    covered = [_covered(classes, present).alias(name) for name, classes in kept.items()]
+    parts = placed.select("group", "total_ns", *covered)
+    sums = parts.group_by("group", maintain_order=True).agg(pl.col("total_ns", *kept).sum()).collect()
+    opening = rows.filter(axis.first).select(*by, begin="t")
+    table = opening.with_columns(sums.drop("group"), end=pl.col("begin") + axis.spans)
+    return table.sort(*by) if by else table
 
 
 def _covered(classes: Sequence[str], present: Collection[str]) -> pl.Expr:
-    """Return how much time the rows of some classes cover, all rows being in the order of their starts."""
-    end = pl.col("t") + pl.col("dur")
+    """Return the time that each row of some classes adds to what those before it cover, by their starts."""
     if not classes:
         return pl.lit(0, pl.Int64)
     if len(classes) == len(present):
-        return (end - pl.max_horizontal("t", end.cum_max().shift(1))).clip(lower_bound=0).sum()
+        before = pl.col("end").cum_max().shift(1)
+        return (pl.col("end") - pl.max_horizontal("at", before)).clip(lower_bound=0)
     kept = pl.any_horizontal(pl.col("class") == c for c in classes)
-    before = pl.when(kept).then(end).cum_max().forward_fill().shift(1)
-    new = (end - pl.max_horizontal("t", before)).clip(lower_bound=0)
-    return pl.when(kept).then(new).sum()
+    before = pl.when(kept).then("end").cum_max().forward_fill().shift(1)
+    new = (pl.col("end") - pl.max_horizontal("at", before)).clip(lower_bound=0)
+    return pl.when(kept).then(new)

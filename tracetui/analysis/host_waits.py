@@ -7,7 +7,7 @@ import polars as pl
 
 from capture.run import Run
 from tracetui import units
-from tracetui.analysis import device_time, gpu_time, select
+from tracetui.analysis import device_time, facts, gpu_time, select
 
 NAMED: Final = 2  # operators of a stack that are told: the outermost, and what it called
 _ARROW: Final = " → "
@@ -29,7 +29,7 @@ def waits(run: Run) -> pl.DataFrame:
     """
     if not (run.has("t") and run.has("track") and run.has("dur")):
         return pl.DataFrame(schema=_SCHEMA)
-    names = run.events["name"].unique().cast(pl.String).drop_nulls()
+    names = facts.names(run).cast(pl.String)
     waiting = names.filter(names.str.contains(_WAITING) & ~names.str.contains(_RETURNING))
     on_host = (pl.col("kind") == "span") & pl.col("t").is_not_null() & pl.col("track").is_not_null()
     rows = run.events.lazy().filter(on_host & pl.col("name").is_in(waiting.cast(pl.Categorical()).implode()))

@@ -14,13 +14,16 @@ import polars as pl
 from capture.roofs import Roof
 from capture.run import Run
 from tracetui.analysis import gap_causes, gpu_time, ledger_items, rank_waits, roofline, select, steps
-from tracetui.analysis.ledger_items import COMM, COMPUTE, COPY, LAUNCH, MEMORY, RANK, UNKNOWN
-from tracetui.analysis.ledger_rows import timed_rows
+from tracetui.analysis.ledger_items import CAUSE, COMM, COMPUTE, COPY, LAUNCH, MEMORY, RANK, UNKNOWN
+from tracetui.analysis.ledger_rows import of_the_busiest, timed_rows
 from tracetui.analysis.own_time import with_own
 from tracetui.analysis.stray_rows import with_strays
 from tracetui.look import Look
 
-_EXPOSED: Final = {gpu_time.COMM: COMM, gpu_time.TRANSFER: COPY}
+_EXPOSED: Final = (  # a collective or a copy that nothing hides
+    pl.when(pl.col("class") == gpu_time.COMM).then(pl.lit(COMM, CAUSE))
+    .when(pl.col("class") == gpu_time.TRANSFER).then(pl.lit(COPY, CAUSE))
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,8 +97,7 @@ def _bounded(run: Run, rows: pl.DataFrame) -> pl.DataFrame:
     """Return rows with the `cause` of their time, and `bound`, what of it they need at best."""
     roof = roofline.roof_of(run)
     rows = rows.with_columns(_limits(rows, roof, roofline.dtype_of(run)))
-    exposed = pl.col("class").replace_strict(_EXPOSED, default=None, return_dtype=pl.String)
-    rows = _with_rank_waits(run, rows.with_columns(cause=pl.coalesce(exposed, "cause")))
+    rows = _with_rank_waits(run, rows.with_columns(cause=_EXPOSED.otherwise(pl.col("cause"))))
     bound = pl.min_horizontal("own", "least").round().cast(pl.Int64)
     return rows.with_columns(
         bound=pl.when(pl.col("cause") == UNKNOWN).then("own")
@@ -112,14 +114,14 @@ def _with_rank_waits(run: Run, rows: pl.DataFrame) -> pl.DataFrame:
     found = rows.join(
         waits.unique().with_columns(waits=True), on=waits.columns, how="left", maintain_order="left"
     )
-    cause = pl.when(pl.col("waits") & (pl.col("cause") == COMM)).then(pl.lit(RANK)).otherwise("cause")
+    cause = pl.when(pl.col("waits") & (pl.col("cause") == COMM)).then(pl.lit(RANK, CAUSE)).otherwise("cause")
     return found.with_columns(cause=cause).drop("waits")
 
 
 def _limits(rows: pl.DataFrame, roof: Roof | None, dtype: str | None) -> list[pl.Expr]:
     """Return expressions of the least ns that each row's work takes, and of what sets that limit."""
     if roof is None:
-        return [pl.lit(0.0).alias("least"), pl.lit(UNKNOWN).alias("cause")]
+        return [pl.lit(0.0).alias("least"), pl.lit(UNKNOWN, CAUSE).alias("cause")]
     memory, compute = roof.memory, roof.compute(dtype)
     zero = pl.lit(0.0)
     by_bytes = (pl.col("bytes") / memory * 1e9).fill_null(0.0) if memory else zero
@@ -127,10 +129,10 @@ def _limits(rows: pl.DataFrame, roof: Roof | None, dtype: str | None) -> list[pl
     floor = pl.col("count") * roof.floor_ns
     best = pl.max_horizontal(by_bytes, by_flops)
     cause = (
-        pl.when(best <= 0).then(pl.lit(UNKNOWN))
-        .when(floor >= best).then(pl.lit(LAUNCH))
-        .when(by_flops > by_bytes).then(pl.lit(COMPUTE))
-        .otherwise(pl.lit(MEMORY))
+        pl.when(best <= 0).then(pl.lit(UNKNOWN, CAUSE))
+        .when(floor >= best).then(pl.lit(LAUNCH, CAUSE))
+        .when(by_flops > by_bytes).then(pl.lit(COMPUTE, CAUSE))
+        .otherwise(pl.lit(MEMORY, CAUSE))
     )  # fmt: skip
     return [pl.max_horizontal(best, floor).alias("least"), cause.alias("cause")]
 
@@ -143,8 +145,19 @@ def _gaps(run: Run, rows: pl.DataFrame, *, on_gpu: bool) -> pl.DataFrame:
     if not on_gpu:
         nothing = pl.lit(None, pl.String)
         return gaps.with_columns(cause=pl.lit(ledger_items.GAP), by=nothing, delay_ns=pl.lit(0, pl.Int64))
-    known = gap_causes.gaps(run).select(pl.col("step").fill_null(0), "end", "gap_ns", "cause", "by")
-    known = known.unique(["step", "end", "gap_ns"], maintain_order=True)
-    gaps = gaps.join(known, on=["step", "end", "gap_ns"], how="left", maintain_order="left")
+    known = of_the_busiest(run, gap_causes.gaps(run).lazy()).with_columns(pl.col("step").fill_null(0))
+    gaps = _with_known(gaps, known.select("step", "end", "gap_ns", "cause", "by").collect())
     delay = pl.lit(gap_causes.usual_delay(run), pl.Int64)
     return gaps.with_columns(pl.col("cause").fill_null(gap_causes.UNKNOWN), delay_ns=delay)
+
+
+def _with_known(gaps: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
+    """Return gaps with the columns of those known of the same step, end and length; else null."""
+    key = ["step", "end", "gap_ns"]
+    if not (gaps["end"].is_sorted() and known["end"].is_sorted() and known["end"].n_unique() == known.height):
+        known = known.unique(key, maintain_order=True)
+        return gaps.join(known, on=key, how="left", maintain_order="left")
+    found = gaps.join_asof(known.rename({"step": "in", "gap_ns": "long"}), on="end", tolerance=0)
+    same = (pl.col("in") == pl.col("step")) & (pl.col("long") == pl.col("gap_ns"))
+    told = [pl.when(same).then(c).alias(c) for c in known.columns if c not in key]
+    return found.with_columns(told).drop("in", "long")

@@ -17,6 +17,8 @@ MATTERS: Final = 0.005  # of the step: less than this names no layer
 FEW: Final = 4  # layers, among which none is odd
 
 _DOWN_TO_A_LAUNCH: Final = (gap_causes.HOST, gap_causes.SYNC)
+# of rows; gaps have others
+CAUSE: Final = pl.Enum([MEMORY, COMPUTE, LAUNCH, UNKNOWN, COPY, COMM, RANK])
 _ITEM: Final = {
     "op": pl.String(), "layers": pl.String(), "cause": pl.String(), "count": pl.Int64(), "own_ns": pl.Int64(),
     "recoverable_ns": pl.Int64(), "low_ns": pl.Int64(), "by": pl.String(), "begin": pl.Int64(),
@@ -64,7 +66,9 @@ def _above(rows: pl.DataFrame, step_ns: int, *, by_layer: bool) -> pl.DataFrame:
     low = pl.when(hidden).then(pl.min_horizontal("own_ns", pl.lit(computed))).otherwise("low_ns")
     layers = [ranges(found) for found in table["each"].to_list()]
     return table.with_columns(
-        layers=pl.Series(layers, dtype=pl.String), low_ns=pl.min_horizontal(low, "recoverable_ns")
+        pl.col("op", "cause").cast(pl.String),
+        layers=pl.Series(layers, dtype=pl.String),
+        low_ns=pl.min_horizontal(low, "recoverable_ns"),
     ).drop("each", "layer", strict=False)
 
 
@@ -92,7 +96,7 @@ def _idle(gaps: pl.DataFrame) -> pl.DataFrame:
             low_ns=pl.when(pl.col("cause").first().is_in(_DOWN_TO_A_LAUNCH)).then(spare).otherwise(0),
             begin=pl.col("begin").get(longest),
             longest_ns=pl.col("gap_ns").max(),
-            after=pl.col("after").get(longest),
+            after=pl.col("after").get(longest).cast(pl.String),
         )
         .with_columns(op=pl.lit(GAP))
     )

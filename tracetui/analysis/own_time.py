@@ -8,6 +8,7 @@ the row that began first.
 import polars as pl
 
 from tracetui.analysis.gpu_time import CLASSES, COMPUTE
+from tracetui.analysis.laid_out import Axis
 from tracetui.analysis.releases import NONE, released
 
 
@@ -16,24 +17,12 @@ def with_own(rows: pl.DataFrame) -> pl.DataFrame:
     each has to itself, and `gap`, the time before it in which nothing of its step ran. A row without a start
     owns its duration.
     """
-    rows = rows.sort("step", "t", nulls_last=True)
-    placed = rows.filter(pl.col("t").is_not_null())
-    placed = placed.with_columns(at=_laid_out(placed))
+    axis = Axis.of(rows.filter(pl.col("t").is_not_null()), ["step"])
+    placed = axis.rows.with_columns(axis.at)
     ends = placed.select("class", "at", end=pl.col("at") + pl.col("dur"), waited=_waited_for(placed))
-    first = placed["step"].ne_missing(placed["step"].shift(1))
-    gap = ends.select(gap=(pl.col("at") - pl.col("end").cum_max().shift(1)).clip(0).fill_null(0))["gap"]
-    placed = placed.drop("at").with_columns(_own(ends), gap * ~first)
+    placed = axis.rows.with_columns(_own(ends), axis.gaps())
     loose = rows.filter(pl.col("t").is_null()).with_columns(own="dur", gap=pl.lit(0, pl.Int64))
-    return pl.concat([placed, loose], how="vertical_relaxed")
-
-
-def _laid_out(rows: pl.DataFrame) -> pl.Series:
-    """Return starts with the steps one behind the other, so that rows of two never share an instant."""
-    begin = pl.col("t").min().over("step")
-    span = ((pl.col("t") + pl.col("dur")).max() - pl.col("t").min() + 1).over("step")
-    first = pl.col("step").ne_missing(pl.col("step").shift(1)).fill_null(value=True)
-    before = pl.when(first).then(span).otherwise(0).cum_sum() - span
-    return rows.select(at=pl.col("t") - begin + before)["at"]
+    return pl.concat([placed, loose], how="vertical_relaxed") if loose.height else placed
 
 
 def _waited_for(rows: pl.DataFrame) -> pl.Series:
@@ -71,14 +60,17 @@ def _own(rows: pl.DataFrame) -> pl.Series:
     order = {name: 2 * i for i, name in enumerate(CLASSES)}
     rank = pl.col("class").replace_strict(order, default=order[COMPUTE], return_dtype=pl.Int64)
     rows = rows.select("at", "end", rank=rank + ~pl.col("waited")).with_row_index("row")
-    parts = []
-    for (owner,), mine in rows.group_by("rank"):
+    ranks, parts = rows["rank"].unique().sort(), []
+    for owner in ranks:
+        mine = rows.filter(pl.col("rank") == owner) if len(ranks) > 1 else rows
         before = pl.col("end").cum_max().shift(1)
         begin = pl.max_horizontal("at", before)
         pieces = mine.select("row", begin=begin, until=pl.max_horizontal("end", begin))
         above = _merged(rows.filter(pl.col("rank") < owner))
         hidden = _covered(above, pieces["until"]) - _covered(above, pieces["begin"]) if above.height else 0
         parts.append(pieces.select("row", own=pl.col("until") - pl.col("begin") - hidden))
+    if len(parts) == 1:
+        return parts[0]["own"]
     return pl.concat(parts).sort("row")["own"] if parts else pl.Series("own", [], dtype=pl.Int64)
 
 

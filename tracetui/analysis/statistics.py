@@ -202,6 +202,17 @@ def benjamini_hochberg(p: Floats, weight: Floats | None = None) -> Floats:
     return out
 
 
+def holm(p: Floats, weight: Floats) -> Floats:
+    """Return p-values corrected so that any wrong row is rare; NaN stays NaN, more weight needs less."""
+    out = np.full_like(p, np.nan)
+    valid = np.flatnonzero(~np.isnan(p))
+    each = p[valid] / weight[valid]
+    order = np.argsort(each, kind="stable")
+    left = np.cumsum(weight[valid][order][::-1])[::-1]
+    out[valid[order]] = np.minimum(1.0, np.maximum.accumulate(each[order] * left))
+    return out
+
+
 def verdicts(evidence: Evidence, floor: Floats, *, alpha: float = ALPHA) -> list[str]:
     """Return slower, faster, same or ~ for each row.
 

@@ -9,21 +9,29 @@ from typing import Final
 
 import polars as pl
 
+from tracetui.analysis.laid_out import Axis
+
 FAR: Final = 0.5  # of the window
 LITTLE: Final = 0.01  # of the time
 
 
 def with_strays(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
-    """Return rows (`t`, `dur`, the groups) by start, with `stray`: whether a row lies far from its group."""
-    ordered = rows.sort(*by, "t")
-    end = (pl.col("t") + pl.col("dur")).cum_max()
-    reach = end.shift(1).over(by) if by else end.shift(1)
-    ordered = ordered.with_columns(_gap=(pl.col("t") - reach).clip(0).fill_null(0))
-    window = pl.max_horizontal((pl.col("t") + pl.col("dur")).max() - pl.col("t").min(), 1)
-    cut = (pl.col("_gap") > FAR * (window.over(by) if by else window)).cast(pl.Int32).cum_sum()
-    ordered = ordered.with_columns(_side=cut.over(by) if by else cut)  # at most one gap is that long
-    whole = pl.col("dur").sum()
-    part = whole.over([*by, "_side"])
-    several = pl.col("_side").max()
-    stray = (part < LITTLE * (whole.over(by) if by else whole)) & ((several.over(by) if by else several) > 0)
-    return ordered.with_columns(stray=stray.fill_null(False)).drop("_gap", "_side")
+    """Return rows (`t`, `dur`, the groups) by group and start, with `stray`: whether a row lies far from its
+    group.
+    """
+    axis = Axis.of(rows, by)
+    window = pl.select(pl.max_horizontal(axis.spans, 1)).to_series()
+    cut = axis.gaps() > FAR * window.gather(axis.group)
+    split = axis.group.filter(cut).unique()
+    if split.is_empty():
+        return axis.rows.with_columns(stray=pl.lit(value=False))
+    numbered = axis.rows.select("dur", axis.group, cut.alias("cut")).with_row_index("row")
+    far = _far(numbered.filter(pl.col("group").is_in(split.implode())))
+    return axis.rows.with_columns(stray=pl.int_range(pl.len(), dtype=pl.UInt32).is_in(far.implode()))
+
+
+def _far(rows: pl.DataFrame) -> pl.Series:
+    """Return the numbers of the rows on the side of a cut that holds little of the time of their group."""
+    side = pl.col("cut").cast(pl.Int32).cum_sum().over("group").alias("side")  # one gap is that long at most
+    sides = rows.with_columns(side).with_columns(part=pl.col("dur").sum().over("group", "side"))
+    return sides.filter(pl.col("part") < LITTLE * pl.col("dur").sum().over("group"))["row"]

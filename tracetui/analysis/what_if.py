@@ -88,7 +88,7 @@ def _factors(rows: pl.DataFrame, changes: Sequence[tuple[str, float]]) -> pl.Ser
     """Return what the duration of each row is multiplied by; raise UsageError for an op that no row has."""
     factor = pl.lit(1.0)
     for op, much in changes:
-        fits = (pl.col("op") == op) | pl.col("op").str.starts_with(f"{op}.")
+        fits = (pl.col("op") == op) | pl.col("op").cast(pl.String).str.starts_with(f"{op}.")
         if not rows.select(fits.any()).item():
             sums = rows.group_by("op").agg(pl.col("dur").sum()).sort("dur", "op", descending=[True, False])
             known = ", ".join(str(name) for name in sums["op"].head(8))

@@ -25,20 +25,25 @@ GAPS: Final = re.compile(OWN.pattern + "the recording has gaps")
 class Engine:
     """A program that writes a recording, with the processes beside it."""
 
+    first_words = "starting the engine"  # what is going on while its file does not say it yet
+    patience: float | None = None  # seconds where an end takes longer than that of others
+
     def __init__(
         self,
         command: Sequence[str],
         environment: Mapping[str, str] | None = None,
         *,
         with_watchdog: bool = False,
+        takes_orders: bool = True,
     ) -> None:
         """Start the command; raise EngineError where it cannot be started.
 
-        A watchdog ends it with this process; an engine that sees to that itself needs none.
+        A watchdog ends it with this process; an engine that sees to that itself needs none. What takes no
+        orders finds its standard input at its end: it never waits for a line that nobody writes.
         """
         self.command = list(command)
         self._environment = dict(environment) if environment is not None else None
-        self._with_watchdog = with_watchdog
+        self._with_watchdog, self._takes_orders = with_watchdog, takes_orders
         self._watchdog: subprocess.Popen[bytes] | None = None
         self._sampler: Engine | None = None
         self._sampled: Path | None = None
@@ -49,7 +54,7 @@ class Engine:
         try:
             self._child = subprocess.Popen(
                 self.command,
-                stdin=subprocess.PIPE,
+                stdin=subprocess.PIPE if self._takes_orders else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 env=self._environment,
@@ -116,7 +121,7 @@ class Engine:
         for number in (None, signal.SIGTERM, signal.SIGKILL):
             if number is not None:
                 self._signal(number)
-            if self._wait(PATIENCE):
+            if self._wait(self.patience or PATIENCE):
                 break
         self._signal(signal.SIGKILL)
         self._output.wait(1.0)

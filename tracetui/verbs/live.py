@@ -64,7 +64,7 @@ def _recorded(args: Namespace) -> int:
     from tracetui.verbs import record
 
     _shared.say("no terminal to draw on; recording instead")
-    return record.run(Namespace(**vars(args), quiet=False))
+    return record.run(Namespace(**vars(args), quiet=False, repeat=1, seconds=None))
 
 
 def _beside(args: Namespace) -> "tuple[Run, ...]":

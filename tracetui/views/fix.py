@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import polars as pl
 
@@ -30,10 +30,24 @@ def fix(runs: Sequence[Run], look: Look) -> Answer:
     book = ledger(runs[0], look)
     if book is None:
         return Answer(pl.DataFrame(), ("no timed rows: there is nothing to account for",))
-    ops = set(runs[0].events["op"].cast(pl.String).unique()) if runs[0].has("op") else set()
-    rows = [_item(runs[0], row, book, ops) for row in book.items.iter_rows(named=True) if _tells(row, book)]
+    shared = _shared(runs[0], book)
+    rows = [_item(row, shared) for row in book.items.iter_rows(named=True) if _tells(row, book)]
     table = pl.DataFrame([*rows, _bound(book)], infer_schema_length=None)
     return Answer(table, tuple(_notes(runs[0], book)), key=("op",))
+
+
+class _Shared(NamedTuple):
+    """What the rows of an answer share."""
+
+    book: Ledger
+    ops: frozenset[str]  # that the run states
+    start: int  # where its clock stands at its first event
+    capture: str  # what to capture next where an item's work is not known
+
+
+def _shared(run: Run, book: Ledger) -> _Shared:
+    ops = run.events["op"].unique().cast(pl.String) if run.has("op") else pl.Series([], dtype=pl.String)
+    return _Shared(book, frozenset(ops.drop_nulls()), select.start(run), advice.told(run, advice.SHAPES))
 
 
 def _predicted(run: Run, look: Look) -> Answer:
@@ -74,7 +88,8 @@ def _tells(row: Mapping[str, Any], book: Ledger) -> bool:
     return bool(row["recoverable_ns"]) or (row["cause"] == UNKNOWN and much)
 
 
-def _item(run: Run, row: Mapping[str, Any], book: Ledger, ops: set[str]) -> dict[str, Any]:
+def _item(row: Mapping[str, Any], shared: _Shared) -> dict[str, Any]:
+    book = shared.book
     cause, is_gap, known = row["cause"], row["op"] == GAP, row["cause"] != UNKNOWN
     words = WORDS[cause]
     return {
@@ -91,12 +106,12 @@ def _item(run: Run, row: Mapping[str, Any], book: Ledger, ops: set[str]) -> dict
         "own_ns": round(row["own_ns"] / book.steps),
         "total_ns": row["recoverable_ns"],
         "advice": words.advice,
-        "evidence": _evidence(row, book, select.start(run)),
-        "selection": _selection(row, book, ops),
+        "evidence": _evidence(row, book, shared.start),
+        "selection": _selection(row, book, shared.ops),
         "confidence": words.confidence,
         "basis": words.basis,
         "false_if": words.false_if,
-        "next": words.capture if known else advice.told(run, advice.SHAPES),
+        "next": words.capture if known else shared.capture,
     }
 
 
@@ -124,7 +139,7 @@ def _odd(row: Mapping[str, Any], book: Ledger) -> str:
     return f"layer {row['odd']} loses {most} a step, others about {usual}"
 
 
-def _selection(row: Mapping[str, Any], book: Ledger, ops: set[str]) -> str:
+def _selection(row: Mapping[str, Any], book: Ledger, ops: frozenset[str]) -> str:
     """Return the options of a report that show what an item speaks of."""
     phase = [f"--phase {book.phase}"] if book.phase else []
     if row["op"] == GAP:

@@ -9,6 +9,7 @@ from capture.run import Run
 from tests.conftest import FIXTURES, shared
 from tests.tracetui.runs import decode, made
 from tracetui.analysis import device_time, gpu_time
+from tracetui.analysis.laid_out import Axis
 from tracetui.analysis.steps import step_table
 from tracetui.analysis.summary import facts
 from tracetui.look import Look
@@ -131,7 +132,7 @@ def test_the_summary_agrees_with_a_reference_timeline() -> None:
     with shared(f"{folder}/gpu_timeline.csv").open() as f:
         stated = {row["type"]: float(row["time ms"]) * 1e6 for row in csv.DictReader(f)}
     (run,) = load(shared(f"{folder}/execution.json.gz"), cache=False)
-    whole = gpu_time.owned(gpu_time.device_rows(run)).row(0, named=True)
+    whole = gpu_time.owned(Axis.of(gpu_time.device_rows(run).collect(), ())).row(0, named=True)
     assert whole["busy_ns"] == pytest.approx(stated["busy_time"], rel=1e-3)
     assert whole["idle_ns"] == pytest.approx(stated["idle_time"], rel=1e-3)
     for use in device_time.usages(run):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from capture.open import load
 from tests.conftest import shared
 from tracetui.analysis import gpu_time
+from tracetui.analysis.laid_out import Axis
 
 INTERVALS = st.lists(
     st.tuples(st.integers(0, 60), st.integers(1, 20), st.sampled_from(gpu_time.CLASSES), st.integers(0, 2)),
@@ -22,10 +23,14 @@ def frame(intervals: list[tuple[int, int, str, int]]) -> pl.LazyFrame:
     return pl.LazyFrame(intervals, schema=["t", "dur", "class", "step"], orient="row")
 
 
+def owned(intervals: list[tuple[int, int, str, int]], *by: str) -> pl.DataFrame:
+    return gpu_time.owned(Axis.of(frame(intervals).collect(), by), by)
+
+
 @given(INTERVALS)
 @settings(max_examples=150)
 def test_every_instant_is_owned_once(intervals: list[tuple[int, int, str, int]]) -> None:
-    row = gpu_time.owned(frame(intervals)).row(0, named=True)
+    row = owned(intervals).row(0, named=True)
     begin, end = min(t for t, *_ in intervals), max(t + d for t, d, *_ in intervals)
     owners = {"compute": 0, "comm": 0, "transfer": 0, None: 0}
     for instant in range(begin, end):
@@ -40,10 +45,10 @@ def test_every_instant_is_owned_once(intervals: list[tuple[int, int, str, int]])
 @given(INTERVALS)
 @settings(max_examples=80)
 def test_groups_are_apart(intervals: list[tuple[int, int, str, int]]) -> None:
-    table = gpu_time.owned(frame(intervals), ["step"])
+    table = owned(intervals, "step")
     for step in table["step"]:
         mine = [i for i in intervals if i[3] == step]
-        alone = gpu_time.owned(frame(mine)).row(0, named=True)
+        alone = owned(mine).row(0, named=True)
         assert alone == {k: v for k, v in table.row(by_predicate=pl.col("step") == step, named=True).items()
                          if k != "step"}  # fmt: skip
 
@@ -65,7 +70,7 @@ def test_equal_to_the_reference_timeline(sample: str) -> None:
     with shared(f"samples/serving/{sample}/gpu_timeline.csv").open() as f:
         stated = {row["type"]: float(row["time ms"]) for row in csv.DictReader(f)}
     (run,) = load(shared(f"samples/serving/{sample}/execution.json.gz"), cache=False)
-    row = gpu_time.owned(gpu_time.device_rows(run)).row(0, named=True)
+    row = gpu_time.owned(Axis.of(gpu_time.device_rows(run).collect(), ())).row(0, named=True)
     ours = {
         "computation_time": "compute_ns", "exposed_memcpy_time": "transfer_exposed_ns",
         "busy_time": "busy_ns", "idle_time": "idle_ns", "total_time": "span_ns",

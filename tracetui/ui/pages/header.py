@@ -32,7 +32,8 @@ def header(
     if several:
         name, speed, parts = _several(asked)
     else:
-        name, *parts = _parts(run, info, lens, place, live=bool(writer))
+        sampled = bool(writer) and not run.meta.get("watched")  # beside it our sampler reads this machine
+        name, *parts = _parts(run, info, lens, place, live=sampled)
         speed = _tokens_per_s(info.tokens_per_s)
     speed = f" · {speed}" if speed else ""
     badges = _fitting(
@@ -132,7 +133,9 @@ def _vitals(now: Vitals, live: bool) -> Iterator[str]:
 
 def _gauge(value: float | None, unit: str) -> str:
     text = units.ABSENT if value is None else f"{value:,.0f}"
-    return f"{text}%" if unit == "%" else f"{text} {unit}"
+    if unit == "ms":
+        return f"~{text} ms"  # a quantile that is estimated
+    return text if unit == "requests" else f"{text}%" if unit == "%" else f"{text} {unit}"
 
 
 def _badges(run: Run) -> list[str]:

@@ -1,0 +1,77 @@
+"""A folder into which a profiler drops traces, followed by the commands as a person gives them."""
+
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from capture.open import load
+from tests.conftest import FIXTURES
+
+DECODE = FIXTURES / "chrome" / "torch_decode.json"
+PATIENCE_S = 60
+
+
+def tracetui(*arguments: str | Path) -> list[str]:
+    return [sys.executable, "-m", "tracetui", *map(str, arguments)]
+
+
+def lines(child: "subprocess.Popen[str]") -> Iterator[str]:
+    assert child.stderr is not None
+    deadline = time.monotonic() + PATIENCE_S
+    for line in child.stderr:
+        assert time.monotonic() < deadline
+        yield line
+
+
+def until(child: "subprocess.Popen[str]", words: str) -> str:
+    """The line that a command prints with these words in it, however much comes before."""
+    return next(line for line in lines(child) if words in line)
+
+
+def test_record_follows_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
+    folder, out = tmp_path / "later", tmp_path / "out.jsonl"
+    command = tracetui("record", "--watch", folder, "-o", out)
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert until(child, "not there yet")
+        folder.mkdir()
+        shutil.copy(DECODE, folder)
+        assert until(child, "2 steps")
+        child.send_signal(2)
+        assert until(child, f"recorded {out}")
+        assert child.stdout is not None
+        assert "2 steps" in child.stdout.read()
+    assert child.returncode == 0
+    (run,) = load(out, cache=False)
+    assert run.meta["device"] == "Synthetic GPU"
+    assert run.events.filter(run.events["kind"] == "step").height == 2
+
+
+def test_nothing_watched_is_exit_5_and_leaves_no_file(tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    command = tracetui("record", "--watch", tmp_path, "--for", "1s", "-o", out)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 5
+    assert "nothing was watched" in done.stderr
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--watch", str(DECODE)], "is no folder"),
+        (["--watch", ".", "--", "true"], "one at a time"),
+        (["--for", "soon"], "argument --for"),
+        (["--for", "0s"], "argument --for"),
+    ],
+)
+def test_what_cannot_be_watched_is_refused(tmp_path: Path, arguments: list[str], said: str) -> None:
+    command = tracetui("record", "-o", tmp_path / "out.jsonl", *arguments)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert not (tmp_path / "out.jsonl").exists()
