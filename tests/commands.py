@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from argparse import ArgumentParser
@@ -103,7 +104,7 @@ def prepare(command: Command, folder: Path) -> None:
     if "baseline:main" in words or "--remove" in words:
         run(Command("", "tracetui baseline main sample:decode"), folder)
     if "fixtures/pictures" in command.text:
-        (folder / "tests/fixtures/pictures").mkdir(parents=True)
+        shutil.copytree(ROOT / "tests/fixtures/pictures", folder / "tests/fixtures/pictures")
 
 
 def _recording(path: Path) -> None:
