@@ -167,6 +167,19 @@ def family(pid: int) -> list[int]:
     return found
 
 
+def members(run_id: str) -> list[int]:
+    """Return the processes that were started as part of a run, whoever is their parent now."""
+    mark = f"{RUN}={run_id}".encode()
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if mark in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
+        except OSError:
+            continue
+    return found
+
+
 def _has_torch(pid: int) -> bool:
     try:
         return _LIBRARY in Path(f"/proc/{pid}/maps").read_bytes()
