@@ -12,7 +12,7 @@ from capture.errors import CaptureError
 from capture.text import clean
 
 FOLDER: Final = "TRACETUI_ACCOUNT"  # as in capture/record/account.py
-RUN: Final = "TRACETUI_RUN"  # as in capture/record/recording.py
+RUN: Final = "TRACETUI_RUN"  # as there
 _NAMED: Final = 3  # processes that are named one by one
 _LIBRARY: Final = b"libtorch"
 

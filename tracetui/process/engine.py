@@ -34,14 +34,16 @@ class Engine:
         environment: Mapping[str, str] | None = None,
         *,
         with_watchdog: bool = False,
+        takes_orders: bool = True,
     ) -> None:
         """Start the command; raise EngineError where it cannot be started.
 
-        A watchdog ends it with this process; an engine that sees to that itself needs none.
+        A watchdog ends it with this process; an engine that sees to that itself needs none. What takes no
+        orders finds its standard input at its end: it never waits for a line that nobody writes.
         """
         self.command = list(command)
         self._environment = dict(environment) if environment is not None else None
-        self._with_watchdog = with_watchdog
+        self._with_watchdog, self._takes_orders = with_watchdog, takes_orders
         self._watchdog: subprocess.Popen[bytes] | None = None
         self._sampler: Engine | None = None
         self._sampled: Path | None = None
@@ -52,7 +54,7 @@ class Engine:
         try:
             self._child = subprocess.Popen(
                 self.command,
-                stdin=subprocess.PIPE,
+                stdin=subprocess.PIPE if self._takes_orders else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 env=self._environment,

@@ -17,6 +17,7 @@ from capture.loaders.chrome import scan
 from capture.run import Run
 from capture.text import clean
 from tracetui.analysis import advice, roofline, why
+from tracetui.process import why_not_attached
 from tracetui.verbs import _machine, _shared
 from tracetui.views import View, missing, views
 
@@ -133,6 +134,8 @@ def _here() -> Iterator[str]:
     has_torch = importlib.util.find_spec("torch") is not None
     yield f"live: {'yes' if has_torch else 'no, torch is not installed (pip install tracetui[live])'}"
     yield f"compiled scanner of Chrome traces: {scan.state()}"
+    way = "through Python (unproved)" if hasattr(sys, "remote_exec") else "through gdb"
+    yield f"live --pid: {why_not_attached() or f'yes, {way}'}"
     yield from _own_rules()
     yield from _machine.roof_lines()
     yield from _machine.weight_lines()

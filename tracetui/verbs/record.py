@@ -14,7 +14,7 @@ from capture.native.follow import Follow
 from capture.open import load
 from capture.run import Run
 from tracetui.process import Engine, Watcher
-from tracetui.verbs import _engine, _program, _repeats, _shared, _watch
+from tracetui.verbs import _engine, _program, _repeats, _running, _shared, _watch
 
 STEPS = {"decode": 64, "prefill": 10, "train": 10}  # when nobody says how many and nobody watches
 EVERY = 0.5  # seconds between two words of progress
@@ -34,7 +34,7 @@ def run(args: Namespace) -> int:
     """Record until the engine ends, print the summary and return the exit code; raise EngineError for a
     failure.
     """
-    if not args.command and args.steps is None and not _watch.asked(args):
+    if not args.command and args.steps is None and not (_watch.asked(args) or args.pid):
         args.steps = STEPS[args.mode]
         _shared.say(f"recording {args.steps} steps of {args.mode} (--steps changes that)")
     if args.repeat > 1:
@@ -44,6 +44,8 @@ def run(args: Namespace) -> int:
 
 def once(args: Namespace, out: Path) -> int:
     """Record into this file, which is there and empty; as `run`, with no summary of one of several."""
+    if args.pid is not None:
+        return _running.record(args, out)
     if args.command and not _watch.asked(args):
         return _program.record(args, out)
     running = _engine.started(args, out)

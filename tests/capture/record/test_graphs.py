@@ -21,6 +21,7 @@ from capture.record.graphs import Graphs
 from capture.record.kernels import Duty, Row, Window
 from capture.record.launch_order import UNKNOWN, LaunchOrder, is_same, launch_order, with_owners
 from capture.record.watcher import Watcher
+from capture.record.wraps import Wraps
 from tests.capture.record.tiny import Tiny
 from tests.conftest import shared
 
@@ -351,7 +352,7 @@ class PlayedGraph:
 
 def test_a_graph_works_as_it_would_alone(watcher: Watcher) -> None:
     played = SimpleNamespace(cuda=SimpleNamespace(CUDAGraph=PlayedGraph))
-    attach._wrap_captures(played, watcher)
+    attach._wrap_captures(played, watcher, Wraps())
     graph = PlayedGraph()
     driver: Any = watcher.shared.graphs._nodes._driver  # type: ignore[union-attr]
     graph.capture_begin(7, capture_error_mode="global")
