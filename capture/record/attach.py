@@ -150,10 +150,37 @@ def _wrap_profilers(torch: Any, watcher: Watcher, wraps: Wraps) -> None:
 
 
 def _wrap_captures(torch: Any, watcher: Watcher, wraps: Wraps) -> None:
-    """Have windows make room for captures of CUDA graphs."""
-    graph, windows = torch.cuda.CUDAGraph, watcher.shared.windows
-    wraps.put(graph, "capture_begin", _after(windows.begin_capture, graph.capture_begin, watcher))
-    wraps.put(graph, "capture_end", _after(windows.end_capture, graph.capture_end, watcher))
+    """Have windows make room for captures of CUDA graphs, and replays noted as calls of what was captured."""
+    graph, shared = torch.cuda.CUDAGraph, watcher.shared
+    begin, end, replay = graph.capture_begin, graph.capture_end, graph.replay
+
+    @functools.wraps(begin)
+    def capture_begin(self: Any, *args: Any, **kwargs: Any) -> Any:
+        watcher.guard(shared.windows.begin_capture)
+        result = begin(self, *args, **kwargs)
+        watcher.guard(lambda: shared.graphs.begin(self))
+        return result
+
+    @functools.wraps(end)
+    def capture_end(self: Any, *args: Any, **kwargs: Any) -> Any:
+        watcher.guard(shared.windows.end_capture)
+        watcher.guard(lambda: shared.graphs.end(self))
+        return end(self, *args, **kwargs)
+
+    @functools.wraps(replay)
+    def replayed(self: Any, *args: Any, **kwargs: Any) -> Any:
+        call = None if watcher.off else watcher.enter_replay(self)
+        try:
+            return replay(self, *args, **kwargs)
+        finally:
+            watcher.leave(call)
+
+    for name, wrapper in (
+        ("capture_begin", capture_begin),
+        ("capture_end", capture_end),
+        ("replay", replayed),
+    ):
+        wraps.put(graph, name, wrapper)
 
 
 def _after(act: Callable[[], None], plain: Callable[..., Any], watcher: Watcher) -> Callable[..., Any]:
