@@ -28,7 +28,7 @@ def install(torch: Any) -> Watcher:
     for wrap in (_wrap_training, _wrap_data, _wrap_profilers, _wrap_captures):
         with suppress(AttributeError):  # a torch that lacks the place has nothing to be seen there
             wrap(torch, watcher)
-    _wrap_ends(watcher)
+    wrap_ends(watcher)
     return watcher
 
 
@@ -121,7 +121,7 @@ def _wrap_captures(torch: Any, watcher: Watcher) -> None:
     graph.capture_end = _after(windows.end_capture, graph.capture_end, watcher)
 
 
-def _after(act: Callable[[], None], plain: Callable[..., Any], watcher: Watcher) -> Callable[..., Any]:
+def _after(act: Callable[[], None], plain: Callable[..., Any], watcher: Any) -> Callable[..., Any]:
     """Return a function that does something of ours first."""
 
     @functools.wraps(plain)
@@ -132,7 +132,7 @@ def _after(act: Callable[[], None], plain: Callable[..., Any], watcher: Watcher)
     return acting
 
 
-def _wrap_ends(watcher: Watcher) -> None:
+def wrap_ends(watcher: Any) -> None:
     """Have the recording ended with the process, also by those ends that skip what is to be done at exit."""
     atexit.register(watcher.close)
     for name in ("_exit", "execv", "execve"):
