@@ -1,6 +1,7 @@
 """Which annotated scopes a kernel belongs to: those in which it was launched."""
 
 import re
+from collections.abc import Sequence
 from functools import cache
 from typing import Final
 
@@ -33,22 +34,23 @@ def with_paths(kernels: pl.DataFrame, scopes: pl.DataFrame) -> pl.DataFrame:
         times, paths = zip(*_changes(mine), strict=True)
         here = kernels.filter(pl.col("by") == place)
         index = last_before(pl.Series(times), here["at"])
-        named = pl.Series(paths, dtype=pl.String)
-        layers = pl.Series([_module_layer(path) for path in paths], dtype=pl.Int32).gather(index)
-        roles = roles_of_scopes(paths)
-        said = [roles.get(path or "") for path in paths]
-        op = pl.Series([role and role.op for role in said], dtype=pl.String).cast(pl.Categorical())
-        of_products = pl.Series([role and role.of_products for role in said], dtype=pl.Boolean)
-        parts.append(
-            here.with_columns(
-                path=named.cast(pl.Categorical()).gather(index),
-                layer=layers,
-                op=op.gather(index),
-                of_products=of_products.gather(index),
-            )
-        )
+        numbers = {path: number for number, path in enumerate(dict.fromkeys(paths))}
+        which = pl.Series([numbers[path] for path in paths], dtype=pl.UInt32).gather(index)
+        parts.append(here.with_columns(column.gather(which) for column in _spoken(list(numbers))))
     elsewhere = kernels.filter(~pl.col("by").is_in(scopes["place"].unique().implode()))
     return pl.concat([*parts, elsewhere], how="diagonal")
+
+
+def _spoken(paths: Sequence[str | None]) -> list[pl.Series]:
+    """Return each path with the layer that it names and the role that it speaks of."""
+    roles = roles_of_scopes(paths)
+    said = [roles.get(path or "") for path in paths]
+    return [
+        pl.Series("path", paths, dtype=pl.String).cast(pl.Categorical()),
+        pl.Series("layer", [_module_layer(path) for path in paths], dtype=pl.Int32),
+        pl.Series("op", [role and role.op for role in said], dtype=pl.String).cast(pl.Categorical()),
+        pl.Series("of_products", [role and role.of_products for role in said], dtype=pl.Boolean),
+    ]
 
 
 @cache

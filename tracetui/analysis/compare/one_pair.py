@@ -11,15 +11,16 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tracetui.analysis.statistics import LEVEL, Evidence, Floats, benjamini_hochberg, cliffs_delta
+from tracetui.analysis.compare.shared_moments import ALONE
+from tracetui.analysis.statistics import FEWEST, LEVEL, Evidence, Floats, cliffs_delta, holm
 from tracetui.look import Floor
 
 BUSY: Final = 0.7  # spread of runs beside which other programs had the processor: a factor of two
 MOMENT: Final = 0.2  # spread of all that runs in one moment, where there are too few steps to see it
-LEAST: Final = 0.005  # the smallest weight of a row
+LEAST: Final = 0.07  # the smallest weight of a row
 TO_SIGMA: Final = 1.4826  # of a median deviation
 FAR: Final = 3.0  # deviations beyond which a step is a spike, which tells nothing of the memory
-DOUBT: Final = 0.45  # by which a long memory may be longer than so few steps show
+DOUBT: Final = 0.8  # by which a long memory may be longer than so few steps show
 EFFICIENCY: Final = 0.37  # of a median deviation beside the standard one
 LEAST_WORTH: Final = 4.0  # degrees of freedom of a few steps that remember each other
 MOST_MEMORY: Final = 0.98  # autocorrelation of a step with the next
@@ -40,22 +41,29 @@ def judge(a: Floats, b: Floats, floor: Floor) -> Evidence:
         mostly = 2 * seen >= (~np.isnan(a)).sum(axis=1)
         shift = np.where(mostly, np.nanmedian(log, axis=1), np.nan)
         own, freedom = inside(log) if a.shape[1] >= FEW else (np.zeros(len(a)), np.ones(len(a)))
-    degrees, error = _error(own, freedom, floor)
+        state = _state(log) if a.shape[1] >= FEWEST else np.zeros(len(a))
+    degrees, error = _error(own, freedom, floor, state)
     low, high = _interval(shift, error, degrees, medians, delta, own)
     with np.errstate(divide="ignore", invalid="ignore"):
         t = np.where(shift == 0, 0.0, np.abs(shift) / error)
     p = _p(t, degrees)
     weight = np.nan_to_num(medians[0] + medians[1])
-    weight = (weight / max(weight.sum(), 1e-300)).clip(LEAST)
-    adjusted = np.minimum(1.0, benjamini_hochberg(p, weight) / (1 - WHOLE if len(p) > 1 else 1))
+    weight = np.sqrt(weight / max(weight.sum(), 1e-300)).clip(LEAST)
+    adjusted = np.minimum(1.0, holm(p, weight) / (1 - WHOLE if len(p) > 1 else 1))
     cliff = cliffs_delta(np.nan_to_num(a), np.nan_to_num(b))
     return Evidence(*medians, delta, low, high, p, adjusted, cliff, seen, seen)
 
 
-def _error(own: Floats, freedom: Floats, floor: Floor) -> tuple[Floats, Floats]:
+def _state(log: Floats) -> Floats:
+    """Return the variance of rows between two runs of which each may be in another state throughout."""
+    middle = np.nanmedian(log, axis=1, keepdims=True)
+    return np.asarray(np.nan_to_num(ALONE * TO_SIGMA * np.nanmedian(np.abs(log - middle), axis=1)) ** 2)
+
+
+def _error(own: Floats, freedom: Floats, floor: Floor, state: Floats) -> tuple[Floats, Floats]:
     """Return degrees of freedom and standard deviation of a shift: that of the steps and that of two runs."""
     between = 2 * floor.spread**2
-    error = own + between
+    error = own + between + state
     with np.errstate(divide="ignore", invalid="ignore"):
         unsure = own**2 / np.maximum(freedom, 1) + between**2 / floor.freedom
         degrees = np.where(unsure > 0, error**2 / unsure, MOST_FREEDOM).clip(1, MOST_FREEDOM)

@@ -51,14 +51,15 @@ class Judged:
     time_noise: float  # that of times, which are not in use where rows are freed
 
 
-def judge(times: Floats, groups: NDArray[np.int64], busy: bool = False, alpha: float = ALPHA) -> Judged:
+def judge(times: Floats, groups: NDArray[np.int64], *, alpha: float = ALPHA, busy: bool = False) -> Judged:
     """Return the evidence from rows × runs × steps of time; `groups` says of each run: a (0), b (1), neither
     (2).
 
     A busy machine slows all rows of a run at once. Rows are therefore read against the others of their run;
     but not where all rows evidently changed, for then one that did not would seem to. That question is a test
     too: the rows have the rest of the level. A row's weight among the many tests is the root of its share of
-    the time. `busy` says that other programs had the processors, `alpha` is the chance of error.
+    the time. `alpha` is the chance of error that is allowed; `busy` says that other programs had the
+    processors.
     """
     rows = levels(times)
     evidence, spread = between(rows.time, groups, alpha)

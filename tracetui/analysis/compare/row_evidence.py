@@ -120,7 +120,7 @@ def _judge_phase(
     (a, *_), (b, *_), _ = sides
     left, right = [x for x, _ in names], [y for _, y in names]
     if a.look.terms.repeated:
-        return _judge_runs(sides, phase, left, right)
+        return _judge_runs(run_samples(sides, phase, left, right), ALPHA * a.look.terms.share)
     return _judge_pair((a, b), phase, (left, right))
 
 
@@ -200,13 +200,29 @@ def _words(
     return "; ".join(parts)
 
 
-def _judge_runs(
+@dataclass(frozen=True, eq=False)
+class RunSamples:
+    """Rows × runs × steps of time, and how they were sampled."""
+
+    times: Floats
+    groups: NDArray[np.int64]  # of each run: a (0), b (1), neither (2)
+    unit: str
+    words: str
+    left_out: str = ""
+
+    @property
+    def busy(self) -> bool:
+        """Tell whether other programs had the processor, and nothing could be left out."""
+        return self.left_out == UNQUIET
+
+
+def run_samples(
     sides: Sequence[Sequence[StepTimes]],
     phase: str | None,
     left: Sequence[Sequence[str]],
     right: Sequence[Sequence[str]],
-) -> PhaseEvidence:
-    """Take each run as one sample; identical runs of neither side show the noise of both."""
+) -> RunSamples:
+    """Return the rows of each run, those of a and b by the names of their side."""
     works = [w for side in sides for w in side]
     groups = np.repeat([0, 1, 2], [len(side) for side in sides])
     aligned = _watched(align([w.run for w in works], phase, works[0].look.terms.align), works)
@@ -218,12 +234,15 @@ def _judge_runs(
     ]
     alone = [~_busy(w, side) for w, side in zip(works, aligned.sides, strict=True)] if stepwise else []
     stacked, groups, left_out = _alone(np.stack(times, axis=1), groups, alone)
-    alpha = ALPHA * works[0].look.terms.share
-    judged = repeats.judge(stacked, groups, busy=left_out == UNQUIET, alpha=alpha)
-    samples = f"their medians over {aligned.height} {aligned.how}" if stepwise else "their time per launch"
-    unit = _unit(works) if stepwise else "launch"
-    how = _run_words(judged, groups, samples) + left_out
-    return PhaseEvidence(how, unit, judged.evidence, judged.spread, judged.freed)
+    words = f"their medians over {aligned.height} {aligned.how}" if stepwise else "their time per launch"
+    return RunSamples(stacked, groups, _unit(works) if stepwise else "launch", words, left_out)
+
+
+def _judge_runs(samples: RunSamples, alpha: float) -> PhaseEvidence:
+    """Take each run as one sample; identical runs of neither side show the noise of both."""
+    judged = repeats.judge(samples.times, samples.groups, alpha=alpha, busy=samples.busy)
+    how = _run_words(judged, samples.groups, samples.words) + samples.left_out
+    return PhaseEvidence(how, samples.unit, judged.evidence, judged.spread, judged.freed)
 
 
 def _times_of_run(

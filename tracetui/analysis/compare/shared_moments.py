@@ -22,9 +22,9 @@ SPIKE: Final = 4.0  # deviations to which a step's distance is cut
 TO_SIGMA: Final = 1.4826  # of a median deviation
 LENT: Final = 5.0  # degrees of freedom that the other rows lend to one
 LEAST: Final = 0.15  # of a row's spread over steps: what its runs differ by at least
-ALONE: Final = 0.45  # the same, of a side that is one run, which may have been in another state throughout
+ALONE: Final = 0.4  # the same, of a side that is one run, which may have been in another state throughout
 DOUBT: Final = 0.1  # of what all rows share, by which a row may take part in it more or less than it did
-DOUBT_BUSY: Final = 0.3  # where other programs had the processor
+DOUBT_BUSY: Final = 0.5  # where other programs had the processor
 DOUBT_FREEDOM: Final = 5.0
 LEAST_STEPS: Final = 1e-3  # spread over steps that is told from none
 PASSES: Final = 4
@@ -72,12 +72,14 @@ def _over_steps(steps: Floats) -> Floats | None:
 
 def _ways(steps: Floats, scale: Floats) -> Floats:
     """Return rows × ways: all by the same, and the main ways in which rows move together over steps."""
+    from scipy.linalg import eigh
+
     rows = len(steps)
     ways = min(MOMENTS, (rows - 1) // ROWS_EACH)
     if ways < 1:
         return np.ones((rows, 1))
     off = np.clip(np.nan_to_num(steps / scale[:, None, None]), -SPIKE, SPIKE).reshape(rows, -1)
-    vectors = np.linalg.eigh(off @ off.T)[1][:, -ways:] * scale[:, None]
+    vectors = eigh(off @ off.T, subset_by_index=(rows - ways, rows - 1))[1] * scale[:, None]
     return np.hstack([np.ones((rows, 1)), vectors / np.abs(vectors).mean(axis=0)])
 
 
@@ -93,8 +95,8 @@ def _variance(
     inside, freedom = _inside(level, groups)
     variance = scale**2
     for _ in range(PASSES):
-        fit, lever = _fit(ways, variance)
-        own = inside - fit @ inside
+        shared, lever = _fit(ways, variance, inside)
+        own = inside - shared
         seen = (own**2).sum(axis=1) / freedom / np.maximum(1 - lever, 1 - MOST_LEVER)
         some = seen[seen > 0] / scale[seen > 0] ** 2
         low = np.log(freedom / 2) - digamma(freedom / 2)  # by which the logarithm of a variance is too small
@@ -113,24 +115,24 @@ def _inside(level: Floats, groups: NDArray[np.int64]) -> tuple[Floats, int]:
     return out, len(groups) - len(np.unique(groups))
 
 
-def _fit(ways: Floats, variance: Floats, used: NDArray[np.bool_] | None = None) -> tuple[Floats, Floats]:
-    """Return rows × rows: what the used rows tell of what is shared; and each row's part in its own fit.
+def _fit(
+    ways: Floats, variance: Floats, moved: Floats, used: NDArray[np.bool_] | None = None
+) -> tuple[Floats, Floats]:
+    """Return what the used rows tell of what is shared in each column, and each row's part in its own fit.
 
     Of a row that is not used it is minus the variance of its fit, as a part of its own variance.
     """
-    weight = (1.0 if used is None else used) / variance
-    inverse = np.linalg.pinv((ways * weight[:, None]).T @ ways)
-    fit = ways @ inverse @ (ways * weight[:, None]).T
-    part = np.einsum("ik,kl,il->i", ways, inverse, ways) / variance
-    return fit, part if used is None else np.where(used, part, -part)
+    weighted = ways * ((1.0 if used is None else used) / variance)[:, None]
+    inverse = np.linalg.pinv(weighted.T @ ways)
+    part = ((ways @ inverse) * ways).sum(axis=1) / variance
+    return ways @ (inverse @ (weighted.T @ moved)), part if used is None else np.where(used, part, -part)
 
 
 def _beside(change: Floats, ways: Floats, variance: Floats) -> tuple[Floats, Floats, Floats]:
     """Return each row's own change, what is shared, and by what the fit widens the variance of the first."""
     used = np.ones(len(change), dtype=bool)
     for left in range(len(change) // MOST_FAR, -1, -1):
-        fit, part = _fit(ways, variance, used)
-        shared = fit @ change
+        shared, part = _fit(ways, variance, change, used)
         part = np.minimum(part, MOST_LEVER)
         far = np.where(used, np.abs(change - shared) / np.sqrt(variance * (1 - part)), 0.0)
         if far.max() < FAR or not left:

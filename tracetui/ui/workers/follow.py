@@ -10,7 +10,8 @@ import polars as pl
 
 from capture.errors import CaptureError, EngineError
 from capture.run import Run
-from tracetui.process import Engine
+from tracetui.analysis.watched import OVER
+from tracetui.process import Engine, Watcher
 from tracetui.ui.messages import LoadFailed, Notice, ProgressChanged, RunsChanged, ViewsLoaded
 from tracetui.ui.run_info import describe_run
 from tracetui.ui.workers.feed import Post, Progress
@@ -81,6 +82,7 @@ class FileFollower:
         self._shown = False  # whether runs have been posted
         self._complaint = ""  # the last word of the engine on itself
         self._starting = False  # another engine is on its way to its first step
+        self._told_alarm = ""  # what the file says is wrong with what is watched
         self._mode = ""  # the way in which the engine captures, where it is known
         self._notes_told = 0
         self._told_nothing = False
@@ -165,6 +167,7 @@ class FileFollower:
         if self._doing != before:
             post(ProgressChanged())
         self._text = "".join(_newest(marks, "text", TEXT_MARKS))
+        self._told_alarm = "".join(_newest(marks, "alarm", 1)).removeprefix(OVER)
         self._post_notes(runs[-1], _newest(marks, "note", NOTES), post)
         busy = [run for run in runs if _has_work(run)]
         self._starting = self._shown and busy[-1:] != runs[-1:]
@@ -205,9 +208,10 @@ class FileFollower:
     def _watch_pulse(self, dead: bool, post: Post) -> None:
         """Name an engine that hangs or has died until it is heard again or started anew."""
         why, old = self._trouble(dead), self._alarm
-        self._alarm = f"{why}: {HELP}" if why else ""
-        if old and not why:
-            post(Notice("the engine is heard again"))
+        self._alarm = f"{why}: {HELP}" if why else self._told_alarm
+        if old and not self._alarm:
+            who = "the server" if isinstance(self._engine, Watcher) else "the engine"
+            post(Notice(f"{who} is heard again"))
         elif self._alarm != old:
             post(Notice(""))
 
@@ -234,6 +238,8 @@ class FileFollower:
             return "engine silent"
         if self._starting:
             return self._doing
+        if self._told_alarm:
+            return "no answer"
         return BADGES.get(self._follow.state, "live")
 
 

@@ -49,7 +49,7 @@ def test_swapping_the_sides_swaps_the_signs() -> None:
 @pytest.mark.parametrize("memory", [0.0, 0.8])
 def test_equal_runs_rarely_differ_and_a_doubled_row_is_found(kind: str, memory: float) -> None:
     """5 % of the families are wrong at most; 60 tries leave an error of 2.8 %."""
-    found = rates(Cell(kind, 40, 16, memory, 0.03, 0.03), 60)
+    found = rates(Cell(kind, 40, 16, memory, 0.03), 60)
     assert found.wrong <= 0.05 + 2 * 0.028
     assert found.beside <= 0.05 + 2 * 0.028
     assert memory > 0 or found.found >= 0.95
