@@ -71,7 +71,7 @@ def _watch_folder(args: Namespace, over: threading.Event) -> None:
     folder = args.folder.absolute()
     name = clean(folder.name or str(folder), 200)
     recording = Recording(args.out, name, {"watched": "folder", "folder": clean(str(folder), 4096)})
-    traces = Traces(Folder(folder, but=args.out), recording)
+    traces = Traces(Folder(folder, but=recording.out), recording)
     beat, told = 0.0, ""
     while not over.is_set():
         began = time.monotonic()

@@ -36,7 +36,7 @@ class Windows(threading.Thread):
         self.reachable = True
         self._recording, self._duty, self._over = recording, duty, over
         self._own = Path(tempfile.mkdtemp(prefix="tracetui-")) if folder is None else None
-        self._folder = Folder(folder or self._own or Path())
+        self._folder = Folder(folder or self._own or Path(), but=recording.out)
         self._folder.pass_over()
         self._traces = Traces(self._folder, recording)
         self._profile = Profile(client, kind, self._folder.path if kind.TAKES_FOLDER else None)
