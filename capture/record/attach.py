@@ -33,7 +33,7 @@ def install(torch: Any, wraps: Wraps | None = None, *, late: bool = False) -> Wa
     for wrap in (_hook_training if late else _wrap_training, _wrap_data, _wrap_profilers, _wrap_captures):
         with suppress(AttributeError):  # a torch that lacks the place has nothing to be seen there
             wrap(torch, watcher, wraps)
-    _wrap_ends(watcher, wraps)
+    wrap_ends(watcher, wraps)
     return watcher
 
 
@@ -183,7 +183,7 @@ def _wrap_captures(torch: Any, watcher: Watcher, wraps: Wraps) -> None:
         wraps.put(graph, name, wrapper)
 
 
-def _after(act: Callable[[], None], plain: Callable[..., Any], watcher: Watcher) -> Callable[..., Any]:
+def _after(act: Callable[[], None], plain: Callable[..., Any], watcher: Any) -> Callable[..., Any]:
     """Return a function that does something of ours first."""
 
     @functools.wraps(plain)
@@ -194,7 +194,7 @@ def _after(act: Callable[[], None], plain: Callable[..., Any], watcher: Watcher)
     return acting
 
 
-def _wrap_ends(watcher: Watcher, wraps: Wraps) -> None:
+def wrap_ends(watcher: Any, wraps: Wraps) -> None:
     """Have the recording ended with the process, also by those ends that skip what is to be done at exit."""
     atexit.register(watcher.close)
     wraps.later(lambda: atexit.unregister(watcher.close))
@@ -208,7 +208,7 @@ def _forget_after_fork() -> None:
         watcher.guard(watcher.forget_after_fork)
 
 
-_WATCHERS: Final[weakref.WeakSet[Watcher]] = weakref.WeakSet()
+_WATCHERS: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
 if hasattr(os, "register_at_fork"):  # once: it cannot be taken back
     os.register_at_fork(after_in_child=_forget_after_fork)
 

@@ -4,7 +4,7 @@ from argparse import ArgumentParser, BooleanOptionalAction, Namespace
 from pathlib import Path
 
 from capture.errors import CaptureError, UsageError
-from tracetui.process import Bundled, Engine, recorded_environment
+from tracetui.process import Bundled, Engine, Foreign
 from tracetui.verbs import _running, _shared, _watch
 
 MODELS = {"decode": "gemma-3-1b", "prefill": "gemma-3-1b", "train": "cs336-small"}
@@ -87,7 +87,7 @@ def started(args: Namespace, out: Path, *, interactive: bool = False) -> Engine:
     if args.pid is not None:
         return _running.started(args, out)
     if args.command:
-        return Engine(args.command, recorded_environment(out), with_watchdog=True, takes_orders=False)
+        return Foreign(args.command, out)
     return Bundled(arguments(args), out, interactive=interactive)
 
 

@@ -50,7 +50,7 @@ def _run(command: list[str], out: Path, account: Account) -> int:
     except EngineError:
         out.unlink(missing_ok=True)
         raise
-    sampler = Engine(sampler_command(out, program.pid), rooms.environment())
+    sampler = Engine(sampler_command(out, program.pid), rooms.environment(), takes_orders=False)
     try:
         return program.wait(EVERY, lambda: account.look_for_silent(program.pid))
     finally:

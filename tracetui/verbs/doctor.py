@@ -38,6 +38,7 @@ _PACKAGES: Final = (
 def options(parser: ArgumentParser) -> None:
     """Declare the options of the command."""
     _shared.input_options(parser, "*")
+    _shared.capture_option(parser)
     parser.add_argument(
         "--measure", action="store_true", help="measure how fast this machine is at best, and keep it"
     )
