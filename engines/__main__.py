@@ -116,8 +116,15 @@ def run_guarded(
     except (CaptureError, StoppedError) as e:
         return report_end(e, emitter)
     except Exception as e:  # the last word of a dying engine belongs into its recording
-        return report_end(EngineError(f"{type(e).__name__}: {str(e)[:1000]}"), emitter)
+        return report_end(failure(e), emitter)
     return 0
+
+
+def failure(error: Exception) -> EngineError:
+    """Return the error that ended an engine, in words; without torch how it is installed."""
+    if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+        return EngineError("torch is not installed", todo="pip install 'tracetui[live]'")
+    return EngineError(f"{type(error).__name__}: {str(error)[:1000]}")
 
 
 def download(args: argparse.Namespace, heartbeat: Heartbeat) -> None:

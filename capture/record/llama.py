@@ -22,6 +22,7 @@ from .kernels import Duty, emit_window
 from .llama_batch import facts_of
 from .llama_nodes import NodeOps
 from .recording import Recording
+from .wraps import Wraps
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +42,7 @@ def install(module: Any) -> LlamaWatcher:
     for name, encodes in (("llama_decode", False), ("llama_encode", True)):
         if hasattr(module, name):
             setattr(module, name, _timed(getattr(module, name), watcher, encodes))
-    wrap_ends(watcher)
+    wrap_ends(watcher, Wraps())
     return watcher
 
 

@@ -6,11 +6,11 @@ import os
 import secrets
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from ..native.emit import Emitter, emitting
 from . import account, torchrun
-from .account import OUT
+from .account import OUT, RUN
 from .kernels import emit_window
 from .op_numbers import OpNumbers
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from .kernels import Row
     from .phases import Facts
-
-RUN: Final = "TRACETUI_RUN"  # names to child processes the run that they are part of
 
 
 class Recording:
@@ -93,6 +91,7 @@ class Recording:
             if self.emitter is None:
                 return
             self.emitter.end()
+            self._counter.close()
             account.note(f"seen {self.steps} {self.forwards} {len(self.tracks)}")
             if why := self.emitter.unwritten:
                 account.note("gaps " + why)
@@ -105,14 +104,16 @@ class Recording:
         self.is_refused, self.steps, self.forwards, self.tracks = False, 0, 0, set()
 
     def _begin(self, name: str, about: Callable[[], dict[str, Any]]) -> None:
-        run_id, rank = os.environ.get(RUN), torchrun.of_environment(os.environ)
+        run_id, rank = account.setting(RUN), torchrun.of_environment(os.environ)
         stated = os.environ.get("RANK", "")
         number = rank.number if rank else int(stated) if stated.isdecimal() else None
         joins = number is None and bool(run_id) and not account.is_first()
         if joins:
             self.process = f"process {os.getpid()}"
         self._counter = account.StepCounter(shared=number is None)
-        self.emitter = Emitter(os.environ[OUT], rank=number, writer=os.getpid() if joins else None)
+        self.emitter = Emitter(
+            account.setting(OUT) or os.devnull, rank=number, writer=os.getpid() if joins else None
+        )
         if not run_id:
             run_id = torchrun.run_id(os.environ, rank) if rank else secrets.token_hex(8)
             os.environ[RUN] = run_id

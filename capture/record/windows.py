@@ -23,14 +23,14 @@ class Windows:
     capture does not survive. None is opened once the program has a profiler of its own.
     """
 
-    def __init__(self, torch: Any) -> None:
+    def __init__(self, torch: Any, thread: int | None = None) -> None:
         self._torch = torch
         self._duty = Duty()
         self._profiler: Profiler | None = None
         self.owner: object = None  # whose step the window is open in
         self._captures = 0
         self._opening = False
-        self._thread = threading.get_ident()
+        self._thread = threading.get_ident() if thread is None else thread
         has_profiler = hasattr(getattr(torch, "_C", None), "_autograd")
         self._blocked = "KINETO_USE_DAEMON" in os.environ or not has_profiler
 
@@ -39,6 +39,10 @@ class Windows:
         if not self._opening:
             self._blocked = True
             self.drop()
+
+    def open_no_more(self) -> None:
+        """Open no window any more; the one that is open is ended by its own thread."""
+        self._blocked = True
 
     def begin_capture(self) -> None:
         """Drop the window and open none until the capture of a graph is over."""

@@ -108,9 +108,9 @@ def show(pairs: list[tuple[Run, Run]], args: argparse.Namespace) -> None:
     roof = best_roof([run for pair in pairs for run in pair], args.op)
     print(f"\n{args.model}, {args.op} × {args.factor:g}, {args.steps} steps, {os.cpu_count()} cores")
     print(f"roof: {roofline.describe(roof)}\n")
-    print(
-        "  usual ms     op   slowed ms     op   added  ledger   error   first        without ms   error  others"
-    )
+    heads = ["usual", "op", "slowed", "op", "added", "ledger", "error", "first", "without", "error", "others"]
+    widths = (10, 7, 12, 7, 7, 7, 8, 8, 16, 8, 8)
+    print("".join(f"{head:>{width}}" for head, width in zip(heads, widths, strict=True)))
     errors: list[tuple[float, float]] = []
     for runs in pairs:
         usual, slow = (told(run, roof, args.op, args.factor) for run in runs)

@@ -6,7 +6,7 @@ from typing import Final
 import polars as pl
 
 from capture.run import Run
-from tracetui.analysis import roofline, select, steps, windows
+from tracetui.analysis import roofline, select, steps, watched, windows
 from tracetui.look import Look
 
 NEWEST: Final = 5  # samples of a counter that are averaged: a second of them
@@ -48,7 +48,7 @@ def vitals(run: Run) -> Vitals:
         if any(figure in newest for figure in figures)
     }
     return Vitals(
-        context=_context(run),
+        context=None if run.meta.get(watched.WATCHED) == watched.SERVER else _context(run),  # of one request
         memory=memory,
         read_share=_read_share(run, roof.memory) if roof and roof.memory else None,
         read_roof=roof.memory if roof and roof.memory else None,

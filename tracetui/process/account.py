@@ -12,7 +12,7 @@ from capture.errors import CaptureError
 from capture.text import clean
 
 FOLDER: Final = "TRACETUI_ACCOUNT"  # as in capture/record/account.py
-RUN: Final = "TRACETUI_RUN"  # as in capture/record/recording.py
+RUN: Final = "TRACETUI_RUN"  # as there
 _NAMED: Final = 3  # processes that are named one by one
 _LIBRARY: Final = b"libtorch"
 
@@ -163,6 +163,19 @@ def family(pid: int) -> list[int]:
     while waiting:
         found.append(waiting.pop())
         waiting += children.get(found[-1], [])
+    return found
+
+
+def members(run_id: str) -> list[int]:
+    """Return the processes that were started as part of a run, whoever is their parent now."""
+    mark = f"{RUN}={run_id}".encode()
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if mark in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
+        except OSError:
+            continue
     return found
 
 

@@ -4,8 +4,8 @@ from argparse import ArgumentParser, BooleanOptionalAction, Namespace
 from pathlib import Path
 
 from capture.errors import CaptureError, UsageError
-from tracetui.process import Bundled, Engine, recorded_environment
-from tracetui.verbs import _shared, _watch
+from tracetui.process import Bundled, Engine, Foreign
+from tracetui.verbs import _running, _shared, _watch
 
 MODELS = {"decode": "gemma-3-1b", "prefill": "gemma-3-1b", "train": "cs336-small"}
 QUANTS = ("auto", "q0f16", "q4f16_1", "q4f32_1", "q8_0")
@@ -35,6 +35,7 @@ def options(parser: ArgumentParser) -> None:
     _sampling_options(parser)
     _training_options(parser)
     _watch.options(parser)
+    _running.option(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="where the recording goes")
     parser.add_argument(
         "command",
@@ -83,8 +84,10 @@ def started(args: Namespace, out: Path, *, interactive: bool = False) -> Engine:
     """Start the engine or the command that was asked for; its lines go to `out`."""
     if _watch.asked(args):
         return _watch.started(args, out)
+    if args.pid is not None:
+        return _running.started(args, out)
     if args.command:
-        return Engine(args.command, recorded_environment(out), with_watchdog=True, takes_orders=False)
+        return Foreign(args.command, out)
     return Bundled(arguments(args), out, interactive=interactive)
 
 
@@ -125,6 +128,8 @@ def arguments(args: Namespace) -> list[str]:
 
 
 def _name(args: Namespace) -> str:
+    if args.pid is not None:
+        return f"pid-{args.pid}"
     return Path(args.command[0]).name if args.command else args.model or MODELS[args.mode]
 
 
@@ -133,6 +138,7 @@ def place(args: Namespace, end: str = "") -> Path:
     UsageError where it is there already or cannot be made. `end` is added to its name.
     """
     _watch.check(args)
+    _running.check(args)
     if args.output is None:
         return _new(args, end)
     asked = Path(args.output)

@@ -1,6 +1,5 @@
 """Two commands recorded in turn until their comparison is decided, or the time that was given is spent."""
 
-import secrets
 import shlex
 import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from capture.errors import EngineError, UsageError
 from capture.text import clean
-from tracetui.process import Account, Engine, recorded_environment
+from tracetui.process import Foreign
 from tracetui.verbs import _engine, _program, _shared, _watch, record
 
 if TYPE_CHECKING:
@@ -155,23 +154,13 @@ def _recorded(asked: Namespace, side: str, number: int) -> Path:
 
 def _run_program(command: Sequence[str], out: Path, side: str) -> None:
     """Record a program to its end; what it prints is shown only where it fails."""
-    account = Account(secrets.token_hex(8))
-    environment = {**recorded_environment(out), **account.environment}
+    program = Foreign(command, out)
     try:
-        program = Engine(command, environment, with_watchdog=True, takes_orders=False)
-        try:
-            program.sample_into(out)
-            while program.running:
-                time.sleep(EVERY)
-                account.look_for_silent(program.pid)
-        finally:
-            program.stop()
-        who = f"the command of {side} ({clean(shlex.join(command), 60)})"
-        if why := program.failure_reason():
-            raise EngineError(why.replace("the engine", who, 1))
-        if not _program.count(out)[1]:
-            raise EngineError(f"nothing of {who} was watched, because {account.nothing_reason()}")
-        if gaps := account.gaps():
-            raise EngineError(f"the recording of {who} has gaps: {gaps}")
+        program.sample_into(out)
+        while program.running:
+            time.sleep(EVERY)
+        nothing = "" if _program.count(out)[1] else program.nothing_reason()
     finally:
-        account.remove()
+        program.stop()
+    if why := program.failure_reason() or nothing or program.gap_warning:
+        raise EngineError(f"the command of {side} ({clean(shlex.join(command), 60)}): {why}")

@@ -40,6 +40,7 @@ def _side_options(parser: ArgumentParser) -> None:
         repeats = f"repeats of side {side}: the run is the sample"
         add(f"--{side}", nargs="+", type=resolved, default=[], metavar="FILE", help=repeats)
     _shared.merge_option(parser)
+    _shared.capture_option(parser)
     for side, place in (("a", "first"), ("b", "second")):
         which = f"which run of the {place} input (or of the only one)"
         add(f"--run-{side}", metavar="N|NAME", help=which)
@@ -141,8 +142,8 @@ def _screen(args: Namespace, look: Look, a: int, b: int) -> int:
 
     files = [*args.files[:1], *args.a, *args.files[1:], *args.b]
     merge = args.merge and any(Path(file).is_dir() for file in files)
-    more = {"run": str(b + 1), "baseline": str(a + 1), "look": look, "merge": merge}
-    screen = _shared.screen(args, cache=not args.no_cache, **more)
+    more = {**_shared.ways(args), "run": str(b + 1), "baseline": str(a + 1), "look": look, "merge": merge}
+    screen = _shared.screen(args, **more)
     return show(files, replace(screen, view=_view(args)))
 
 

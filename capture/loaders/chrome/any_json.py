@@ -9,7 +9,7 @@ import msgspec
 
 from capture.errors import UnreadableError
 from capture.importlog import Log
-from capture.loaders.chrome.tables import FLOWS, REPEATED, Event, Trace, complete_events
+from capture.loaders.chrome.tables import FLOWS, NO_END, REPEATED, Event, Trace, complete_events
 from capture.source import Source
 
 LIMIT: Final = 1 << 34
@@ -235,7 +235,7 @@ class Mender:
         self._at = between.end() if between else self._at
 
     def _end_without_bracket(self) -> None:
-        self.log.note("no_end", "the list of events has no closing bracket")
+        self.log.note(*NO_END)
         self.truncated = _ARRAY.search(self.text) is not None
 
     def _header(self, array: int) -> dict[str, Any]:

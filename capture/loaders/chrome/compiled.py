@@ -21,6 +21,7 @@ from capture.loaders.chrome.tables import (
     CALLS,
     DEVICE,
     KERNELS,
+    NO_END,
     OPERATORS,
     REPEATED,
     RefusedError,
@@ -53,14 +54,16 @@ def read(source: Source) -> Trace:
     found = _LIST.match(head) or _ARRAY.search(head)
     if found is None:
         raise RefusedError("no list of events near the start")
-    scan = _Scan(source, found.end())
     front = b"" if found.re is _LIST else head[: found.end() - 1]
+    scan = _Scan(source, found.end(), endless=not front)
+    if not scan.ended:
+        source.log.note(*NO_END)
     return columns.trace(scan.parts, _header(front, scan.end), source.log)
 
 
 def read_lines(source: Source) -> Trace:
     """Read events that stand one behind the other; raise RefusedError for what is not plain JSON."""
-    scan = _Scan(source, 0, lines=True)
+    scan = _Scan(source, 0, endless=True, lines=True)
     return columns.trace(scan.parts, {}, source.log)
 
 
@@ -90,6 +93,7 @@ class _Scan:
 
     source: Source
     begin: int
+    endless: bool  # the list of events may lack its closing bracket, as the format allows
     lines: bool = False
 
     def __post_init__(self) -> None:
@@ -103,7 +107,8 @@ class _Scan:
             ends = [self._read(self.parts[0], self.begin)]
         self.end = ends[-1]
         state, _, reason, *_ = self.parts[-1].status()
-        if state != "ended" and not (self.lines and state == "reading" and not self.end):
+        self.ended = state == "ended"
+        if not self.ended and not (self.endless and state == "reading" and not self.end):
             raise RefusedError(reason or "the list of events has no end")
 
     def _scanner(self, begin: int, stop: int, size: int) -> Any:

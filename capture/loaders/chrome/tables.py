@@ -23,6 +23,7 @@ LINKED: Final = (*DEVICE, *CALLS)
 ATTENTION: Final = "attention"  # in the name of an operator whose values matter beside its shapes
 FLOWS: Final = ("s", "t", "f")
 UNNAMED: Final = "unnamed"
+NO_END: Final = ("no_end", "the list of events has no closing bracket")  # id and message of a notice
 PLACE: Final = "\n"  # between pid and tid; neither can hold it unescaped
 
 _NOTHING: Final = msgspec.Raw(b"")

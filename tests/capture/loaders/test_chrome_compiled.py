@@ -31,7 +31,6 @@ CHROME = sorted(
     for path in (FIXTURES / folder).rglob("*.json*")
 )
 REFUSED = {  # fixtures that are not plain JSON from end to end, or that state their own scopes
-    "chrome/begin_and_end_no_bracket.json",
     "chrome/proton_inside_kernel.json",
     "chrome/proton_timeline.json",
 }

@@ -12,15 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracetui.analysis.compare.shared_moments import ALONE
-from tracetui.analysis.statistics import FEWEST, LEVEL, Evidence, Floats, benjamini_hochberg, cliffs_delta
+from tracetui.analysis.statistics import FEWEST, LEVEL, Evidence, Floats, cliffs_delta, holm
 from tracetui.look import Floor
 
 BUSY: Final = 0.7  # spread of runs beside which other programs had the processor: a factor of two
 MOMENT: Final = 0.2  # spread of all that runs in one moment, where there are too few steps to see it
-LEAST: Final = 0.005  # the smallest weight of a row
+LEAST: Final = 0.07  # the smallest weight of a row
 TO_SIGMA: Final = 1.4826  # of a median deviation
 FAR: Final = 3.0  # deviations beyond which a step is a spike, which tells nothing of the memory
-DOUBT: Final = 0.45  # by which a long memory may be longer than so few steps show
+DOUBT: Final = 0.8  # by which a long memory may be longer than so few steps show
 EFFICIENCY: Final = 0.37  # of a median deviation beside the standard one
 LEAST_WORTH: Final = 4.0  # degrees of freedom of a few steps that remember each other
 MOST_MEMORY: Final = 0.98  # autocorrelation of a step with the next
@@ -48,8 +48,8 @@ def judge(a: Floats, b: Floats, floor: Floor) -> Evidence:
         t = np.where(shift == 0, 0.0, np.abs(shift) / error)
     p = _p(t, degrees)
     weight = np.nan_to_num(medians[0] + medians[1])
-    weight = (weight / max(weight.sum(), 1e-300)).clip(LEAST)
-    adjusted = np.minimum(1.0, benjamini_hochberg(p, weight) / (1 - WHOLE if len(p) > 1 else 1))
+    weight = np.sqrt(weight / max(weight.sum(), 1e-300)).clip(LEAST)
+    adjusted = np.minimum(1.0, holm(p, weight) / (1 - WHOLE if len(p) > 1 else 1))
     cliff = cliffs_delta(np.nan_to_num(a), np.nan_to_num(b))
     return Evidence(*medians, delta, low, high, p, adjusted, cliff, seen, seen)
 

@@ -65,7 +65,7 @@ def _of_phase(runs: Sequence[Run], groups: NDArray[np.int64], phase: str | None,
 
 def _series(run: Run, side: pl.DataFrame, phase: str | None, look: Look) -> dict[str, Floats]:
     """Return what is known of each aligned step, in ns a token."""
-    walls = steps.marks(run).select("step", "wall_ns").unique("step")
+    walls = steps.paced(run).select("step", wall_ns="took_ns").unique("step")
     rows = select.timed(run, Look(lens=look.lens, phase=phase)).filter(pl.col("step").is_not_null())
     sums = rows.group_by("step").agg(kernels=pl.col("dur").sum()).collect()
     joined = side.join(walls, on="step", how="left", maintain_order="left")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
-from capture.errors import CaptureError
+from capture.errors import CaptureError, EngineError
 from capture.run import Run
 from tracetui.analysis.watched import OVER
 from tracetui.process import Engine, Watcher
@@ -85,6 +85,7 @@ class FileFollower:
         self._told_alarm = ""  # what the file says is wrong with what is watched
         self._mode = ""  # the way in which the engine captures, where it is known
         self._notes_told = 0
+        self._told_nothing = False
 
     def start(self, post: Post) -> None:
         threading.Thread(target=self._watch, args=(post,), name="following", daemon=True).start()
@@ -150,6 +151,7 @@ class FileFollower:
                     self._post_runs(self._follow.runs(final=dead), post)
                     pace.shown(leisurely=self._shown)
                 self._post_state(dead, post)
+                self._post_nothing(dead, post)
                 self._watch_pulse(dead, post)
                 self._post_complaint(post)
                 self._over.wait(EVERY if self._follow.behind else pace.rest())
@@ -194,6 +196,14 @@ class FileFollower:
             post(Notice(self._follow.notice))
         else:
             post(Notice(self._follow.says or self._badge))
+
+    def _post_nothing(self, dead: bool, post: Post) -> None:
+        """Post once that an engine has ended well, and why there is nothing to see."""
+        if self._engine is None or self._shown or not dead or self._follow.behind:
+            self._told_nothing = False
+        elif not self._told_nothing and not self._engine.failure_reason():
+            self._told_nothing = True
+            post(LoadFailed(EngineError(self._engine.nothing_reason())))
 
     def _watch_pulse(self, dead: bool, post: Post) -> None:
         """Name an engine that hangs or has died until it is heard again or started anew."""

@@ -14,15 +14,10 @@
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000
 #include <Python.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#if defined(__SSE2__) && !defined(SCAN_PORTABLE)
-#include <emmintrin.h>
-#define WIDE 1
-#else
-#define WIDE 0
-#endif
 
 #define SLACK 64         /* zeros behind the bytes, more than any load reads at once */
 #define DEEPEST 128      /* levels of nesting inside one event */
@@ -138,18 +133,32 @@ typedef struct {
     size_t mask, used;
 } Table;
 
-static u64 mix(u64 hash, const u8 *p, size_t n) {
-    const u64 k = 0x9E3779B97F4A7C15u;
+static inline u64 word_at(const u8 *p) {
     u64 word;
+    memcpy(&word, p, 8);
+    return word;
+}
+
+/* Returns a hash of a text, in two lanes that do not wait for each other. */
+static u64 mix(u64 hash, const u8 *p, size_t n) {
+    const u64 k = 0x9E3779B97F4A7C15u, l = 0xC2B2AE3D27D4EB4Fu;
+    u64 other = hash ^ l, word = 0;
     hash = (hash ^ n) * k;
-    for (; n >= 8; n -= 8, p += 8) {
-        memcpy(&word, p, 8);
-        hash = (hash ^ word) * k;
-        hash ^= hash >> 29;
+    for (; n >= 16; n -= 16, p += 16) {
+        hash = (hash ^ word_at(p)) * k;
+        other = (other ^ word_at(p + 8)) * l;
+        hash ^= hash >> 31;
+        other ^= other >> 29;
     }
-    word = 0;
+    if (n >= 8) {
+        hash = (hash ^ word_at(p)) * k;
+        hash ^= hash >> 31;
+        n -= 8;
+        p += 8;
+    }
     if (n) memcpy(&word, p, n);
-    hash = (hash ^ word) * k;
+    other = (other ^ word) * l;
+    hash = (hash ^ other ^ other >> 32) * k;
     return hash ^ hash >> 32;
 }
 
@@ -192,8 +201,9 @@ typedef struct {
     int plain_ts, plain_dur;   /* t and length hold their value */
     i64 t, length;
     int has_correlation, has_external, mentions_dims;
+    unsigned has_stated; /* bits of what is stated */
     i64 correlation, external;
-    Text stated[STATED];
+    Text stated[STATED]; /* last: it is read only where it is stated, and not cleared */
 } Event;
 
 typedef struct {
@@ -279,24 +289,29 @@ static const u8 *character(Scanner *s, const u8 *p) {
     return p + more + 1;
 }
 
+/* Returns the first byte that is not plain in a text: a quote, a backslash, or none of ASCII's letters. Eight
+   bytes are looked at once; the lowest of those that are marked is marked rightly. */
+static inline const u8 *plain_end(const u8 *p) {
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    const u64 ones = 0x0101010101010101u, tops = 0x80 * ones;
+    for (;; p += 8) {
+        u64 word, quote, slash;
+        memcpy(&word, p, 8);
+        quote = word ^ '"' * ones;
+        slash = word ^ '\\' * ones;
+        u64 found = ((quote - ones) & ~quote) | ((slash - ones) & ~slash) | ((word - ' ' * ones) & ~word) | word;
+        if (found & tops) return p + (__builtin_ctzll(found & tops) >> 3);
+    }
+#else
+    while (*p != '"' && *p != '\\' && *p >= 0x20 && *p < 0x80) p++;
+    return p;
+#endif
+}
+
 /* Returns the closing quote of a text (p is behind the opening one), NULL for none. */
 static inline const u8 *text_end(Scanner *s, const u8 *p, int *plain) {
     for (;;) {
-#if WIDE
-        __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)p);
-        __m128i found = _mm_or_si128(
-            _mm_or_si128(_mm_cmpeq_epi8(bytes, _mm_set1_epi8('"')), _mm_cmpeq_epi8(bytes, _mm_set1_epi8('\\'))),
-            _mm_cmplt_epi8(bytes, _mm_set1_epi8(0x20))); /* signed: also what is beyond ASCII */
-        unsigned mask = (unsigned)_mm_movemask_epi8(found);
-        if (!mask) {
-            p += 16;
-            if (UNLIKELY(p > s->end)) return bad(s, s->end, "a text without its end");
-            continue;
-        }
-        p += __builtin_ctz(mask);
-#else
-        while (*p != '"' && *p != '\\' && *p >= 0x20 && *p < 0x80) p++;
-#endif
+        p = plain_end(p);
         if (LIKELY(*p == '"')) return p;
         if (*p == '\\') {
             *plain = 0;
@@ -460,6 +475,7 @@ after:
     if (!depth) return p;
     if (stated != STATED && depth == 1) {
         args->stated[stated] = (Text){since, (size_t)(p - since)};
+        args->has_stated |= 1u << stated;
         stated = STATED;
     }
     p = blank(p);
@@ -698,7 +714,7 @@ static int code_of(Scanner *s, Text text, u32 *row) {
 
 static int put_stated(Scanner *s, const Event *e, int which) {
     const Text *text = &e->stated[which];
-    return text->at ? put(&s->scratch, text->at, text->size) : PUT("null");
+    return e->has_stated >> which & 1 ? put(&s->scratch, text->at, text->size) : PUT("null");
 }
 
 /* Writes what an operator states of its operands, or a kernel of its launch; returns 0 for no memory. */
@@ -713,7 +729,7 @@ static int write_stated(Scanner *s, const Event *e, u32 wanted) {
     s->scratch.size = 0;
     if (wanted & KERNEL) {
         for (int i = GRID; i < STATED; i++) {
-            if (!e->stated[i].at) continue;
+            if (!(e->has_stated >> i & 1)) continue;
             if (!put(&s->scratch, s->scratch.size ? "," : "{", 1) || !put(&s->scratch, keys[i], strlen(keys[i])) ||
                 !put_stated(s, e, i))
                 return 0;
@@ -772,7 +788,7 @@ static int keep(Scanner *s, const Event *e, Text whole) {
 /* Reads an event that begins at p; returns the first byte behind it, NULL for none. */
 static const u8 *one(Scanner *s, const u8 *p) {
     Event e;
-    memset(&e, 0, sizeof e);
+    memset(&e, 0, offsetof(Event, stated));
     const u8 *first = p;
     p = event_end(s, p + 1, &e);
     if (!p) return NULL;
