@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
     from .kernels import Window
     from .phases import Facts
+    from .shared import Shared
 
 MOST: Final = 8  # steps that are held
 LONGEST_NS: Final = 2_000_000_000  # from the beginning of the first, so that a screen is not kept waiting
@@ -52,3 +53,17 @@ class FirstSteps:
             return None
         held, self._held = self._held, []
         return [row for step in held for row in step.rows]
+
+
+def write(step: EndedStep, shared: Shared, track: str | None, lens: str) -> None:
+    """Write a step of a thread whose rows are of this lens, and what a profiler window saw in it."""
+    recording, seen = shared.recording, step.seen
+    number = recording.step(step.start, step.took, step.rows, step.facts, track)
+    if seen is None:
+        return
+    assert recording.emitter is not None  # noqa: S101
+    recording.emitter.cost_ns += shared.windows.overhead_ns
+    for what, count in seen.problems.items():
+        recording.emitter.mark(f"window of step {number}: {count} {what}", "log")
+    of_window = "gpu" if lens == "host" else "host"  # what is not written in every step
+    recording.window(of_window, seen.rows, number, step.facts, track)

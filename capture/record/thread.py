@@ -5,7 +5,7 @@ from __future__ import annotations  # what runs in a program of the user's reads
 from typing import TYPE_CHECKING, Any, Final
 
 from ..native.emit import now
-from .first_steps import EndedStep, FirstSteps
+from .first_steps import EndedStep, FirstSteps, write
 from .inputs import Length, find_length, first_batch
 from .kernels import MARK
 from .launch_order import with_owners
@@ -60,7 +60,7 @@ class ThreadWatch:
         self._modules = 0  # of the calls, how many are of modules
         self._rows: list[tuple[int, int, int]] = []  # op, start, duration
         self._root = Root()
-        self._first = FirstSteps(self._write)
+        self._first = FirstSteps(lambda step: write(step, shared, track, self._ops.lens))
         self._step: Step | None = None
         self._phases = Phases()
         self._gaps: list[int] = []
@@ -274,6 +274,8 @@ class ThreadWatch:
             facts = facts if facts.batch is not None else facts._replace(batch=step.batch)
         took, windows = end - step.start, self._shared.windows
         seen = windows.close(took) if windows.owner is self else None
+        if seen is not None and step.orders:
+            seen = with_owners(seen, step.orders)
         if seen is None:
             windows.add_plain_step(took)
         self._first.add(EndedStep(step.start, took, self._take_rows(), facts, seen))
@@ -290,20 +292,6 @@ class ThreadWatch:
             if kept:
                 self._rows.append((op, last, kept))
         return last + kept
-
-    def _write(self, step: EndedStep) -> None:
-        recording, seen = self._shared.recording, step.seen
-        number = recording.step(step.start, step.took, step.rows, step.facts, self.track)
-        if seen is None:
-            return
-        if step.orders:
-            seen = with_owners(seen, step.orders)
-        assert recording.emitter is not None  # noqa: S101
-        recording.emitter.cost_ns += self._shared.windows.overhead_ns
-        for what, count in seen.problems.items():
-            recording.emitter.mark(f"window of step {number}: {count} {what}", "log")
-        lens = "gpu" if self._ops.lens == "host" else "host"  # what is not written in every step
-        recording.window(lens, seen.rows, number, step.facts, self.track)
 
     def _take_rows(self) -> list[tuple[int, int, int]]:
         rows, self._rows = self._rows, []
