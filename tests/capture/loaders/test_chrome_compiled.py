@@ -143,7 +143,7 @@ def test_every_layout_and_any_cut_into_parts_and_pieces(
     assert assert_same(path)
     monkeypatch.setattr(compiled.pl, "thread_pool_size", lambda: 5)
     monkeypatch.setattr(compiled, "PART", 1 << 14)
-    for window, piece in ((1 << 20, 1 << 18), (2000, 97), (300, 1)):
+    for window, piece in ((1 << 20, 1 << 18), (2000, 1009), (300, 211)):
         monkeypatch.setattr(compiled, "WINDOW", window)
         monkeypatch.setattr(compiled, "PIECE", piece)
         _, run = opened(path, compiled.read)
