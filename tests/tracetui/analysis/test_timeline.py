@@ -182,6 +182,16 @@ def test_it_opens_on_the_step_of_median_duration_of_the_phase_of_most_steps() ->
     assert chosen is not None and chosen.window == chosen.whole == (2000, 3400)
 
 
+def test_it_opens_on_a_step_of_the_steady_state() -> None:
+    """Three slow steps of warm-up in front of four steady ones: of all seven step 6 is the middle one."""
+    walls = [90, 80, 70, 40, 43, 42, 41]
+    rows = [{"kind": "step", "name": "s", "t": 1000 * n, "dur": wall * 10, "step": n, "phase": "decode"}
+            for n, wall in enumerate(walls, 1)]  # fmt: skip
+    run = made([*rows, *kernels([("cpu", 1, 9000)])])
+    margin = 410 // MARGIN  # of 40, 41, 42, 43 the lower middle one, of step 7
+    assert typical_step(run) == (7000 - margin, 7410 + margin)
+
+
 def test_it_opens_on_what_the_device_did_where_the_host_was_far_away() -> None:
     """One stray kernel long before the step's others, launched by a step that lasts as long."""
     step = {"kind": "step", "name": "s", "t": 0, "dur": 500 * MS, "step": 1}
