@@ -1,17 +1,35 @@
 """What a watched process tells its recorder beside the recording: notes in a file of its own, steps numbered.
 
 The recorder names the folder in TRACETUI_ACCOUNT. Where there is none, nothing is told and steps are counted
-by each process for itself. No fault in here is ever one of the program.
+by each process for itself. No fault in here is ever one of the program. Into a process that runs already the
+recorder brings its settings along: the environment stays the program's.
 """
 
 from __future__ import annotations  # what runs in a program of the user's reads on Python 3.8
 
 import os
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 OUT: Final = "TRACETUI_OUT"  # names to a program the file that it is recorded into
 ACCOUNT: Final = "TRACETUI_ACCOUNT"
+RUN: Final = "TRACETUI_RUN"  # names to child processes the run that they are part of
+
+_stated: dict[str, str] = {}
+
+
+def state(settings: Mapping[str, str]) -> None:
+    """Take settings in place of those of the environment; none gives the environment back its word."""
+    _stated.clear()
+    _stated.update(settings)
+
+
+def setting(name: str) -> str | None:
+    """Return a setting: as it was stated, else that of the environment; None where there is none."""
+    return _stated.get(name) or os.environ.get(name)
 
 
 def note(text: str) -> None:
@@ -59,7 +77,14 @@ class StepCounter:
         except OSError:
             return self._count
 
+    def close(self) -> None:
+        """Let go of the shared file; steps are numbered on by this process for itself."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            with suppress(OSError):
+                os.close(fd)
+
 
 def _path(name: str) -> str | None:
-    folder = os.environ.get(ACCOUNT)
+    folder = setting(ACCOUNT)
     return folder + os.sep + name if folder else None

@@ -6,21 +6,19 @@ import os
 import secrets
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from ..native.emit import Emitter, emitting
 from . import account, torchrun
-from .account import OUT
+from .account import OUT, RUN
 from .kernels import emit_window
 from .op_numbers import OpNumbers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from .kernels import Row
     from .phases import Facts
-
-RUN: Final = "TRACETUI_RUN"  # names to child processes the run that they are part of
 
 
 class Recording:
@@ -38,11 +36,15 @@ class Recording:
 
     def open(self, module: Any) -> bool:
         """Begin to write, with the first module that is called; return whether this process may."""
+        return self.open_as(type(module).__name__, lambda: _about(module))
+
+    def open_as(self, name: str, about: Callable[[], dict[str, Any]]) -> bool:
+        """Begin to write a run of this name, with what is known about it; return whether this process may."""
         with self._lock:
             if self.emitter is None and not self.is_refused:
                 self.is_refused = emitting()  # the program writes a recording by itself
                 if not self.is_refused:
-                    self._begin(module)
+                    self._begin(name, about)
             return not self.is_refused
 
     def step(
@@ -89,6 +91,7 @@ class Recording:
             if self.emitter is None:
                 return
             self.emitter.end()
+            self._counter.close()
             account.note(f"seen {self.steps} {self.forwards} {len(self.tracks)}")
             if why := self.emitter.unwritten:
                 account.note("gaps " + why)
@@ -100,19 +103,21 @@ class Recording:
         self.emitter, self.process, self.ops = None, None, OpNumbers()
         self.is_refused, self.steps, self.forwards, self.tracks = False, 0, 0, set()
 
-    def _begin(self, module: Any) -> None:
-        run_id, rank = os.environ.get(RUN), torchrun.of_environment(os.environ)
+    def _begin(self, name: str, about: Callable[[], dict[str, Any]]) -> None:
+        run_id, rank = account.setting(RUN), torchrun.of_environment(os.environ)
         stated = os.environ.get("RANK", "")
         number = rank.number if rank else int(stated) if stated.isdecimal() else None
         joins = number is None and bool(run_id) and not account.is_first()
         if joins:
             self.process = f"process {os.getpid()}"
         self._counter = account.StepCounter(shared=number is None)
-        self.emitter = Emitter(os.environ[OUT], rank=number, writer=os.getpid() if joins else None)
+        self.emitter = Emitter(
+            account.setting(OUT) or os.devnull, rank=number, writer=os.getpid() if joins else None
+        )
         if not run_id:
             run_id = torchrun.run_id(os.environ, rank) if rank else secrets.token_hex(8)
             os.environ[RUN] = run_id
-        self.emitter.run(type(module).__name__, _about(module), id=run_id)
+        self.emitter.run(name, about(), id=run_id)
         account.note("watched")
 
     def _take_number(self, facts: Facts | None) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations  # what runs in a program of the user's reads
 from contextlib import nullcontext
 from typing import Any
 
+from .graphs import Graphs
 from .op_numbers import ModuleNames
 from .recording import Recording
 from .windows import Windows
@@ -13,10 +14,12 @@ from .windows import Windows
 class Shared:
     """The recording of a process, its profiler windows, its modules' names, and whether it trains."""
 
-    def __init__(self, torch: Any) -> None:
+    def __init__(self, torch: Any, thread: int | None = None) -> None:
+        """`thread` is the one that imported torch, where it is not this one."""
         self.torch = torch
         self.recording = Recording()
-        self.windows = Windows(torch)
+        self.windows = Windows(torch, thread)
+        self.graphs = Graphs(torch)
         self.names = ModuleNames()
         self.trains = False  # whether the program has an optimizer, or went backward
         self.has_optimizer = False

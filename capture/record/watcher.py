@@ -7,14 +7,20 @@ from __future__ import annotations  # what runs in a program of the user's reads
 
 import sys
 import threading
+import time
 import weakref
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ..native.emit import now
 from . import account
 from .shared import Shared
 from .thread import Call, ThreadWatch
+
+if TYPE_CHECKING:
+    from types import CodeType, FrameType
+
+SETTLE_S: Final = 0.02  # in which a thread leaves what it has entered of ours
 
 
 class _Token:
@@ -26,14 +32,20 @@ class _Token:
 class Watcher:
     """Is told what a process does, thread by thread, and has it written."""
 
-    def __init__(self, torch: Any) -> None:
+    def __init__(self, torch: Any, *, late: bool = False) -> None:
         self.off = False
-        self.shared = Shared(torch)
+        self.shared = Shared(torch, threading.main_thread().ident if late else None)
+        self._late = late  # whether modules were called before it was there
+        self._call: tuple[CodeType | None, CodeType | None] = None, None
         self._local = threading.local()
         self._lock = threading.RLock()
         self._threads: list[ThreadWatch] = []
         self._tokens: dict[int, tuple[weakref.ref[_Token], ThreadWatch]] = {}
         self._free: list[ThreadWatch] = []  # of threads that have ended
+
+    def set_call(self, plain: CodeType, ours: CodeType) -> None:
+        """Take the code that calls a module, without us and with us around it."""
+        self._call = plain, ours
 
     def enter_module(self, module: Any, args: Any, kwargs: Any) -> Call | None:
         """Note that a module is called; the call goes to `leave` when it is over."""
@@ -43,6 +55,20 @@ class Watcher:
                 with self.shared.unseen():
                     watch = self._begin_thread(module)
             return None if watch is None else watch.enter_module(module, args, kwargs)
+        except Exception as e:
+            self.let_go(e)
+        return None
+
+    def enter_replay(self, graph: Any) -> Call | None:
+        """Note that a graph is replayed; the call goes to `leave` when it is over."""
+        try:
+            watch = getattr(self._local, "watch", None)
+            known = self.shared.graphs.of(graph)
+            root = None if known is None else known.root()
+            if watch is None and root is not None:
+                with self.shared.unseen():
+                    watch = self._begin_thread(root)
+            return None if watch is None else watch.enter_replay(root, known)
         except Exception as e:
             self.let_go(e)
         return None
@@ -104,17 +130,37 @@ class Watcher:
         with suppress(Exception):
             self.shared.recording.close()
 
+    def stop(self) -> None:
+        """Watch no more, from a thread of our own; steps that have not ended are left out.
+
+        A profiler window can be ended only by the thread that began it: this waits until that has come by.
+        """
+        windows = self.shared.windows
+        windows.open_no_more()
+        time.sleep(SETTLE_S)
+        while windows.owner is not None and not self.off:
+            time.sleep(SETTLE_S / 4)
+        self.off = True
+        time.sleep(SETTLE_S)
+        for watch in list(self._threads):
+            with suppress(Exception):
+                watch.settle()
+        self.shared.recording.close()
+
     def forget_after_fork(self) -> None:
         """Begin anew in a forked child."""
         self._local, self._lock = threading.local(), threading.RLock()
         self._threads, self._free, self._tokens = [], [], {}
         self.shared.recording.forget_after_fork()
         self.shared.windows.forget_after_fork()
+        self.shared.graphs.forget_after_fork()
         if not self.off:
             account.note(f"torch {self.shared.torch.__version__} forked")
 
     def _begin_thread(self, module: Any) -> ThreadWatch | None:
         """Return the watch of this thread; None for as long as no module with parameters was called."""
+        if self._late and self._is_within_a_call():
+            return None
         if self.shared.recording.emitter is None:
             if not self.shared.names.size(module):
                 return None
@@ -128,6 +174,17 @@ class Watcher:
             self._tokens[id(token)] = weakref.ref(token), watch
         self._local.token, self._local.watch = token, watch
         return watch
+
+    def _is_within_a_call(self) -> bool:
+        """Return whether this thread is within a call of a module that began before we were there."""
+        plain, ours = self._call
+        frame: FrameType | None = sys._getframe()
+        while frame is not None:
+            around = frame.f_back
+            if frame.f_code is plain and (around is None or around.f_code is not ours):
+                return True
+            frame = around
+        return False
 
     def _new_thread(self) -> ThreadWatch:
         number = len(self._threads) + 1

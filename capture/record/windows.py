@@ -4,16 +4,11 @@ from __future__ import annotations  # what runs in a program of the user's reads
 
 import os
 import threading
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import suppress
+from typing import Any
 
 from ..native.emit import now
 from .kernels import Duty, Profiler, Window
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-_LEVEL: Final = "KINETO_LOG_LEVEL"
 
 
 class Windows:
@@ -23,14 +18,14 @@ class Windows:
     capture does not survive. None is opened once the program has a profiler of its own.
     """
 
-    def __init__(self, torch: Any) -> None:
+    def __init__(self, torch: Any, thread: int | None = None) -> None:
         self._torch = torch
         self._duty = Duty()
         self._profiler: Profiler | None = None
         self.owner: object = None  # whose step the window is open in
         self._captures = 0
         self._opening = False
-        self._thread = threading.get_ident()
+        self._thread = threading.get_ident() if thread is None else thread
         has_profiler = hasattr(getattr(torch, "_C", None), "_autograd")
         self._blocked = "KINETO_USE_DAEMON" in os.environ or not has_profiler
 
@@ -39,6 +34,10 @@ class Windows:
         if not self._opening:
             self._blocked = True
             self.drop()
+
+    def open_no_more(self) -> None:
+        """Open no window any more; the one that is open is ended by its own thread."""
+        self._blocked = True
 
     def begin_capture(self) -> None:
         """Drop the window and open none until the capture of a graph is over."""
@@ -56,8 +55,7 @@ class Windows:
         self._opening = True
         try:
             self._profiler = self._profiler or Profiler(gpu=gpu)
-            with _silent_kineto():
-                self._profiler.start()
+            self._profiler.start()
             self.owner = owner
         finally:
             self._opening = False
@@ -114,14 +112,3 @@ class Windows:
             cuda = self._torch.cuda
             return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
         return False
-
-
-@contextmanager
-def _silent_kineto() -> Iterator[None]:
-    """Have torch's profiler print nothing for a window; it asks the environment once, with the first one."""
-    stated = os.environ.setdefault(_LEVEL, "99")
-    try:
-        yield
-    finally:
-        if stated == "99":
-            os.environ.pop(_LEVEL, None)

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import polars as pl
 
-from capture.errors import EngineError
+from capture.errors import EngineError, UnreadableError
 from capture.native.follow import Follow
 from capture.open import load
 from capture.run import Run
 from tracetui.process import Engine, Watcher
-from tracetui.verbs import _engine, _program, _repeats, _shared, _watch
+from tracetui.verbs import _engine, _program, _repeats, _running, _shared, _watch
 
 STEPS = {"decode": 64, "prefill": 10, "train": 10}  # when nobody says how many and nobody watches
 EVERY = 0.5  # seconds between two words of progress
@@ -34,7 +34,7 @@ def run(args: Namespace) -> int:
     """Record until the engine ends, print the summary and return the exit code; raise EngineError for a
     failure.
     """
-    if not args.command and args.steps is None and not _watch.asked(args):
+    if not args.command and args.steps is None and not (_watch.asked(args) or args.pid):
         args.steps = STEPS[args.mode]
         _shared.say(f"recording {args.steps} steps of {args.mode} (--steps changes that)")
     if args.repeat > 1:
@@ -44,7 +44,9 @@ def run(args: Namespace) -> int:
 
 def once(args: Namespace, out: Path) -> int:
     """Record into this file, which is there and empty; as `run`, with no summary of one of several."""
-    if args.command:
+    if args.pid is not None:
+        return _running.record(args, out)
+    if args.command and not _watch.asked(args):
         return _program.record(args, out)
     running = _engine.started(args, out)
     running.sample_into(out)
@@ -56,7 +58,7 @@ def once(args: Namespace, out: Path) -> int:
         raise running.failure(todo=_rest(out, runs))
     if running.gap_warning:
         raise EngineError(running.gap_warning, todo=_rest(out, runs))
-    if _watch.asked(args) and not kept(out, load(out)):
+    if _watch.asked(args) and not kept(out, _readable(out)):
         raise EngineError("nothing was watched", why="no trace and no figure came")
     _shared.say(f"recorded {out}")
     if not args.quiet and runs and args.repeat == 1:
@@ -71,6 +73,13 @@ def _summarise(out: Path) -> None:
 
     width = shutil.get_terminal_size((120, 40)).columns
     sys.stdout.write(report(view("summary"), load(out), Look(), "table", width=width))
+
+
+def _readable(out: Path) -> list[Run]:
+    try:
+        return load(out)
+    except UnreadableError:
+        return []
 
 
 def _rest(out: Path, runs: list[Run]) -> str:
@@ -90,20 +99,23 @@ def _follow(running: Engine, out: Path, quiet: bool, seconds: float | None = Non
     """Follow the file until the engine ends, or for as long as was asked, printing its progress; return its
     runs. Ctrl+C ends what is watched from beside as it should end.
     """
-    follow, printed, reported = Follow(out), "", ""
-    deadline = time.monotonic() + (seconds or math.inf)
+    follow = Follow(out)
+    try:
+        _tell_progress(running, follow, quiet, time.monotonic() + (seconds or math.inf))
+    except KeyboardInterrupt:
+        if not isinstance(running, Watcher):
+            raise
+    follow.poll()
+    return follow.runs(final=True)
+
+
+def _tell_progress(running: Engine, follow: Follow, quiet: bool, deadline: float) -> None:
+    printed = reported = ""
     while running.running and time.monotonic() < deadline:
-        try:
-            time.sleep(EVERY)
-        except KeyboardInterrupt:
-            if not isinstance(running, Watcher):
-                raise
-            break
+        time.sleep(EVERY)
         if follow.poll() and not quiet:
             printed = _progress(follow.runs(), printed)
         reported = _report_silence(running.gap_warning or follow.silence, reported)
-    follow.poll()
-    return follow.runs(final=True)
 
 
 def _report_silence(silence: str, printed: str) -> str:

@@ -14,7 +14,8 @@ import capture.record
 from capture.native.emit import Emitter
 from capture.open import load
 from capture.ranks import ranks
-from capture.record.recording import RUN, Recording
+from capture.record.account import RUN
+from capture.record.recording import Recording
 from capture.run import Run
 
 TINY = Path(__file__).parent / "tiny.py"

@@ -48,7 +48,8 @@ print(sum("capture/record/site" in entry for entry in sys.path))
 
 def injected() -> list[Path]:
     """Return every file that a watched program loads, followed from what begins it."""
-    waiting, found = ["capture.record.bootstrap", "capture.record.attach"], set()
+    watchers = [f"capture.record.{name}" for name in ("bootstrap", "late", "llama")]
+    waiting, found = watchers, set()
     while waiting:
         name = waiting.pop()
         path = ROOT / f"{name.replace('.', '/')}.py"
@@ -57,7 +58,7 @@ def injected() -> list[Path]:
         found.add(path)
         waiting += [n for n in imported_names(path, module_name(ROOT, path)) if n.startswith("capture.")]
     packages = [ROOT / "capture" / room / "__init__.py" for room in ("", "native", "record")]
-    return [SITE / "sitecustomize.py", *packages, *sorted(found)]
+    return [SITE / "sitecustomize.py", SITE.parent / "entry.py", *packages, *sorted(found)]
 
 
 def pythons() -> Iterator[str]:
@@ -101,6 +102,66 @@ def test_a_program_is_watched_on_each_python_that_is_here(python: str, tmp_path:
         ]  # fmt: skip
     (told,) = account.glob("process-*")
     assert "seen 8 8 2" in told.read_text()
+
+
+LOOP = """
+import sys, threading, torch
+
+class Model(torch.nn.Module):
+    def forward(self, ids):
+        return ids
+
+model, length = Model(), 5
+print("here", flush=True)
+told = sys.stdin.readline()
+plain, known = torch.nn.Module.__call__, threading.active_count()
+exec(open(told.strip()).read(), {})
+while torch.nn.Module.__call__ is plain:
+    pass
+for length in (5, 1, 1, 1, 5):
+    model(torch.Ids(2, length))
+print("watched", threading.active_count() - known, flush=True)
+while torch.nn.Module.__call__ is not plain:
+    pass
+print(sorted({name.partition(".")[0] for name in sys.modules} & {"polars", "msgspec", "tracetui", "capture"}))
+print(sorted(name for name in globals() if "tracetui" in name or name in ("text", "file")))
+"""
+
+
+@pytest.mark.parametrize("python", list(pythons()) or [sys.executable])
+def test_a_program_that_runs_is_attached_to_on_each_python(
+    python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The door is played: the program executes the text by itself, as Python 3.14 would."""
+    from tracetui.process import Attached, Target
+
+    def run_in(pid: int, place: str) -> None:
+        assert pid == child.pid and child.stdin is not None
+        child.stdin.write(place + "\n")
+        child.stdin.flush()
+
+    monkeypatch.setattr(sys, "remote_exec", run_in, raising=False)
+    monkeypatch.setattr(Target, "check", lambda self: None)
+    monkeypatch.setattr(Target, "debugger", lambda self: "python")
+    out = tmp_path / "out.jsonl"
+    out.touch()
+    child = subprocess.Popen(
+        [python, "-c", LOOP], env={"PYTHONPATH": str(HERE / "fake_torch")}, cwd=tmp_path, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert child.stdout is not None and child.stdout.readline() == "here\n"
+    attached = Attached(child.pid, out)
+    try:
+        assert child.stdout.readline() == "watched 0\n"
+        attached.stop()
+        assert attached.account.told()[child.pid].seen == (4, 5, 1)
+    finally:
+        attached.stop()
+    assert child.communicate(timeout=60) == ("[]\n[]\n", "")
+    (run,) = load(out, cache=False)
+    assert run.events.filter(kind="step").select("phase", "tokens", "batch", "context").rows() == [
+        ("prefill", 2, 2, 5), *(("decode", 2, 2, 5 + n) for n in (1, 2, 3)),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["2.7.18", "3.6.15", "3.7.16"])

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from tracetui.analysis.compare.shared_moments import Own, own_shift
 from tracetui.analysis.statistics import (
     ALPHA,
-    LEVEL,
     Evidence,
     Floats,
     benjamini_hochberg,
@@ -52,24 +51,25 @@ class Judged:
     time_noise: float  # that of times, which are not in use where rows are freed
 
 
-def judge(times: Floats, groups: NDArray[np.int64], busy: bool = False) -> Judged:
+def judge(times: Floats, groups: NDArray[np.int64], *, alpha: float = ALPHA, busy: bool = False) -> Judged:
     """Return the evidence from rows × runs × steps of time; `groups` says of each run: a (0), b (1), neither
     (2).
 
     A busy machine slows all rows of a run at once. Rows are therefore read against the others of their run;
     but not where all rows evidently changed, for then one that did not would seem to. That question is a test
     too: the rows have the rest of the level. A row's weight among the many tests is the root of its share of
-    the time. `busy` says that other programs had the processors.
+    the time. `alpha` is the chance of error that is allowed; `busy` says that other programs had the
+    processors.
     """
     rows = levels(times)
-    evidence, spread = between(rows.time, groups)
+    evidence, spread = between(rows.time, groups, alpha)
     noise = time_noise = _typical(spread, rows.weight)
     judged = np.asarray(~np.isnan(rows.time).any(axis=1))
     everything = _all_rows(rows, groups, judged)
-    freed = bool(everything >= ALL * ALPHA)
+    freed = bool(everything >= ALL * alpha)
     if freed:
         own = own_shift(rows.time[judged], rows.steps[judged], groups, busy)
-        evidence = _of_own(evidence, judged, own)
+        evidence = _of_own(evidence, judged, own, alpha)
         spread = spread.copy()
         spread[judged] = np.expm1(own.spread)
         noise = _typical(spread, rows.weight)
@@ -88,12 +88,12 @@ def _all_rows(rows: Levels, groups: NDArray[np.int64], judged: NDArray[np.bool_]
     return float(between(middle[None, :], groups)[0].p[0])
 
 
-def _of_own(evidence: Evidence, judged: NDArray[np.bool_], own: Own) -> Evidence:
+def _of_own(evidence: Evidence, judged: NDArray[np.bool_], own: Own, alpha: float) -> Evidence:
     """Return the evidence with the changes that rows made on their own, around the middle of their times."""
     from scipy.special import stdtr, stdtrit
 
     middle = np.sqrt(evidence.median_a * evidence.median_b)[judged]
-    reach = own.error * stdtrit(own.freedom, (1 + LEVEL) / 2)
+    reach = own.error * stdtrit(own.freedom, 1 - alpha / 2)
     figures = {
         "median_a": middle * np.exp(-own.shift / 2),
         "median_b": middle * np.exp(own.shift / 2),
@@ -133,7 +133,7 @@ def _course(log: Floats) -> Floats:
     return np.asarray(course)
 
 
-def between(values: Floats, groups: NDArray[np.int64]) -> tuple[Evidence, Floats]:
+def between(values: Floats, groups: NDArray[np.int64], alpha: float = ALPHA) -> tuple[Evidence, Floats]:
     """Return Student's t-test with the spread within groups, ratios as ns around their middle, and the
     spread.
     """
@@ -148,7 +148,7 @@ def between(values: Floats, groups: NDArray[np.int64]) -> tuple[Evidence, Floats
     error = spread * np.sqrt(1 / n_a + 1 / n_b)
     t = np.divide(np.abs(shift), error, out=np.where(shift == 0, 0.0, np.inf), where=error > 0)
     p = np.where(judged, 2 * stdtr(np.maximum(freedom, 1), -t), np.nan)
-    reach = error * stdtrit(np.maximum(freedom, 1), (1 + LEVEL) / 2)
+    reach = error * stdtrit(np.maximum(freedom, 1), 1 - alpha / 2)
     middle = 2 * np.exp((mean_a + mean_b) / 2)
     delta, low, high = (middle * np.sinh(x / 2) for x in (shift, shift - reach, shift + reach))
     counts = np.full(len(values), n_a), np.full(len(values), n_b)

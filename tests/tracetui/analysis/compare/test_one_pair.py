@@ -82,7 +82,7 @@ def beside(others: list[float], threads: int, dur: int = 100, slow: float = 1.0)
         cores = [("core_usage", f"core {i}", 100.0) for i in range(2)]
         counters = [*((n, "host", v) for n, v in figures.items()), *cores]
         rows += [
-            {"kind": "counter", "name": n, "track": track, "t": t + 450, "value": float(v)}
+            {"kind": "counter", "name": n, "track": track, "t": t + 900, "value": float(v)}
             for n, track, v in counters
         ]
     meta = {"threads": threads}
@@ -101,7 +101,7 @@ def test_such_steps_are_left_out() -> None:
     a, b = beside([0.0] * 24, 2), beside([0.0, 1.0] * 12, 2, slow=4.0)
     found = diff(a, b, Look(terms=Terms(floor=Floor(0.01, how="said"))))
     assert found.rows["verdict"].to_list() == ["same"]
-    assert "12 left out in which others had the processor" in " ".join(found.how)
+    assert "12 of 24 steps of b left out: the 2 processors were 50% taken by others" in " ".join(found.how)
     nearly_all = diff(a, beside([1.0] * 24, 2, slow=4.0), Look())
     assert nearly_all.rows["verdict"].to_list() == ["~"]
     assert "differ by a factor of two" in " ".join(nearly_all.how)
