@@ -1,0 +1,65 @@
+"""What rows share is taken out by how they move together over steps; what is a row's own stays."""
+
+import numpy as np
+import pytest
+
+from tracetui.analysis.compare.shared_moments import own_shift
+from tracetui.analysis.statistics import holm
+
+GROUPS = np.array([0, 0, 0, 1, 1, 1])
+ROWS = 16
+
+
+def made(seed: int, own: float = 0.01) -> tuple[np.ndarray, np.ndarray]:
+    """Levels and steps of rows that each take part in two moments in their own way, in steps as in runs."""
+    rng = np.random.default_rng(seed)
+    part = rng.uniform(0.3, 2.0, (ROWS, 2))
+    steps = np.einsum("ik,krt->irt", part, rng.normal(0, 0.1, (2, 6, 60))) + rng.normal(
+        0, 0.02, (ROWS, 6, 60)
+    )
+    level = part @ rng.normal(0, 0.1, (2, 6)) + rng.normal(0, own, (ROWS, 6))
+    return level, steps
+
+
+def test_a_row_is_seen_below_moments_that_move_all_rows() -> None:
+    for seed in range(20):
+        level, steps = made(seed)
+        level[5, GROUPS == 1] += np.log(1.3)
+        found = own_shift(level, steps, GROUPS)
+        assert found.shift[5] == pytest.approx(np.log(1.3), abs=0.06)
+        assert abs(found.shift[5]) > 3.5 * found.error[5]
+        others = np.delete(found.shift / found.error, 5)
+        assert np.abs(others).max() < 3.5
+
+
+def test_swapping_the_sides_swaps_the_signs() -> None:
+    level, steps = made(3)
+    there, back = own_shift(level, steps, GROUPS), own_shift(level, steps, 1 - GROUPS)
+    np.testing.assert_allclose(there.shift, -back.shift, atol=1e-9)
+    np.testing.assert_allclose(there.error, back.error, rtol=1e-6)
+
+
+def test_a_side_of_one_run_may_have_been_in_another_state() -> None:
+    """Beside three runs and one the error holds 0.4 of how the row scatters over its steps."""
+    level, steps = made(4)
+    one = [0, 1, 2, 3]
+    found = own_shift(level[:, one], steps[:, one], np.array([0, 0, 0, 1]))
+    scatter = 1.4826 * np.median(np.abs(steps[:, one]), axis=(1, 2))
+    assert (found.error > 0.4 * scatter).all()
+
+
+def test_others_beside_make_what_is_shared_less_sure() -> None:
+    level, steps = made(5)
+    quiet, busy = (own_shift(level, steps, GROUPS, busy=b) for b in (False, True))
+    assert (busy.error > quiet.error).all()
+    np.testing.assert_allclose(busy.shift, quiet.shift)
+
+
+def test_holms_correction_is_the_step_down_by_hand() -> None:
+    """Sorted by p over weight: each times the weights that are left, never below the one before."""
+    p, weight = np.array([0.01, np.nan, 0.04, 0.03]), np.array([1.0, 9.0, 2.0, 1.0])
+    found = holm(p, weight)
+    assert found[0] == pytest.approx(0.01 / 1 * 4)
+    assert found[2] == pytest.approx(max(0.04, 0.04 / 2 * 3))
+    assert found[3] == pytest.approx(max(found[2], 0.03 * 1))
+    assert np.isnan(found[1])
