@@ -22,8 +22,6 @@ from capture.watch.recording import Recording
 from capture.watch.server import Server
 from capture.watch.traces import Traces
 
-EVERY_S: Final = 0.3  # between two looks into a folder
-LEISURE: Final = 10  # of all the time, looking takes one part in so many at most
 BEAT_S: Final = 3.0  # between two signs of life
 NICE: Final = 5  # what is watched goes first
 
@@ -71,7 +69,7 @@ def _watch_folder(args: Namespace, over: threading.Event) -> None:
     folder = args.folder.absolute()
     name = clean(folder.name or str(folder), 200)
     recording = Recording(args.out, name, {"watched": "folder", "folder": clean(str(folder), 4096)})
-    traces = Traces(Folder(folder, but=args.out), recording)
+    traces = Traces(Folder(folder, but=recording.out), recording)
     beat, told = 0.0, ""
     while not over.is_set():
         began = time.monotonic()
@@ -84,7 +82,7 @@ def _watch_folder(args: Namespace, over: threading.Event) -> None:
             beat = began
         recording.flush()
         told_gaps(recording)
-        over.wait(max(EVERY_S, LEISURE * traces.looking_s))
+        over.wait(traces.rest_s)
     recording.end()
 
 

@@ -24,6 +24,7 @@ class Recording:
 
     def __init__(self, out: Path, name: str, meta: Mapping[str, Any]) -> None:
         """Begin a run in a file."""
+        self.out = out
         self._emitter = Emitter(out, tells_cost=False)
         self._id, self._name = secrets.token_hex(8), name
         self._emitter.run(name, meta, id=self._id)

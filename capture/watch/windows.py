@@ -14,7 +14,6 @@ from capture.watch.recording import Recording
 from capture.watch.servers import Kind
 from capture.watch.traces import Traces
 
-LOOK_S: Final = 0.3  # between two looks into the folder
 LOST_S: Final = 60.0  # after which a trace that has not come is missed
 BACK_OFF: Final = 8.0  # times the usual pause at most, while a server fails to profile
 
@@ -36,7 +35,7 @@ class Windows(threading.Thread):
         self.reachable = True
         self._recording, self._duty, self._over = recording, duty, over
         self._own = Path(tempfile.mkdtemp(prefix="tracetui-")) if folder is None else None
-        self._folder = Folder(folder or self._own or Path())
+        self._folder = Folder(folder or self._own or Path(), but=recording.out)
         self._folder.pass_over()
         self._traces = Traces(self._folder, recording)
         self._profile = Profile(client, kind, self._folder.path if kind.TAKES_FOLDER else None)
@@ -58,7 +57,7 @@ class Windows(threading.Thread):
                 if self._is_due():
                     self._take()
                 self._traces.poll()
-                self._over.wait(LOOK_S)
+                self._over.wait(self._traces.rest_s)
         finally:
             self._profile.stop(LEAVE_S)
             if self._own is not None:
@@ -97,7 +96,7 @@ class Windows(threading.Thread):
             if self._traces.poll() or self._recording.windows > before:
                 self._tell(f"{self._traces.summary}; the last took the server {spent:.1f} s{self._next()}")
                 return
-            self._over.wait(LOOK_S)
+            self._over.wait(self._traces.rest_s)
         if not self._over.is_set():
             self._tell(f"no trace came into {self._folder.path} within {LOST_S:.0f} s: is it the server's?")
 
