@@ -82,7 +82,8 @@ def test_a_program_that_writes_nothing_is_told_with_its_reason(
 ) -> None:
     """Also one that reads its standard input: that is at its end, so it does not wait for ever."""
     with live(tmp_path, *command) as terminal:
-        terminal.wait(lambda text: says in " ".join(text.split()), 60)
+        text = terminal.wait(lambda text: says in " ".join(text.split()), 60)
+        assert "R starts it anew    O shows what it printed    q leaves" in text
         terminal.keys("q")
         assert terminal.end(30) == 5
     assert not (tmp_path / "p.jsonl").exists()

@@ -1,15 +1,12 @@
 """Runs that come from the feed: the first ones open the first view, newer ones are shown when it is time."""
 
-from typing import Final
-
 from tracetui.ui.first_session import first_session
 from tracetui.ui.messages import LoadFailed, RunsChanged, ViewsLoaded
 from tracetui.ui.pages.texts import RefusedPage
 from tracetui.ui.questions import Questions
 from tracetui.ui.renderer import Renderer
+from tracetui.ui.workers.follow import ways_on
 from tracetui.ui.workspace import Workspace
-
-KEYS_OF_ENGINE: Final = "R starts it anew    E with other options    q leaves"
 
 
 class Arrivals:
@@ -54,10 +51,10 @@ class Arrivals:
     def refuse(self, message: LoadFailed) -> None:
         """Show why nothing could be read."""
         live = self._workspace.live
-        ours = live is not None and live.engine is not None
+        keys = ways_on(live.engine if live is not None else None)
         self._workspace.exit_code = message.error.exit_code
         self._workspace.page = RefusedPage(
-            str(message.error), message.error.exit_code, KEYS_OF_ENGINE if ours else "q leaves"
+            str(message.error), message.error.exit_code, "    ".join([*keys, "q leaves"])
         )
         self._renderer.show_page()
 

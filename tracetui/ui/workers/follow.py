@@ -11,7 +11,7 @@ import polars as pl
 from capture.errors import CaptureError, EngineError
 from capture.run import Run
 from tracetui.analysis.watched import OVER
-from tracetui.process import Engine, Watcher
+from tracetui.process import Bundled, Engine, Watcher
 from tracetui.ui.messages import LoadFailed, Notice, ProgressChanged, RunsChanged, ViewsLoaded
 from tracetui.ui.run_info import describe_run
 from tracetui.ui.workers.feed import Post, Progress
@@ -29,7 +29,6 @@ NOTES: Final = 1 << 12  # that are counted
 TEXT_MARKS: Final = 40  # pieces of text that the status line may show
 WORK: Final = ("kernel", "step", "span")  # kinds that are something to see
 BADGES: Final = {"ended": "ended", "deleted": "file deleted", "quiet": "no data"}
-HELP: Final = "R starts it anew, E with other options"
 MODES: Final = ("spans", "windows", "continuous")
 
 
@@ -208,7 +207,7 @@ class FileFollower:
     def _watch_pulse(self, dead: bool, post: Post) -> None:
         """Name an engine that hangs or has died until it is heard again or started anew."""
         why, old = self._trouble(dead), self._alarm
-        self._alarm = f"{why}: {HELP}" if why else self._told_alarm
+        self._alarm = f"{why}: {', '.join(ways_on(self._engine))}" if why else self._told_alarm
         if old and not self._alarm:
             who = "the server" if isinstance(self._engine, Watcher) else "the engine"
             post(Notice(f"{who} is heard again"))
@@ -247,6 +246,14 @@ def _open(path: str | Path) -> "Follow":
     from capture.native.follow import Follow  # only a file that grows needs it
 
     return Follow(path)
+
+
+def ways_on(engine: Engine | None) -> list[str]:
+    """Return the keys that lead on where an engine writes no more, with what they do."""
+    if engine is None:
+        return []
+    other = "E with other options" if isinstance(engine, Bundled) else "O shows what it printed"
+    return ["R starts it anew", other]
 
 
 def _first_words(engine: Engine | None) -> str:
