@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from tracetui.process import Engine
 from tracetui.samples import resolved
 from tracetui.threads import leave_the_cores
-from tracetui.verbs import _engine, _program, _shared
+from tracetui.verbs import _engine, _program, _shared, _watch
 
 if TYPE_CHECKING:
     from capture.run import Run
@@ -40,16 +40,18 @@ def run(args: Namespace) -> int:
         code = _shown(args, out, engine, beside)
     finally:
         engine.stop(in_background=True)
-    recorded = kept(out)
+    recorded = kept(out, figures=bool(_watch.asked(args)))
     _shared.say(f"recorded {out}" if recorded else "nothing was recorded")
     if engine.failure_reason():
         raise engine.failure(todo=f"what was recorded opens: tracetui open {out}" if recorded else "")
     return code
 
 
-def kept(out: Path) -> bool:
-    """Tell whether anything timed was recorded; a file without that is removed."""
+def kept(out: Path, *, figures: bool = False) -> bool:
+    """Tell whether anything timed was recorded, or figures where they are enough; a file without is removed."""
     if out.exists() and (out.stat().st_size > SMALL or _program.count(out)[1]):
+        return True
+    if figures and _watch.has_figures(out):
         return True
     out.unlink(missing_ok=True)
     return False
