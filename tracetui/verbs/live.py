@@ -48,7 +48,7 @@ def run(args: Namespace) -> int:
 
 
 def kept(out: Path, *, figures: bool = False) -> bool:
-    """Tell whether anything timed was recorded, or figures where they are enough; a file without is removed."""
+    """Tell whether anything timed was recorded, or figures where these count; a file without is removed."""
     if out.exists() and (out.stat().st_size > SMALL or _program.count(out)[1]):
         return True
     if figures and _watch.has_figures(out):
