@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from ..native.emit import Emitter, clock_pair, now
 from ..native.schema import WINDOW
+from .kineto_log import silent
 
 MARK: Final = "tt:"  # begins the annotations that say whose work is done within them
 BUDGET: Final = 0.03
@@ -253,14 +254,18 @@ class Profiler:
         """Begin a window."""
         began = now()
         self._open = self._profile(use_kineto=True, use_device=self._device)
-        self._open.__enter__()
+        with silent():
+            self._open._prepare_trace()
+        with silent():
+            self._open._start_trace()
         self.overhead_ns = now() - began
 
     def stop(self) -> Window:
         """End the window and return its rows, their times on the clock of `now`."""
         began = now()
         window, self._open = self._open, None
-        window.__exit__(None, None, None)
+        with silent():
+            window.__exit__(None, None, None)
         mono, unix = clock_pair()
         folded = fold_window(list(read_kineto(window.kineto_results.events(), unix - mono)))
         self.overhead_ns += now() - began
@@ -269,7 +274,7 @@ class Profiler:
     def abandon(self) -> None:
         """End a window that nobody will read."""
         if self._open is not None:
-            with suppress(Exception):
+            with suppress(Exception), silent():
                 self._open.__exit__(None, None, None)
             self._open = None
 

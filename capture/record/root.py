@@ -22,6 +22,7 @@ class Root:
         self._others: dict[int, int] = {}  # calls of other modules since the last of the root
         self._most = 0  # of such calls of one module, in the past
         self._given_up: set[int] = set()
+        self.outgrown = 0  # how often a larger one has come in its place
 
     def is_called(self, module: Any, size: int) -> bool:
         """Return whether a call from outside of any module is one of the root."""
@@ -35,6 +36,8 @@ class Root:
             return True
         count = self._others[id(module)] = self._others.get(id(module), 0) + 1
         is_larger = size > self._size and id(module) not in self._given_up
+        if is_larger:
+            self.outgrown += 1
         if is_larger or (size and count > PATIENCE + 2 * self._most):
             self._given_up.add(id(root))
             self._take(module, size)

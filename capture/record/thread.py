@@ -5,11 +5,12 @@ from __future__ import annotations  # what runs in a program of the user's reads
 from typing import TYPE_CHECKING, Any, Final
 
 from ..native.emit import now
+from .first_steps import EndedStep, FirstSteps
 from .inputs import Length, find_length, first_batch
 from .kernels import MARK
 from .launch_order import with_owners
 from .op_numbers import ModuleOps
-from .phases import Facts, Phases
+from .phases import Phases
 from .recording import device_of
 from .root import Root
 
@@ -59,6 +60,7 @@ class ThreadWatch:
         self._modules = 0  # of the calls, how many are of modules
         self._rows: list[tuple[int, int, int]] = []  # op, start, duration
         self._root = Root()
+        self._first = FirstSteps(self._write)
         self._step: Step | None = None
         self._phases = Phases()
         self._gaps: list[int] = []
@@ -135,7 +137,12 @@ class ThreadWatch:
             if at is not None:
                 self._end_gap(at)
             self._end_step(self._last_end if at is None else at, None, is_last=True)
+        self._first.settle()
         self._calls, self._modules, self._last_end = [], 0, None
+
+    def settle(self) -> None:
+        """Have the steps that have ended written."""
+        self._first.settle()
 
     def _drop_above(self, call: Call) -> bool:
         """Forget a call with those within it that were never left; return whether it is known."""
@@ -218,14 +225,26 @@ class ThreadWatch:
 
     def _is_root(self, module: Any) -> bool:
         """Return whether a call of a module from outside of any is one of the root."""
-        size = self._shared.names.size(module)
+        size, outgrown = self._shared.names.size(module), self._root.outgrown
         if not self._root.is_called(module, size):
             return False
+        if self._root.outgrown > outgrown:
+            self._forget_first_steps()
         lens = "wall" if device_of(module) == "cpu" else "host"
         if lens != self._ops.lens:
             self._ops.forget()
             self._ops.lens = lens
         return True
+
+    def _forget_first_steps(self) -> None:
+        """Make rows of no step of the steps that are held: a larger model makes the steps."""
+        rows = self._first.take_back()
+        if rows is None:
+            return
+        if self._shared.windows.owner is self:
+            self._shared.windows.drop()
+        self._step, self._phases, self._gaps = None, Phases(), []
+        self._shared.recording.rows([*rows, *self._take_rows()], None, None)
 
     def _end_gap(self, at: int) -> None:
         """Add what lay between the last call and this moment as a row of its own."""
@@ -253,7 +272,11 @@ class ThreadWatch:
         if not step.training:
             facts = self._phases.facts(step.length, coming, generates=step.generates)
             facts = facts if facts.batch is not None else facts._replace(batch=step.batch)
-        self._write(step, end, facts)
+        took, windows = end - step.start, self._shared.windows
+        seen = windows.close(took) if windows.owner is self else None
+        if seen is None:
+            windows.add_plain_step(took)
+        self._first.add(EndedStep(step.start, took, self._take_rows(), facts, seen))
 
     def _cut_gap(self, end: int) -> int:
         """Return the end of a step that no other follows at once: as long after its work as is usual."""
@@ -268,21 +291,19 @@ class ThreadWatch:
                 self._rows.append((op, last, kept))
         return last + kept
 
-    def _write(self, step: Step, end: int, facts: Facts | None) -> None:
-        took, windows, recording = end - step.start, self._shared.windows, self._shared.recording
-        seen = windows.close(took) if windows.owner is self else None
-        number = recording.step(step.start, took, self._take_rows(), facts, self.track)
+    def _write(self, step: EndedStep) -> None:
+        recording, seen = self._shared.recording, step.seen
+        number = recording.step(step.start, step.took, step.rows, step.facts, self.track)
         if seen is None:
-            windows.add_plain_step(took)
             return
         if step.orders:
             seen = with_owners(seen, step.orders)
         assert recording.emitter is not None  # noqa: S101
-        recording.emitter.cost_ns += windows.overhead_ns
+        recording.emitter.cost_ns += self._shared.windows.overhead_ns
         for what, count in seen.problems.items():
             recording.emitter.mark(f"window of step {number}: {count} {what}", "log")
         lens = "gpu" if self._ops.lens == "host" else "host"  # what is not written in every step
-        recording.window(lens, seen.rows, number, facts, self.track)
+        recording.window(lens, seen.rows, number, step.facts, self.track)
 
     def _take_rows(self) -> list[tuple[int, int, int]]:
         rows, self._rows = self._rows, []

@@ -142,6 +142,9 @@ class Watcher:
             time.sleep(SETTLE_S / 4)
         self.off = True
         time.sleep(SETTLE_S)
+        for watch in list(self._threads):
+            with suppress(Exception):
+                watch.settle()
         self.shared.recording.close()
 
     def forget_after_fork(self) -> None:

@@ -4,16 +4,11 @@ from __future__ import annotations  # what runs in a program of the user's reads
 
 import os
 import threading
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import suppress
+from typing import Any
 
 from ..native.emit import now
 from .kernels import Duty, Profiler, Window
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-_LEVEL: Final = "KINETO_LOG_LEVEL"
 
 
 class Windows:
@@ -60,8 +55,7 @@ class Windows:
         self._opening = True
         try:
             self._profiler = self._profiler or Profiler(gpu=gpu)
-            with _silent_kineto():
-                self._profiler.start()
+            self._profiler.start()
             self.owner = owner
         finally:
             self._opening = False
@@ -118,14 +112,3 @@ class Windows:
             cuda = self._torch.cuda
             return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
         return False
-
-
-@contextmanager
-def _silent_kineto() -> Iterator[None]:
-    """Have torch's profiler print nothing for a window; it asks the environment once, with the first one."""
-    stated = os.environ.setdefault(_LEVEL, "99")
-    try:
-        yield
-    finally:
-        if stated == "99":
-            os.environ.pop(_LEVEL, None)

@@ -40,7 +40,7 @@ def _rates(ways: Sequence[Packing], spec: Spec) -> list[float]:
     """
     samples = [_sample(way, spec) for way in ways]
     rows = {k: torch.ones(1, k) for _, k in layer_shapes(spec)}
-    with torch.inference_mode(), _one_core():
+    with torch.inference_mode(), one_core():
         for matrices, _ in samples:
             _pass(matrices, rows)
         took = zip(*_rounds([matrices for matrices, _ in samples], rows), strict=True)
@@ -48,7 +48,8 @@ def _rates(ways: Sequence[Packing], spec: Spec) -> list[float]:
 
 
 @contextmanager
-def _one_core() -> Iterator[None]:
+def one_core() -> Iterator[None]:
+    """Have torch compute on one core for a while."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -37,12 +37,15 @@ class Engine:
         *,
         with_watchdog: bool = False,
         takes_orders: bool = True,
+        log: Path | None = None,
     ) -> None:
         """Start the command; raise EngineError where it cannot be started.
 
         A watchdog ends it with this process; an engine that sees to that itself needs none. What takes no
-        orders finds its standard input at its end: it never waits for a line that nobody writes.
+        orders finds its standard input at its end: it never waits for a line that nobody writes. All that it
+        prints is added to `log`, where given.
         """
+        self._log = log
         self.command = list(command)
         self._environment = dict(environment) if environment is not None else None
         self._with_watchdog, self._takes_orders = with_watchdog, takes_orders
@@ -67,7 +70,7 @@ class Engine:
                 f"{clean(self.command[0])} cannot be started", why=os.strerror(e.errno or 0)
             ) from None
         assert self._child.stdout is not None  # noqa: S101
-        self._output = OutputTail(self._child.stdout)
+        self._output = OutputTail(self._child.stdout, self._log)
         self._asked_to_end = False
         if self._with_watchdog:
             self._watchdog = _start_watchdog(self._child.pid)
@@ -150,6 +153,11 @@ class Engine:
     def last_lines(self, lines: int = 20) -> list[str]:
         """Return the last lines that the engine printed, cleaned."""
         return self._output.last_lines(lines)
+
+    @property
+    def printed(self) -> int:
+        """How many bytes it has printed."""
+        return self._output.read
 
     def failure_reason(self) -> str:
         """Return why the engine died, in a sentence; empty while it runs or when it ended as it should."""

@@ -20,11 +20,13 @@ class Foreign(Engine):
     who = "the program"
     moment = MOMENT
 
-    def __init__(self, command: Sequence[str], out: Path) -> None:
-        """Start it, recorded into `out`; raise EngineError where it cannot be started."""
+    def __init__(self, command: Sequence[str], out: Path, log: Path | None = None) -> None:
+        """Start it, recorded into `out`, what it prints also into `log`; raise EngineError where it cannot be
+        started.
+        """
         self._out = out
         self._account: Account | None = None
-        super().__init__(command, with_watchdog=True, takes_orders=False)
+        super().__init__(command, with_watchdog=True, takes_orders=False, log=log)
 
     def start(self) -> None:
         """Start it, also once more: with an account of its own each time."""

@@ -80,14 +80,14 @@ def _training_options(parser: ArgumentParser) -> None:
     add("--warm-up", type=int, metavar="N", help="steps that are not recorded")
 
 
-def started(args: Namespace, out: Path, *, interactive: bool = False) -> Engine:
-    """Start the engine or the command that was asked for; its lines go to `out`."""
+def started(args: Namespace, out: Path, *, interactive: bool = False, log: Path | None = None) -> Engine:
+    """Start the engine or the command that was asked for; its lines go to `out`, its words to `log`."""
     if _watch.asked(args):
         return _watch.started(args, out)
     if args.pid is not None:
         return _running.started(args, out)
     if args.command:
-        return Foreign(args.command, out)
+        return Foreign(args.command, out, log)
     return Bundled(arguments(args), out, interactive=interactive)
 
 

@@ -127,8 +127,10 @@ def _record(args: Namespace) -> float:
         args.a, args.b = list(map(str, a)), list(map(str, b))
         sides = sides_of(args)
         first, second = (sides.runs[i] for i in sides.pair)
-        compared = diff(first, second, _look(args, sides, share))
-        fails = args.fail_over is not None and _slower(_gated(args, compared.rows)).height > 0
+        look = _look(args, sides, share)
+        compared = diff(first, second, look)
+        may_fail = args.fail_over is not None and (look.terms.trusted or args.trust_one_run)
+        fails = may_fail and _slower(_gated(args, compared.rows)).height > 0
         return compared, fails or decided(compared)
 
     made = _interleaved.record_until_decided(args.record, args.budget, ask)

@@ -4,6 +4,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from capture.errors import UsageError
 from tracetui.process import Engine
 from tracetui.samples import resolved
 from tracetui.threads import leave_the_cores
@@ -24,6 +25,7 @@ def options(parser: ArgumentParser) -> None:
         metavar="FILE",
         help="a recording, or baseline:NAME, that `d` compares with",
     )
+    parser.add_argument("--log", metavar="FILE", help="what a program prints, whole; O shows the end of it")
     _shared.screen_options(parser)
 
 
@@ -33,9 +35,9 @@ def run(args: Namespace) -> int:
     """
     if not _shared.has_screen():
         return _recorded(args)
-    beside = _beside(args)
+    beside, log = _beside(args), _log(args)
     out = _engine.place(args)
-    engine = _engine.started(args, out, interactive=True)
+    engine = _engine.started(args, out, interactive=True, log=log)
     try:
         code = _shown(args, out, engine, beside)
     finally:
@@ -45,6 +47,21 @@ def run(args: Namespace) -> int:
     if engine.failure_reason():
         raise engine.failure(todo=f"what was recorded opens: tracetui open {out}" if recorded else "")
     return code
+
+
+def _log(args: Namespace) -> Path | None:
+    """Return the new file for what a program prints; None where none is asked for. Raise UsageError where
+    there is no program, or the file is there already.
+    """
+    from capture.places import create
+
+    if args.log is None:
+        return None
+    if not args.command or _watch.asked(args):
+        raise UsageError("--log is for a program behind --")
+    if not create(Path(args.log)):
+        raise UsageError(f"{args.log} is there already", todo="choose another file with --log")
+    return Path(args.log)
 
 
 def kept(out: Path, *, figures: bool = False) -> bool:

@@ -31,7 +31,7 @@ def with_paths(kernels: pl.DataFrame, scopes: pl.DataFrame) -> pl.DataFrame:
     """
     parts = []
     for (place,), mine in scopes.partition_by("place", as_dict=True).items():
-        times, paths = zip(*_changes(mine), strict=True)
+        times, paths = _changes(mine)
         here = kernels.filter(pl.col("by") == place)
         index = last_before(pl.Series(times), here["at"])
         numbers = {path: number for number, path in enumerate(dict.fromkeys(paths))}
@@ -60,21 +60,26 @@ def _module_layer(path: str | None) -> int | None:
     return int(match[1]) if match else None
 
 
-def _changes(scopes: pl.DataFrame) -> list[tuple[int, str | None]]:
+def _changes(scopes: pl.DataFrame) -> tuple[list[int], list[str | None]]:
     """Return when the innermost open scope of one thread changes, and to which path."""
-    changes: list[tuple[int, str | None]] = []
-    stack: list[tuple[int, str]] = []
+    times: list[int] = []
+    paths: list[str | None] = []
+    ends: list[int] = []
+    open_: list[str] = []
+
+    def close() -> None:
+        times.append(ends.pop())
+        open_.pop()
+        paths.append(open_[-1] if open_ else None)
+
     ordered = scopes.sort("t", "dur", descending=[False, True])
-    for name, t, dur in ordered.select("name", "t", "dur").rows():
-        while stack and stack[-1][0] <= t:
-            end, _ = stack.pop()
-            changes.append((end, stack[-1][1] if stack else None))
-        path, end = name, t + dur
-        if stack:
-            path, end = stack[-1][1] + PATH_SEPARATOR + name, min(end, stack[-1][0])
-        stack.append((end, path))
-        changes.append((t, path))
-    while stack:
-        end, _ = stack.pop()
-        changes.append((end, stack[-1][1] if stack else None))
-    return changes
+    for name, t, dur in zip(*(ordered[c].to_list() for c in ("name", "t", "dur")), strict=True):
+        while ends and ends[-1] <= t:
+            close()
+        ends.append(min(t + dur, ends[-1]) if ends else t + dur)
+        open_.append(open_[-1] + PATH_SEPARATOR + name if open_ else name)
+        times.append(t)
+        paths.append(open_[-1])
+    while ends:
+        close()
+    return times, paths

@@ -7,6 +7,7 @@ import torch
 
 from capture.errors import EngineError
 from engines.models.spec import Spec, tensors
+from engines.weights.fastest import one_core
 from engines.weights.gguf.header import StoredTensor
 from engines.weights.gguf.model import GgufModel
 from engines.weights.gguf.unpack import PLAIN, UNPACKERS, unpacked
@@ -15,7 +16,7 @@ from engines.weights.shards import stamp
 from engines.weights.storage import to_dtype
 
 FORMS_OF_TYPES: Final = {"Q8_0": FORMS["q8_0"]}  # block types that hold codes and scales as a form does
-CHUNK: Final = 1 << 24  # bytes that are unpacked at once
+CHUNK: Final = 1 << 17  # bytes that are unpacked at once: what the caches hold with all that comes of them
 
 _PAIRED: Final = ("q_proj", "k_proj")
 
@@ -38,15 +39,21 @@ class GgufSource:
     def read(self, name: str) -> torch.Tensor:
         stored = self._model.stored(name)
         if kind := PLAIN.get(stored.type.name):
-            whole = torch.cat(list(self._raw(stored))).view(kind).view(stored.shape)
+            whole = self._whole(stored).view(kind).view(stored.shape)
         else:
-            whole = torch.empty(stored.shape, dtype=self._dtype)
-            at = 0
-            for raw in self._raw(stored):
-                rows = unpacked(raw, stored.type.name, stored.type.size)
-                whole.view(-1, stored.shape[-1])[at : at + len(rows)] = to_dtype(rows, self._dtype)
-                at += len(rows)
+            whole = self._unpacked(stored)
         return self._unpaired(name, whole)
+
+    def _unpacked(self, stored: StoredTensor) -> torch.Tensor:
+        """Return a tensor out of its blocks; on one core, as pieces so small are not worth more than that."""
+        whole, at = torch.empty(stored.shape, dtype=self._dtype), 0
+        flat = whole.view(-1, stored.shape[-1])
+        with one_core():
+            for raw in self._pieces(stored, max(1, CHUNK // stored.row_bytes)):
+                rows = unpacked(raw, stored.type.name, stored.type.size)
+                flat[at : at + len(rows)] = to_dtype(rows, self._dtype)
+                at += len(rows)
+        return whole
 
     def packed(self, name: str) -> Packed | None:
         """Return a matrix as it is stored; None where no form of ours is stored so."""
@@ -54,15 +61,18 @@ class GgufSource:
         form = FORMS_OF_TYPES.get(stored.type.name)
         if form is None:
             return None
-        blocks = torch.cat(list(self._raw(stored))).view(stored.shape[0], -1, stored.type.size)
+        blocks = self._whole(stored).view(stored.shape[0], -1, stored.type.size)
         scales = blocks[..., :2].contiguous().view(torch.float16).flatten(1)
         codes = blocks[..., 2:].contiguous().view(torch.int8).flatten(1)
         return Packed(form, codes, scales).each(lambda rows: self._unpaired(name, rows))
 
-    def _raw(self, stored: StoredTensor) -> Iterator[torch.Tensor]:
-        """Yield the rows of a tensor as bytes, some at a time."""
+    def _whole(self, stored: StoredTensor) -> torch.Tensor:
+        """Return a tensor as bytes, row by row."""
+        return torch.cat(list(self._pieces(stored, stored.size // stored.row_bytes)))
+
+    def _pieces(self, stored: StoredTensor, step: int) -> Iterator[torch.Tensor]:
+        """Yield the rows of a tensor as bytes, so many at a time."""
         rows = stored.size // stored.row_bytes
-        step = max(1, CHUNK // stored.row_bytes)
         try:
             with self._model.path.open("rb") as file:
                 file.seek(stored.start)

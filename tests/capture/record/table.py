@@ -7,6 +7,7 @@ prints the table as Markdown, with the time that recording takes beside that of 
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -65,6 +66,11 @@ TABLE: Final = {
     "exported": Made(5),
     "traced": Made(None, None),
     "profiles_itself": Made(18, 17),
+    "profiled_loudly": Made(9, 7),
+    "own_sitecustomize": Made(10, 9),
+    "isolated": Made(6, 5),
+    "executes_itself": Made(14, 12),
+    "alarms": Made(201, 200),
     "hooks_of_its_own": Made(6, 5),
     "function_modes": Made(5),
     "threads": Made(88, 80),
@@ -100,9 +106,10 @@ def run(name: str, folder: Path, *, recorded: bool) -> Outcome:
         record = [sys.executable, "-m", "tracetui", "record", "--quiet", "-o", str(folder / "prof.jsonl")]
         command = [*record, "--", *command]
     kept = {k: v for k, v in os.environ.items() if not k.startswith("TRACETUI")}
+    paths = [str(path) for path in (PROGRAMS / f"{name}_path", ROOT) if path.is_dir()]
     began = time.perf_counter()
     done = subprocess.run(
-        command, input=STDIN, cwd=here, env={**kept, "PYTHONPATH": str(ROOT)},
+        command, input=STDIN, cwd=here, env={**kept, "PYTHONPATH": os.pathsep.join(paths)},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     files = {path.name: path.read_bytes() for path in sorted(here.iterdir()) if path.name != CLOCK}
@@ -120,6 +127,11 @@ def counted(recording: Path) -> tuple[int, int, float]:
             if told.get("phase") == "decode":
                 tokens, took = tokens + told["tokens"], took + told["dur"]
     return steps, tokens, took / 1e9
+
+
+def without_moments(text: str) -> str:
+    """Return what a program said without the times and process numbers in it."""
+    return re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \d+:\d+|_\d+\.json|: \d{4}-\d\d-\d\d \S+", "", text)
 
 
 def is_about(expected: float | None, found: float) -> bool:

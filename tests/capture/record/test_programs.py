@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.capture.record.table import CLOCK, PROGRAMS, TABLE, counted, is_about, run
+from tests.capture.record.table import CLOCK, PROGRAMS, TABLE, counted, is_about, run, without_moments
 
 pytest.importorskip("torch")
 
@@ -22,12 +22,12 @@ def test_a_recorded_program_does_what_it_does_alone(name: str, tmp_path: Path) -
     assert (recorded.code, recorded.out, recorded.files) == (alone.code, alone.out, alone.files), recorded.err
     made, (steps, tokens, seconds) = TABLE[name], counted(tmp_path / "prof.jsonl")
     assert alone.code == made.code
-    assert is_about(made.steps, steps), steps
+    assert made.steps in (None, steps)
     assert is_about(made.tokens, tokens), tokens
     clock = tmp_path / "recorded" / CLOCK
     assert is_about(float(clock.read_text()) if clock.exists() else None, seconds), seconds
-    ours = [line for line in recorded.err.splitlines() if line.startswith("tracetui: ")]
-    assert recorded.err.splitlines()[: -len(ours) or None] == alone.err.splitlines()
+    said = [line for line in without_moments(recorded.err).splitlines() if not line.startswith("tracetui: ")]
+    assert said == without_moments(alone.err).splitlines()
 
 
 def test_every_program_is_in_the_table() -> None:

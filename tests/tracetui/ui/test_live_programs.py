@@ -35,9 +35,9 @@ time.sleep(1000)
 """
 
 
-def live(folder: Path, *command: str, size: tuple[int, int] = (100, 24)) -> Terminal:
-    return Terminal("live", "-o", str(folder / "p.jsonl"), "--", *command, size=size, root=folder,
-                    env={"PYTHONPATH": str(Path(__file__).parents[3])})  # fmt: skip
+def live(folder: Path, *command: str, options: tuple[str, ...] = ()) -> Terminal:
+    return Terminal("live", "-o", str(folder / "p.jsonl"), *options, "--", *command, size=(100, 24),
+                    root=folder, env={"PYTHONPATH": str(Path(__file__).parents[3])})  # fmt: skip
 
 
 def pids(folder: Path) -> list[int]:
@@ -86,6 +86,56 @@ def test_a_program_that_writes_nothing_is_told_with_its_reason(
         terminal.keys("q")
         assert terminal.end(30) == 5
     assert not (tmp_path / "p.jsonl").exists()
+
+
+# prints 3,000 lines before its only step, bytes that a terminal would obey, and a line at its end
+TALKS = """
+import os, signal, sys, threading
+from capture.native.emit import Emitter
+over = threading.Event()
+signal.signal(signal.SIGTERM, lambda *_: over.set())
+for n in range(3000):
+    print("line", n)
+print("hostile \\x1b]0;evil\\x07 \\x1b[31mred \\u202e", flush=True)
+print("to stderr", file=sys.stderr, flush=True)
+emitter = Emitter(os.environ["TRACETUI_OUT"])
+emitter.run("talks")
+emitter.event("kernel", "held", t=1000, dur=500, step=1)
+emitter.step(1, 1000, 900, tokens=1)
+emitter.flush()
+over.wait(1000)
+print("the end", flush=True)
+"""
+
+
+def test_what_a_program_prints_is_shown_and_kept_whole(tmp_path: Path) -> None:
+    log = tmp_path / "log.txt"
+    with live(tmp_path, sys.executable, "-c", TALKS, options=("--log", str(log))) as terminal:
+        terminal.wait(lambda text: "held" in text, 60)
+        assert "O output" in terminal.text
+        terminal.keys("O")
+        shown = terminal.wait(lambda text: "to stderr" in text)
+        assert "line 2999" in shown and "hostile \ufffd]0;evil\ufffd \ufffd[31mred" in shown
+        terminal.keys("g")
+        terminal.wait(lambda text: "What the program prints" in text and "to stderr" not in text)
+        terminal.keys("\x1b")
+        terminal.wait(lambda text: "held" in text and "What the program prints" not in text)
+        terminal.keys("q")
+        assert terminal.end(30) == 0
+    assert b"\x1b]0;evil" not in terminal.sent
+    lines = log.read_bytes().splitlines()
+    assert lines[:2] == [b"line 0", b"line 1"] and len(lines) >= 3002
+    assert b"hostile \x1b]0;evil\x07 \x1b[31mred" in lines[3000], "the file has what was printed"
+
+
+def test_a_log_is_never_written_over_and_is_for_programs(tmp_path: Path) -> None:
+    (tmp_path / "log.txt").write_text("precious")
+    with Terminal("live", "--log", str(tmp_path / "log.txt"), "--", "true") as terminal:
+        assert terminal.end(30) == 2
+    with Terminal("live", "--log", str(tmp_path / "other.txt")) as other:
+        assert other.end(30) == 2
+    assert b"is there already" in terminal.sent and b"--log is for a program" in other.sent
+    assert (tmp_path / "log.txt").read_text() == "precious"
 
 
 def test_a_pipe_with_no_reader_holds_nobody_up(tmp_path: Path) -> None:

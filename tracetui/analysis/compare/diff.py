@@ -45,7 +45,7 @@ def diff(a: Run, b: Run, look: Look) -> Diff:
 
 @lru_cache(maxsize=2)  # the views of a pair are looked at one after the other
 def _diff(a: Run, b: Run, look: Look) -> Diff:
-    left, right = _side(a, look), _side(b, look)
+    left, right = side_rows(a, look), side_rows(b, look)
     matches = match(left.to_dicts(), right.to_dicts(), names_linked(look.terms.links, a, b))
     totals = left["total_ns"].to_list(), right["total_ns"].to_list()
     names = _names(left, right, matches)
@@ -78,7 +78,7 @@ def weight() -> pl.Expr:
     return pl.coalesce(typical, pl.col("delta_ns").cast(pl.Float64))
 
 
-def _side(run: Run, look: Look) -> pl.DataFrame:
+def side_rows(run: Run, look: Look) -> pl.DataFrame:
     """Return one row a group and phase, largest first; a label stands where all its rows agree on it."""
     if not run.has("dur"):
         return _NOTHING

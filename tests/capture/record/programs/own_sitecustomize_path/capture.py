@@ -1,0 +1,1 @@
+WORDS = "a module called capture"

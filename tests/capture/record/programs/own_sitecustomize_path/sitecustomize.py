@@ -1,0 +1,3 @@
+import os
+
+os.environ["STARTED_BY"] = "a sitecustomize of its own"
