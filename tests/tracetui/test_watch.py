@@ -12,6 +12,7 @@ import pytest
 from capture.open import load
 from tests.capture.watch.fake_server import State, serving
 from tests.conftest import FIXTURES
+from tracetui.verbs import live
 
 DECODE = FIXTURES / "chrome" / "torch_decode.json"
 PATIENCE_S = 60
@@ -65,6 +66,15 @@ def test_record_watches_a_server(tmp_path: Path) -> None:
     assert not state.profiling and state.starts == state.stops == 1
     (run,) = load(out, cache=False)
     assert run.meta["model"] == "model-vllm"
+
+
+def test_figures_alone_are_a_recording(tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    figures = b'{"kind":"run","schema":1}\n{"kind":"counter","name":"requests running","t":1,"value":2.0}\n'
+    out.write_bytes(figures)
+    assert live.kept(out, figures=True) and out.read_bytes() == figures
+    assert not live.kept(out) and not out.exists()
+    assert not live.kept(out, figures=True)
 
 
 def test_nothing_watched_is_exit_5_and_leaves_no_file(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from tracetui.process import Watcher
 
 WINDOW_S: Final = 0.5
 EVERY_S: Final = 30.0
+_FIGURE: Final = b'{"kind":"counter"'
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600}
 _SCHEMES: Final = ("http://", "https://")
 
@@ -61,6 +62,15 @@ def check(args: Namespace) -> None:
         given = [f"--{name}" for name in ("traces", "windows", "every") if getattr(args, name) is not None]
         if given:
             raise UsageError(f"{given[0]} is for a server", todo="write its address, as in http://HOST:PORT")
+
+
+def has_figures(out: Path) -> bool:
+    """Return whether a recording holds figures, where it is there."""
+    try:
+        with out.open("rb") as file:
+            return any(line.startswith(_FIGURE) for line in file)
+    except FileNotFoundError:
+        return False
 
 
 def duration(text: str) -> float:

@@ -8,7 +8,7 @@ from capture.errors import UsageError
 from tracetui.process import Engine
 from tracetui.samples import resolved
 from tracetui.threads import leave_the_cores
-from tracetui.verbs import _engine, _program, _shared
+from tracetui.verbs import _engine, _program, _shared, _watch
 
 if TYPE_CHECKING:
     from capture.run import Run
@@ -42,7 +42,7 @@ def run(args: Namespace) -> int:
         code = _shown(args, out, engine, beside)
     finally:
         engine.stop(in_background=True)
-    recorded = kept(out)
+    recorded = kept(out, figures=bool(_watch.asked(args)))
     _shared.say(f"recorded {out}" if recorded else "nothing was recorded")
     if engine.failure_reason():
         raise engine.failure(todo=f"what was recorded opens: tracetui open {out}" if recorded else "")
@@ -57,16 +57,18 @@ def _log(args: Namespace) -> Path | None:
 
     if args.log is None:
         return None
-    if not args.command:
+    if not args.command or _watch.asked(args):
         raise UsageError("--log is for a program behind --")
     if not create(Path(args.log)):
         raise UsageError(f"{args.log} is there already", todo="choose another file with --log")
     return Path(args.log)
 
 
-def kept(out: Path) -> bool:
-    """Tell whether anything timed was recorded; a file without that is removed."""
+def kept(out: Path, *, figures: bool = False) -> bool:
+    """Tell whether anything timed was recorded, or figures where these count; a file without is removed."""
     if out.exists() and (out.stat().st_size > SMALL or _program.count(out)[1]):
+        return True
+    if figures and _watch.has_figures(out):
         return True
     out.unlink(missing_ok=True)
     return False
