@@ -47,10 +47,11 @@ def repository(model: str) -> tuple[str, str]:
 
 
 def listed() -> Iterator[str]:
-    """Yield every name under which something lies here, and those of the known models."""
-    yield from PRESETS
+    """Yield every name under which something lies here, and those of the known models, as they are typed."""
+    for spec in PRESETS.values():
+        yield from (spec.name, *spec.hub)
     yield from hub.cached_names()
-    yield from ollama.names()
+    yield from (name.removesuffix(":latest") for name in ollama.names())
 
 
 def _path(model: str) -> Found | None:

@@ -131,8 +131,10 @@ def test_an_unknown_name_says_where_was_looked_and_what_is_near(cache: Path, oll
         f"no model is called org/own-gema (looked for a path, in {cache} and in {ollama}); "
         "did you mean org/Own-Gemma?; --download fetches it from huggingface.co"
     )
-    with pytest.raises(UsageError, match=r"did you mean tiny:latest\?"):
-        find("tinny:latest")
+    with pytest.raises(UsageError, match=r"did you mean tiny\?"):
+        find("tinny")
+    with pytest.raises(UsageError, match=r"did you mean google/gemma-3-1b-it or "):
+        find("google/gemma-3-1b-itt")
     with pytest.raises(UsageError, match="known are gemma-3-1b, "):
         find("zzzzzz")
 
