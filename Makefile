@@ -6,7 +6,10 @@ BIN    := $(VENV)/bin
 .DEFAULT_GOAL := test
 .PHONY: live test check others bench kernels clean
 
-$(VENV)/.ok-live: pyproject.toml
+# built by the installation of the checkout; anew when it changes
+SCANNER := $(wildcard capture/loaders/chrome/scan/*.c)
+
+$(VENV)/.ok-live: pyproject.toml hatch_build.py $(SCANNER)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "torch~=2.13.0"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[live]"

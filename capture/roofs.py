@@ -53,6 +53,13 @@ _KNOWN: Final = (
 )
 
 
+# name, processors, GiB of memory, compute capability: where no other GPU has all three
+_BY_PROPERTIES: Final = (
+    ("AMD Instinct MI300X", 304, 192, (9, 4)),
+    ("AMD Instinct MI325X", 304, 256, (9, 4)),
+)
+
+
 @dataclass(frozen=True)
 class Roof:
     """The best that a device can do, and where the figures come from."""
@@ -120,6 +127,17 @@ def from_table(device: str) -> Roof | None:
         if re.search(pattern, device, re.IGNORECASE):
             rates = {"bf16": teraflops * 1e12}
             return Roof(device, TABLE, 0.0, gigabytes * 1e9, rates, floor_ns=GPU_FLOOR_NS)
+    return None
+
+
+def name_by_properties(processors: Any, memory: Any, capability: tuple[Any, Any]) -> str | None:
+    """Return the name of the only GPU with so many processors, so much memory (bytes) and this compute
+    capability; None for others.
+    """
+    for name, stated, gigabytes, version in _BY_PROPERTIES:
+        known = isinstance(memory, int) and round(memory / (1 << 30)) == gigabytes
+        if known and processors == stated and capability == version:
+            return name
     return None
 
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 import polars as pl
 
 from capture.classify.fill import fill_from_names
+from capture.classify.positions import distinct
 from capture.importlog import ImportLog, Log
 from capture.native.schema import CATEGORIES, COLUMNS, KINDS, LENSES
 from capture.text import clean
@@ -123,8 +124,7 @@ def _words(frame: pl.DataFrame, columns: Sequence[str]) -> dict[str, set[str]]:
     """Return column → its distinct words."""
     if frame.height <= FEW:
         return {c: set(frame[c].to_list()) - {None} for c in columns}
-    distinct = frame.select(pl.col(c).unique().implode() for c in columns)
-    return {c: set(distinct[c].explode().cast(pl.String).drop_nulls()) for c in columns}
+    return {c: set(distinct(frame[c]).cast(pl.String)) for c in columns}
 
 
 def _clean_table(table: pl.DataFrame) -> pl.DataFrame:

@@ -19,6 +19,7 @@ from engines.host.heartbeat import Heartbeat
 from engines.host.process import die_with_parent, tune
 from engines.ranks import launch
 from engines.training import options as training_options
+from engines.weights.download import fetch, lies_here
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -110,12 +111,28 @@ def run_guarded(
             describe_machine(args, emitter, id, heartbeat)
         else:
             arguments.validate(args)
+            download(args, heartbeat)
             run(args, emitter, id, heartbeat, commands, rank)
     except (CaptureError, StoppedError) as e:
         return report_end(e, emitter)
     except Exception as e:  # the last word of a dying engine belongs into its recording
-        return report_end(EngineError(f"{type(e).__name__}: {str(e)[:1000]}"), emitter)
+        return report_end(failure(e), emitter)
     return 0
+
+
+def failure(error: Exception) -> EngineError:
+    """Return the error that ended an engine, in words; without torch how it is installed."""
+    if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+        return EngineError("torch is not installed", todo="pip install 'tracetui[live]'")
+    return EngineError(f"{type(error).__name__}: {str(error)[:1000]}")
+
+
+def download(args: argparse.Namespace, heartbeat: Heartbeat) -> None:
+    """Fetch the weights where that was asked for and they are not here."""
+    if args.download and not lies_here(args.model):
+        heartbeat.status("downloading the weights")
+        fetch(args.model)
+        heartbeat.status("importing torch")
 
 
 def run(
@@ -140,9 +157,9 @@ def run(
 def describe_machine(args: argparse.Namespace, emitter: Emitter, id: str, heartbeat: Heartbeat) -> None:
     """Write what is known of this machine's weights or roofs, as the meta of a run without steps."""
     if args.tell == "weights":
-        from engines.weights import hub
+        from engines.weights import survey
 
-        hub.write_survey(emitter, id)
+        survey.write_survey(emitter, id)
     else:
         from engines.choices import find_device
         from engines.host import roofs

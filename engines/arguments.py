@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Final
 
 from capture.errors import UsageError
-from engines.models.catalogue import preset
 from engines.ranks import launch
 from engines.training import options as training_options
+from engines.weights.download import lies_here, wanted
+from engines.weights.names import find
 
 MODEL: Final = "gemma-3-1b"
 PREFILL: Final = 512  # tokens of a prompt
@@ -24,7 +25,8 @@ IN_TITLE: Final = (  # beside the model
     "attention",
     "optimizer",
 )
-QUANTS: Final = ("q0f16", "q4f16_1", "q4f32_1", "q8_0")
+AS_STORED: Final = "auto"
+QUANTS: Final = (AS_STORED, "q0f16", "q4f16_1", "q4f32_1", "q8_0")
 PROMPT: Final = "Why does a decode step read every weight once?"
 
 
@@ -33,16 +35,26 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="python -m engines", description="a decoder that records every step")
     add = top.add_argument
     add("--mode", default="decode", choices=("decode", "prefill", "train"))
-    add("--model", help=f"a known model or a folder; {MODEL}, in training {training_options.MODEL}")
+    add(
+        "--model",
+        help="a known model, a folder, a .gguf, or a name of Hugging Face or Ollama that lies here; "
+        f"{MODEL}, in training {training_options.MODEL}",
+    )
+    add("--download", action="store_true", help="fetch the weights from huggingface.co if they are not here")
     add("--out", type=Path, required=True, help="the file that event lines are appended to")
-    add("--weights", default="auto", metavar="auto|random|DIR", help="where the weights come from")
+    add("--weights", default="auto", metavar="auto|random|PATH", help="where the weights come from")
     add(
         "--dtype",
         default="auto",
         choices=("auto", "fp32", "fp16", "bf16"),
         help="of the weights; in training bf16 is that of the products on the way forward",
     )
-    add("--quant", default="q0f16", choices=QUANTS, help="weights in 16 bits, or packed into 4 or 8")
+    add(
+        "--quant",
+        default=AS_STORED,
+        choices=QUANTS,
+        help="weights in 16 bits, or packed into 4 or 8; auto: as a .gguf stores them, else 16 bits",
+    )
     add("--device", default="auto", choices=("auto", "cpu", "cuda", "mps", "xpu"))
     add("--path", default="fused", choices=("fused", "granular"), help="one product for q, k, v, or three")
     add("--graph", action=argparse.BooleanOptionalAction, help="replay fused kernels as a CUDA graph")
@@ -127,11 +139,18 @@ def validate(args: argparse.Namespace) -> None:
             raise UsageError("training runs on one rank", todo="leave out --ranks")
         return
     training_options.refuse_elsewhere(args)
-    folder = args.weights == "auto" and Path(args.model).expanduser().is_dir()
-    if args.weights in ("auto", "random") and not folder:
-        spec = preset(args.model)
-        if args.ranks > 1:
-            launch.share(spec, args.ranks)
+    if args.weights not in ("auto", "random"):
+        if args.download:
+            raise UsageError("--download is of --weights auto", todo="leave one of the two out")
+        return
+    if args.download and not lies_here(args.model):
+        wanted(args.model)
+        return
+    known = find(args.model).preset
+    if args.weights == "random" and known is None:
+        raise UsageError(f"{args.model} has sizes only with its weights", todo="leave out --weights random")
+    if known and args.ranks > 1:
+        launch.share(known, args.ranks)
 
 
 def title(args: argparse.Namespace) -> str:

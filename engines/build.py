@@ -101,10 +101,10 @@ def write_choices(args: argparse.Namespace, choices: Choices, emitter: Emitter, 
     roof = roof_of(choices.device) if first else None
     if team:
         team.broadcast(b"")  # the others rest while the first measures
-    text, note = open_text(choices.choice.folder, choices.spec)
+    text, note = open_text(choices.choice)
     text, note = (text, note) if first else (Silent(text), "")
     emitter.run(args.model, about(args, choices, text, roof), id=id)
-    for line in filter(None, (note, choices.why_ops)):
+    for line in filter(None, (note, choices.why_ops, choices.unpacking)):
         emitter.mark(line, "note")
     return text
 
@@ -127,8 +127,7 @@ def build_decoder(
         heartbeat.progress("building weights", share)
 
     tally, way = Tally(choices.own, progress), choices.chosen.packing
-    dtype = torch.bfloat16 if isinstance(way, Quantised) else way.dtype
-    source: Source = open_source(choices.choice, args.seed, dtype)
+    source: Source = open_source(choices.choice, args.seed, read_dtype(choices))
     if isinstance(way, Quantised):
         way.report = tally.add
     else:
@@ -151,6 +150,14 @@ def build_decoder(
         raise EngineError(str(e)) from None
 
 
+def read_dtype(choices: Choices) -> torch.dtype:
+    """Return the dtype of weights that are made up or unpacked: that of the storage, else 16 bits to pack."""
+    way = choices.chosen.packing
+    if not isinstance(way, Quantised):
+        return way.dtype
+    return torch.float16 if choices.choice.gguf else torch.bfloat16
+
+
 def about(args: argparse.Namespace, choices: Choices, text: Text, roof: Roof | None) -> dict[str, Any]:
     """Return the run's meta: what a reader must know to judge its numbers."""
     spec, way, team = choices.spec, choices.chosen.packing, choices.team
@@ -158,7 +165,8 @@ def about(args: argparse.Namespace, choices: Choices, text: Text, roof: Roof | N
         "device": device_name(choices.device), "dtype": str(way.dtype).removeprefix("torch."),
         "quant": choices.quant, "packing": way.name, "packing_why": choices.why_storage,
         "path": args.path, "decode": choices.replay or None,
-        "weights": str(choices.choice.folder) if choices.choice.folder else f"random({args.seed})",
+        "weights": str(choices.choice.place or f"random({args.seed})"),
+        "stored_as": choices.choice.stored_as,
         "text": "real" if text.meaning else "token ids",
         "batch": args.batch, "tokens_per_report": args.tokens_per_report,
         "ranks": team and team.rank.size, "layers": spec.layers, "parameters": parameters(spec),

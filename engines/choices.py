@@ -7,16 +7,20 @@ from typing import Final, Literal
 import torch
 
 from capture.errors import UsageError
+from engines.arguments import AS_STORED
 from engines.decoder import bytes_needed
 from engines.fused.step import refusal
-from engines.models.spec import Spec
+from engines.models.spec import Spec, parameters
 from engines.ranks.launch import share
 from engines.ranks.tensor_parallel import Team
 from engines.sample import SamplingOptions
 from engines.weights import low_bit, storage
+from engines.weights.fastest import Measured, fastest
+from engines.weights.gguf.source import form_of
+from engines.weights.gguf.unpack import PLAIN
 from engines.weights.low_bit_storage import Quantised
 from engines.weights.sources import Choice, check_memory, choose, free_bytes
-from engines.weights.storage import Measured, Storage
+from engines.weights.storage import Storage
 
 ROOM: Final = 4096  # positions when nobody says how many
 
@@ -36,6 +40,7 @@ class Choices:
     replay: Replaying
     why_ops: str = ""  # why torch's ops decode on a device with kernels
     team: Team | None = None
+    as_stored: bool = False  # nobody asked for a form: that of the file is taken
 
     @property
     def spec(self) -> Spec:
@@ -54,10 +59,22 @@ class Choices:
         return storage.name if isinstance(storage, Quantised) else f"q0f{8 * storage.dtype.itemsize}"
 
     @property
+    def unpacking(self) -> str:
+        """What to know of a file whose matrices are unpacked; empty where none are."""
+        model = self.choice.gguf
+        if model is None or not (model.layer_types | model.end_types) - PLAIN.keys():
+            return ""
+        if isinstance(self.chosen.packing, Quantised) and self.as_stored:
+            return ""
+        way = self.chosen.packing
+        size, held = model.header.size / 1e9, parameters(self.spec) * way.held / 1e9
+        return f"{model.stored_as} is unpacked once: {size:.2g} GB are {held:.2g} GB in memory as {way.name}"
+
+    @property
     def why_storage(self) -> str:
         """How the storage came to be chosen."""
         if isinstance(self.chosen.packing, Quantised):
-            return "asked for"
+            return "as the file stores it" if self.as_stored else "asked for"
         if not self.measured:
             return "the only way for this dtype and device"
         rates = ", ".join(f"{m.packing.name} {m.rate / 1e9:.1f}" for m in self.measured)
@@ -71,12 +88,15 @@ def decide(args: argparse.Namespace, team: Team | None = None) -> Choices:
     device = find_device(args.device)
     choice = choose(args.model, args.weights)
     spec = share(choice.spec, team.rank.size) if team else choice.spec
+    stored = stored_form(args, choice, team)
     capacity = capacity_of(args, spec)
-    chosen, measured = choose_storage(args, spec, device, team)
+    chosen, measured = choose_storage(args, spec, device, team, stored)
     sharing = team.rank.beside if team and device.type == "cpu" else 1  # ranks that share the memory
     check_room(spec, chosen.packing, device, free_bytes(device) // sharing, args.batch, capacity)
     replay, why_ops = choose_replay(args, spec, sampling, device, alone=team is None)
-    return Choices(choice, device, sampling, chosen, measured, capacity, replay, why_ops, team)
+    return Choices(
+        choice, device, sampling, chosen, measured, capacity, replay, why_ops, team, stored is not None
+    )
 
 
 def find_device(name: str) -> torch.device:
@@ -100,11 +120,22 @@ def capacity_of(args: argparse.Namespace, spec: Spec) -> int:
     return min(wanted, spec.max_context)
 
 
+def stored_form(args: argparse.Namespace, choice: Choice, team: Team | None) -> low_bit.Form | None:
+    """Return the form in which a file stores its matrices, where it is to be kept; ranks take them apart."""
+    if args.quant != AS_STORED or args.dtype != "auto" or team or not choice.gguf:
+        return None
+    return form_of(choice.gguf)
+
+
 def choose_storage(
-    args: argparse.Namespace, spec: Spec, device: torch.device, team: Team | None
+    args: argparse.Namespace,
+    spec: Spec,
+    device: torch.device,
+    team: Team | None,
+    stored: low_bit.Form | None,
 ) -> tuple[Measured, tuple[Measured, ...]]:
     """Return how the weights are stored, packed as asked or the fastest way, and what was measured."""
-    form = low_bit.FORMS.get(args.quant)
+    form = stored or low_bit.FORMS.get(args.quant)
     if form is None:
         return fastest_storage(args, spec, device, team)
     if args.dtype != "auto":
@@ -122,7 +153,7 @@ def fastest_storage(
         name = team.broadcast(b"").decode()
         ways = (way for way in storage.candidates(args.dtype, device.type) if way.name == name)
         return Measured(next(ways), 0.0), ()
-    chosen, measured = storage.fastest(spec, args.dtype, device)
+    chosen, measured = fastest(spec, args.dtype, device)
     if team:
         team.broadcast(chosen.packing.name.encode())
     return chosen, measured

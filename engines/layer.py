@@ -113,6 +113,8 @@ def _frequencies(spec: Spec, theta: float, *, scaled: bool) -> torch.Tensor:
         return plain
     if s.kind == "linear":
         return plain / s.factor
+    if s.kind == "stated":
+        return plain / torch.tensor(s.factors)
     rotations = s.original * plain / (2 * math.pi)  # in the context that the model was first trained on
     share = ((rotations - s.low) / (s.high - s.low)).clamp(0.0, 1.0)
     return (1 - share) * plain / s.factor + share * plain

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from argparse import ArgumentParser
@@ -28,7 +29,9 @@ EXCEPTIONS: Final = (
     (r"^tracetui live ", "parser", "needs a terminal; without one it records a whole run"),
     (r"^tracetui replay ", "parser", "needs a terminal"),
     (r"^tracetui doctor --measure", "parser", "keeps both cores busy for seconds, beside other tests"),
+    (r"^tracetui record (http|--watch)", "parser", "waits for a server, or for traces; their tests run it"),
     (r"^tracetui record .*--ranks", "parser", "fills weights twice; the tests of the ranks do so already"),
+    (r"^tracetui diff --record", "parser", "records until its budget is spent; its own tests do so already"),
     (r"^tracetui record --pid ", "parser", "needs a process of this number; tests attach to their own"),
     (r"^torchrun ", "engine", "decodes until it is stopped"),
 )
@@ -101,7 +104,7 @@ def prepare(command: Command, folder: Path) -> None:
     if "baseline:main" in words or "--remove" in words:
         run(Command("", "tracetui baseline main sample:decode"), folder)
     if "fixtures/pictures" in command.text:
-        (folder / "tests/fixtures/pictures").mkdir(parents=True)
+        shutil.copytree(ROOT / "tests/fixtures/pictures", folder / "tests/fixtures/pictures")
 
 
 def _recording(path: Path) -> None:

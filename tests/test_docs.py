@@ -27,7 +27,10 @@ DOCUMENTS = (*(ROOT / f"{name}.md" for name in ("README", "ARCHITECTURE", "CONTR
              *sorted(GUIDES.glob("*.md")))  # fmt: skip
 SHELL = re.compile(r"[|<>;&]|\n")  # what only a shell understands
 TORCH = importlib.util.find_spec("torch") is not None
-OTHERS = {"--nproc-per-node", "--out"}  # of torchrun, and of the engine behind it
+OTHERS = {
+    *("--nproc-per-node", "--out"),  # of torchrun, and of the engine behind it
+    *("--profiler-config", "--enable-metrics"),  # of servers
+}
 
 EVERY = commands.commands()
 name_of = {"ids": lambda x: x.name if isinstance(x, Path) else re.sub(r"\s+", " ", x.text)[:60]}

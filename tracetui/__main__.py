@@ -1,5 +1,6 @@
 """The command `tracetui`, also as `python -m tracetui`: the path is set before anything else is imported."""
 
+import gc
 import sys
 
 from tracetui import rooms
@@ -10,7 +11,9 @@ def main() -> int:
     rooms.put_first()
     from tracetui.cli import main as run_command_line
 
-    return run_command_line()
+    code = run_command_line()
+    gc.freeze()  # the memory goes with the process: nobody waits for it to be looked through once more
+    return code
 
 
 if __name__ == "__main__":

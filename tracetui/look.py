@@ -53,6 +53,7 @@ class Terms:
     more_b: tuple["Run", ...] = ()
     same: tuple["Run", ...] = ()  # identical runs: what they differ by is this machine's own noise
     floor: Floor = Floor()  # of one run a side
+    share: float = 1.0  # of the chance of error in all, what this look at recordings that grow may use
     notes: tuple[str, ...] = ()  # how it was settled which runs count, and as what
     links: tuple[Link, ...] = ()
     forced: bool = False  # shown although the two should not be compared

@@ -18,7 +18,7 @@ from tracetui.views import ask, ink, view
 from tracetui.views.diff import MIDDLE, titles
 
 MOST_ROWS: Final = 12
-MOST_FINDINGS: Final = 6
+MOST_FINDINGS: Final = 5
 LONGEST: Final = 60  # letters of a name
 BARS: Final = ink.Size(72, 6)
 COLUMNS: Final = (

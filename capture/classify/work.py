@@ -11,6 +11,7 @@ from typing import Final
 
 from capture.classify.attention_work import dense_attention, ragged_attention
 from capture.classify.calls import Call, Dims, Work, dtype_of
+from capture.classify.experts_work import experts
 
 Model = Callable[[Call], Work | None]
 
@@ -168,28 +169,6 @@ def _pointwise(call: Call) -> Work | None:
     return Work(flops, read + written, "×".join(map(str, largest)), dtype_of(call.types[0]))
 
 
-def experts_touched(experts: int, chosen: int, tokens: int) -> float:
-    """Return how many experts some token is expected to use, when each takes `chosen` of them evenly."""
-    return experts * (1.0 - (1.0 - chosen / experts) ** tokens)
-
-
-def grouped_product(
-    tokens: int, chosen: int, experts: int, k: int, n: int, widths: Sequence[float], dtype: str, *,
-    scattered: bool,
-) -> Work:  # fmt: skip
-    """Return the work of a mixture's product: each token goes through `chosen` of the experts' (k, n).
-
-    `widths` are of activations, weights and result. A scattered result is one row a token, else one a choice.
-    """
-    activation, weight, result = widths
-    rows = tokens * chosen
-    weights = experts_touched(experts, chosen, tokens) * k * n * weight
-    moved = weights + (rows if scattered else tokens) * k * activation
-    moved += (tokens if scattered else rows) * n * result
-    shape = f"m={tokens} n={n} k={k} e={experts}/{chosen}"
-    return Work(2.0 * rows * n * k, moved, shape, dtype)
-
-
 _ADDING: Final = re.compile(r"add|residual|fused", re.IGNORECASE)
 
 # (id, which operators, model); the first whose name fits answers
@@ -204,6 +183,7 @@ MODELS: Final[tuple[tuple[str, re.Pattern[str], Model], ...]] = tuple(
          dense_attention),
         ("ragged-attention", r"paged_attention|unified_attention|attention_with_output|attention_ragged|"
                              r"flash_attn_with_kvcache|flash_attn_varlen", ragged_attention),
+        ("experts", r"fused_experts|fused_moe|moe_forward", experts),
         ("kv-store", r"store_cache|store_kv|reshape_and_cache", _store),
         ("rope", r"rotary_embedding|apply_rope", _rope),
         ("norm", r"rms_?norm|layer_?norm", _norm),

@@ -55,7 +55,9 @@ class Emitter:
         self._tells_cost = tells_cost
         self.lost = 0  # events that could not be written
         self.cost_ns = 0  # time spent in here; a recorder adds its own
-        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        # a pipe holds no program up: one without a reader is refused, a slow one costs lines as a full disk
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+        self._fd = os.open(path, flags, 0o600)
         stated = {"rank": rank, "writer": writer}
         self._rank = {name: number for name, number in stated.items() if number is not None}
         self._lock = threading.RLock()

@@ -33,7 +33,7 @@ def install(torch: Any, wraps: Wraps | None = None, *, late: bool = False) -> Wa
     for wrap in (_hook_training if late else _wrap_training, _wrap_data, _wrap_profilers, _wrap_captures):
         with suppress(AttributeError):  # a torch that lacks the place has nothing to be seen there
             wrap(torch, watcher, wraps)
-    _wrap_ends(watcher, wraps)
+    wrap_ends(watcher, wraps)
     return watcher
 
 
@@ -150,13 +150,40 @@ def _wrap_profilers(torch: Any, watcher: Watcher, wraps: Wraps) -> None:
 
 
 def _wrap_captures(torch: Any, watcher: Watcher, wraps: Wraps) -> None:
-    """Have windows make room for captures of CUDA graphs."""
-    graph, windows = torch.cuda.CUDAGraph, watcher.shared.windows
-    wraps.put(graph, "capture_begin", _after(windows.begin_capture, graph.capture_begin, watcher))
-    wraps.put(graph, "capture_end", _after(windows.end_capture, graph.capture_end, watcher))
+    """Have windows make room for captures of CUDA graphs, and replays noted as calls of what was captured."""
+    graph, shared = torch.cuda.CUDAGraph, watcher.shared
+    begin, end, replay = graph.capture_begin, graph.capture_end, graph.replay
+
+    @functools.wraps(begin)
+    def capture_begin(self: Any, *args: Any, **kwargs: Any) -> Any:
+        watcher.guard(shared.windows.begin_capture)
+        result = begin(self, *args, **kwargs)
+        watcher.guard(lambda: shared.graphs.begin(self))
+        return result
+
+    @functools.wraps(end)
+    def capture_end(self: Any, *args: Any, **kwargs: Any) -> Any:
+        watcher.guard(shared.windows.end_capture)
+        watcher.guard(lambda: shared.graphs.end(self))
+        return end(self, *args, **kwargs)
+
+    @functools.wraps(replay)
+    def replayed(self: Any, *args: Any, **kwargs: Any) -> Any:
+        call = None if watcher.off else watcher.enter_replay(self)
+        try:
+            return replay(self, *args, **kwargs)
+        finally:
+            watcher.leave(call)
+
+    for name, wrapper in (
+        ("capture_begin", capture_begin),
+        ("capture_end", capture_end),
+        ("replay", replayed),
+    ):
+        wraps.put(graph, name, wrapper)
 
 
-def _after(act: Callable[[], None], plain: Callable[..., Any], watcher: Watcher) -> Callable[..., Any]:
+def _after(act: Callable[[], None], plain: Callable[..., Any], watcher: Any) -> Callable[..., Any]:
     """Return a function that does something of ours first."""
 
     @functools.wraps(plain)
@@ -167,7 +194,7 @@ def _after(act: Callable[[], None], plain: Callable[..., Any], watcher: Watcher)
     return acting
 
 
-def _wrap_ends(watcher: Watcher, wraps: Wraps) -> None:
+def wrap_ends(watcher: Any, wraps: Wraps) -> None:
     """Have the recording ended with the process, also by those ends that skip what is to be done at exit."""
     atexit.register(watcher.close)
     wraps.later(lambda: atexit.unregister(watcher.close))
@@ -181,7 +208,7 @@ def _forget_after_fork() -> None:
         watcher.guard(watcher.forget_after_fork)
 
 
-_WATCHERS: Final[weakref.WeakSet[Watcher]] = weakref.WeakSet()
+_WATCHERS: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
 if hasattr(os, "register_at_fork"):  # once: it cannot be taken back
     os.register_at_fork(after_in_child=_forget_after_fork)
 

@@ -1,4 +1,4 @@
-"""Waits for the program's own import of torch, and has it watched from then on. Standard library only."""
+"""Waits for the program's own import of torch or llama_cpp, and has it watched from then on. Stdlib only."""
 
 from __future__ import annotations  # what runs in a program of the user's reads on Python 3.8
 
@@ -16,19 +16,27 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 
+# what is watched, and by which module of ours
+_WATCHERS = {"torch": ".attach", "llama_cpp.llama_cpp": ".llama"}
+
+
 def start() -> None:
-    """Note that this process can be watched, and look out for torch."""
+    """Note that this process can be watched, and look out for what is."""
     account.note("python " + platform.python_version())
-    sys.meta_path.insert(0, _TorchFinder())
+    for name in _WATCHERS:
+        sys.meta_path.insert(0, _Finder(name))
 
 
-class _TorchFinder(importlib.abc.MetaPathFinder):
-    """Finds torch as it would be found without us, has it watched after its import, and is gone."""
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds a module as it would be found without us, has it watched after its import, and is gone."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name != "torch":
+        if name != self._name:
             return None
         import importlib.util
 
@@ -50,11 +58,13 @@ def _watch_after_import(loader: importlib.abc.Loader) -> None:
     loader.exec_module = exec_module  # type: ignore[method-assign]
 
 
-def _watch(torch: ModuleType) -> None:
-    """Watch torch; where that fails the program goes on, and one line says that it is not watched."""
-    account.note("torch " + str(getattr(torch, "__version__", "")))
+def _watch(module: ModuleType) -> None:
+    """Watch a module; where that fails the program goes on, and one line says that it is not watched."""
+    package = module.__name__.partition(".")[0]
+    version = getattr(sys.modules.get(package), "__version__", "") or getattr(module, "__version__", "")
+    account.note(f"{package} {version}".rstrip())
     try:
-        importlib.import_module(".attach", __package__).install(torch)
+        importlib.import_module(_WATCHERS[module.__name__], __package__).install(module)
     except Exception as e:
         why = " ".join(f"{type(e).__name__}: {e}".split())
         account.note("fault " + why)

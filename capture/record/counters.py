@@ -110,14 +110,17 @@ def _memory() -> Iterator[Sample]:
 
 
 class _ProcessFamily:
-    """A process with those that it started, as the ranks of an engine: each is asked by the same object."""
+    """A process with those that it started, as the ranks of an engine: each is asked by the same object.
+
+    What a child used stays the family's after its end: it is then told by the parent that waited for it.
+    """
 
     def __init__(self, pid: int) -> None:
         import psutil
 
         self._parent = psutil.Process(pid)
         self._members = {pid: self._parent}
-        self._parent.cpu_percent()  # begins the time that the next answer covers
+        self._last, self._used = time.monotonic(), self._cpu_seconds()
 
     def usage(self) -> Iterator[Sample]:
         """Yield the CPU time and memory of all members; nothing when none is left."""
@@ -126,15 +129,27 @@ class _ProcessFamily:
         with suppress(psutil.NoSuchProcess):
             for child in self._parent.children(recursive=True):
                 self._members.setdefault(child.pid, child)
-        cpu, memory = 0.0, 0
+        now, used, memory = time.monotonic(), self._cpu_seconds(), 0
+        for member in list(self._members.values()):
+            with suppress(psutil.Error):
+                memory += member.memory_info().rss
+        passed, spent = now - self._last, max(0.0, used - self._used)
+        self._last, self._used = now, used
+        if self._members and passed > 0:
+            yield Sample("process_cpu_usage", 100 * spent / passed, "%")
+            yield Sample("process_mem_used", memory, "B")
+
+    def _cpu_seconds(self) -> float:
+        """Return what all members used, with the children that they waited for; forget who is gone."""
+        import psutil
+
+        seconds = 0.0
         for member in list(self._members.values()):
             try:
-                cpu, memory = cpu + member.cpu_percent(), memory + member.memory_info().rss
+                seconds += sum(member.cpu_times()[:4])  # user, system, and those of children that have ended
             except psutil.Error:
                 del self._members[member.pid]
-        if self._members:
-            yield Sample("process_cpu_usage", cpu, "%")
-            yield Sample("process_mem_used", memory, "B")
+        return seconds
 
 
 def _pressure(of: str) -> Probe:

@@ -18,6 +18,7 @@ PARTS: Final[dict[str, dict[str, Any]]] = {
     "backward": {"name": "backward", "phase": "backward"},
     "optimizer": {"name": "optimizer", "phase": "optimizer"},
     "data": {"name": "data", "op": "data", "category": "host"},
+    "replay": {"name": "graph replay", "op": "host", "category": "host"},
     "loss": {"name": "loss and host", "op": "host", "category": "host"},
     "sampling": {"name": "sampling and host", "op": "sample", "category": "sampling"},
     "recording": {"name": "recording (tracetui)", "op": "host", "category": "host"},

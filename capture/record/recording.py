@@ -15,7 +15,7 @@ from .kernels import emit_window
 from .op_numbers import OpNumbers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from .kernels import Row
     from .phases import Facts
@@ -36,11 +36,15 @@ class Recording:
 
     def open(self, module: Any) -> bool:
         """Begin to write, with the first module that is called; return whether this process may."""
+        return self.open_as(type(module).__name__, lambda: _about(module))
+
+    def open_as(self, name: str, about: Callable[[], dict[str, Any]]) -> bool:
+        """Begin to write a run of this name, with what is known about it; return whether this process may."""
         with self._lock:
             if self.emitter is None and not self.is_refused:
                 self.is_refused = emitting()  # the program writes a recording by itself
                 if not self.is_refused:
-                    self._begin(module)
+                    self._begin(name, about)
             return not self.is_refused
 
     def step(
@@ -99,7 +103,7 @@ class Recording:
         self.emitter, self.process, self.ops = None, None, OpNumbers()
         self.is_refused, self.steps, self.forwards, self.tracks = False, 0, 0, set()
 
-    def _begin(self, module: Any) -> None:
+    def _begin(self, name: str, about: Callable[[], dict[str, Any]]) -> None:
         run_id, rank = account.setting(RUN), torchrun.of_environment(os.environ)
         stated = os.environ.get("RANK", "")
         number = rank.number if rank else int(stated) if stated.isdecimal() else None
@@ -113,7 +117,7 @@ class Recording:
         if not run_id:
             run_id = torchrun.run_id(os.environ, rank) if rank else secrets.token_hex(8)
             os.environ[RUN] = run_id
-        self.emitter.run(type(module).__name__, _about(module), id=run_id)
+        self.emitter.run(name, about(), id=run_id)
         account.note("watched")
 
     def _take_number(self, facts: Facts | None) -> int:

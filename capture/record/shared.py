@@ -5,6 +5,7 @@ from __future__ import annotations  # what runs in a program of the user's reads
 from contextlib import nullcontext
 from typing import Any
 
+from .graphs import Graphs
 from .op_numbers import ModuleNames
 from .recording import Recording
 from .windows import Windows
@@ -18,6 +19,7 @@ class Shared:
         self.torch = torch
         self.recording = Recording()
         self.windows = Windows(torch, thread)
+        self.graphs = Graphs(torch)
         self.names = ModuleNames()
         self.trains = False  # whether the program has an optimizer, or went backward
         self.has_optimizer = False

@@ -8,12 +8,15 @@ from ..native.emit import now
 from .first_steps import EndedStep, FirstSteps
 from .inputs import Length, find_length, first_batch
 from .kernels import MARK
+from .launch_order import with_owners
 from .op_numbers import ModuleOps
 from .phases import Phases
 from .recording import device_of
 from .root import Root
 
 if TYPE_CHECKING:
+    from .graphs import Known
+    from .launch_order import LaunchOrder
     from .shared import Shared
 
 LOOKED_AT: Final = 8  # modules whose inputs are searched for the tokens of a step
@@ -43,6 +46,7 @@ class Step:
         self.batch: int | None = None
         self.looked_at = 0
         self.generates = False
+        self.orders: list[LaunchOrder] = []  # of the graphs that were replayed in it
 
 
 class ThreadWatch:
@@ -71,6 +75,9 @@ class ThreadWatch:
         elif self._step is not None and self._step.length is None and self._step.looked_at < LOOKED_AT:
             with self._shared.unseen():
                 self._look_for_length(self._step, args, kwargs)
+        if self._shared.graphs.capturing:
+            self._shared.graphs.border(self._innermost())
+            self._shared.graphs.enter(module)
         self._modules += 1
         call = Call(self, module, "")
         if self._shared.windows.owner is self:
@@ -78,6 +85,21 @@ class ThreadWatch:
         self._calls.append(call)
         call.start = now()
         return call
+
+    def enter_replay(self, root: Any, known: Known | None) -> Call:
+        """Note that a graph is replayed: outside of any module, a call of the one it was captured from."""
+        if self._modules == 0 and root is not None:
+            with self._shared.unseen():
+                self._enter_outermost(root, (), {})
+        call = self.enter_part("replay")
+        if self._step is not None and known is not None and known.order is not None:
+            self._step.orders.append(known.order)
+        return call
+
+    def _innermost(self) -> str | None:
+        """Return the path of the innermost module that is called; None where none is."""
+        module = next((c.module for c in reversed(self._calls) if c.module is not None), None)
+        return None if module is None else self._shared.names.of(module)
 
     def enter_part(self, part: str) -> Call:
         """Note that the thread goes backward, or into the optimizer or its data."""
@@ -90,6 +112,8 @@ class ThreadWatch:
     def leave(self, call: Call) -> None:
         """Note that a call is over; those within it that were never left are forgotten."""
         end = now()
+        if call.module is not None and self._shared.graphs.capturing:
+            self._shared.graphs.border(self._shared.names.of(call.module))
         if self._calls and self._calls[-1] is call:
             self._calls.pop()
             self._modules -= call.module is not None
@@ -103,7 +127,7 @@ class ThreadWatch:
         self._rows.append((self._number(call), call.start, took - call.inner))
         self.note_part(call.part)
         if not self._calls:
-            self._last_end, self._last_part = end, call.part or "forward"
+            self._last_end, self._last_part = end, "forward" if call.part in ("", "replay") else call.part
             if len(self._rows) > HELD:
                 self._shared.recording.rows(self._take_rows(), None, None)
 
@@ -272,6 +296,8 @@ class ThreadWatch:
         number = recording.step(step.start, step.took, step.rows, step.facts, self.track)
         if seen is None:
             return
+        if step.orders:
+            seen = with_owners(seen, step.orders)
         assert recording.emitter is not None  # noqa: S101
         recording.emitter.cost_ns += self._shared.windows.overhead_ns
         for what, count in seen.problems.items():

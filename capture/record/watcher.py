@@ -59,6 +59,20 @@ class Watcher:
             self.let_go(e)
         return None
 
+    def enter_replay(self, graph: Any) -> Call | None:
+        """Note that a graph is replayed; the call goes to `leave` when it is over."""
+        try:
+            watch = getattr(self._local, "watch", None)
+            known = self.shared.graphs.of(graph)
+            root = None if known is None else known.root()
+            if watch is None and root is not None:
+                with self.shared.unseen():
+                    watch = self._begin_thread(root)
+            return None if watch is None else watch.enter_replay(root, known)
+        except Exception as e:
+            self.let_go(e)
+        return None
+
     def enter_part(self, part: str) -> Call | None:
         """Note that a thread which called modules goes backward, or into the optimizer or its data."""
         try:
@@ -139,6 +153,7 @@ class Watcher:
         self._threads, self._free, self._tokens = [], [], {}
         self.shared.recording.forget_after_fork()
         self.shared.windows.forget_after_fork()
+        self.shared.graphs.forget_after_fork()
         if not self.off:
             account.note(f"torch {self.shared.torch.__version__} forked")
 

@@ -1,6 +1,7 @@
 """Watches from beside: a folder of traces, or a server by its address, into one growing recording.
 
     python -m capture.watch --out FILE --folder DIR
+    python -m capture.watch --out FILE --url http://HOST:PORT [--traces DIR] [--windows S] [--every S]
 
 Whoever started it holds its stdin open: it ends with that, on SIGTERM, SIGHUP and SIGINT, and on a line there
 that says `quit`.
@@ -18,10 +19,9 @@ from typing import Final
 from capture.text import clean
 from capture.watch.folder import Folder
 from capture.watch.recording import Recording
+from capture.watch.server import Server
 from capture.watch.traces import Traces
 
-EVERY_S: Final = 0.3  # between two looks into a folder
-LEISURE: Final = 10  # of all the time, looking takes one part in so many at most
 BEAT_S: Final = 3.0  # between two signs of life
 NICE: Final = 5  # what is watched goes first
 
@@ -31,14 +31,23 @@ def main() -> int:
     over = threading.Event()
     _end_when_asked(over)
     os.nice(NICE)
-    _watch_folder(_arguments(), over)
+    args = _arguments()
+    if args.url:
+        Server(args, over).follow()
+    else:
+        _watch_folder(args, over)
     return 0
 
 
 def _arguments() -> Namespace:
     parser = ArgumentParser("python -m capture.watch")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--folder", type=Path, required=True)
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--folder", type=Path)
+    which.add_argument("--url")
+    parser.add_argument("--traces", type=Path)
+    parser.add_argument("--windows", type=float, default=0.5)
+    parser.add_argument("--every", type=float, default=30.0)
     return parser.parse_args()
 
 
@@ -60,7 +69,7 @@ def _watch_folder(args: Namespace, over: threading.Event) -> None:
     folder = args.folder.absolute()
     name = clean(folder.name or str(folder), 200)
     recording = Recording(args.out, name, {"watched": "folder", "folder": clean(str(folder), 4096)})
-    traces = Traces(Folder(folder, but=args.out), recording)
+    traces = Traces(Folder(folder, but=recording.out), recording)
     beat, told = 0.0, ""
     while not over.is_set():
         began = time.monotonic()
@@ -73,7 +82,7 @@ def _watch_folder(args: Namespace, over: threading.Event) -> None:
             beat = began
         recording.flush()
         told_gaps(recording)
-        over.wait(max(EVERY_S, LEISURE * traces.looking_s))
+        over.wait(traces.rest_s)
     recording.end()
 
 

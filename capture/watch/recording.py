@@ -24,6 +24,7 @@ class Recording:
 
     def __init__(self, out: Path, name: str, meta: Mapping[str, Any]) -> None:
         """Begin a run in a file."""
+        self.out = out
         self._emitter = Emitter(out, tells_cost=False)
         self._id, self._name = secrets.token_hex(8), name
         self._emitter.run(name, meta, id=self._id)
@@ -32,6 +33,11 @@ class Recording:
         self._log = Log(name, FORMAT)
         self._has_device = False
         self.windows = 0
+
+    def add(self, meta: Mapping[str, Any]) -> None:
+        """Add to what the run tells of itself; what was told of it before stands."""
+        head = {"kind": "run", "schema": SCHEMA, "id": self._id, "name": self._name}
+        self._emitter.line(seal({**head, "meta": dict(meta)}), 0)
 
     def counter(self, name: str, value: float, unit: str = "", track: str | None = None) -> None:
         """Write a figure of this moment."""
@@ -58,7 +64,7 @@ class Recording:
         """
         rows = 0
         for run in runs:
-            self._join(run)
+            self.add({key: value for key, value in run.meta.items() if key not in _OF_ONE_WINDOW})
             events = self._on_device(self._placed(run, written_ns))
             for line, count in event_lines(events, self._next_op):
                 self._emitter.line(line, count)
@@ -73,12 +79,6 @@ class Recording:
     def end(self) -> None:
         """Write what waits, and the end."""
         self._emitter.end()
-
-    def _join(self, run: Run) -> None:
-        """Add to the run what this part of it tells of itself; what an earlier part told stands."""
-        meta = {key: value for key, value in run.meta.items() if key not in _OF_ONE_WINDOW}
-        head = {"kind": "run", "schema": SCHEMA, "id": self._id, "name": self._name}
-        self._emitter.line(seal({**head, "meta": meta}), 0)
 
     def _placed(self, run: Run, written_ns: int) -> pl.DataFrame:
         """Return the events on our clock, with steps behind those of the windows before."""

@@ -15,6 +15,8 @@ from capture.text import clean
 from capture.watch.folder import Folder
 from capture.watch.recording import Recording
 
+LOOK_S: Final = 0.3  # between two looks into a folder
+LEISURE: Final = 10  # of all the time, looking takes one part in so many at most
 LOG: Final = "log"
 NOTE: Final = "note"
 _NAMED: Final = 20  # files that are named one by one; the others are counted
@@ -27,14 +29,14 @@ class Traces:
         self._folder, self._recording = folder, recording
         self._counts: Counter[str] = Counter()  # files that are not shown, by the reason
         self._was_there: bool | None = None
-        self.looking_s = 0.0  # what the last look into the folder took
+        self.rest_s = LOOK_S  # until the next look
         self._left_out = 0
 
     def poll(self) -> bool:
         """Write the windows of the files that have become whole; return whether there was any."""
         began = time.monotonic()
         ready = self._folder.poll()
-        self.looking_s = time.monotonic() - began
+        self.rest_s = max(LOOK_S, LEISURE * (time.monotonic() - began))
         self._tell_folder()
         before = self._recording.windows
         for path in ready:

@@ -9,8 +9,8 @@ import torch
 
 from capture.native.emit import Emitter, now
 from capture.record.kernels import Duty, Profiler, Window
+from capture.record.launch_order import LaunchOrder, launch_order, with_owners
 from engines.decoder import Decoder
-from engines.fused.launch_order import LaunchOrder, launch_order, with_owners
 from engines.fused.step import DeviceState, FusedStep, context_class
 from engines.host.device import NS_PER_MS, Numbers, Part, annotations, budget, by_layer, write_kernels
 from engines.host.trace import Ticks
@@ -18,6 +18,7 @@ from engines.plan import Row
 from engines.sample import SamplingOptions
 
 Parts = Sequence[Part]
+TRIES: Final = 3  # to see every kernel of a step in a window
 AT_ONCE: Final = 2  # steps under way: one runs while the borders of the other are read
 
 
@@ -154,7 +155,7 @@ class Replay:
         took = ticks.end - begun
         if watched:
             window = self._profiler.stop()
-            self._window = with_owners(window, self._order) if self._graph else window
+            self._window = with_owners(window, [self._order]) if self._graph else window
             self._duty.add_window(now(), self._profiler.overhead_ns, took)
         else:
             self._duty.add_plain_step(took)
@@ -224,10 +225,20 @@ class Replay:
         launched.run()  # compiles
         if not self._graph:
             return launched, *(Launched(parts) for _ in range(AT_ONCE - 1))
-        restore()
-        self._profiler.start()
-        launched.run(watched=True)
-        torch.accelerator.synchronize()
-        self._order = launch_order(self._profiler.stop())
-        restore()
+        self._order = self._learned(launched, restore)
         return tuple(Captured(parts) for _ in range(AT_ONCE))
+
+    def _learned(self, launched: Launched, restore: Callable[[], None]) -> LaunchOrder:
+        """Return the order of the kernels of a step; an empty one, which fits no replay, where a window shows
+        all of them in none of a few tries.
+        """
+        for _ in range(TRIES):
+            restore()
+            self._profiler.start()
+            launched.run(watched=True)
+            torch.accelerator.synchronize()
+            order = launch_order(self._profiler.stop())
+            restore()
+            if order is not None:
+                return order
+        return LaunchOrder(())

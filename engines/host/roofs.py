@@ -13,7 +13,8 @@ from capture.errors import UsageError
 from capture.native.emit import Emitter
 from capture.roofs import AT_START, MEASURED, Roof, from_table, kept, key, nvidia_driver
 from engines.host.heartbeat import Heartbeat
-from engines.weights.storage import fast_bf16, read_rate
+from engines.weights.fastest import read_rate
+from engines.weights.storage import fast_bf16
 
 COPY_BYTES: Final = 1 << 28  # on a processor: more than any cache holds
 GPU_COPY_BYTES: Final = 2 << 30

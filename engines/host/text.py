@@ -1,10 +1,13 @@
 """Text in and out: a model's own tokenizer when its folder holds one, else token ids."""
 
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
+from engines.host.vocabulary import tokenizer_of
 from engines.models.spec import Spec
+from engines.weights.sources import Choice
 
 _TURNS = {
     "<start_of_turn>": "<bos><start_of_turn>user\n{}<end_of_turn>\n<start_of_turn>model\n",
@@ -89,18 +92,30 @@ class Silent:
         return ""
 
 
-def open_text(folder: Path | None, spec: Spec) -> tuple[Text, str]:
+def open_text(choice: Choice) -> tuple[Text, str]:
     """Return the text side of a model, and why it is only ids where it is."""
-    if folder is None:
+    spec = choice.spec
+    if choice.gguf:
+        fields = choice.gguf.header.fields
+        return _read(spec, "the vocabulary", lambda: tokenizer_of(fields))
+    if choice.folder is None:
         return Ids(spec), "the weights are random: the text means nothing"
-    path = folder / "tokenizer.json"
+    path = choice.folder / "tokenizer.json"
     if not path.is_file():
         return Ids(spec), "the folder holds no tokenizer.json"
-    try:
-        from tokenizers import Tokenizer
+    return _read(spec, path.name, lambda: _from_file(path))
 
-        return Words(Tokenizer.from_file(str(path))), ""
+
+def _from_file(path: Path) -> Any:
+    from tokenizers import Tokenizer
+
+    return Tokenizer.from_file(str(path))
+
+
+def _read(spec: Spec, what: str, read: Callable[[], Any]) -> tuple[Text, str]:
+    try:
+        return Words(read()), ""
     except ImportError:
         return Ids(spec), "the package tokenizers is not installed"
     except Exception as e:  # the package raises nothing narrower
-        return Ids(spec), f"tokenizer.json cannot be read: {e}"
+        return Ids(spec), f"{what} cannot be read: {str(e)[:300]}"

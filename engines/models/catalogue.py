@@ -21,10 +21,10 @@ def _families() -> dict[str, Family]:
     return {family.model_type: family for family in families}
 
 
-_BY_TYPE: Final = _families()
+FAMILIES_BY_TYPE: Final = _families()
 PRESETS: Final = {
     spec.name: spec
-    for spec in sorted((s for f in _BY_TYPE.values() for s in f.presets), key=lambda spec: spec.name)
+    for spec in sorted((s for f in FAMILIES_BY_TYPE.values() for s in f.presets), key=lambda spec: spec.name)
 }
 
 
@@ -54,9 +54,9 @@ def from_config(fields: Mapping[str, Any], name: str, where: str = "config.json"
     Raise EngineError for an unknown family, a missing or broken field, a size beyond reason, and for every
     key that is set, is not known to be harmless, and is not read by the family.
     """
-    family = _BY_TYPE.get(str(fields.get("model_type")))
+    family = FAMILIES_BY_TYPE.get(str(fields.get("model_type")))
     if family is None:
-        todo = f"decoded are {', '.join(_BY_TYPE)}"
+        todo = f"decoded are {', '.join(FAMILIES_BY_TYPE)}"
         raise EngineError(f"describes a {fields.get('model_type')} model", where=where, todo=todo)
     config = Config(fields)
     try:

@@ -113,12 +113,23 @@ class Config:
 
 
 @dataclass(frozen=True)
+class InGguf:
+    """How GGUF files keep a family, beyond what they keep of all."""
+
+    architecture: str
+    fields: Callable[[Config], Mapping[str, Any]] = lambda metadata: {}  # metadata → more of a config.json
+    pairs: bool = False  # numbers of a head that rotate together lie side by side
+    finished: Callable[[Spec], Spec] = lambda spec: spec  # what the converter has changed
+
+
+@dataclass(frozen=True)
 class Family:
     """Models of one architecture: the `model_type` of their config.json, its reader, and known models."""
 
     model_type: str
     read: Callable[[Config, str], Spec]  # config and name → Spec; what it cannot decode it refuses
     presets: tuple[Spec, ...] = ()
+    gguf: InGguf | None = None
 
 
 def read_decoder(

@@ -1,6 +1,6 @@
 """Llama 3 and what is built like it (SmolLM2): nothing beyond what all families have in common."""
 
-from engines.models.config import Config, Family, read_decoder, rope_section
+from engines.models.config import Config, Family, InGguf, read_decoder, rope_section
 from engines.models.spec import Scaling, Spec
 
 MODEL_TYPE = "llama"
@@ -33,4 +33,5 @@ FAMILY = Family(
         _smol("smollm2-135m", 576, 30, 9, 3, 1536, "SmolLM2-135M"),
         _smol("smollm2-360m", 960, 32, 15, 5, 2560, "SmolLM2-360M"),
     ),
+    gguf=InGguf(MODEL_TYPE, pairs=True),
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from engines.models.config import Config, Family, read_decoder, rope_section
+from engines.models.config import Config, Family, InGguf, read_decoder, rope_section
 from engines.models.spec import Spec
 from engines.models.windows import switched_windows
 
@@ -24,4 +24,5 @@ FAMILY = Family(
             qkv_bias=True, eos=(151645, 151643), hub=("Qwen/Qwen2.5-0.5B-Instruct", "Qwen/Qwen2.5-0.5B"),
         ),
     ),
+    gguf=InGguf(MODEL_TYPE),
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from engines.models.config import Config, Family, read_decoder, rope_section
+from engines.models.config import Config, Family, InGguf, read_decoder, rope_section
 from engines.models.spec import Spec
 from engines.models.windows import switched_windows
 
@@ -25,4 +25,5 @@ FAMILY = Family(
             hub=("Qwen/Qwen3-0.6B", "Qwen/Qwen3-0.6B-Base"),
         ),
     ),
+    gguf=InGguf(MODEL_TYPE),
 )  # fmt: skip

@@ -9,13 +9,16 @@ from capture.errors import EngineError
 
 @dataclass(frozen=True)
 class Scaling:
-    """Stretches rotary frequencies: `linear` divides all of them, `llama3` depends on the wavelength."""
+    """Stretches rotary frequencies: `linear` divides all of them, `llama3` depends on the wavelength, and
+    `stated` divides each by a factor of its own.
+    """
 
     kind: str
     factor: float
     low: float = 1.0
     high: float = 4.0
     original: int = 8192
+    factors: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -140,7 +143,13 @@ def check_sizes(spec: Spec, where: str) -> None:
         wrong.append("sliding_window")
     if not spec.theta > 0:
         wrong.append("rope_theta")
-    if spec.scaling and not spec.scaling.factor > 0:
+    if spec.scaling and not _can_divide(spec.scaling, spec.head_dim):
         wrong.append("rope factor")
     if wrong:
         raise EngineError("has sizes that no model can have", where=where, why=", ".join(wrong))
+
+
+def _can_divide(scaling: Scaling, head_dim: int) -> bool:
+    stated = scaling.kind == "stated"
+    factors = scaling.factors if stated else (scaling.factor,)
+    return len(factors) == (head_dim // 2 if stated else 1) and all(factor > 0 for factor in factors)

@@ -120,6 +120,9 @@ class Share:
             return whole.chunk(rank.size // self._kept)[rank.number // self._kept].clone()
         return whole.chunk(rank.size)[rank.number].clone() if kind in _BY_ROWS else whole
 
+    def packed(self, name: str) -> None:
+        return None
+
 
 class Collectives:
     """The ops of the plan in which ranks wait for each other."""

@@ -10,7 +10,7 @@ from engines.training.sizes import ATTENTIONS, CONTEXTS, OPTIMIZERS, SIZES, Size
 
 BATCH: Final = 4
 MODEL: Final = next(iter(SIZES))
-PLAIN: Final = "q0f16"  # as the door calls weights that are not quantised
+PLAIN: Final = ("auto", "q0f16")  # as the door calls weights that are not quantised
 DTYPES: Final = ("auto", "fp32", "bf16")  # auto: fp32
 _ONLY_HERE: Final = ("layers", "attention", "optimizer", "warm_up")
 
@@ -60,7 +60,7 @@ def read_options(args: argparse.Namespace) -> TrainingOptions:
             f"training is in fp32 or with products in bf16, not in {args.dtype}",
             todo=f"choose one of: {', '.join(DTYPES)}",
         )
-    if args.quant != PLAIN:
+    if args.quant not in PLAIN:
         raise UsageError("training is not quantised", todo="leave --quant out")
     if args.slow:
         raise UsageError("--slow is not of --mode train")

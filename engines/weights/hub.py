@@ -1,25 +1,12 @@
-"""Find models in a Hugging Face cache, and what of each is there. Never the network, and no torch."""
+"""Find models in a Hugging Face cache. Never the network, and no torch."""
 
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
 
 from capture.errors import EngineError
-from capture.native.emit import Emitter
 from engines.models.catalogue import PRESETS, read_config
-from engines.models.spec import Spec, tensors
-from engines.weights.headers import check, read_headers, shard_files
-
-TOKENIZER: Final = "tokenizer.json"
-
-
-def write_survey(emitter: Emitter, id: str) -> None:
-    """Write into the run's meta what lies here of every preset."""
-    folder, why = hub()
-    models = [entry for spec in PRESETS.values() for entry in survey(spec)]
-    about = {"folder": str(folder), "why": why, "there": folder.is_dir(), "found": models}
-    emitter.run("weights", {"weights_found": about}, id=id)
+from engines.models.spec import Spec
 
 
 def hub() -> tuple[Path, str]:
@@ -33,8 +20,28 @@ def hub() -> tuple[Path, str]:
 
 def cached_folders(spec: Spec) -> list[Path]:
     """Return the folders in which the cache would keep this model."""
-    here, _ = hub()
-    return [folder for name in spec.hub for folder in _snapshots(here / f"models--{name.replace('/', '--')}")]
+    return [folder for name in spec.hub for folder in snapshots_of(name)]
+
+
+def snapshots_of(name: str) -> list[Path]:
+    """Return the snapshots of a model by its name on the hub, in whatever case it is typed."""
+    kept = {other.lower(): folder for other, folder in _cached().items()}
+    folder = kept.get(name.lower())
+    return _snapshots(folder) if folder else []
+
+
+def cached_names() -> list[str]:
+    """Return the names of all models in the cache, as the hub has them."""
+    return list(_cached())
+
+
+def _cached() -> dict[str, Path]:
+    """Return the folders of the cache by the names of their models."""
+    try:
+        there = sorted(hub()[0].glob("models--*--*"))
+    except OSError:
+        return {}
+    return {path.name.removeprefix("models--").replace("--", "/", 1): path for path in there}
 
 
 def _snapshots(model: Path) -> list[Path]:
@@ -60,33 +67,3 @@ def read_spec(folder: Path, name: str) -> Spec:
     spec = read_config(config, name)
     preset = PRESETS.get(name.lower())
     return replace(spec, eos=tuple({*spec.eos, *preset.eos})) if preset else spec
-
-
-def survey(spec: Spec) -> list[dict[str, Any]]:
-    """Return what the cache holds of a model, best first: the folder that would be read, or why it is not."""
-    folders = sorted(cached_folders(spec), key=lambda folder: not usable(folder))
-    return [{"model": spec.name, **_inspect(folder, spec)} for folder in folders] or [
-        {"model": spec.name, "names": list(spec.hub)}
-    ]
-
-
-def _inspect(folder: Path, spec: Spec) -> dict[str, Any]:
-    about: dict[str, Any] = {
-        "folder": str(folder),
-        "config": (folder / "config.json").is_file(),
-        "tokenizer": (folder / TOKENIZER).is_file(),
-    }
-    try:
-        shards = shard_files(folder)
-        about |= {"shards": len(shards), "bytes": sum(_size(path) for path in shards)}
-        check(read_headers(folder), tensors(read_spec(folder, spec.name)), folder)
-    except EngineError as e:
-        about["refused"] = str(e)
-    return about
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0

@@ -7,8 +7,9 @@ import torch
 
 from engines.layer import LayerWeights
 from engines.models.spec import Spec, norm_names
+from engines.weights.low_bit import Packed, joined
 from engines.weights.sources import Source
-from engines.weights.storage import Matrix, Storage, Table
+from engines.weights.storage import Matrix, Storage, Table, Weight
 
 _TURNED: Final = ("q_proj", "k_proj", "q_norm", "k_norm")
 
@@ -41,8 +42,8 @@ class Loader:
 
     def ends(self) -> tuple[Table, Matrix]:
         """Return the embedding and the head."""
-        head = None if self._spec.tied else self._source.read("lm_head.weight")
-        return self._packing.ends(self._source.read("model.embed_tokens.weight"), head, self._device)
+        head = None if self._spec.tied else self._weight("lm_head.weight")
+        return self._packing.ends(self._weight("model.embed_tokens.weight"), head, self._device)
 
     def _joined(self, whole: str, parts: Sequence[str], names: list[str]) -> dict[str, Matrix]:
         if self._fused:
@@ -50,10 +51,19 @@ class Loader:
         return {part: self._matrix([name]) for part, name in zip(parts, names, strict=True)}
 
     def _matrix(self, names: list[str]) -> Matrix:
-        read = [self._paired(f"{n}.weight") for n in names]
+        read = [self._paired(f"{n}.weight", self._weight(f"{n}.weight")) for n in names]
         return self._packing.matrix(read[0] if len(read) == 1 else self._cat(read), self._device)
 
-    def _cat(self, parts: list[torch.Tensor]) -> torch.Tensor:
+    def _weight(self, name: str) -> Weight:
+        """Return a matrix as its source has packed it, where it can be taken so; else as numbers."""
+        packed = self._source.packed(name) if self._packing.form else None
+        return packed if packed and packed.form == self._packing.form else self._source.read(name)
+
+    def _cat(self, read: list[Weight]) -> Weight:
+        packed = [part for part in read if isinstance(part, Packed)]
+        if len(packed) == len(read):
+            return joined(packed)
+        parts = [part.unpacked() if isinstance(part, Packed) else part for part in read]
         if self._packing.keeps:
             return torch.cat(parts)
         size = sum(part.numel() for part in parts)
@@ -61,16 +71,21 @@ class Loader:
             self._room = torch.empty(size, dtype=parts[0].dtype)
         return torch.cat(parts, out=self._room[:size].view(-1, parts[0].shape[1]))
 
-    def _paired(self, name: str) -> torch.Tensor:
-        """Return a tensor as stored, but with the halves of query and key heads put pair by pair for Rope."""
-        read = self._source.read(name)
+    def _paired(self, name: str, read: Weight) -> Weight:
+        """Return a matrix with its rows in the order in which Rope takes them."""
+        if isinstance(read, Packed):
+            return read.each(lambda rows: self._turned(name, rows))
+        return self._turned(name, read)
+
+    def _turned(self, name: str, rows: torch.Tensor) -> torch.Tensor:
+        """Return rows as stored, but with the halves of query and key heads put pair by pair."""
         if name.split(".")[-2] not in _TURNED:
-            return read
-        halves: torch.Tensor = read.unflatten(0, (-1, 2, self._spec.head_dim // 2))
+            return rows
+        halves: torch.Tensor = rows.unflatten(0, (-1, 2, self._spec.head_dim // 2))
         return halves.transpose(1, 2).flatten(0, 2)
 
     def _vector(self, name: str) -> torch.Tensor:
-        return self._paired(name).to(self._device, torch.float32)
+        return self._turned(name, self._source.read(name)).to(self._device, torch.float32)
 
     def _norms(self, prefix: str) -> dict[str, torch.Tensor]:
         norms = {ours: self.norm(f"{prefix}{name}.weight") for ours, name in norm_names(self._spec).items()}

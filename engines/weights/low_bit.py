@@ -5,7 +5,7 @@ scale of 16 or 32 bits is the group's largest magnitude / 7, and a weight is (co
 q8_0: groups of 32, codes -127…127 in bytes, a 16-bit scale, largest magnitude / 127.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -68,6 +68,14 @@ class Packed:
         """Return these rows of it, as an embedding takes them."""
         return Packed(self.form, self.codes[rows], self.scales[rows])
 
+    def to(self, device: torch.device) -> "Packed":
+        """Return it in the memory of a device."""
+        return self.each(lambda part: part.to(device))
+
+    def each(self, change: Callable[[torch.Tensor], torch.Tensor]) -> "Packed":
+        """Return it with codes and scales changed alike, as an order of rows changes them."""
+        return Packed(self.form, change(self.codes), change(self.scales))
+
     def signed(self) -> torch.Tensor:
         """Return the codes as whole numbers around zero, [n, k]."""
         return self._stored().to(torch.int8) - self._middle
@@ -91,6 +99,12 @@ class Packed:
     def chunks(self) -> Iterator["Packed"]:
         """Yield the matrix in pieces that do not fill the memory once they are unpacked."""
         return (self.some(piece) for piece in _pieces(self.rows, self.columns))
+
+
+def joined(parts: Sequence[Packed]) -> Packed:
+    """Return matrices of one form as one, the rows of each below those of the one before."""
+    codes, scales = torch.cat([p.codes for p in parts]), torch.cat([p.scales for p in parts])
+    return Packed(parts[0].form, codes, scales)
 
 
 def pack(weight: torch.Tensor, form: Form, report: Report | None = None) -> Packed:

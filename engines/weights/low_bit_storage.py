@@ -7,6 +7,7 @@ import torch
 
 from engines.weights.low_bit import Form, Packed, Report, distance, pack
 from engines.weights.packed_matrices import Product, matrix
+from engines.weights.storage import Weight
 
 # bytes of a weight as the processor's products hold it: scales in pairs, with the codes for many rows
 _HELD: Final = {"q4f16_1": 0.625, "q4f32_1": 0.75 + 0.625, "q8_0": 1.0}
@@ -31,16 +32,14 @@ class Quantised:
     def __init__(self, form: Form, device: torch.device) -> None:
         self.name, self.dtype, self.weight_bytes = form.name, form.scale, form.bits_per_weight / 8
         self.report: Report | None = None  # hears of weights as they are packed
-        self._form, self._cpu = form, device.type == "cpu"
+        self.form, self._cpu = form, device.type == "cpu"
         self._apart = self._length = 0.0
         self._computed: Counter[str] = Counter()
 
-    def matrix(self, weight: torch.Tensor, device: torch.device) -> Product:
+    def matrix(self, weight: Weight, device: torch.device) -> Product:
         return self._product(self._packed(weight, device))
 
-    def ends(
-        self, table: torch.Tensor, head: torch.Tensor | None, device: torch.device
-    ) -> tuple[Embedding, Product]:
+    def ends(self, table: Weight, head: Weight | None, device: torch.device) -> tuple[Embedding, Product]:
         packed = self._packed(table, device)
         return Embedding(packed), self._product(packed if head is None else self._packed(head, device))
 
@@ -66,11 +65,20 @@ class Quantised:
         """What the products do, the most frequent kind first."""
         return "; ".join(what for what, _ in self._computed.most_common())
 
-    def _packed(self, weight: torch.Tensor, device: torch.device) -> Packed:
-        packed = pack(weight.to(device), self._form, self.report)
+    def _packed(self, weight: Weight, device: torch.device) -> Packed:
+        if isinstance(weight, Packed):
+            return self._taken(weight.to(device))
+        packed = pack(weight.to(device), self.form, self.report)
         apart, length = distance(weight.to(device), packed)
         self._apart += apart
         self._length += length
+        return packed
+
+    def _taken(self, packed: Packed) -> Packed:
+        """Return a matrix that was in this form already; it lies where its weights do."""
+        self._length += sum(float(part.unpacked().square_().sum()) for part in packed.chunks())
+        if self.report:
+            self.report(packed.rows * packed.columns)
         return packed
 
     def _product(self, packed: Packed) -> Product:

@@ -18,7 +18,7 @@ class Shards:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._stored = read_headers(folder)
-        self._stamps = {s.path: _stamp(s.path) for s in self._stored.values()}
+        self._stamps = {s.path: stamp(s.path) for s in self._stored.values()}
 
     def check(self, wanted: Mapping[str, tuple[int, ...]]) -> None:
         """Raise EngineError unless every wanted tensor is there, in its shape."""
@@ -33,11 +33,12 @@ class Shards:
                 got = f.readinto(raw.numpy().data)
         except OSError as e:
             raise EngineError("cannot be read", where=str(stored.path), why=str(e)) from None
-        if got != stored.size or _stamp(stored.path) != self._stamps[stored.path]:
+        if got != stored.size or stamp(stored.path) != self._stamps[stored.path]:
             raise EngineError("changed while it was read", where=str(stored.path))
         return raw.view(_DTYPES[stored.dtype]).view(stored.shape)
 
 
-def _stamp(path: Path) -> tuple[int, int, int]:
+def stamp(path: Path) -> tuple[int, int, int]:
+    """Return what changes when a file does."""
     status = path.stat()
     return status.st_size, status.st_mtime_ns, status.st_ino

@@ -1,4 +1,4 @@
-"""Where a model's weights come from: a folder, the Hugging Face cache, or chance. Never the network."""
+"""Where a model's weights come from: a folder, a file, or chance. Never the network."""
 
 import zlib
 from collections.abc import Callable, Mapping
@@ -11,7 +11,11 @@ import torch
 from capture.errors import EngineError, UsageError
 from engines.models.catalogue import PRESETS, preset
 from engines.models.spec import Spec, tensors
-from engines.weights.hub import cached_folders, read_spec, usable
+from engines.weights.gguf.model import GgufModel, read_model
+from engines.weights.gguf.source import GgufSource
+from engines.weights.hub import read_spec
+from engines.weights.low_bit import Packed
+from engines.weights.names import find
 from engines.weights.shards import Shards
 
 BLOCK: Final = 1 << 23  # numbers drawn: most matrices are a piece of them
@@ -28,34 +32,56 @@ class Source(Protocol):
 
     def read(self, name: str) -> torch.Tensor: ...
 
+    def packed(self, name: str) -> Packed | None:
+        """Return a matrix as it is stored; None where it is stored in no form of ours."""
+
 
 @dataclass(frozen=True)
 class Choice:
-    """A model and the folder its weights lie in, None when they are drawn by chance."""
+    """A model and the folder or the file that its weights lie in; neither: they are drawn by chance."""
 
     spec: Spec
-    folder: Path | None
+    folder: Path | None = None
+    gguf: GgufModel | None = None
+
+    @property
+    def place(self) -> Path | None:
+        """Where the weights lie."""
+        return self.gguf.path if self.gguf else self.folder
+
+    @property
+    def stored_as(self) -> str | None:
+        """What a GGUF stores its matrices as; None of other weights."""
+        return self.gguf.stored_as if self.gguf else None
 
 
 def choose(model: str, weights: str) -> Choice:
     """Return what `--model` and `--weights` mean on this machine."""
     if weights == "random":
-        return Choice(preset(model), None)
+        return Choice(find(model).preset or preset(model))
     if weights == "auto":
         return _automatic(model)
-    folder = Path(weights).expanduser()
-    if not folder.is_dir():
-        raise UsageError(f"--weights {weights} is no folder", todo="auto and random are the other choices")
-    return Choice(read_spec(folder, model), folder)
+    place = Path(weights).expanduser()
+    if place.is_file():
+        return _in_file(place)
+    if not place.is_dir():
+        todo = "auto and random are the other choices"
+        raise UsageError(f"--weights {weights} is no folder and no file", todo=todo)
+    return Choice(read_spec(place, model), place)
+
+
+def _in_file(path: Path, name: str = "") -> Choice:
+    model = read_model(path, name)
+    return Choice(model.spec, gguf=model)
 
 
 def _automatic(model: str) -> Choice:
-    if Path(model).expanduser().is_dir():
-        folder = Path(model).expanduser()
-        return Choice(read_spec(folder, folder.name), folder)
-    spec = preset(model)
-    snapshot = next(filter(usable, cached_folders(spec)), None)
-    return Choice(read_spec(snapshot, spec.name), snapshot) if snapshot else Choice(spec, None)
+    found = find(model)
+    if found.path is None:
+        return Choice(found.preset or preset(model))
+    if found.path.is_file():
+        return _in_file(found.path, found.name)
+    return Choice(read_spec(found.path, found.name), found.path)
 
 
 class Checkpoint:
@@ -68,6 +94,9 @@ class Checkpoint:
 
     def read(self, name: str) -> torch.Tensor:
         return self._shards.read(name)
+
+    def packed(self, name: str) -> None:
+        return None
 
 
 class RandomWeights:
@@ -100,12 +129,17 @@ class RandomWeights:
             piece.copy_(self._block[start : start + piece.numel()])
         return out
 
+    def packed(self, name: str) -> None:
+        return None
+
 
 def open_source(choice: Choice, seed: int, dtype: torch.dtype = torch.bfloat16) -> Source:
-    """Return a checkpoint in its own dtype, or random weights in the one asked for."""
-    return (
-        Checkpoint(choice.folder, choice.spec) if choice.folder else RandomWeights(choice.spec, seed, dtype)
-    )
+    """Return a checkpoint in its own dtype; random weights and blocks of a GGUF in the one asked for."""
+    if choice.gguf:
+        return GgufSource(choice.gguf, dtype)
+    if choice.folder:
+        return Checkpoint(choice.folder, choice.spec)
+    return RandomWeights(choice.spec, seed, dtype)
 
 
 class Tally:
@@ -131,6 +165,9 @@ class CountedSource:
         tensor = self._source.read(name)
         self._tally.add(tensor.numel())
         return tensor
+
+    def packed(self, name: str) -> Packed | None:
+        return self._source.packed(name)
 
 
 def _size(shape: tuple[int, ...]) -> int:

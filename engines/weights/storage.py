@@ -1,19 +1,15 @@
-"""How a matrix is stored and multiplied, and which way is fastest on this processor."""
+"""How a matrix is stored and multiplied, and which ways there are on a device."""
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 import torch
 from torch.nn import functional
 
-from engines.models.spec import Spec
+from engines.weights.low_bit import Form, Packed
 
 WIDE: Final = 4  # rows from which a product is arithmetic, not reading
-SAMPLE_BYTES: Final = 64 << 20  # more than the caches hold
-MEASURE_S: Final = 0.3
 FP16_MAX: Final = 65504.0
 
 
@@ -62,6 +58,9 @@ class Table(Protocol):
     def __call__(self, ids: torch.Tensor) -> torch.Tensor: ...
 
 
+Weight = torch.Tensor | Packed  # as numbers, or as some file has packed it
+
+
 class Storage(Protocol):
     """How a model's weights are stored: the plan and the decoder ask no more of it than this."""
 
@@ -71,6 +70,10 @@ class Storage(Protocol):
     @property
     def dtype(self) -> torch.dtype:
         """Of the weights, or of their scales."""
+
+    @property
+    def form(self) -> Form | None:
+        """The form of packed matrices that are taken as they are; None: they are unpacked."""
 
     @property
     def weight_bytes(self) -> float:
@@ -96,11 +99,9 @@ class Storage(Protocol):
     def passing(self) -> float:
         """Bytes for every weight of a matrix while it is made."""
 
-    def matrix(self, weight: torch.Tensor, device: torch.device) -> Matrix: ...
+    def matrix(self, weight: Weight, device: torch.device) -> Matrix: ...
 
-    def ends(
-        self, table: torch.Tensor, head: torch.Tensor | None, device: torch.device
-    ) -> tuple[Table, Matrix]:
+    def ends(self, table: Weight, head: Weight | None, device: torch.device) -> tuple[Table, Matrix]:
         """Return the embedding and the head, which is the table itself where there is none."""
 
 
@@ -125,6 +126,10 @@ class Packing:
     fusion: Final = ""
 
     @property
+    def form(self) -> None:
+        return None
+
+    @property
     def weight_bytes(self) -> float:
         return self.dtype.itemsize
 
@@ -144,18 +149,17 @@ class Packing:
     def passing(self) -> float:
         return self.dtype.itemsize
 
-    def matrix(self, weight: torch.Tensor, device: torch.device) -> Matrix:
+    def matrix(self, weight: Weight, device: torch.device) -> Matrix:
         stored = self._stored(weight, device)
         return self.make(unshared(stored) if self.keeps else stored)
 
-    def ends(
-        self, table: torch.Tensor, head: torch.Tensor | None, device: torch.device
-    ) -> tuple[Table, Matrix]:
+    def ends(self, table: Weight, head: Weight | None, device: torch.device) -> tuple[Table, Matrix]:
         stored = unshared(self._stored(table, device))
         return Embedding(stored), self.make(stored) if head is None else self.matrix(head, device)
 
-    def _stored(self, weight: torch.Tensor, device: torch.device) -> torch.Tensor:
-        return to_dtype(weight, self.dtype).to(device)
+    def _stored(self, weight: Weight, device: torch.device) -> torch.Tensor:
+        numbers = weight.unpacked() if isinstance(weight, Packed) else weight
+        return to_dtype(numbers, self.dtype).to(device)
 
 
 def unshared(weight: torch.Tensor) -> torch.Tensor:
@@ -195,99 +199,3 @@ def candidates(dtype: str, device: str) -> tuple[Packing, ...]:
     if device != "cpu":
         return (FP16,) if device == "mps" else (BF16,)
     return (FP16, *bf16)
-
-
-@dataclass(frozen=True)
-class Measured:
-    """A storage, and at how many bytes a second it was seen to stream weights; 0: not measured."""
-
-    packing: Storage
-    rate: float
-
-
-def fastest(spec: Spec, dtype: str, device: torch.device) -> tuple[Measured, tuple[Measured, ...]]:
-    """Return the fastest way, and all that were measured, best first; a single candidate is not measured."""
-    ways = candidates(dtype, device.type)
-    if len(ways) == 1:
-        return Measured(ways[0], 0.0), ()
-    ranked = tuple(sorted(map(Measured, ways, _rates(ways, spec)), key=lambda m: -m.rate))
-    return ranked[0], ranked
-
-
-def _rates(ways: Sequence[Packing], spec: Spec) -> list[float]:
-    """Return bytes a second of each way over one row; they take turns, so that a busy moment slows all.
-
-    On one core: with all of them, ways that are all as fast as the memory look alike, and the one that leaves
-    no core a moment to spare falls behind as soon as anything else runs.
-    """
-    samples = [_sample(way, spec) for way in ways]
-    rows = {k: torch.ones(1, k) for _, k in layer_shapes(spec)}
-    with torch.inference_mode(), _one_core():
-        for matrices, _ in samples:
-            _pass(matrices, rows)
-        took = zip(*_rounds([matrices for matrices, _ in samples], rows), strict=True)
-    return [size / min(passes) for (_, size), passes in zip(samples, took, strict=True)]
-
-
-@contextmanager
-def _one_core() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
-def _sample(way: Packing, spec: Spec) -> tuple[list[tuple[Matrix, int]], int]:
-    """Return the matrices of enough layers to miss every cache, each with its columns, and their bytes."""
-    shapes = layer_shapes(spec)
-    layer = sum(n * k for n, k in shapes) * way.dtype.itemsize
-    layers = min(spec.layers, -(-SAMPLE_BYTES // layer))
-    matrices = [(way.make(_filled(n, k, way.dtype)), k) for _ in range(layers) for n, k in shapes]
-    return matrices, layer * layers
-
-
-def _rounds(
-    samples: Sequence[Sequence[tuple[Matrix, int]]], rows: dict[int, torch.Tensor]
-) -> Iterator[list[float]]:
-    """Yield the seconds of a pass each, over several rounds; fewer where the machine is busy."""
-    until = time.perf_counter() + MEASURE_S * len(samples)
-    for _ in range(5):
-        yield [_pass(matrices, rows) for matrices in samples]
-        if time.perf_counter() > until:
-            return
-
-
-def _pass(matrices: Sequence[tuple[Matrix, int]], rows: dict[int, torch.Tensor]) -> float:
-    start = time.perf_counter()
-    for matrix, k in matrices:
-        matrix(rows[k])
-    return time.perf_counter() - start
-
-
-def _filled(n: int, k: int, dtype: torch.dtype) -> torch.Tensor:
-    return torch.full((n, k), 0.02, dtype=dtype)
-
-
-def layer_shapes(spec: Spec) -> tuple[tuple[int, int], ...]:
-    """Return rows and columns of one layer's fused matrices."""
-    return (
-        (spec.query_width + 2 * spec.kv_width, spec.hidden),
-        (spec.hidden, spec.query_width),
-        (2 * spec.ffn, spec.hidden),
-        (spec.hidden, spec.ffn),
-    )
-
-
-def read_rate() -> float:
-    """Return the bytes a second at which this machine reads memory: the roof of every decode."""
-    field = torch.ones(1 << 26)
-    best = min(_timed(field.sum) for _ in range(5))
-    return field.numel() * 4 / best
-
-
-def _timed(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start

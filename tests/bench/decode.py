@@ -34,7 +34,7 @@ from engines.decoder import Decoder  # noqa: E402
 from engines.host.trace import Ledger, Ticks  # noqa: E402
 from engines.models.catalogue import preset  # noqa: E402
 from engines.models.spec import Spec, parameters, tensors  # noqa: E402
-from engines.weights import low_bit, storage  # noqa: E402
+from engines.weights import fastest, low_bit  # noqa: E402
 from engines.weights.low_bit_storage import Quantised  # noqa: E402
 from engines.weights.sources import RandomWeights  # noqa: E402
 from engines.weights.storage import Storage  # noqa: E402
@@ -100,7 +100,7 @@ def chosen_storage(spec: Spec, bits: int) -> Storage:
     return (
         Quantised(low_bit.FORMS[FORMS[bits]], CPU)
         if bits in FORMS
-        else storage.fastest(spec, "auto", CPU)[0].packing
+        else fastest.fastest(spec, "auto", CPU)[0].packing
     )
 
 
@@ -111,7 +111,7 @@ def compare(spec: Spec, bits: int, peers: dict[str, Peer], steps: int, rounds: i
         peer.took(2)
     for _ in range(rounds):
         for name, peer in peers.items():
-            read.append(storage.read_rate())
+            read.append(fastest.read_rate())
             took[name] += peer.took(steps)
     moved = {name: peer.moved for name, peer in peers.items()}
     table(f"{spec.name}, {bits} bit", moved, took, statistics.median(read))

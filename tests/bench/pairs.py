@@ -1,36 +1,40 @@
-"""Error rates of one run a side, simulated: how often equal runs differ, how often a doubled row is found.
+"""Error rates of comparisons, simulated: how often equal runs differ, how often a doubled row is found.
 
-python -m tests.bench.pairs [TRIES [STEPS…]]: a line a kind of noise, memory of the steps and spread between
-runs; the share of families with a wrong verdict, the same beside a doubled row, and how often that is found.
-Draws are seeded.
+python -m tests.bench.pairs [TRIES [WAY…]]: a line a kind of noise, size, memory of the steps and spread
+between runs; the share of families with a wrong verdict, the same beside a doubled row, and how often that is
+found. Draws are seeded.
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.signal import lfilter
 
-from tracetui.analysis.compare.one_pair import judge
+from tracetui.analysis.compare import one_pair, repeats
 from tracetui.analysis.statistics import verdicts
 from tracetui.look import Floor
 
 Floats = NDArray[np.float64]
 KINDS = ("plain", "tails", "moments")  # alike rows; rows that differ, with spikes; groups that share moments
-MEMORIES = (0.0, 0.5, 0.8, 0.95)
-BETWEEN = ((0.0, 0.03), (0.01, 0.01), (0.03, 0.03), (0.10, 0.10))  # spread of runs, floor in use
+SIZES = ((40, 8), (40, 64), (40, 256), (300, 16))  # rows, steps
+NOISE = ((0.0, 0.0), (0.5, 0.01), (0.8, 0.03), (0.95, 0.10))  # memory of the steps, spread between runs
+WAYS = {"pair": (1, 1, 0), "3 and 3": (3, 3, 0), "3 and 1": (3, 1, 0), "pair, 4 aa": (1, 1, 4)}
+LEAST_FLOOR = 0.03  # of a pair; else that between the runs
 
 
 class Cell(NamedTuple):
-    """How pairs are made, and the floor that they are judged by."""
+    """How runs are made, and how they are compared."""
 
     kind: str
     rows: int
     steps: int
     memory: float
     between: float
-    floor: float
+    way: str = "pair"
 
 
 class Rates(NamedTuple):
@@ -44,9 +48,8 @@ class Rates(NamedTuple):
 def remembering(rng: np.random.Generator, rows: int, steps: int, memory: float) -> Floats:
     """AR(1) noise of variance one."""
     noise = rng.standard_normal((rows, steps))
-    for i in range(1, steps):
-        noise[:, i] = memory * noise[:, i - 1] + np.sqrt(1 - memory**2) * noise[:, i]
-    return noise
+    noise[:, 1:] *= np.sqrt(1 - memory**2)
+    return np.asarray(lfilter([1.0], [1.0, -memory], noise))
 
 
 def side(rng: np.random.Generator, cell: Cell) -> Floats:
@@ -64,12 +67,15 @@ def side(rng: np.random.Generator, cell: Cell) -> Floats:
 
 def rates(cell: Cell, tries: int, factor: float = 2.0) -> Rates:
     """The error rates of a cell."""
-    rng = np.random.default_rng([len(cell.kind), *(int(1000 * x) for x in cell[1:])])
+    seed = [len(cell.kind), *(int(1000 * x) for x in cell[1:5]), *WAYS[cell.way]]
+    rng = np.random.default_rng(seed)
     counts = np.zeros(3)
+    groups = np.repeat([0, 1, 2], WAYS[cell.way])
     for _ in range(tries):
-        a, b = (1e6 * np.exp(side(rng, cell)) for _ in "ab")
-        planted = b * np.where(np.arange(cell.rows) == 0, factor, 1.0)[:, None]
-        equal, changed = (called(a, x, cell) for x in (b, planted))
+        runs = np.stack([1e6 * np.exp(side(rng, cell)) for _ in groups], axis=1)
+        planted = runs.copy()
+        planted[0, groups == 1] *= factor
+        equal, changed = (called(x, groups, cell) for x in (runs, planted))
         counts += [
             bool({"slower", "faster"} & set(equal)),
             bool({"slower", "faster"} & set(changed[1:])),
@@ -78,27 +84,29 @@ def rates(cell: Cell, tries: int, factor: float = 2.0) -> Rates:
     return Rates(*(counts / tries))
 
 
-def called(a: Floats, b: Floats, cell: Cell) -> list[str]:
-    found = judge(a, b, Floor(cell.floor, how="said"))
+def called(times: Floats, groups: NDArray[np.int64], cell: Cell) -> list[str]:
+    """The verdicts of rows × runs × steps."""
+    if cell.way == "pair":
+        found = one_pair.judge(times[:, 0], times[:, 1], Floor(max(cell.between, LEAST_FLOOR), how="said"))
+    else:
+        found = repeats.judge(times, groups).evidence
     return verdicts(found, np.zeros(cell.rows))
 
 
-def cells(steps: list[int]) -> Iterator[Cell]:
-    for kind in KINDS:
-        for rows in (40, 300):
-            for between, floor in BETWEEN:
-                for memory in MEMORIES:
-                    yield from (Cell(kind, rows, n, memory, between, floor) for n in steps)
+def cells(ways: Sequence[str]) -> Iterator[Cell]:
+    """Every cell of the table."""
+    for way, kind, (rows, steps), (memory, between) in product(ways, KINDS, SIZES, NOISE):
+        yield Cell(kind, rows, steps, memory, between, way)
 
 
 def main() -> None:
-    tries, *steps = map(int, sys.argv[1:] or ["100"])
-    print("noise    rows  steps  memory  runs  floor   wrong  beside  found 2×")
-    for cell in cells(steps or [8, 16, 64, 256]):
+    tries, ways = int(sys.argv[1]) if sys.argv[1:] else 100, sys.argv[2:] or list(WAYS)
+    print("way         noise    rows  steps  memory  runs   wrong  beside  found 2×")
+    for cell in cells(ways):
         found = rates(cell, tries)
         print(
-            f"{cell.kind:8} {cell.rows:4} {cell.steps:6} {cell.memory:7} {cell.between:5.0%} "
-            f"{cell.floor:6.0%} {found.wrong:7.1%} {found.beside:7.1%} {found.found:6.0%}",
+            f"{cell.way:11} {cell.kind:8} {cell.rows:4} {cell.steps:6} {cell.memory:7} {cell.between:5.0%} "
+            f"{found.wrong:7.1%} {found.beside:7.1%} {found.found:6.0%}",
             flush=True,
         )
 

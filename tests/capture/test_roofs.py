@@ -130,3 +130,20 @@ def test_known_gpus(device: str, gigabytes: float, teraflops: float) -> None:
 )  # fmt: skip
 def test_a_gpu_that_only_resembles_a_known_one_has_no_roof(device: str) -> None:
     assert roofs.from_table(device) is None
+
+
+@pytest.mark.parametrize(
+    ("processors", "memory", "capability", "name"),
+    [
+        (304, 206_141_652_992, (9, 4), "AMD Instinct MI300X"),  # as traces of one state it: 191.98 GiB
+        (304, 256 << 30, (9, 4), "AMD Instinct MI325X"),
+        (132, 85_029_158_912, (9, 0), None),  # an H100, or the H800 with the same properties
+        (304, 206_141_652_992, (9, 0), None),
+        (None, None, (None, None), None),
+        ("304", "much", (9, 4), None),
+    ],
+)
+def test_a_gpu_that_is_alone_with_its_properties_is_known_by_them(
+    processors: Any, memory: Any, capability: tuple[Any, Any], name: str | None
+) -> None:
+    assert roofs.name_by_properties(processors, memory, capability) == name

@@ -55,16 +55,18 @@ def rotate(spec: Spec, x: torch.Tensor, position: int, layer: int) -> torch.Tens
     for i in range(half):
         frequency = (spec.theta_local if local else spec.theta) ** (-2 * i / spec.head_dim)
         if spec.scaling and not local:
-            frequency = stretched(spec, frequency)
+            frequency = stretched(spec, frequency, i)
         c, s = math.cos(position * frequency), math.sin(position * frequency)
         out[i] = x[i] * c - x[half + i] * s
         out[half + i] = x[half + i] * c + x[i] * s
     return out
 
 
-def stretched(spec: Spec, frequency: float) -> float:
+def stretched(spec: Spec, frequency: float, i: int) -> float:
     scaling = spec.scaling
     assert scaling
+    if scaling.kind == "stated":
+        return frequency / scaling.factors[i]
     if scaling.kind == "linear":
         return frequency / scaling.factor
     wavelength = 2 * math.pi / frequency

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from engines.models.catalogue import preset
-from engines.weights import hub
+from engines.weights import hub, survey
 from tests.engines import folders
 
 ROOT = Path(__file__).parent.parent.parent
@@ -50,7 +50,7 @@ def test_where_is_looked(
 def test_whole_weights_are_counted(cache: Path) -> None:
     folder, _ = folders.gemma(snapshot(cache, "google/gemma-3-1b-it"), shards=3)
     (folder / "tokenizer.json").write_text("{}")
-    (actual,) = hub.survey(preset("gemma-3-1b"))
+    (actual,) = survey.survey(preset("gemma-3-1b"))
     whole = sum(p.stat().st_size for p in folder.glob("*.safetensors"))
     assert actual == {
         "model": "gemma-3-1b", "folder": str(folder), "config": True, "tokenizer": True, "shards": 3,
@@ -63,14 +63,14 @@ def test_what_would_not_be_read_says_why(cache: Path) -> None:
     (binary / "pytorch_model.bin").write_bytes(b"\x80\x02")
     short, _ = folders.gemma(snapshot(cache, "google/gemma-3-1b-it"))
     (short / "model.safetensors").write_bytes((short / "model.safetensors").read_bytes()[:-1])
-    first, second = hub.survey(preset("gemma-3-1b"))
+    first, second = survey.survey(preset("gemma-3-1b"))
     assert first["folder"] == str(short) and "is no whole safetensors file" in first["refused"]
     assert "pytorch_model.bin, which can run code when it is loaded" in second["refused"]
     assert second["config"] is False
 
 
 def test_a_model_that_is_not_there_has_its_names(cache: Path) -> None:
-    (actual,) = hub.survey(preset("gemma-3-1b"))
+    (actual,) = survey.survey(preset("gemma-3-1b"))
     assert actual["model"] == "gemma-3-1b" and "google/gemma-3-1b-it" in actual["names"]
 
 

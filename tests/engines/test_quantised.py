@@ -143,4 +143,4 @@ def test_what_contradicts_itself_is_refused(
 
 
 def test_both_doors_offer_the_same() -> None:
-    assert _engine.QUANTS == QUANTS == ("q0f16", *FORMS)
+    assert _engine.QUANTS == QUANTS == ("auto", "q0f16", *FORMS)

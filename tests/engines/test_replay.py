@@ -8,8 +8,8 @@ import torch
 
 from capture.record.kernels import Row as Kernel
 from capture.record.kernels import Window
+from capture.record.launch_order import LaunchOrder, with_owners
 from engines.fused import replay as replay_module
-from engines.fused.launch_order import LaunchOrder, with_owners
 from engines.fused.replay import Replay
 from engines.host.trace import Ledger, Op, Ticks
 from engines.plan import Row
@@ -29,7 +29,7 @@ ORDER = LaunchOrder((("gemv", "L0.attn.qkv"), ("gemv", "L0.attn.out"), ("norm", 
 
 def test_a_replays_kernels_are_those_of_the_step_in_their_order() -> None:
     rows = [kernel("norm", 30, 7), kernel("gemv", 10, 7), kernel("gemv", 20, 7), kernel("Memcpy DtoH", 40, 8)]
-    actual = with_owners(Window(rows), ORDER)
+    actual = with_owners(Window(rows), [ORDER])
     assert [(k.name, k.start, k.owner) for k in actual.rows] == [
         ("gemv", 10, "L0.attn.qkv"), ("gemv", 20, "L0.attn.out"), ("norm", 30, "L0.norm"),
         ("Memcpy DtoH", 40, None),
@@ -39,14 +39,17 @@ def test_a_replays_kernels_are_those_of_the_step_in_their_order() -> None:
 
 def test_what_a_runtime_puts_before_a_graph_belongs_to_nobody() -> None:
     rows = [kernel("fill", 5, 7), *(kernel(n, 10 + i, 7) for i, n in enumerate(("gemv", "gemv", "norm")))]
-    assert [k.owner for k in with_owners(Window(rows), ORDER).rows] == [None, *(o for _, o in ORDER.kernels)]
+    assert [k.owner for k in with_owners(Window(rows), [ORDER]).rows] == [
+        None,
+        *(o for _, o in ORDER.kernels),
+    ]
 
 
 @pytest.mark.parametrize("names", [("gemv", "norm"), ("gemv", "norm", "norm"), ("gemv", "norm", "gemv")])
 def test_a_replay_that_is_another_is_not_guessed_at(names: tuple[str, ...]) -> None:
     good = [kernel(n, 100 + i, 8) for i, n in enumerate(("gemv", "gemv", "norm"))]
     rows = [kernel(n, 10 + i, 7, owner="cudaGraphLaunch") for i, n in enumerate(names)] + good
-    actual = with_owners(Window(rows, {"launches without a kernel": 1}), ORDER)
+    actual = with_owners(Window(rows, {"launches without a kernel": 1}), [ORDER])
     assert [k.owner for k in actual.rows] == [None] * len(names) + [o for _, o in ORDER.kernels]
     assert actual.problems == {
         "launches without a kernel": 1, "replays whose kernels are not those of the step": 1,

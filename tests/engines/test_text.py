@@ -7,6 +7,7 @@ import pytest
 
 from engines.host.text import Words, open_text
 from engines.models.catalogue import preset
+from engines.weights.sources import Choice
 
 
 def byte_level(folder: Path, *special: str) -> Path:
@@ -22,7 +23,7 @@ def byte_level(folder: Path, *special: str) -> Path:
 
 
 def test_pieces_are_whole_characters(tmp_path: Path) -> None:
-    text, why = open_text(byte_level(tmp_path), preset("gemma-3-1b"))
+    text, why = open_text(Choice(preset("gemma-3-1b"), byte_level(tmp_path)))
     said = "Grüße, 世界 🙂"
     ids = text.encode(said)
     assert len(ids) == len(said.encode()) and why == "" and text.meaning
@@ -32,7 +33,7 @@ def test_pieces_are_whole_characters(tmp_path: Path) -> None:
 
 
 def test_the_chat_form_is_the_tokenizers_own(tmp_path: Path) -> None:
-    text, _ = open_text(byte_level(tmp_path, "<|im_start|>", "<|im_end|>"), preset("qwen2.5-0.5b"))
+    text, _ = open_text(Choice(preset("qwen2.5-0.5b"), byte_level(tmp_path, "<|im_start|>", "<|im_end|>")))
     assert isinstance(text, Words)
     ids = text.encode("hi")
     assert ids[0] == 256 and ids.count(256) == 2 and ids.count(257) == 1
@@ -40,7 +41,7 @@ def test_the_chat_form_is_the_tokenizers_own(tmp_path: Path) -> None:
 
 
 def test_without_a_tokenizer_ids_are_shown(tmp_path: Path) -> None:
-    text, why = open_text(tmp_path, preset("gemma-3-1b"))
+    text, why = open_text(Choice(preset("gemma-3-1b"), tmp_path))
     assert "no tokenizer.json" in why and not text.meaning
     assert text.encode("a b a")[0] == 2 and len(text.encode("a b a")) == 4
     assert text.encode("a b a")[1] == text.encode("a b a")[3] and text.piece(4711) == " 4711"
@@ -50,5 +51,5 @@ def test_without_a_tokenizer_ids_are_shown(tmp_path: Path) -> None:
 def test_a_broken_tokenizer_is_told(raw: str, tmp_path: Path) -> None:
     pytest.importorskip("tokenizers")
     (tmp_path / "tokenizer.json").write_text(raw)
-    text, why = open_text(tmp_path, preset("gemma-3-1b"))
+    text, why = open_text(Choice(preset("gemma-3-1b"), tmp_path))
     assert "cannot be read" in why and text.encode("a")

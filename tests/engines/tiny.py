@@ -46,6 +46,9 @@ class Table:
     def read(self, name: str) -> torch.Tensor:
         return self.weights[name]
 
+    def packed(self, name: str) -> None:
+        return None
+
 
 def weights(spec: Spec, seed: int = 0) -> dict[str, torch.Tensor]:
     """Large enough that attention is sharp, norms and biases not trivial."""

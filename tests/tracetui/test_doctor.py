@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from capture import roofs
+from capture.loaders.chrome import scan
+from capture.loaders.chrome.scan import build
 from capture.roofs import Roof
-from tests.engines import folders
+from tests.engines import folders, gguf_files, tiny
 from tests.tracetui.test_cli import PROFILE, tracetui
 from tracetui.verbs import _machine
 
@@ -149,3 +151,43 @@ def test_own_rules_are_shown_with_what_is_wrong_with_them(tmp_path: Path) -> Non
         "  line 3: my_.* → -, copy\n"
         "  wrong: line 4: wants a regular expression, an op and a category\n"
     ) in tracetui("doctor", env=env).stdout
+
+
+def test_what_else_lies_here_is_told_with_the_name_to_type(tmp_path: Path) -> None:
+    hub, models = tmp_path / "hub", tmp_path / "models"
+    own, _ = folders.gemma(snapshot(hub, "someone/own-gemma"))
+    spec = tiny.SPECS["qwen2"]
+    blob = models / "blobs" / f"sha256-{'ab' * 32}"
+    blob.parent.mkdir(parents=True)
+    gguf_files.write(blob, spec, gguf_files.converted(spec, tiny.weights(spec)), **{"general.file_type": 0})
+    manifest = models / "manifests" / "registry.ollama.ai" / "library" / "tiny" / "1b"
+    manifest.parent.mkdir(parents=True)
+    layer = {"mediaType": "application/vnd.ollama.image.model", "digest": f"sha256:{'ab' * 32}"}
+    manifest.write_text(json.dumps({"layers": [layer]}))
+    done = tracetui("doctor", env={"HF_HUB_CACHE": str(hub), "OLLAMA_MODELS": str(models)})
+    told = {line.split()[0]: line for line in done.stdout.splitlines() if line.startswith("  ")}
+    assert f"Ollama: {models}\n" in done.stdout
+    assert told["someone/own-gemma"].endswith(f"1 shard, {told_size(own)}, no tokenizer.json: "
+                                              f"token ids in place of text: {own}")  # fmt: skip
+    assert told["tiny:1b"].endswith(f"F32, {blob.stat().st_size / 1024:.1f} KiB: {blob}")
+
+
+def told_size(folder: Path) -> str:
+    return f"{sum(p.stat().st_size for p in folder.glob('*.safetensors')) / 1024:.1f} KiB"
+
+
+def test_whether_the_compiled_scanner_reads_is_said() -> None:
+    off = tracetui("doctor", env={"TRACETUI_NO_COMPILED": "1"}).stdout
+    assert "compiled scanner of Chrome traces: off (TRACETUI_NO_COMPILED is set)\n" in off
+    said = "in use" if scan.scanner() else "not built; the slower readers give the same"
+    assert f"compiled scanner of Chrome traces: {said}\n" in tracetui("doctor").stdout
+
+
+def test_why_the_scanner_cannot_be_built_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "/nonexistent/compiler")
+    assert build.build().startswith("the C compiler does not start: ")
+    monkeypatch.setenv("CC", "false")
+    assert build.build().startswith("the C compiler refuses it: ")
+    monkeypatch.delenv("CC")
+    monkeypatch.setattr(build.shutil, "which", lambda name: None)
+    assert build.build() == "there is no C compiler"

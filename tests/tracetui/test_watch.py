@@ -1,4 +1,4 @@
-"""A folder into which a profiler drops traces, followed by the commands as a person gives them."""
+"""A folder of traces and a server, watched by the commands as a person gives them."""
 
 import shutil
 import subprocess
@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from capture.open import load
+from tests.capture.watch.fake_server import State, serving
 from tests.conftest import FIXTURES
 
 DECODE = FIXTURES / "chrome" / "torch_decode.json"
@@ -51,6 +52,21 @@ def test_record_follows_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
     assert run.events.filter(run.events["kind"] == "step").height == 2
 
 
+def test_record_watches_a_server(tmp_path: Path) -> None:
+    state, out = State("vllm", tmp_path), tmp_path / "out.jsonl"
+    with serving(state) as address:
+        command = tracetui(
+            "record", address, "--traces", tmp_path, "--windows", "0.2", "--for", "8s", "-o", out
+        )
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert f"vLLM at {address} is healthy: 12 running" in done.stdout
+    assert "2 steps, 2 layers" in done.stdout
+    assert not state.profiling and state.starts == state.stops == 1
+    (run,) = load(out, cache=False)
+    assert run.meta["model"] == "model-vllm"
+
+
 def test_nothing_watched_is_exit_5_and_leaves_no_file(tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     command = tracetui("record", "--watch", tmp_path, "--for", "1s", "-o", out)
@@ -67,6 +83,10 @@ def test_nothing_watched_is_exit_5_and_leaves_no_file(tmp_path: Path) -> None:
         (["--watch", ".", "--", "true"], "one at a time"),
         (["--for", "soon"], "argument --for"),
         (["--for", "0s"], "argument --for"),
+        (["http://me:secret@host"], "would be kept in the recording"),
+        (["http://host:port"], "is no address"),
+        (["http://host", "--windows", "5s", "--every", "2s"], "do not fit"),
+        (["--traces", "."], "--traces is for a server"),
     ],
 )
 def test_what_cannot_be_watched_is_refused(tmp_path: Path, arguments: list[str], said: str) -> None:

@@ -59,6 +59,14 @@ def told(run: Run, advice: Advice) -> str:
     return advice.instead if was_on(run, advice.option) else advice.how
 
 
+def for_work(run: Run, *, experts: bool) -> str:
+    """Return what would tell the work of an op, perhaps of a mixture's experts, that no model knows."""
+    if not run.meta.get("captured"):
+        return told(run, SHAPES)
+    what = "how many experts a token takes and how wide they are" if experts else "the sizes of its operands"
+    return f"an operator among whose operands stands {what}: the one in the capture does not tell"
+
+
 def next_time(run: Run, lacking: Iterable[str]) -> list[str]:
     """Return what to record with for each need that the run does not meet, as far as that is known."""
     return [told(run, _NEXT[need]) for need in dict.fromkeys(lacking) if need in _NEXT]

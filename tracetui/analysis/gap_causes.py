@@ -13,7 +13,7 @@ from typing import Final
 import polars as pl
 
 from capture.run import Run
-from tracetui.analysis import device_time, gpu_time, select
+from tracetui.analysis import device_time, facts, gpu_time, select
 from tracetui.analysis.device_time import DEVICE
 from tracetui.analysis.host_waits import waits
 
@@ -164,7 +164,7 @@ def _calls(run: Run) -> Mapping[str, pl.DataFrame]:
     """Return the calls and operators of each thread that launches, in the order of their starts."""
     threads = run.events["launcher"].unique().drop_nulls()
     frame = (pl.col("kind") == "span") & pl.col("track").is_in(threads.implode())
-    names = run.events["name"].unique().cast(pl.String)
+    names = facts.names(run).cast(pl.String)
     python = names.filter(names.str.contains(r"\.py\(\d+\): |^<built-in|^nn\.Module: ")).cast(
         pl.Categorical()
     )

@@ -10,6 +10,7 @@ from typing import Final
 import polars as pl
 
 from capture.run import Run
+from tracetui.analysis.facts import names as distinct_names
 from tracetui.analysis.laid_out import Axis
 
 COMPUTE: Final = "compute"
@@ -45,7 +46,7 @@ def class_of(run: Run) -> pl.Expr:
     """Return the class of each row: by its category, copies told from copy kernels by their names."""
     if not run.has("category"):
         return pl.lit(COMPUTE, CLASS)
-    names = run.events["name"].unique().cast(pl.String).drop_nulls()
+    names = distinct_names(run).cast(pl.String)
     transfers = names.filter(names.str.contains(_TRANSFERS)).cast(pl.Categorical())
     category = pl.col("category")
     transfer = ((category == "memory") | (category == "copy")) & pl.col("name").is_in(transfers.implode())

@@ -7,12 +7,13 @@ import polars as pl
 
 from capture.run import Run
 from tracetui import units
-from tracetui.analysis import device_time, gpu_time, select
+from tracetui.analysis import device_time, facts, gpu_time, select
 
 NAMED: Final = 2  # operators of a stack that are told: the outermost, and what it called
 _ARROW: Final = " → "
 _WAITING: Final = r"Synchronize|hipMemcpyWithStream|^(?:cuda|hip|cu)Memcpy"
 _RETURNING: Final = r"Async|Peer|^cudaMemcpy.*Query"
+_JOINING: Final = r"^(?:cuda|hip|cu)StreamWaitEvent"
 _OPERATOR: Final = r"^[a-z_]\w*::\w"  # aten::item, c10d::allreduce_
 
 _SCHEMA: Final = {
@@ -28,7 +29,7 @@ def waits(run: Run) -> pl.DataFrame:
     """
     if not (run.has("t") and run.has("track") and run.has("dur")):
         return pl.DataFrame(schema=_SCHEMA)
-    names = run.events["name"].unique().cast(pl.String).drop_nulls()
+    names = facts.names(run).cast(pl.String)
     waiting = names.filter(names.str.contains(_WAITING) & ~names.str.contains(_RETURNING))
     on_host = (pl.col("kind") == "span") & pl.col("t").is_not_null() & pl.col("track").is_not_null()
     rows = run.events.lazy().filter(on_host & pl.col("name").is_in(waiting.cast(pl.Categorical()).implode()))
@@ -44,6 +45,17 @@ def waits(run: Run) -> pl.DataFrame:
         launcher="track", since="t", until=pl.col("t") + pl.col("dur"), call=pl.col("name").cast(pl.String),
         stack=pl.coalesce(stacks, pl.col("name").cast(pl.String)),
     ).sort("since")  # fmt: skip
+
+
+@select.once
+def joins(run: Run) -> pl.DataFrame:
+    """Return the calls that tell a stream to wait for others: their thread (`launcher`) and moment (`at`)."""
+    if not (run.has("t") and run.has("track")):
+        return pl.DataFrame(schema={"launcher": pl.Categorical(), "at": pl.Int64()})
+    names = run.events["name"].unique().cast(pl.String).drop_nulls()
+    joining = names.filter(names.str.contains(_JOINING)).cast(pl.Categorical())
+    rows = run.events.lazy().filter((pl.col("kind") == "span") & pl.col("name").is_in(joining.implode()))
+    return rows.select(launcher="track", at="t").drop_nulls().sort("at").collect()
 
 
 def _around(operators: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:

@@ -1,6 +1,6 @@
 """Kernel statistics: one row a group, percentiles only where there are instances."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -67,21 +67,28 @@ def divisor(run: Run, look: Look) -> float:
 
 def trends(run: Run, rows: pl.LazyFrame, group: str, width: int = TREND_CELLS) -> pl.DataFrame:
     """Return group → its time per step (per token where known) in a few cells; a gap is null."""
-    sums = (
-        rows.filter(pl.col("step").is_not_null()).group_by(group, "step").agg(pl.col("dur").sum()).collect()
-    )
-    cells = _cells(run, sums["step"].unique().sort(), width)
-    filled = (
-        sums.join(cells.with_columns(pl.col("weight").sum().over("cell")), on="step")
-        .group_by(group, "cell")
-        .agg(y=pl.col("dur").sum() / pl.col("weight").first())
-    )
-    grid = sums.select(pl.col(group).unique()).join(cells.select(pl.col("cell").unique()), how="cross")
-    return (
-        grid.join(filled, on=[group, "cell"], how="left", nulls_equal=True)
-        .group_by(group)
-        .agg(pl.col("y").sort_by("cell").alias("trend"))
-    )
+    timed = rows.filter(pl.col("step").is_not_null()).select(group, "step", "dur").collect()
+    cells = _cells(run, timed["step"].unique().sort(), width)
+    table = timed.select(pl.col(group).unique())
+    placed = timed.join(cells.select("step", "cell"), on="step", maintain_order="left")
+    if not placed["cell"].is_sorted():
+        placed = placed.sort("cell", maintain_order=True)
+    sums = [part.group_by(group).agg(pl.col("dur").sum()) for part in _stretches(placed)]
+    weights = cells.group_by("cell").agg(pl.col("weight").sum()).sort("cell")["weight"]
+    for i, (part, weight) in enumerate(zip(sums, weights, strict=True)):
+        each = part.select(group, (pl.col("dur") / weight).alias(f"cell {i}"))
+        table = table.join(each, on=group, how="left", nulls_equal=True, maintain_order="left")
+    if not sums:
+        return pl.DataFrame(schema={group: table.schema[group], "trend": pl.List(pl.Float64)})
+    return table.select(group, trend=pl.concat_list(f"cell {i}" for i in range(len(sums))))
+
+
+def _stretches(rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    """Yield the rows of each cell, which stand together: small tables of groups are fast ones."""
+    start = 0
+    for length in rows["cell"].rle().struct.field("len"):
+        yield rows.slice(start, length)
+        start += length
 
 
 def _cells(run: Run, numbers: pl.Series, width: int) -> pl.DataFrame:

@@ -12,7 +12,7 @@ from tracetui.look import Look
 
 _INTS: Final = ("step", "t", "count", "layer")
 _WORK: Final = ("flops", "bytes")
-_MOST: Final = 4096  # names without an op that are shortened; those beyond weigh nothing
+_MOST: Final = 4096  # names that are shortened; those beyond weigh nothing
 
 
 def timed_rows(run: Run, look: Look) -> pl.LazyFrame:
@@ -46,22 +46,26 @@ def _asked(run: Run, look: Look) -> pl.LazyFrame:
 
 def _op(run: Run) -> pl.Expr:
     """Return the op of each row, and where it has none its short name."""
-    names = _unnamed(run)
-    whole = names.cast(pl.String).to_list()
+    table = _names(run)
+    if run.has("op") and not table["open"].any():
+        return pl.col("op")
+    whole = table["name"].cast(pl.String).to_list()
     beyond = set(whole[_MOST:])
     short = {name: as_ for name, as_ in short_names(whole[:_MOST]).items() if as_ not in beyond}
     shown = pl.Series("op", [short.get(name, name) for name in whole], dtype=pl.String)
-    name = looked_up("name", names, shown.cast(pl.Categorical()))
+    name = looked_up("name", table["name"], shown.cast(pl.Categorical()))
     return pl.coalesce("op", name) if run.has("op") else name
 
 
 @select.once
-def _unnamed(run: Run) -> pl.Series:
-    """Return the names of the rows that have no op, those first whose rows take the longest."""
+def _names(run: Run) -> pl.DataFrame:
+    """Return each `name` and whether it leaves the op of some row `open`; those that do come first, and among
+    them those whose rows take the longest.
+    """
     rows = run.events.lazy().filter((pl.col("kind") == "kernel") & (pl.col("dur") > 0))
-    rows = rows.filter(pl.col("op").is_null()) if run.has("op") else rows
-    sums = rows.group_by("name").agg(pl.col("dur").sum()).collect().drop_nulls("name")
-    return sums.sort("dur", "name", descending=[True, False])["name"]
+    left_open = pl.col("op").is_null().any() if run.has("op") else pl.lit(value=True)
+    sums = rows.group_by("name").agg(pl.col("dur").sum(), open=left_open).collect().drop_nulls("name")
+    return sums.sort("open", "dur", "name", descending=[True, True, False]).select("name", "open")
 
 
 def of_the_busiest(run: Run, rows: pl.LazyFrame) -> pl.LazyFrame:

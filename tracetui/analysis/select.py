@@ -1,9 +1,7 @@
 """Select the rows of a run that a look speaks of."""
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
-from typing import Any, Final, TypeVar
-from weakref import WeakKeyDictionary
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 import polars as pl
 
@@ -12,28 +10,12 @@ from capture.native.schema import LENSES
 from capture.ranks import ranks
 from capture.run import Run
 from tracetui import cancel
+from tracetui.analysis.facts import names as distinct_names
+from tracetui.analysis.facts import once as once
 from tracetui.look import Look
 from tracetui.shown_names import shown_name
 
-Fact = TypeVar("Fact")
-
 NOTHING: Final = "nothing matches this filter, phase and window"
-
-_FACTS: Final[WeakKeyDictionary[Run, dict[Callable[[Run], Any], Any]]] = WeakKeyDictionary()
-
-
-def once(fact: Callable[[Run], Fact]) -> Callable[[Run], Fact]:
-    """Compute a fact of a run once: a run never changes, and every question asks for its facts again."""
-
-    @wraps(fact)
-    def known(run: Run) -> Fact:
-        facts = _FACTS.setdefault(run, {})
-        if fact not in facts:
-            facts[fact] = fact(run)
-        found: Fact = facts[fact]
-        return found
-
-    return known
 
 
 @once
@@ -122,7 +104,7 @@ def narrowed(rows: pl.LazyFrame, run: Run, look: Look) -> pl.LazyFrame:
             rows = rows.filter(pl.col(column).cast(pl.String).is_in(value))
         elif run.has(column):
             rows = rows.filter(pl.col(column).eq_missing(pl.lit(value)))
-    return matching(rows, run.events, look.filter)
+    return matching(rows, run, look.filter)
 
 
 def in_steps(run: Run, look: Look) -> pl.LazyFrame:
@@ -225,18 +207,24 @@ def _kinds(run: Run) -> frozenset[str]:
     return frozenset(run.events["kind"].unique().cast(pl.String))
 
 
-def matching(rows: pl.LazyFrame, events: pl.DataFrame, pattern: str, column: str = "name") -> pl.LazyFrame:
+def matching(rows: pl.LazyFrame, run: Run, pattern: str) -> pl.LazyFrame:
     """Return rows whose name, whole or as it is shown, fits the regular expression."""
     if not pattern:
         return rows
-    return rows.filter(pl.col(column).is_in(matching_names(events, pattern, column).implode()))
+    return rows.filter(pl.col("name").is_in(matching_names(run, pattern).implode()))
 
 
-def matching_names(events: pl.DataFrame, pattern: str, column: str = "name") -> pl.Series:
+def matching_names(run: Run, pattern: str) -> pl.Series:
     """Return the names that fit the regular expression, whole or as they are shown."""
-    names = events[column].unique().cast(pl.String).drop_nulls()
-    shown = pl.Series([shown_name(name) for name in names], dtype=pl.String) if column == "name" else names
-    return names.filter(fitting(names, pattern) | fitting(shown, pattern)).cast(pl.Categorical())
+    names = distinct_names(run)
+    fits = fitting(names.cast(pl.String), pattern)
+    return names.filter(fits if fits.all() else fits | fitting(_shown(run), pattern))
+
+
+@once
+def _shown(run: Run) -> pl.Series:
+    """Return the distinct names as they are shown."""
+    return pl.Series([shown_name(name) for name in distinct_names(run).cast(pl.String)], dtype=pl.String)
 
 
 def fitting(names: pl.Series, pattern: str) -> pl.Series:

@@ -178,6 +178,23 @@ def signed_rank(difference: Floats, tau: Floats) -> Floats:
     return np.asarray(2 * stdtr(_freedom(tau, difference.shape[1]), -z))
 
 
+def medians(values: Floats) -> Floats:
+    """Return the median of each row without its NaN, as `nanmedian` does, which goes through rows one by one;
+    NaN for a row that has nothing else.
+    """
+    empty = np.isnan(values)
+    if not values.shape[1]:
+        return np.full(len(values), np.nan)
+    out = np.full(len(values), np.nan)
+    seen = (~empty).sum(axis=1)
+    for count in np.unique(seen[seen > 0]).tolist():  # rows of one length have their middle at one place
+        rows = np.flatnonzero(seen == count)
+        part = values[rows] if count == values.shape[1] else values[rows][~empty[rows]].reshape(-1, count)
+        middle = [(count - 1) // 2, count // 2]
+        out[rows] = np.partition(part, middle, axis=1)[:, middle].mean(axis=1)
+    return out
+
+
 def cliffs_delta(a: Floats, b: Floats) -> Floats:
     """Return P(b > a) − P(b < a) over all pairs of samples, −1 to 1."""
     from scipy.stats import rankdata
@@ -199,6 +216,17 @@ def benjamini_hochberg(p: Floats, weight: Floats | None = None) -> Floats:
     order = valid[np.argsort(p[valid], kind="stable")]
     scaled = p[order] * len(order) / np.arange(1, len(order) + 1)
     out[order] = np.minimum(1.0, np.minimum.accumulate(scaled[::-1])[::-1])
+    return out
+
+
+def holm(p: Floats, weight: Floats) -> Floats:
+    """Return p-values corrected so that any wrong row is rare; NaN stays NaN, more weight needs less."""
+    out = np.full_like(p, np.nan)
+    valid = np.flatnonzero(~np.isnan(p))
+    each = p[valid] / weight[valid]
+    order = np.argsort(each, kind="stable")
+    left = np.cumsum(weight[valid][order][::-1])[::-1]
+    out[valid[order]] = np.minimum(1.0, np.maximum.accumulate(each[order] * left))
     return out
 
 

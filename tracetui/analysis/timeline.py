@@ -85,7 +85,7 @@ def timed_rows(run: Run, look: Look) -> pl.LazyFrame:
         .when(waits).then(_WAIT)
         .otherwise(_KERNEL)
     )  # fmt: skip
-    names = select.matching_names(run.events, look.filter) if look.filter else None
+    names = select.matching_names(run, look.filter) if look.filter else None
     fits = pl.lit(True) if names is None else pl.col("name").is_in(names.implode())
     rows = rows.with_columns(
         end=pl.col("t") + pl.col("dur"),

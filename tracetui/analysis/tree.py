@@ -1,6 +1,5 @@
 """The scope tree: inclusive and self time of every scope, from stated paths or from nesting in time."""
 
-from collections.abc import Iterator
 from typing import Final
 
 import polars as pl
@@ -12,6 +11,12 @@ from tracetui.analysis.places import PLACE, path_of, with_places
 from tracetui.look import Look
 
 _LEAVES: Final = {"path": pl.String(), "count": pl.Int64(), "own_ns": pl.Int64(), "span_ns": pl.Int64()}
+_SUMS: Final = ("count", "own_ns", "span_ns", "inside", "within", "size")
+_PARENT: Final = rf"(?s)^(.*){PATH_SEPARATOR}"  # a name may be empty
+_PLACED: Final = {
+    "scope": pl.String(), "path": pl.String(), "depth": pl.Int64(), "count": pl.Int64(), "inside": pl.Int64(),
+    "inclusive": pl.Int64(),
+}  # fmt: skip
 
 
 def tree_table(run: Run, look: Look) -> pl.DataFrame:
@@ -21,8 +26,7 @@ def tree_table(run: Run, look: Look) -> pl.DataFrame:
     of a device that has kernels only covers them: its own time is no work and is added to nothing.
     """
     leaves = _by_time(run, look) if by_time(run, look) else _by_path(run, look)
-    nodes = _with_parents(leaves)
-    return _ordered(nodes)
+    return _ordered(_levels(leaves))
 
 
 def stated(run: Run) -> bool:
@@ -109,8 +113,8 @@ def _by_time(run: Run, look: Look) -> pl.DataFrame:
     loose = loose.with_columns(path=path_of(pl.lit(None, pl.String)))
     table = pl.concat([path_sums(rows.filter(started), PLACE), loose], how="diagonal")
     if _covered(run, lens):
-        used = {scope for path in table.filter("work")["path"] for scope in _around(path)}
-        table = table.filter(pl.col("path").is_in(used)).with_columns(span_ns=pl.lit(0, pl.Int64))
+        used = _scopes_around(table.filter("work")["path"])
+        table = table.filter(pl.col("path").is_in(used.implode())).with_columns(span_ns=pl.lit(0, pl.Int64))
     return _summed(table)
 
 
@@ -125,76 +129,63 @@ def _summed(sums: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _with_parents(leaves: pl.DataFrame) -> dict[str, dict[str, int]]:
-    """Return every scope on the way to a leaf: count, own, span and the sum of its children.
+def _levels(leaves: pl.DataFrame) -> list[pl.DataFrame]:
+    """Return every scope on the way to a leaf, a table a level, the deepest first: `path`, `parent`, `depth`,
+    `scope`, the indented name, `count`, `inside`, the sum of its children, `inclusive`, and `size`, how many
+    scopes it is with all in it.
 
     One that was itself not counted stands for what is in it.
     """
-    nodes: dict[str, dict[str, int]] = {}
-    for path, count, own, span in leaves.select("path", "count", "own_ns", "span_ns").iter_rows():
-        nodes[path] = {"count": count, "own": own or 0, "span": span or 0, "inside": 0, "within": 0}
-        for scope in _around(path):
-            nodes.setdefault(scope, {"count": 0, "own": 0, "span": 0, "inside": 0, "within": 0})
-    for path in sorted(nodes, key=_depth, reverse=True):
-        node, parent = nodes[path], _parent(path)
-        node["count"] = node["count"] or node["within"]
-        if parent is not None:
-            nodes[parent]["inside"] += _inclusive(node)
-            nodes[parent]["within"] += node["count"]
-    return nodes
+    leaves = leaves.with_columns(depth=pl.col("path").str.count_matches(PATH_SEPARATOR, literal=True))
+    deepest = leaves["depth"].max()
+    levels: list[pl.DataFrame] = []
+    above = leaves.clear().with_columns(**dict.fromkeys(("inside", "within", "size"), pl.lit(0, pl.Int64)))
+    for depth in range(deepest if isinstance(deepest, int) else -1, -1, -1):
+        own = leaves.filter(pl.col("depth") == depth).drop("depth")
+        level = pl.concat([above.select(c for c in above.columns if c != "depth"), own], how="diagonal")
+        level = level.group_by("path").agg(pl.col(_SUMS).sum()).with_columns(
+            parent=pl.col("path").str.extract(_PARENT) if depth else pl.lit(None, pl.String),
+            depth=pl.lit(depth, pl.Int64),
+            count=pl.when(pl.col("count") == 0).then("within").otherwise("count"),
+            inclusive=pl.max_horizontal("span_ns", pl.col("own_ns") + pl.col("inside")),
+            size=pl.col("size") + 1,
+        )  # fmt: skip
+        name = pl.col("path").str.strip_prefix(pl.col("parent") + PATH_SEPARATOR) if depth else pl.col("path")
+        levels.append(level.with_columns(scope=pl.lit("  " * depth) + name))
+        above = level.group_by(path="parent").agg(
+            inside=pl.col("inclusive").sum(), within=pl.col("count").sum(), size=pl.col("size").sum()
+        )
+    return levels
 
 
-def _inclusive(node: dict[str, int]) -> int:
-    return max(node["span"], node["own"] + node["inside"])
+def _scopes_around(paths: pl.Series) -> pl.Series:
+    """Return paths and those of all scopes around them, each once."""
+    found = [paths.drop_nulls().unique()]
+    while not found[-1].is_empty():
+        found.append(found[-1].str.extract(_PARENT).drop_nulls().unique())
+    return pl.concat(found).unique()
 
 
-def _around(path: str) -> Iterator[str]:
-    """Yield a path and those of all scopes around it, from the inside."""
-    scope: str | None = path
-    while scope is not None:
-        yield scope
-        scope = _parent(scope)
-
-
-def _parent(path: str) -> str | None:
-    """Return the path of the scope around this one; None at the root. A name may be empty."""
-    above, separator, _ = path.rpartition(PATH_SEPARATOR)
-    return above if separator else None
-
-
-def _depth(path: str) -> int:
-    return path.count(PATH_SEPARATOR)
-
-
-def _ordered(nodes: dict[str, dict[str, int]]) -> pl.DataFrame:
-    """Return the nodes depth first, the largest sibling first."""
-    children: dict[str | None, list[str]] = {}
-    for path in nodes:
-        children.setdefault(_parent(path), []).append(path)
-    for siblings in children.values():
-        siblings.sort(key=lambda p: (-_inclusive(nodes[p]), p), reverse=True)
-    waiting, order = list(children.get(None, [])), []
-    while waiting:
-        order.append(waiting.pop())
-        waiting += children.get(order[-1], [])
-    total = sum(_inclusive(nodes[p]) for p in children.get(None, []))
-    return pl.DataFrame(
-        {
-            "scope": ["  " * _depth(p) + p.rpartition(PATH_SEPARATOR)[2] for p in order],
-            "inclusive_ns": [_inclusive(nodes[p]) for p in order],
-            "self_ns": [_inclusive(nodes[p]) - nodes[p]["inside"] for p in order],
-            "share": [_inclusive(nodes[p]) / total if total else None for p in order],
-            "count": [nodes[p]["count"] for p in order],
-            "depth": [_depth(p) for p in order],
-            "path": order,
-        },
-        schema={
-            "scope": pl.String,
-            "inclusive_ns": pl.Int64,
-            "self_ns": pl.Int64,
-            "share": pl.Float64,
-            "count": pl.Int64,
-            "depth": pl.Int64,
-            "path": pl.String,
-        },
+def _ordered(levels: list[pl.DataFrame]) -> pl.DataFrame:
+    """Return the scopes depth first, the largest sibling first."""
+    around = pl.DataFrame({"parent": [None], "base": [-1]}, schema={"parent": pl.String, "base": pl.Int64})
+    placed = []
+    for level in reversed(levels):
+        level = level.join(around, on="parent", nulls_equal=True)
+        level = level.sort("base", "inclusive", "path", descending=[False, True, False])
+        before = (pl.col("size").cum_sum() - pl.col("size")).over("base")
+        level = level.with_columns(at=pl.col("base") + 1 + before)
+        around = level.select(parent="path", base="at")
+        placed.append(level)
+    table = pl.concat(placed).sort("at") if placed else pl.DataFrame(schema=_PLACED)
+    roots = pl.col("inclusive").filter(pl.col("depth") == 0).sum()
+    total = pl.col("inclusive") * 0 + roots  # a whole column: by one number polars does not quite divide
+    return table.with_columns(total=total).select(
+        scope="scope",
+        inclusive_ns="inclusive",
+        self_ns=pl.col("inclusive") - pl.col("inside"),
+        share=pl.when(pl.col("total") > 0).then(pl.col("inclusive") / pl.col("total")),
+        count="count",
+        depth="depth",
+        path="path",
     )

@@ -11,6 +11,7 @@ from tracetui.analysis import device_time, gap_causes, host_waits, select, steps
 from tracetui.analysis.device_time import DEVICE, Usage
 from tracetui.analysis.ledger import Ledger, ledger, main_phase
 from tracetui.analysis.ledger_items import GAP
+from tracetui.analysis.watched import sentences
 from tracetui.look import Look
 
 MOST: Final = 0.5  # of a device's time: what it is bound by
@@ -25,7 +26,7 @@ _BOUND: Final = {gap_causes.HOST: "launch-bound", gap_causes.SYNC: "bound by syn
 class Verdict:
     """One thing to know, with the figures of its sentence where it has any."""
 
-    name: str  # run, device, bound, lever
+    name: str  # server, latency, windows, run, device, bound, lever
     text: str
     count: int | None = None
     total_ns: int | None = None
@@ -34,12 +35,13 @@ class Verdict:
 
 @select.once
 def verdicts(run: Run) -> tuple[Verdict, ...]:
-    """Return what is known of: the `run`, its `device`, what it is `bound` by, and the `lever`, the item with
-    the most to recover. What the source does not tell is left out.
+    """Return what is known of: the `server`, its `latency` and `windows`, the `run`, its `device`, what it is
+    `bound` by, and the `lever`, the item with the most to recover. What the source does not tell is left out.
     """
     use = max(device_time.usages(run), key=lambda u: u.busy_ns, default=None)
     asked = run.has("dur") and not select.folded(run)
-    found = [_what(run), *(_device(run, use) if use else ()), _lever(run) if asked else None]
+    watched = (Verdict(name, text) for name, text in sentences(run).items())
+    found = [*watched, _what(run), *(_device(run, use) if use else ()), _lever(run) if asked else None]
     return tuple(v for v in found if v is not None)
 
 

@@ -6,16 +6,22 @@ from typing import Final
 import polars as pl
 
 from capture.run import Run
-from tracetui.analysis import roofline, select, steps, windows
+from tracetui.analysis import roofline, select, steps, watched, windows
 from tracetui.look import Look
 
 NEWEST: Final = 5  # samples of a counter that are averaged: a second of them
 GAUGES: Final = {
+    "running": (("requests running", "requests"),),
+    "waiting": (("requests waiting", "requests"),),
+    "kv": (("KV cache usage", "%"),),
+    "ttft": (("TTFT p50", "ms"),),
+    "itl": (("ITL p50", "ms"),),
     "cpu": (("host_cpu_usage", "%"), ("cpu_frequency", "MHz")),
     "gpu": (("gpu_usage", "%"), ("gpu_sm_frequency", "MHz"), ("gpu_power", "W"), ("gpu_temperature", "°C")),
 }
 _MEMORY: Final = ("gpu_mem_used", "process_mem_used")
 _COST: Final = "capture cost"
+_SPEED: Final = ("generated tokens/s", "tok/s")  # as a server counts
 
 
 @dataclass(frozen=True)
@@ -27,6 +33,7 @@ class Vitals:
     read_share: float | None = None  # of the memory's speed, in decode
     read_roof: float | None = None  # bytes a second
     capture_pct: float | None = None
+    tokens_per_s: float | None = None  # of a server, by its own count
     gauges: dict[str, tuple[tuple[float | None, str], ...]] = field(default_factory=dict)
 
 
@@ -41,11 +48,12 @@ def vitals(run: Run) -> Vitals:
         if any(figure in newest for figure in figures)
     }
     return Vitals(
-        context=_context(run),
+        context=None if run.meta.get(watched.WATCHED) == watched.SERVER else _context(run),  # of one request
         memory=memory,
         read_share=_read_share(run, roof.memory) if roof and roof.memory else None,
         read_roof=roof.memory if roof and roof.memory else None,
         capture_pct=newest.get((_COST, "%")),
+        tokens_per_s=newest.get(_SPEED),
         gauges=gauges,
     )
 
@@ -54,9 +62,8 @@ def _newest(run: Run) -> dict[tuple[str, str], float]:
     """Return each counter's last second, of those in the unit meant here; of several devices the first."""
     if not run.has("value"):
         return {}
-    units_of = (
-        {n: u for figures in GAUGES.values() for n, u in figures} | dict.fromkeys(_MEMORY, "B") | {_COST: "%"}
-    )
+    gauges = {n: u for figures in GAUGES.values() for n, u in figures}
+    units_of = gauges | dict.fromkeys(_MEMORY, "B") | {_COST: "%"} | dict([_SPEED])
     name, value = pl.col("name").cast(pl.String), pl.col("value")
     columns = ("name", "value", "track", "t", "unit")
     rows = select.of_kind(run, "counter", columns).filter(name.is_in(sorted(units_of)), value.is_not_null())

@@ -10,7 +10,7 @@ import polars as pl
 from capture.errors import UsageError
 from capture.run import Run
 from tracetui.analysis import gap_causes
-from tracetui.analysis.host_waits import waits
+from tracetui.analysis.host_waits import joins, waits
 from tracetui.analysis.ledger import main_phase
 from tracetui.analysis.ledger_rows import timed_rows
 from tracetui.analysis.replay import Recorded, recorded, replay
@@ -66,7 +66,7 @@ def predictions(run: Run, look: Look) -> list[Prediction]:
     if table.is_empty():
         raise UsageError("no kernel of this run has a start", why="a replay needs to know when each ran")
     kept = _middle(table).sort("t", maintain_order=True)
-    was = recorded(kept, waits(run), gap_causes.usual_delay(run))
+    was = recorded(kept, waits(run), joins(run), gap_causes.usual_delay(run))
     scales = [(f"{op} {_written(factor)}", _factors(kept, [(op, factor)])) for op, factor in look.what_if]
     if len(scales) > 1:
         scales.append(("all together", _factors(kept, look.what_if)))

@@ -14,6 +14,7 @@ TOPICS: Final[tuple[str, ...]] = (
     "kernels-and-roofs",
     "growth",
     "live",
+    "servers",
     "recording",
     "comparing",
     "gating",

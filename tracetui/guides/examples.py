@@ -7,12 +7,14 @@ EXAMPLES: Final = {
     "live": (
         "tracetui live --model smollm2-135m",
         "tracetui live -- python generate.py",
+        "tracetui live http://127.0.0.1:8000 --traces traces",
         "tracetui live --pid 4242",
         "tracetui live --watch traces",
     ),
     "record": (
         "tracetui record --model smollm2-135m --steps 8 -o prof.jsonl",
         "tracetui record -o prof.jsonl -- python generate.py",
+        "tracetui record http://127.0.0.1:30000 --for 5m -o prof.jsonl",
         "tracetui record --pid 4242 --for 10s",
         "tracetui record --repeat 3 -o a.jsonl -- python generate.py",
     ),

@@ -19,10 +19,11 @@ _LIBRARY: Final = b"libtorch"
 
 @dataclass
 class Told:
-    """What one process told: its Python, its torch, whether modules were called, what it saw, its faults."""
+    """What one process told: its Python, torch, llama.cpp, whether they worked, what it saw, its faults."""
 
     python: str = ""
     torch: str = ""
+    llama: bool = False  # whether llama_cpp was imported
     watched: bool = False
     seen: tuple[int, int, int] = (0, 0, 0)  # steps, forwards, threads
     ended: bool = False
@@ -36,6 +37,8 @@ class Told:
             self.python = rest
         elif what == "torch":
             self.torch = rest
+        elif what == "llama_cpp":
+            self.llama = True
         elif what == "watched":
             self.watched = True
         elif what == "fault":
@@ -101,20 +104,16 @@ class Account:
         """Return why nothing was watched."""
         told = self.told()
         faults = [fault for process in told.values() for fault in process.faults]
-        torch = [process.torch for process in told.values() if process.torch]
         if faults:
             return f"the recorder let go: {faults[0]}"
         if any(process.watched for process in told.values()):
             return "it was ended, by a signal or otherwise at once, before its first lines were written"
-        if torch:
-            return (
-                f"torch {torch[0].removesuffix(' forked')} was imported, but no module with parameters was "
-                "called from outside of compiled code"
-            )
+        if idle := _idle_reason(told):
+            return idle
         if silent := self.silent():
             return f"{silent[0]} runs without the recorder, as with python -I, -E or -S"
         if told:
-            return "no process of it imported torch"
+            return "no process of it imported torch or llama_cpp"
         return (
             "no Python of it took the recorder along: it runs none, or one with -I, -E, -S or older than 3.8"
         )
@@ -167,6 +166,19 @@ def family(pid: int) -> list[int]:
     return found
 
 
+def members(run_id: str) -> list[int]:
+    """Return the processes that were started as part of a run, whoever is their parent now."""
+    mark = f"{RUN}={run_id}".encode()
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if mark in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
+        except OSError:
+            continue
+    return found
+
+
 def _has_torch(pid: int) -> bool:
     try:
         return _LIBRARY in Path(f"/proc/{pid}/maps").read_bytes()
@@ -184,6 +196,19 @@ def _command(pid: int) -> str:
 
 def _count(number: int, one: str, many: str = "") -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def _idle_reason(told: Mapping[int, Told]) -> str:
+    """Return what was imported that could have been watched, and did nothing; empty where nothing was."""
+    torch = [process.torch for process in told.values() if process.torch]
+    if torch:
+        return (
+            f"torch {torch[0].removesuffix(' forked')} was imported, but no module with parameters was "
+            "called from outside of compiled code"
+        )
+    if any(process.llama for process in told.values()):
+        return "llama_cpp was imported, but no context of its own decoded anything"
+    return ""
 
 
 def _processes(pids: list[int]) -> str:

@@ -3,7 +3,6 @@
 import json
 import secrets
 import select
-import signal
 import socket
 import struct
 import time
@@ -67,8 +66,8 @@ class Attached(Engine):
         """Return False: it takes no orders."""
         return False
 
-    def stop(self) -> None:
-        """Detach; the process goes on."""
+    def stop(self, *, in_background: bool = False) -> None:
+        """Detach, which takes no longer in the background; the process goes on."""
         self._asked_to_end = True
         link, self._link = self._link, None
         if link is not None:
@@ -79,8 +78,7 @@ class Attached(Engine):
                 pass  # it has ended
             link.close()
         if self._sampler is not None:
-            self._sampler._signal(signal.SIGTERM)  # it would go on for as long as the process
-            self._sampler.stop()
+            self._sampler.stop()  # it would go on for as long as the process
 
     def last_lines(self, lines: int = 20) -> list[str]:
         """Return nothing: what it prints is its own."""

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -16,9 +17,9 @@ def own_command(module: str, *arguments: str) -> list[str]:
     return [*OWN_PYTHON, module, *arguments]
 
 
-def watchdog_command(group: int) -> list[str]:
-    """Return the command line of the process that ends a group of others when this process is killed."""
-    return own_command("capture.record.watchdog", str(group))
+def watchdog_command(group: int, others: Sequence[int] = ()) -> list[str]:
+    """Return the command line of the process that ends a group and others when its input is closed."""
+    return own_command("capture.record.watchdog", str(group), *map(str, others))
 
 
 def sampler_command(out: Path, pid: int) -> list[str]:

@@ -26,7 +26,9 @@ class Engine:
     """A program that writes a recording, with the processes beside it."""
 
     first_words = "starting the engine"  # what is going on while its file does not say it yet
+    who = "the engine"
     patience: float = PATIENCE
+    moment: float | None = None  # seconds after which another process sees to its end; None: we do
 
     def __init__(
         self,
@@ -34,14 +36,19 @@ class Engine:
         environment: Mapping[str, str] | None = None,
         *,
         with_watchdog: bool = False,
+        takes_orders: bool = True,
+        log: Path | None = None,
     ) -> None:
         """Start the command; raise EngineError where it cannot be started.
 
-        A watchdog ends it with this process; an engine that sees to that itself needs none.
+        A watchdog ends it with this process; an engine that sees to that itself needs none. What takes no
+        orders finds its standard input at its end: it never waits for a line that nobody writes. All that it
+        prints is added to `log`, where given.
         """
+        self._log = log
         self.command = list(command)
         self._environment = dict(environment) if environment is not None else None
-        self._with_watchdog = with_watchdog
+        self._with_watchdog, self._takes_orders = with_watchdog, takes_orders
         self._watchdog: subprocess.Popen[bytes] | None = None
         self._sampler: Engine | None = None
         self._sampled: Path | None = None
@@ -52,7 +59,7 @@ class Engine:
         try:
             self._child = subprocess.Popen(
                 self.command,
-                stdin=subprocess.PIPE,
+                stdin=subprocess.PIPE if self._takes_orders else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 env=self._environment,
@@ -63,7 +70,7 @@ class Engine:
                 f"{clean(self.command[0])} cannot be started", why=os.strerror(e.errno or 0)
             ) from None
         assert self._child.stdout is not None  # noqa: S101
-        self._output = OutputTail(self._child.stdout)
+        self._output = OutputTail(self._child.stdout, self._log)
         self._asked_to_end = False
         if self._with_watchdog:
             self._watchdog = _start_watchdog(self._child.pid)
@@ -82,7 +89,7 @@ class Engine:
     def sample_into(self, out: Path) -> None:
         """Start the process that adds CPU, memory and GPU counters to a recording, here and at each start."""
         self._sampled = out
-        self._sampler = Engine(sampler_command(out, self.pid), rooms.environment())
+        self._sampler = Engine(sampler_command(out, self.pid), rooms.environment(), takes_orders=False)
 
     @property
     def pid(self) -> int:
@@ -112,26 +119,45 @@ class Engine:
             return False
         return True
 
-    def stop(self) -> None:
-        """Ask the engine to end, then tell it, then kill its whole group; no orphan stays."""
+    def stop(self, *, in_background: bool = False) -> None:
+        """Ask the engine to end, then tell it, then kill all that it started; no orphan stays.
+
+        In the background means that another process does the killing where it takes more than a moment.
+        """
         self._asked_to_end = self._asked_to_end or self.running
-        self.send({"do": "quit"})
-        for number in (None, signal.SIGTERM, signal.SIGKILL):
-            if number is not None:
-                self._signal(number)
-            if self._wait(self.patience):
-                break
-        self._signal(signal.SIGKILL)
-        self._output.wait(1.0)
+        strays = self._strays()
+        if self.send({"do": "quit"}):
+            self._wait(self.patience)
+        self._signal(signal.SIGTERM, strays)
+        moment = self.moment if in_background and self.moment is not None else self.patience
+        if not self._wait(moment) and moment < self.patience:
+            _start_watchdog(self._child.pid, strays)
+        else:
+            self._signal(signal.SIGKILL, strays)
+            self._wait(self.patience)
+        self._output.wait(min(moment, 1.0) if self.moment is None else 0.05)
         if self._watchdog is not None:
             self._watchdog.kill()
             self._watchdog.communicate()
         if self._sampler is not None:
             self._sampler.stop()
 
+    def nothing_reason(self) -> str:
+        """Return why nothing of it was recorded, after its end."""
+        return f"{self.who} ended before its first step"
+
+    def _strays(self) -> list[int]:
+        """Return processes that belong to it but are outside of its group."""
+        return []
+
     def last_lines(self, lines: int = 20) -> list[str]:
         """Return the last lines that the engine printed, cleaned."""
         return self._output.last_lines(lines)
+
+    @property
+    def printed(self) -> int:
+        """How many bytes it has printed."""
+        return self._output.read
 
     def failure_reason(self) -> str:
         """Return why the engine died, in a sentence; empty while it runs or when it ended as it should."""
@@ -139,9 +165,9 @@ class Engine:
         if code is None or code == 0 or self._asked_to_end:
             return ""
         if code < 0:
-            return f"the engine was ended by {_signal_name(-code)}{_suspicion(-code)}"
+            return f"{self.who} was ended by {_signal_name(-code)}{_suspicion(-code)}"
         last = [OWN.sub("", line) for line in self.last_lines(1)]
-        return f"the engine ended with exit code {code}" + (f": {last[0]}" if last else "")
+        return f"{self.who} ended with exit code {code}" + (f": {last[0]}" if last else "")
 
     def failure(self, todo: str = "") -> CaptureError:
         """Return the error to raise of an engine that has died."""
@@ -160,15 +186,19 @@ class Engine:
             time.sleep(0.02)
         return not self.running
 
-    def _signal(self, number: signal.Signals) -> None:
+    def _signal(self, number: signal.Signals, strays: Sequence[int] = ()) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._child.pid, number)
+        for pid in strays:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
 
 
-def _start_watchdog(group: int) -> subprocess.Popen[bytes]:
+def _start_watchdog(group: int, strays: Sequence[int] | None = None) -> subprocess.Popen[bytes]:
+    """Start what ends a group once this process is gone; with strays it ends both at once."""
     return subprocess.Popen(
-        watchdog_command(group),
-        stdin=subprocess.PIPE,
+        watchdog_command(group, strays or ()),
+        stdin=subprocess.PIPE if strays is None else subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,

@@ -3,6 +3,7 @@
 import os
 import threading
 from collections import deque
+from pathlib import Path
 from typing import IO, Final
 
 from capture.text import clean
@@ -14,9 +15,12 @@ _CHUNK: Final = 4096
 class OutputTail:
     """Reads a stream in a thread until it ends, and keeps the last KEPT bytes, whatever they are."""
 
-    def __init__(self, stream: IO[bytes]) -> None:
+    def __init__(self, stream: IO[bytes], log: Path | None = None) -> None:
+        """Add all that comes to the end of `log` too, as long as it can be written."""
         self._chunks: deque[bytes] = deque()
         self._size = 0
+        self.read = 0  # bytes so far
+        self._log = log.open("ab", buffering=0) if log is not None else None
         self._reader = threading.Thread(target=self._read, args=(stream,), daemon=True, name="engine output")
         self._reader.start()
 
@@ -35,3 +39,15 @@ class OutputTail:
             self._size += len(chunk)
             while self._size > KEPT:
                 self._size -= len(self._chunks.popleft())
+            self._add_to_log(chunk)
+            self.read += len(chunk)
+        if self._log is not None:
+            self._log.close()
+
+    def _add_to_log(self, chunk: bytes) -> None:
+        if self._log is not None:
+            try:
+                self._log.write(chunk)
+            except OSError:  # a full disk stops neither the program nor the screen
+                self._log.close()
+                self._log = None

@@ -97,6 +97,7 @@ def _others(workspace: Workspace, parts: Controllers) -> dict[str, Callable[[], 
         "prompt": engine.open_prompt,
         "restart": engine.restart,
         "engine": engine.open_arguments,
+        "output": engine.toggle_output,
     }
 
 

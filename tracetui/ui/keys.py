@@ -67,6 +67,7 @@ KEYS: Final = (
     Key("colon", "prompt", "prompt", "a new prompt for the engine", "live", ":"),
     Key("R", "restart", "restart", "start the engine anew; the old run stays for d", "live"),
     Key("E", "engine", "engine options", "start it anew with other options, --path, --quant …", "live"),
+    Key("O", "output", "output", "what the program or engine prints, and back", "live"),
     Key("space", "pause", "hold", "hold the picture; what is recorded goes on", "live", "Space"),
     Key("ctrl+z", "suspend", "to the shell", "to the shell; `fg` comes back", shown="Ctrl+Z"),
 )  # fmt: skip
@@ -94,9 +95,9 @@ FOOTERS: Final[Mapping[str, Mapping[str, str]]] = {
 ENGINES: Final[Mapping[str, Mapping[str, str]]] = {
     "none": {},
     "followed": {"pause": "hold"},
-    "foreign": {"pause": "hold", "restart": "restart"},
+    "foreign": {"pause": "hold", "output": "output", "restart": "restart"},
     "bundled": {"pause": "hold", "prompt": "prompt", "mode": "mode", "engine": "options"},
-    "dead": {"restart": "restart", "engine": "options"},
+    "dead": {"restart": "restart", "engine": "options", "output": "output"},
 }
 MORE: Final = ("runs", "columns", "phase", "per", "lens", "sort", "mark", "full_names", "copy_row")
 
@@ -111,7 +112,7 @@ NEEDING_AN_ANSWER: Final = frozenset(
 )  # fmt: skip
 # Commands that do something while nothing is read yet; the others wait for the first view.
 WHILE_LOADING: Final = frozenset(
-    ("quit", "back", "palette", "suspend", "pause", "mode", "prompt", "restart", "engine")
+    ("quit", "back", "palette", "suspend", "pause", "mode", "prompt", "restart", "engine", "output")
 )
 OPENING_THE_LINE: Final = frozenset(("filter", "export", "prompt", "engine"))
 

@@ -78,6 +78,11 @@ class MainScreen(Screen[None]):
         """The first line of the drawing that is in sight."""
         return self._drawing.top
 
+    @property
+    def at_end(self) -> bool:
+        """Whether the last line of the drawing is in sight."""
+        return self._drawing.at_end
+
     def scroll_drawing(self, by: int) -> None:
         self._drawing.scroll_lines(by)
 

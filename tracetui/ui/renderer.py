@@ -12,12 +12,13 @@ from tracetui.ui.pages import footer, header, prompt
 from tracetui.ui.pages.guides import GuidePage
 from tracetui.ui.pages.help import HelpPage
 from tracetui.ui.pages.page import ListPage, ViewPage
-from tracetui.ui.pages.texts import LoadingPage, RefusedPage, doubt_lines, note_lines
+from tracetui.ui.pages.texts import LoadingPage, OutputPage, RefusedPage, doubt_lines, note_lines
 from tracetui.ui.panes.table import Table
 from tracetui.ui.sheet import measure
 from tracetui.ui.workspace import Workspace
 from tracetui.views.ink import Size
 
+FARTHEST: Final = 1 << 20  # lines
 MESSAGE_SECONDS: Final = 6.0  # seconds that a sentence stays in the status line
 
 
@@ -36,6 +37,7 @@ class Renderer:
         self.main = main
         self._workspace, self._size, self._later = workspace, size, later
         self._message = ""
+        self._printed = -1  # bytes of a program's output that are in sight
 
     @property
     def table(self) -> Table:
@@ -80,9 +82,22 @@ class Renderer:
         self.show_bands()
 
     def show_progress(self) -> None:
-        """Draw again what is being loaded, where that is what the screen shows."""
+        """Draw again what is being loaded, or printed, where that is what the screen shows."""
         if isinstance(self._workspace.page, LoadingPage):
             self.show_page()
+        elif isinstance(self._workspace.page, OutputPage):
+            self.show_output()
+
+    def show_output(self, *, from_start: bool = False) -> None:
+        """Draw what a program has printed since; the newest line stays in sight where the last one was."""
+        page = self._workspace.page
+        if not isinstance(page, OutputPage) or (page.engine.printed == self._printed and not from_start):
+            return
+        self._printed = page.engine.printed
+        at_end = from_start or self.main.at_end
+        self.show_page(keep_top=True)
+        if at_end:
+            self.main.scroll_drawing(FARTHEST)
 
     def show_picture(self, *, grown: bool = False) -> None:
         """Draw the answer of a view; of one that has only grown, the cursor stays on its row."""

@@ -30,7 +30,7 @@ class RunInfo:
 
 def describe_run(run: Run) -> RunInfo:
     """Return the properties of a run; what its source does not tell is empty or None."""
-    marks = steps.paced(run)
+    marks, now = steps.paced(run), vitals(run)
     return RunInfo(
         lenses=tuple(select.lenses(run)),
         phases=tuple(select.phases(run)),
@@ -39,8 +39,8 @@ def describe_run(run: Run) -> RunInfo:
         layers=_layers(run),
         steady=steady_state(run) is not None,
         extent=_extent(run),
-        tokens_per_s=_tokens_per_s(marks),
-        vitals=vitals(run),
+        tokens_per_s=_tokens_per_s(marks) if now.tokens_per_s is None else now.tokens_per_s,
+        vitals=now,
     )
 
 

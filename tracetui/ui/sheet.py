@@ -162,19 +162,22 @@ EMPTY: Final = Sheet(pl.DataFrame(), (), (), ())
 
 def measure(
     rows: pl.DataFrame, key: Sequence[str], importance: Sequence[str], dress: Dress | None = None,
-    label: str = "",
+    label: str = "", shown: Mapping[str, str] | None = None,
 ) -> Sheet:  # fmt: skip
-    """Return the sheet of rows: the naming column first, columns without any value last in importance."""
+    """Return the sheet of rows: the naming column first, columns without any value last in importance.
+
+    `shown` is how names are shown that are not shown as they are, where that is known of these rows.
+    """
     names = rows.columns
     naming = next((c for c in (label, *key, *names) if c in names), None)
     order = [naming, *(c for c in names if c != naming)] if naming else []
-    shown = _shown(rows)
+    shown = names_shown(rows) if shown is None else shown
     columns = tuple(part for c in order for part in _dressed(rows[c], c == naming, dress, shown))
     rank = _ranked(rows, [c.name for c in columns], importance)
     return Sheet(rows, tuple(k for k in key if k in names), columns, rank, dress, shown)
 
 
-def _shown(rows: pl.DataFrame) -> dict[str, str]:
+def names_shown(rows: pl.DataFrame) -> dict[str, str]:
     """Return the names of kernels that are not shown as they are, with what is shown in their place."""
     distinct = [rows[c].unique(maintain_order=True) for c in rows.columns if c in COLUMNS]
     return shown_names(name for names in distinct for name in names.cast(pl.String).drop_nulls())

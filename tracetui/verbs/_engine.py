@@ -4,21 +4,17 @@ from argparse import ArgumentParser, BooleanOptionalAction, Namespace
 from pathlib import Path
 
 from capture.errors import CaptureError, UsageError
-from tracetui.process import Bundled, Engine, recorded_environment
+from tracetui.process import Bundled, Engine, Foreign
 from tracetui.verbs import _running, _shared, _watch
 
 MODELS = {"decode": "gemma-3-1b", "prefill": "gemma-3-1b", "train": "cs336-small"}
-QUANTS = ("q0f16", "q4f16_1", "q4f32_1", "q8_0")
+QUANTS = ("auto", "q0f16", "q4f16_1", "q4f32_1", "q8_0")
 
 
 def options(parser: ArgumentParser) -> None:
     """Declare what the engine is asked; a command after -- takes its place."""
     parser.add_argument("--mode", default="decode", choices=tuple(MODELS), help="what the engine does")
-    parser.add_argument("--model", help=" or ".join(dict.fromkeys(MODELS.values())))
-    parser.add_argument("--weights", default="auto", help="auto, random or a folder")
-    parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda", "mps", "xpu"))
-    parser.add_argument("--dtype", default="auto", help="auto, fp32, fp16 or bf16")
-    parser.add_argument("--quant", choices=QUANTS, help="weights in 16 bits, or packed into 4 or 8")
+    _model_options(parser)
     parser.add_argument("--prompt", metavar="TEXT", help="what the model shall answer")
     parser.add_argument("--steps", type=int, metavar="N", help="how many; without a screen a few")
     parser.add_argument(
@@ -42,7 +38,29 @@ def options(parser: ArgumentParser) -> None:
     _running.option(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="where the recording goes")
     parser.add_argument(
-        "command", nargs="*", metavar="-- CMD", help="any program instead of the bundled engine"
+        "command",
+        nargs="*",
+        metavar="-- CMD",
+        help="any program instead of the bundled engine, or the address of a server: http://HOST:PORT",
+    )
+
+
+def _model_options(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--model",
+        help=f"{' or '.join(dict.fromkeys(MODELS.values()))}, a folder, a .gguf file, or a name of "
+        "Hugging Face or Ollama that lies on this machine",
+    )
+    parser.add_argument(
+        "--download", action="store_true", help="fetch weights that do not lie here from huggingface.co"
+    )
+    parser.add_argument("--weights", default="auto", help="auto, random, a folder or a .gguf file")
+    parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda", "mps", "xpu"))
+    parser.add_argument("--dtype", default="auto", help="auto, fp32, fp16 or bf16")
+    parser.add_argument(
+        "--quant",
+        choices=QUANTS,
+        help="weights in 16 bits, or packed into 4 or 8; auto: as a .gguf file has them",
     )
 
 
@@ -62,14 +80,14 @@ def _training_options(parser: ArgumentParser) -> None:
     add("--warm-up", type=int, metavar="N", help="steps that are not recorded")
 
 
-def started(args: Namespace, out: Path, *, interactive: bool = False) -> Engine:
-    """Start the engine or the command that was asked for; its lines go to `out`."""
+def started(args: Namespace, out: Path, *, interactive: bool = False, log: Path | None = None) -> Engine:
+    """Start the engine or the command that was asked for; its lines go to `out`, its words to `log`."""
     if _watch.asked(args):
         return _watch.started(args, out)
     if args.pid is not None:
         return _running.started(args, out)
     if args.command:
-        return Engine(args.command, recorded_environment(out), with_watchdog=True)
+        return Foreign(args.command, out, log)
     return Bundled(arguments(args), out, interactive=interactive)
 
 
@@ -103,7 +121,10 @@ def arguments(args: Namespace) -> list[str]:
     )
     given = ((f"--{name.replace('_', '-')}", getattr(args, name)) for name in names)
     valued = [part for name, value in given if value is not None for part in (name, str(value))]
-    return valued if args.graph is None else [*valued, "--graph" if args.graph else "--no-graph"]
+    flags = ["--download"] if args.download else []
+    if args.graph is not None:
+        flags.append("--graph" if args.graph else "--no-graph")
+    return valued + flags
 
 
 def _name(args: Namespace) -> str:
@@ -112,25 +133,24 @@ def _name(args: Namespace) -> str:
     return Path(args.command[0]).name if args.command else args.model or MODELS[args.mode]
 
 
-def place(args: Namespace) -> Path:
+def place(args: Namespace, end: str = "") -> Path:
     """Return the empty file that the recording goes to: as asked, else a new one among the recordings. Raise
-    UsageError where it is there already or cannot be made.
+    UsageError where it is there already or cannot be made. `end` is added to its name.
     """
     _watch.check(args)
     _running.check(args)
-    return _new(args) if args.output is None else _made(Path(args.output))
+    if args.output is None:
+        return _new(args, end)
+    asked = Path(args.output)
+    return _made(asked.with_stem(asked.stem + end) if end else asked)
 
 
 def places(args: Namespace, count: int) -> list[Path]:
     """Return so many empty files, numbered from one, as `place` does; none is left where one fails."""
-    _watch.check(args)
-    _running.check(args)
     made: list[Path] = []
     try:
         for number in range(1, count + 1):
-            end = f"-{number:0{len(str(count))}}"
-            asked = None if args.output is None else Path(args.output)
-            made.append(_new(args, end) if asked is None else _made(asked.with_stem(asked.stem + end)))
+            made.append(place(args, f"-{number:0{len(str(count))}}"))
     except CaptureError:
         for out in made:
             out.unlink()
@@ -138,7 +158,7 @@ def places(args: Namespace, count: int) -> list[Path]:
     return made
 
 
-def _new(args: Namespace, end: str = "") -> Path:
+def _new(args: Namespace, end: str) -> Path:
     from capture.places import new_recording, recordings_warning
 
     if warning := recordings_warning():

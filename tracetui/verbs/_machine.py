@@ -104,14 +104,23 @@ def weight_lines() -> Iterator[str]:
     yield f"weights: {answer['folder']} ({answer['why']}){absent}"
     for entry in answer["found"]:
         yield from _weight_entry(entry)
+    for place in answer["ollama"]:
+        if place["there"]:
+            yield f"Ollama: {place['folder']}"
+    if answer["others"]:
+        yield "other models that lie here, by the names that --model takes"
+    for entry in answer["others"]:
+        yield from _weight_entry(entry)
 
 
 def _weight_entry(entry: Mapping[str, Any]) -> Iterator[str]:
     model = f"  {entry['model']:14}"
-    if "folder" not in entry:
-        yield f"{model} random: none found under {', '.join(entry['names'])}"
-    elif "refused" in entry:
+    if "refused" in entry:
         yield f"{model} refused: {entry['refused']}"
+    elif "names" in entry:
+        yield f"{model} random: none found under {', '.join(entry['names'])}"
+    elif "file" in entry:
+        yield f"{model} {entry['stored_as']}, {units.size(entry['bytes'])}: {entry['file']}"
     else:
         shards = f"{entry['shards']} shard{'s' * (entry['shards'] != 1)}, {units.size(entry['bytes'])}"
         words = "tokenizer" if entry["tokenizer"] else "no tokenizer.json: token ids in place of text"

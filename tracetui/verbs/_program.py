@@ -33,7 +33,7 @@ def conclude(args: Namespace, out: Path, account: Account, code: int = 0, nothin
     """Say what was seen of a program that ended with this exit code, and return it; raise EngineError as
     `record` does. `nothing` is why nothing was seen, where the processes do not tell.
     """
-    steps, rows = _count(out)
+    steps, rows = count(out)
     if not rows:
         out.unlink(missing_ok=True)
         return _told_or_raised(code, f"nothing was watched, because {nothing or account.nothing_reason()}")
@@ -50,14 +50,14 @@ def _run(command: list[str], out: Path, account: Account) -> int:
     except EngineError:
         out.unlink(missing_ok=True)
         raise
-    sampler = Engine(sampler_command(out, program.pid), rooms.environment())
+    sampler = Engine(sampler_command(out, program.pid), rooms.environment(), takes_orders=False)
     try:
         return program.wait(EVERY, lambda: account.look_for_silent(program.pid))
     finally:
         sampler.stop()
 
 
-def _count(out: Path) -> tuple[int, int]:
+def count(out: Path) -> tuple[int, int]:
     """Return how many steps a recording has, and how many lines of anything that was timed."""
     steps = rows = 0
     try:

@@ -103,8 +103,7 @@ def load(args: Namespace) -> "list[Run]":
     from capture.open import load_all
 
     activity.listen(lambda words: say(f"{words} …"))
-    merge, capture = getattr(args, "merge", False), getattr(args, "capture", None)
-    runs = load_all(args.files, cache=not args.no_cache, merge=merge, capture=capture)
+    runs = load_all(args.files, **ways(args))
     for run in {id(r.log): r for r in runs}.values():
         lost = [n for n in run.log.notices if n.severity != "notice"]
         for n in lost:
@@ -116,6 +115,12 @@ def load(args: Namespace) -> "list[Run]":
     if args.strict and any(r.log.lost_data for r in runs):
         raise PartialError("a part of the input could not be read", why="--strict was given")
     return runs
+
+
+def ways(args: Namespace) -> dict[str, Any]:
+    """Return how files are read, as the options say, for a loader or for the screen."""
+    merge, capture = getattr(args, "merge", False), getattr(args, "capture", None)
+    return {"cache": not args.no_cache, "merge": merge, "capture": capture}
 
 
 def choose(runs: "Sequence[Run]", which: str | None) -> int:

@@ -108,13 +108,13 @@ def _inputs(args: Namespace, files: Sequence[str]) -> Iterator[list[Run]]:
     from capture.open import gather, load_all
 
     for file in files if args.merge else gather(files):
-        yield load_all([file], cache=not args.no_cache, merge=args.merge)
+        yield load_all([file], **_shared.ways(args))
 
 
 def _of_one(args: Namespace) -> Sides:
     from capture.open import load_all
 
-    runs = load_all(args.files, cache=not args.no_cache, merge=args.merge)
+    runs = load_all(args.files, **_shared.ways(args))
     if len(runs) < 2:
         raise UsageError(f"{args.files[0]} holds one run", todo="name a second file: tracetui diff A B")
     return Sides(runs, [_shared.choose(runs, args.run_a or "1")], [_shared.choose(runs, args.run_b or "2")])

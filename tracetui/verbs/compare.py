@@ -12,6 +12,7 @@ from tracetui.verbs import _shared
 def options(parser: ArgumentParser) -> None:
     """Declare the options of the command."""
     _shared.input_options(parser)
+    _shared.capture_option(parser)
     _shared.look_options(parser)
     _shared.screen_options(parser, "kernels", "whose rows are compared: kernels, steps, shapes, memory …")
     parser.add_argument("--value", default="", metavar="COLUMN", help="which of its columns")
@@ -48,7 +49,6 @@ def _screen(args: Namespace, look: Look, base: int | None) -> int:
     from tracetui.ui.app import run as show
 
     baseline = None if base is None else str(base + 1)
-    screen = _shared.screen(
-        args, run=args.which or baseline, baseline=baseline, look=look, cache=not args.no_cache
-    )
+    which = args.which or baseline
+    screen = _shared.screen(args, run=which, baseline=baseline, look=look, **_shared.ways(args))
     return show(args.files, replace(screen, view="compare"))

@@ -3,9 +3,10 @@
 import json
 import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from capture.errors import UsageError
 from capture.run import Run
@@ -13,8 +14,11 @@ from tracetui import units
 from tracetui.kept_links import kept
 from tracetui.look import GROUPS, RANKINGS, Floor, Link, Look, Terms
 from tracetui.samples import resolved
-from tracetui.verbs import _shared
+from tracetui.verbs import _interleaved, _shared
 from tracetui.verbs._sides import Sides, sides_of
+
+if TYPE_CHECKING:
+    from tracetui.analysis.compare.diff import Diff
 
 NOT_COMPARABLE = 4
 
@@ -23,6 +27,7 @@ def options(parser: ArgumentParser) -> None:
     """Declare the options of the command."""
     _shared.input_options(parser, "*")
     _side_options(parser)
+    _recording_options(parser)
     _shared.screen_options(parser, None)
     _gate_options(parser)
     _answer_options(parser)
@@ -35,9 +40,19 @@ def _side_options(parser: ArgumentParser) -> None:
         repeats = f"repeats of side {side}: the run is the sample"
         add(f"--{side}", nargs="+", type=resolved, default=[], metavar="FILE", help=repeats)
     _shared.merge_option(parser)
+    _shared.capture_option(parser)
     for side, place in (("a", "first"), ("b", "second")):
         which = f"which run of the {place} input (or of the only one)"
         add(f"--run-{side}", metavar="N|NAME", help=which)
+
+
+def _recording_options(parser: ArgumentParser) -> None:
+    """Declare that the two sides are recorded first."""
+    add = parser.add_argument
+    about = "record two programs in turn, until the comparison is decided or the budget is spent"
+    add("--record", nargs=2, metavar=("CMD_A", "CMD_B"), help=about)
+    spent = "how long --record may take: 90s, 5m, 1h (5m)"
+    add("--budget", type=_interleaved.budget, default=300.0, metavar="TIME", help=spent)
 
 
 def _gate_options(parser: ArgumentParser) -> None:
@@ -78,9 +93,10 @@ def _answer_options(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Show or print the comparison; return 0, 1 for a regression, or 4 where nothing could be decided."""
+    share = _record(args) if args.record else 1.0
     sides = sides_of(args)
     a, b = sides.pair
-    pair, look = (sides.runs[a], sides.runs[b]), _look(args, sides)
+    pair, look = (sides.runs[a], sides.runs[b]), _look(args, sides, share)
     if args.format is None and args.fail_over is None and _shared.has_screen():
         return _screen(args, look, a, b)
     from tracetui.analysis.compare.diff import diff
@@ -96,7 +112,30 @@ def run(args: Namespace) -> int:
     if not compared.comparable.ok and not args.force:
         _shared.say("not comparable: " + "; ".join(compared.comparable.reasons) + " (--force overrules)")
         return NOT_COMPARABLE
-    return _gate(args, look, compared.rows) if args.fail_over is not None else 0
+    return _gate(args, look, compared) if args.fail_over is not None else 0
+
+
+def _record(args: Namespace) -> float:
+    """Record both sides, which become those of the command line; return the last look's share of errors."""
+    from tracetui.analysis.compare.diff import diff
+    from tracetui.analysis.compare.sequential import decided
+
+    if args.files or args.a or args.b:
+        raise UsageError("--record makes both sides itself", todo="name no file beside it")
+
+    def ask(a: Sequence[Path], b: Sequence[Path], share: float) -> "tuple[Diff, bool]":
+        args.a, args.b = list(map(str, a)), list(map(str, b))
+        sides = sides_of(args)
+        first, second = (sides.runs[i] for i in sides.pair)
+        look = _look(args, sides, share)
+        compared = diff(first, second, look)
+        may_fail = args.fail_over is not None and (look.terms.trusted or args.trust_one_run)
+        fails = may_fail and _slower(_gated(args, compared.rows)).height > 0
+        return compared, fails or decided(compared)
+
+    made = _interleaved.record_until_decided(args.record, args.budget, ask)
+    args.a, args.b = (list(map(str, side)) for side in made.files)
+    return made.share
 
 
 def _screen(args: Namespace, look: Look, a: int, b: int) -> int:
@@ -105,8 +144,8 @@ def _screen(args: Namespace, look: Look, a: int, b: int) -> int:
 
     files = [*args.files[:1], *args.a, *args.files[1:], *args.b]
     merge = args.merge and any(Path(file).is_dir() for file in files)
-    more = {"run": str(b + 1), "baseline": str(a + 1), "look": look, "merge": merge}
-    screen = _shared.screen(args, cache=not args.no_cache, **more)
+    more = {**_shared.ways(args), "run": str(b + 1), "baseline": str(a + 1), "look": look, "merge": merge}
+    screen = _shared.screen(args, **more)
     return show(files, replace(screen, view=_view(args)))
 
 
@@ -120,7 +159,7 @@ def _floor(args: Namespace, sides: Sides) -> Floor:
     return next((floor for floor in known if floor is not None), Floor())
 
 
-def _look(args: Namespace, sides: Sides) -> Look:
+def _look(args: Namespace, sides: Sides, share: float = 1.0) -> Look:
     terms = Terms(
         floor=_floor(args, sides),
         align=args.align,
@@ -128,7 +167,8 @@ def _look(args: Namespace, sides: Sides) -> Look:
         more_a=sides.more_a,
         more_b=sides.more_b,
         same=sides.identical.noise,
-        notes=sides.notes,
+        share=share,
+        notes=(*sides.notes, *_share_note(share)),
         links=(*(Link(a, b) for a, b in args.link), *kept()),
         forced=args.force,
         changed_only=args.changed,
@@ -143,6 +183,15 @@ def _look(args: Namespace, sides: Sides) -> Look:
         terms=terms,
     )
     return _shared.at_steps(look, args.steps)
+
+
+def _share_note(share: float) -> tuple[str, ...]:
+    """Return what a look at recordings that grew was allowed, in words; nothing for the only look."""
+    from tracetui.analysis.statistics import ALPHA
+
+    if share == 1.0:
+        return ()
+    return (f"asked after each pair: this look used {100 * ALPHA * share:.1f}% of the 5% for errors",)
 
 
 def percent(text: str) -> float:
@@ -169,19 +218,13 @@ def _report(args: Namespace, pair: tuple[Run, Run], look: Look) -> str:
     return report(asked, pair, look, args.format or "table", width=width, cut=cut)
 
 
-def _gate(args: Namespace, look: Look, rows: Any) -> int:
+def _gate(args: Namespace, look: Look, compared: "Diff") -> int:
     """Return 1 when a row is slower by more than allowed, 4 when that could not be decided, else 0."""
     import polars as pl
 
-    from tracetui.analysis.compare.diff import weight
-    from tracetui.analysis.select import fitting
-
-    if args.rows:
-        labels = pl.col("name", "op", "category").cast(pl.String)
-        words = pl.concat_str(labels, separator=" ", ignore_nulls=True)
-        rows = rows.filter(fitting(rows.select(words).to_series(), args.rows.replace(",", "|")))
-    slower = rows.filter(pl.col("verdict") == "slower")
-    for row in slower.sort(weight().abs(), descending=True).iter_rows(named=True):
+    rows = _gated(args, compared.rows)
+    slower = _slower(rows)
+    for row in slower.iter_rows(named=True):
         _shared.say(f"slower: {_sized(row)}")
     if slower.height and not (look.terms.trusted or args.trust_one_run):
         _shared.say(
@@ -192,10 +235,45 @@ def _gate(args: Namespace, look: Look, rows: Any) -> int:
         return NOT_COMPARABLE
     if slower.height:
         return 1
+    _tell_what_it_takes(compared, look)
     if not rows.filter(pl.col("p").is_not_null()).height:
         _shared.say("not enough evidence: no row has samples on both sides")
         return NOT_COMPARABLE
     return 0
+
+
+def _tell_what_it_takes(compared: "Diff", look: Look) -> None:
+    """Say what would decide the phase that takes longest, where it is undecided and could be."""
+    from tracetui.analysis.compare.sequential import main_phase
+    from tracetui.analysis.compare.what_it_takes import more_recordings, words
+
+    row = main_phase(compared)
+    if row is not None and row["verdict"] == "~" and row["p"] is not None:
+        name = " ".join(filter(None, (row["phase"], row["what"])))
+        takes = words(more_recordings(row, look.terms), compared.seconds)
+        _shared.say(f"{name} is undecided: {takes}")
+
+
+def _gated(args: Namespace, rows: Any) -> Any:
+    """Return the rows that the gate looks at."""
+    import polars as pl
+
+    from tracetui.analysis.select import fitting
+
+    if not args.rows:
+        return rows
+    labels = pl.col("name", "op", "category").cast(pl.String)
+    words = pl.concat_str(labels, separator=" ", ignore_nulls=True)
+    return rows.filter(fitting(rows.select(words).to_series(), args.rows.replace(",", "|")))
+
+
+def _slower(rows: Any) -> Any:
+    """Return the rows that are slower, the weightiest first."""
+    import polars as pl
+
+    from tracetui.analysis.compare.diff import weight
+
+    return rows.filter(pl.col("verdict") == "slower").sort(weight().abs(), descending=True)
 
 
 def _sized(row: dict[str, Any]) -> str:

@@ -13,6 +13,7 @@ from capture import roofs
 from capture.classify.names import own_rules
 from capture.classify.own_rules import own_rules_file
 from capture.errors import UsageError
+from capture.loaders.chrome import scan
 from capture.run import Run
 from capture.text import clean
 from tracetui.analysis import advice, roofline, why
@@ -37,6 +38,7 @@ _PACKAGES: Final = (
 def options(parser: ArgumentParser) -> None:
     """Declare the options of the command."""
     _shared.input_options(parser, "*")
+    _shared.capture_option(parser)
     parser.add_argument(
         "--measure", action="store_true", help="measure how fast this machine is at best, and keep it"
     )
@@ -132,6 +134,7 @@ def _here() -> Iterator[str]:
     yield f"terminal: TERM={os.environ.get('TERM', '(unset)')}, screen {screen}"
     has_torch = importlib.util.find_spec("torch") is not None
     yield f"live: {'yes' if has_torch else 'no, torch is not installed (pip install tracetui[live])'}"
+    yield f"compiled scanner of Chrome traces: {scan.state()}"
     way = "through Python (unproved)" if hasattr(sys, "remote_exec") else "through gdb"
     yield f"live --pid: {why_not_attached() or f'yes, {way}'}"
     yield from _own_rules()

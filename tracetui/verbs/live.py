@@ -4,10 +4,11 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from capture.errors import UsageError
 from tracetui.process import Engine
 from tracetui.samples import resolved
 from tracetui.threads import leave_the_cores
-from tracetui.verbs import _engine, _shared
+from tracetui.verbs import _engine, _program, _shared
 
 if TYPE_CHECKING:
     from capture.run import Run
@@ -24,39 +25,51 @@ def options(parser: ArgumentParser) -> None:
         metavar="FILE",
         help="a recording, or baseline:NAME, that `d` compares with",
     )
+    parser.add_argument("--log", metavar="FILE", help="what a program prints, whole; O shows the end of it")
     _shared.screen_options(parser)
 
 
 def run(args: Namespace) -> int:
-    """Start the engine, show its file until the person leaves, and return the exit code."""
+    """Start the engine, show its file until the person leaves, and return the exit code. Raise EngineError
+    for an engine that had died by itself.
+    """
     if not _shared.has_screen():
         return _recorded(args)
-    beside = _beside(args)
+    beside, log = _beside(args), _log(args)
     out = _engine.place(args)
-    engine = _engine.started(args, out, interactive=True)
+    engine = _engine.started(args, out, interactive=True, log=log)
     try:
         code = _shown(args, out, engine, beside)
     finally:
-        engine.stop()
-    _shared.say(f"recorded {out}" if kept(out) else "nothing was recorded")
+        engine.stop(in_background=True)
+    recorded = kept(out)
+    _shared.say(f"recorded {out}" if recorded else "nothing was recorded")
+    if engine.failure_reason():
+        raise engine.failure(todo=f"what was recorded opens: tracetui open {out}" if recorded else "")
     return code
 
 
-def kept(out: Path) -> bool:
-    """Tell whether a step was recorded; a file without any is removed, one that cannot be read stays."""
-    from capture.errors import CaptureError
-    from capture.open import load
-    from tracetui.verbs import record
+def _log(args: Namespace) -> Path | None:
+    """Return the new file for what a program prints; None where none is asked for. Raise UsageError where
+    there is no program, or the file is there already.
+    """
+    from capture.places import create
 
-    if not out.exists():
-        return False
-    if not out.stat().st_size:
-        out.unlink()
-        return False
-    try:
-        return out.stat().st_size > SMALL or record.kept(out, load(out))
-    except CaptureError:
+    if args.log is None:
+        return None
+    if not args.command:
+        raise UsageError("--log is for a program behind --")
+    if not create(Path(args.log)):
+        raise UsageError(f"{args.log} is there already", todo="choose another file with --log")
+    return Path(args.log)
+
+
+def kept(out: Path) -> bool:
+    """Tell whether anything timed was recorded; a file without that is removed."""
+    if out.exists() and (out.stat().st_size > SMALL or _program.count(out)[1]):
         return True
+    out.unlink(missing_ok=True)
+    return False
 
 
 def _recorded(args: Namespace) -> int:

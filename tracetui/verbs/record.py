@@ -9,7 +9,7 @@ from pathlib import Path
 
 import polars as pl
 
-from capture.errors import EngineError
+from capture.errors import EngineError, UnreadableError
 from capture.native.follow import Follow
 from capture.open import load
 from capture.run import Run
@@ -46,7 +46,7 @@ def once(args: Namespace, out: Path) -> int:
     """Record into this file, which is there and empty; as `run`, with no summary of one of several."""
     if args.pid is not None:
         return _running.record(args, out)
-    if args.command:
+    if args.command and not _watch.asked(args):
         return _program.record(args, out)
     running = _engine.started(args, out)
     running.sample_into(out)
@@ -58,7 +58,7 @@ def once(args: Namespace, out: Path) -> int:
         raise running.failure(todo=_rest(out, runs))
     if running.gap_warning:
         raise EngineError(running.gap_warning, todo=_rest(out, runs))
-    if _watch.asked(args) and not kept(out, load(out)):
+    if _watch.asked(args) and not kept(out, _readable(out)):
         raise EngineError("nothing was watched", why="no trace and no figure came")
     _shared.say(f"recorded {out}")
     if not args.quiet and runs and args.repeat == 1:
@@ -73,6 +73,13 @@ def _summarise(out: Path) -> None:
 
     width = shutil.get_terminal_size((120, 40)).columns
     sys.stdout.write(report(view("summary"), load(out), Look(), "table", width=width))
+
+
+def _readable(out: Path) -> list[Run]:
+    try:
+        return load(out)
+    except UnreadableError:
+        return []
 
 
 def _rest(out: Path, runs: list[Run]) -> str:
@@ -92,20 +99,23 @@ def _follow(running: Engine, out: Path, quiet: bool, seconds: float | None = Non
     """Follow the file until the engine ends, or for as long as was asked, printing its progress; return its
     runs. Ctrl+C ends what is watched from beside as it should end.
     """
-    follow, printed, reported = Follow(out), "", ""
-    deadline = time.monotonic() + (seconds or math.inf)
+    follow = Follow(out)
+    try:
+        _tell_progress(running, follow, quiet, time.monotonic() + (seconds or math.inf))
+    except KeyboardInterrupt:
+        if not isinstance(running, Watcher):
+            raise
+    follow.poll()
+    return follow.runs(final=True)
+
+
+def _tell_progress(running: Engine, follow: Follow, quiet: bool, deadline: float) -> None:
+    printed = reported = ""
     while running.running and time.monotonic() < deadline:
-        try:
-            time.sleep(EVERY)
-        except KeyboardInterrupt:
-            if not isinstance(running, Watcher):
-                raise
-            break
+        time.sleep(EVERY)
         if follow.poll() and not quiet:
             printed = _progress(follow.runs(), printed)
         reported = _report_silence(running.gap_warning or follow.silence, reported)
-    follow.poll()
-    return follow.runs(final=True)
 
 
 def _report_silence(silence: str, printed: str) -> str:

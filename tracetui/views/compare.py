@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
@@ -23,7 +24,7 @@ MEASURES: Final = ("total_ns", "dur_ns", "self_ns", "wall_ns", "bytes", "mean", 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
     """Return one row a kernel, with a column a run and, where the runs have an axis, the law along it."""
-    from tracetui.analysis.compare.matrix import axis, matrix, normalised, scaling  # numpy loads with them
+    from tracetui.analysis.compare.matrix import axis, matrix, scaling  # numpy loads with them
 
     of = look.terms.of
     if of == "kernels" and look.terms.value in ("", "total_ns"):
@@ -34,15 +35,10 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     notes += _cut(table)
     along = axis(runs)
     law = scaling(table, along) if along is not None and table.columns else None
-    base = look.terms.baseline
-    if base is not None and table.columns:
-        base = min(base, len(runs) - 1)
-        table = normalised(table, base, unit)
-        notes.append(
-            f"each cell is a multiple of the same row in {labels(*runs)[base]}; [ ] take another run, b none"
-        )
-    elif table.columns:
-        notes.append("colours compare the runs of one row; b divides by the run shown")
+    notes += _means(table, min(look.terms.baseline or 0, len(runs) - 1), unit)
+    if table.columns:
+        table, how = _divided(table, runs, look, unit)
+        notes.append(how)
     if law is None or along is None:
         return Answer(table.rows, tuple(notes), ("row",), {"names": _names(table)})
     families = len(set(along.families))
@@ -54,10 +50,54 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     return Answer(rows, tuple(notes), ("row",), {"names": _names(table)})
 
 
+def _means(table: "Matrix", base: int, unit: str) -> list[str]:
+    """Return a note with the geometric mean of each run's rows, as multiples of one run."""
+    from tracetui.analysis.compare.against import geometric_mean
+
+    if len(table.columns) < 2:
+        return []
+    values = [table.rows[c].to_list() for c in table.columns]
+    names = [c.removesuffix(unit) for c in table.columns]
+    means = [(n, geometric_mean(values[base], v)) for n, v in zip(names, values, strict=True)]
+    told = [f"{name} {mean:.3g}×" for i, (name, mean) in enumerate(means) if i != base and mean is not None]
+    return [f"geometric mean of the rows, against {names[base]}: {', '.join(told)}"] if told else []
+
+
+def _divided(table: "Matrix", runs: Sequence[Run], look: Look, unit: str) -> "tuple[Matrix, str]":
+    """Return the matrix by its baseline, with verdicts where its rows are kernels, and a note on it."""
+    from tracetui.analysis.compare.matrix import normalised
+
+    if look.terms.baseline is None:
+        return table, "colours compare the runs of one row; b divides by the run shown"
+    base = min(look.terms.baseline, len(runs) - 1)
+    multiples = normalised(table, base, unit)
+    judged = _judged(multiples, runs, base, look) if look.terms.of == "kernels" else multiples
+    name = labels(*runs)[base]
+    return judged, f"each cell is a multiple of the same row in {name}; [ ] take another run, b none"
+
+
+def _judged(table: "Matrix", runs: Sequence[Run], base: int, look: Look) -> "Matrix":
+    """Return the matrix with what a diff against the baseline says of each cell."""
+    from tracetui.analysis.compare.against import verdicts_against
+
+    rows, columns = table.rows, ["row"]
+    for i, (run, column) in enumerate(zip(runs, table.columns, strict=True)):
+        columns.append(column)
+        if i != base:
+            named = f"{column.removesuffix('_times')} verdict"
+            found = verdicts_against(runs[base], run, look).rename({"verdict": named})
+            rows = rows.join(found, on="row", how="left", maintain_order="left")
+            columns.append(named)
+    return replace(table, rows=rows.select(columns))
+
+
 def _cut(table: "Matrix") -> list[str]:
     """Return notes on truncated names: how many were completed, and how many may be several others."""
     joined, rows = len(table.completed), len(set(table.completed.values()))
     notes = []
+    if table.renamed:
+        count = len(table.renamed)
+        notes.append(f"rows that are the same work under another name, matched as in a diff: {count}")
     if joined:
         notes.append(f"names cut at different lengths, which one alone completes: {joined}, in {rows} rows")
     if table.doubtful:
@@ -69,7 +109,8 @@ def _cut(table: "Matrix") -> list[str]:
 
 def _names(table: "Matrix") -> pl.DataFrame:
     """Return row, names: what a row is called in the runs, where these differ."""
-    completed = pl.DataFrame({"name": list(table.completed), "row": list(table.completed.values())}, _NAMES)
+    others = {**table.renamed, **table.completed}
+    completed = pl.DataFrame({"name": list(others), "row": list(others.values())}, _NAMES)
     return completed.group_by("row", maintain_order=True).agg(pl.col("name").alias("names"))
 
 

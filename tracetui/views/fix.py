@@ -17,6 +17,7 @@ from tracetui.views import Answer, Focus, View
 from tracetui.views._fix_words import WORDS
 
 _FOCUS: Final = "--focus op="
+EXPERTS: Final = "moe.experts"
 _MOST: Final = 2  # stacks in which the host waited that are told
 _NAMED: Final = 0.01  # of the step: so much unknown work is worth a row, and so long a wait a note
 
@@ -42,12 +43,13 @@ class _Shared(NamedTuple):
     book: Ledger
     ops: frozenset[str]  # that the run states
     start: int  # where its clock stands at its first event
-    capture: str  # what to capture next where an item's work is not known
+    capture: Mapping[bool, str]  # what to capture next where work is not known: of experts, and of others
 
 
 def _shared(run: Run, book: Ledger) -> _Shared:
     ops = run.events["op"].unique().cast(pl.String) if run.has("op") else pl.Series([], dtype=pl.String)
-    return _Shared(book, frozenset(ops.drop_nulls()), select.start(run), advice.told(run, advice.SHAPES))
+    capture = {experts: advice.for_work(run, experts=experts) for experts in (True, False)}
+    return _Shared(book, frozenset(ops.drop_nulls()), select.start(run), capture)
 
 
 def _predicted(run: Run, look: Look) -> Answer:
@@ -111,7 +113,7 @@ def _item(row: Mapping[str, Any], shared: _Shared) -> dict[str, Any]:
         "confidence": words.confidence,
         "basis": words.basis,
         "false_if": words.false_if,
-        "next": words.capture if known else shared.capture,
+        "next": words.capture if known else shared.capture[row["op"].startswith(EXPERTS)],
     }
 
 

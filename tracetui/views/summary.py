@@ -69,7 +69,8 @@ def _verdicts(rows: pl.DataFrame, size: Size) -> list[Line]:
     texts = dict(rows.select("name", "text").iter_rows())
     device = [texts[name] for name in ("device", "bound") if name in texts]
     lever = f"{texts['lever']} ({_FIX})" if "lever" in texts else ""
-    sentences = [s for s in (texts.get("run", ""), ", ".join(device), lever) if s]
+    watched = [texts.get(name, "") for name in ("server", "latency", "windows")]
+    sentences = [s for s in (*watched, texts.get("run", ""), ", ".join(device), lever) if s]
     wide = max(size.width, len(_INDENT) + 1)
     lines = [part for s in sentences for part in textwrap.wrap(s, wide, subsequent_indent=_INDENT)]
     return [ink.line((text, "bold")) for text in lines] + [ink.line()] * bool(lines)

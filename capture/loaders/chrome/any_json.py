@@ -9,7 +9,7 @@ import msgspec
 
 from capture.errors import UnreadableError
 from capture.importlog import Log
-from capture.loaders.chrome.tables import FLOWS, Event, Trace, complete_events
+from capture.loaders.chrome.tables import FLOWS, NO_END, REPEATED, Event, Trace, complete_events
 from capture.source import Source
 
 LIMIT: Final = 1 << 34
@@ -29,14 +29,13 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f]")
 _LONE_SURROGATE: Final = re.compile(
     r"(?<!\\)((?:\\\\)*)(?:(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
 )
-_TWICE: Final = re.compile(rb'"(ts|dur|name|ph|cat|pid|tid)"\s*:[^{}]*?"\1"\s*:')
 
 
 def read(source: Source) -> Trace:
     """Read a trace document: an object with `traceEvents`, or a bare list of events."""
     buffer = read_all(source)
     header, events, truncated = _events(buffer, source.log)
-    if buffer.count(b'"ts"') > len(events) and _TWICE.search(buffer):
+    if buffer.count(b'"ts"') > len(events) and REPEATED.search(buffer):
         source.log.note("duplicate_key", "an event states a key twice; the last one stands")
     return trace_of(events, header, truncated, source.log)
 
@@ -236,7 +235,7 @@ class Mender:
         self._at = between.end() if between else self._at
 
     def _end_without_bracket(self) -> None:
-        self.log.note("no_end", "the list of events has no closing bracket")
+        self.log.note(*NO_END)
         self.truncated = _ARRAY.search(self.text) is not None
 
     def _header(self, array: int) -> dict[str, Any]:

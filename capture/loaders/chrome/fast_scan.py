@@ -20,6 +20,7 @@ from capture.loaders.chrome.layouts import GROUPED, SPREAD, WANTED, Layout, read
 from capture.loaders.chrome.tables import (
     PLACE,
     Complete,
+    RefusedError,
     Trace,
     json_text,
     label_frame,
@@ -46,15 +47,11 @@ _LABEL: Final = re.compile(
 _TIMED: Final = pl.col("regular") & pl.col("t").is_not_null() & pl.col("dur").is_not_null()
 
 
-class LayoutError(ValueError):
-    """The file is not printed in a layout that the scan knows."""
-
-
 def read(source: Source) -> Trace:
-    """Read a trace that torch printed; raise LayoutError for any other."""
+    """Read a trace that torch printed; raise RefusedError for any other."""
     front, separator, _ = source.head.text.partition(_ARRAY)
     if not separator or b"\r" in source.head.raw:
-        raise LayoutError("no list of events near the start")
+        raise RefusedError("no list of events near the start")
     layout = _layout(source.head.text[len(front) :])
     pieces = _scan(source.path, layout, front.count("{"))
     ending, truncated = _ending(source, pieces["piece"].item(-1))
@@ -79,7 +76,7 @@ def _layout(events: str) -> Layout:
     for layout in (SPREAD, GROUPED):
         if _OPEN + layout.opening in events:
             return layout
-    raise LayoutError("not a layout that torch prints")
+    raise RefusedError("not a layout that torch prints")
 
 
 def _scan(path: Path, layout: Layout, braces: int) -> pl.DataFrame:
@@ -114,9 +111,9 @@ def _scan(path: Path, layout: Layout, braces: int) -> pl.DataFrame:
     try:
         scanned = events.collect(engine="streaming")
     except (pl.exceptions.PolarsError, OSError) as e:
-        raise LayoutError(str(e)[:200]) from None
+        raise RefusedError(str(e)[:200]) from None
     if not scanned["regular"].any():
-        raise LayoutError("no event stands as expected")
+        raise RefusedError("no event stands as expected")
     return scanned
 
 
@@ -161,7 +158,7 @@ def _event_texts(pieces: pl.DataFrame) -> pl.DataFrame:
         .filter("begins")
     )
     if events["lost"].any():
-        raise LayoutError("an event has more parts than expected")
+        raise RefusedError("an event has more parts than expected")
     return events
 
 
@@ -171,7 +168,7 @@ def _ending(source: Source, last: str) -> tuple[str, bool]:
         return last, False
     tail = _tail(source)
     if _END in tail:
-        raise LayoutError("what follows the events is more than one piece")
+        raise RefusedError("what follows the events is more than one piece")
     return tail, True
 
 
@@ -193,7 +190,7 @@ def _open(blocks: list[str]) -> bool:
 def _texts(blocks: list[str], truncated: bool) -> list[str]:
     """Return each block as the JSON of one event; only the last of a cut file may lack its end."""
     if _open(blocks[:-1] if truncated else blocks):
-        raise LayoutError("an event is longer than expected")
+        raise RefusedError("an event is longer than expected")
     return ["{" + block.partition(_CLOSE)[0] + ("}" if _CLOSE in block else "") for block in blocks]
 
 
@@ -217,7 +214,7 @@ def _read_label(text: str) -> tuple[str, str, str] | None:
     if not match:
         return None
     if "\n" in match["tid"]:
-        raise LayoutError("an event has more keys than expected")
+        raise RefusedError("an event has more keys than expected")
     cat, name = json_text(match["cat"]), json_text(match["name"])
     if cat is None or name is None:
         return None

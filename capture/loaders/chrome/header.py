@@ -6,6 +6,7 @@ import polars as pl
 
 from capture.loaders.chrome.incomplete import Names
 from capture.loaders.chrome.tables import Trace
+from capture.roofs import name_by_properties
 from capture.text import clean
 
 DEVICE: Final = "/device:"  # how JAX names the process that stands for a device
@@ -16,11 +17,11 @@ def meta_of(trace: Trace, names: Names, captured: str | None) -> dict[str, Any]:
     header = trace.header
     ranks = header.get("distributedInfo")
     ranks = ranks if isinstance(ranks, dict) else {}
+    device, guess = _device(header)
     meta = {
         "producer": _producer(trace, names),
-        "device": ", ".join(
-            sorted(set(devices_of(header).get_column("name", default=pl.Series([], dtype=pl.String))))
-        ),
+        "device": device,
+        "guess": guess,
         "driver": header.get("cuda_driver_version") or header.get("hip_driver_version"),
         "rank": ranks.get("rank"),
         "world_size": ranks.get("world_size"),
@@ -29,7 +30,24 @@ def meta_of(trace: Trace, names: Names, captured: str | None) -> dict[str, Any]:
         "captured": captured,
         "truncated": trace.truncated or None,
     }
-    return {k: v for k, v in meta.items() if v is not None and v != ""}
+    return {k: v for k, v in meta.items() if v is not None and v != "" and v != []}
+
+
+def _device(header: dict[str, Any]) -> tuple[str, list[str]]:
+    """Return the names of the devices; where none has one, that of their properties, and what is guessed."""
+    devices = devices_of(header)
+    named = devices.get_column("name", default=pl.Series([], dtype=pl.String))
+    names = sorted({name for name in named if name})
+    if names or devices.is_empty():
+        return ", ".join(names), []
+    columns = ("sms", "memory_bytes", "major", "minor")
+    told = {name_by_properties(s, m, (major, minor)) for s, m, major, minor in devices.select(columns).rows()}
+    only = told.pop() if len(told) == 1 else None
+    if only is None:
+        return "", []
+    sms, memory, major, minor = devices.select(columns).row(0)
+    properties = f"{sms} processors, {round(memory / (1 << 30))} GiB and capability {major}.{minor}"
+    return only, [f"device: the trace names none; {properties} are those of {only} alone"]
 
 
 def _producer(trace: Trace, names: Names) -> str:
@@ -50,6 +68,8 @@ def devices_of(header: dict[str, Any]) -> pl.DataFrame:
             "name": str(d.get("name")),
             "memory_bytes": d.get("totalGlobalMem"),
             "sms": d.get("numSms"),
+            "major": d.get("computeMajor"),
+            "minor": d.get("computeMinor"),
         }
         for d in (devices if isinstance(devices, list) else ())
         if isinstance(d, dict)

@@ -7,7 +7,7 @@ import json
 from typing import Final
 
 from capture.errors import UnreadableError
-from capture.loaders.chrome import any_json
+from capture.loaders.chrome import readers
 from capture.loaders.chrome.rows import to_run
 from capture.run import Run
 from capture.source import Head, Source
@@ -26,7 +26,7 @@ def sniff(head: Head) -> bool:
 
 
 def load(source: Source) -> list[Run]:
-    trace = any_json.read_lines(source)
+    trace = readers.read(source, readers.OF_LINES)
     if not trace.complete.rows.height and not trace.others:
         raise UnreadableError("holds no trace event that could be read", where=source.label)
     return [to_run(trace, source)]

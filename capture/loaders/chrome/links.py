@@ -10,7 +10,9 @@ import polars as pl
 
 from capture.classify.annotations import StepAnnotation
 from capture.classify.calls import Call, Work
+from capture.classify.fill import positions_of
 from capture.classify.names import role_of
+from capture.classify.positions import distinct, kinds_of, rows_of
 from capture.classify.work import work_of
 from capture.loaders.chrome.layouts import END_OF_ARGUMENTS
 from capture.loaders.chrome.tables import ATTENTION, OPERATORS
@@ -42,10 +44,8 @@ def with_operators(
     calls = _calls(kernels, rows, labels)
     if calls.is_empty():
         return kernels
-    linked = kernels.join(calls, on="external", how="left", maintain_order="left")
-    if linked.height > kernels.height:  # some numbers stand for two calls
-        calls = calls.unique("external", keep="last", maintain_order=True)
-        linked = kernels.join(calls, on="external", how="left", maintain_order="left")
+    row = rows_of(calls["external"], kernels["external"], keep="last")  # a number may stand for two calls
+    linked = kernels.with_columns(calls[c].gather(row) for c in ("operator", "operands"))
     if linked["operator"].null_count() == linked.height:
         return kernels
     return with_work(linked, labels["name"], steps)
@@ -60,14 +60,24 @@ def with_work(linked: pl.DataFrame, names: pl.Series, steps: Mapping[int, StepAn
     step = pl.col("step") if steps and "step" in linked.columns else pl.lit(None, dtype=pl.Int64)
     attending = names.str.contains(ATTENTION, literal=True).gather(linked["operator"])
     linked = linked.with_columns(within=pl.when(attending).then(step))
-    key = ["operator", "operands", "within"]
-    distinct = linked.select(key).drop_nulls("operator").unique(maintain_order=True)
-    known = distinct.with_columns(_work_columns(distinct, names, steps))
-    linked = linked.join(known, on=key, how="left", nulls_equal=True, maintain_order="left")
-    if linked["external"].drop_nulls().is_duplicated().any():
+    kind, row = kinds_of(_work_key(linked))
+    works = _work_columns(linked.select("operator", "operands", "within")[row], names, steps)
+    linked = linked.with_columns(column.gather(kind) for column in works)
+    call = linked["external"].drop_nulls()
+    if kinds_of(call)[1].len() < call.len():
         share = pl.col("dur") / pl.col("dur").sum().over("external")
         linked = linked.with_columns(pl.col("flops", "bytes") * share.fill_nan(None))
-    return linked.drop(key)
+    return linked.drop("operator", "operands", "within")
+
+
+def _work_key(linked: pl.DataFrame) -> pl.Series:
+    """Return a number that is the same for calls of the same work, null for no call."""
+    operands = distinct(linked["operands"])
+    steps = linked["within"].max()
+    within = pl.col("within").fill_null(-1) + 1
+    stated = positions_of(linked["operands"], operands).cast(pl.Int64).fill_null(operands.len())
+    key = pl.col("operator").cast(pl.Int64) * (operands.len() + 1) + stated
+    return linked.select(key=key * ((steps if isinstance(steps, int) else 0) + 2) + within)["key"]
 
 
 def _calls(kernels: pl.DataFrame, rows: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:

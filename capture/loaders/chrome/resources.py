@@ -6,6 +6,7 @@ import msgspec
 import polars as pl
 
 from capture.classify.fill import positions_of
+from capture.classify.positions import rows_of
 from capture.loaders.chrome.layouts import END_OF_ARGUMENTS
 
 COLUMNS: Final = ("grid", "block", "registers", "shared", "occupancy")
@@ -34,11 +35,9 @@ def with_launches(kernels: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
 
     `at` and `by` are the time and the place of that call; a kernel without one has its own.
     """
-    calls = host.select("correlation", launch="t", launch_dur="dur", launcher="label", by="place")
-    joined = kernels.join(calls, on="correlation", how="left", maintain_order="left")
-    if joined.height > kernels.height:  # some correlation numbers have two host rows
-        calls = calls.unique("correlation", keep="first", maintain_order=True)
-        joined = kernels.join(calls, on="correlation", how="left", maintain_order="left")
+    row = rows_of(host["correlation"], kernels["correlation"], keep="first")
+    calls = host.select(launch="t", launch_dur="dur", launcher="label", by="place")
+    joined = kernels.with_columns(column.gather(row) for column in calls)
     return joined.with_columns(pl.coalesce("launch", "t").alias("at"), pl.coalesce("by", "place").alias("by"))
 
 

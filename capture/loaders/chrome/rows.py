@@ -201,7 +201,7 @@ def _spread(rows: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
     if "said" in frame.columns:
         frame = frame.with_columns(category=pl.coalesce("category", "said")).drop("said")
     leaf = pl.Series(["kernel"], dtype=pl.Categorical())
-    if not (frame["kernel"] & (frame["kind"] != "kernel")).any():
+    if not (rows["kernel"] & (labels["kind"] != "kernel").gather(rows["label"])).any():
         return frame.drop("kernel")
     return frame.with_columns(kind=pl.when("kernel").then(pl.lit(leaf)).otherwise("kind")).drop("kernel")
 

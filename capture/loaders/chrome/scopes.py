@@ -1,6 +1,7 @@
 """Which annotated scopes a kernel belongs to: those in which it was launched."""
 
 import re
+from collections.abc import Sequence
 from functools import cache
 from typing import Final
 
@@ -30,25 +31,26 @@ def with_paths(kernels: pl.DataFrame, scopes: pl.DataFrame) -> pl.DataFrame:
     """
     parts = []
     for (place,), mine in scopes.partition_by("place", as_dict=True).items():
-        times, paths = zip(*_changes(mine), strict=True)
+        times, paths = _changes(mine)
         here = kernels.filter(pl.col("by") == place)
         index = last_before(pl.Series(times), here["at"])
-        named = pl.Series(paths, dtype=pl.String)
-        layers = pl.Series([_module_layer(path) for path in paths], dtype=pl.Int32).gather(index)
-        roles = roles_of_scopes(paths)
-        said = [roles.get(path or "") for path in paths]
-        op = pl.Series([role and role.op for role in said], dtype=pl.String).cast(pl.Categorical())
-        of_products = pl.Series([role and role.of_products for role in said], dtype=pl.Boolean)
-        parts.append(
-            here.with_columns(
-                path=named.cast(pl.Categorical()).gather(index),
-                layer=layers,
-                op=op.gather(index),
-                of_products=of_products.gather(index),
-            )
-        )
+        numbers = {path: number for number, path in enumerate(dict.fromkeys(paths))}
+        which = pl.Series([numbers[path] for path in paths], dtype=pl.UInt32).gather(index)
+        parts.append(here.with_columns(column.gather(which) for column in _spoken(list(numbers))))
     elsewhere = kernels.filter(~pl.col("by").is_in(scopes["place"].unique().implode()))
     return pl.concat([*parts, elsewhere], how="diagonal")
+
+
+def _spoken(paths: Sequence[str | None]) -> list[pl.Series]:
+    """Return each path with the layer that it names and the role that it speaks of."""
+    roles = roles_of_scopes(paths)
+    said = [roles.get(path or "") for path in paths]
+    return [
+        pl.Series("path", paths, dtype=pl.String).cast(pl.Categorical()),
+        pl.Series("layer", [_module_layer(path) for path in paths], dtype=pl.Int32),
+        pl.Series("op", [role and role.op for role in said], dtype=pl.String).cast(pl.Categorical()),
+        pl.Series("of_products", [role and role.of_products for role in said], dtype=pl.Boolean),
+    ]
 
 
 @cache
@@ -58,21 +60,26 @@ def _module_layer(path: str | None) -> int | None:
     return int(match[1]) if match else None
 
 
-def _changes(scopes: pl.DataFrame) -> list[tuple[int, str | None]]:
+def _changes(scopes: pl.DataFrame) -> tuple[list[int], list[str | None]]:
     """Return when the innermost open scope of one thread changes, and to which path."""
-    changes: list[tuple[int, str | None]] = []
-    stack: list[tuple[int, str]] = []
+    times: list[int] = []
+    paths: list[str | None] = []
+    ends: list[int] = []
+    open_: list[str] = []
+
+    def close() -> None:
+        times.append(ends.pop())
+        open_.pop()
+        paths.append(open_[-1] if open_ else None)
+
     ordered = scopes.sort("t", "dur", descending=[False, True])
-    for name, t, dur in ordered.select("name", "t", "dur").rows():
-        while stack and stack[-1][0] <= t:
-            end, _ = stack.pop()
-            changes.append((end, stack[-1][1] if stack else None))
-        path, end = name, t + dur
-        if stack:
-            path, end = stack[-1][1] + PATH_SEPARATOR + name, min(end, stack[-1][0])
-        stack.append((end, path))
-        changes.append((t, path))
-    while stack:
-        end, _ = stack.pop()
-        changes.append((end, stack[-1][1] if stack else None))
-    return changes
+    for name, t, dur in zip(*(ordered[c].to_list() for c in ("name", "t", "dur")), strict=True):
+        while ends and ends[-1] <= t:
+            close()
+        ends.append(min(t + dur, ends[-1]) if ends else t + dur)
+        open_.append(open_[-1] + PATH_SEPARATOR + name if open_ else name)
+        times.append(t)
+        paths.append(open_[-1])
+    while ends:
+        close()
+    return times, paths

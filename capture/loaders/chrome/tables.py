@@ -23,12 +23,18 @@ LINKED: Final = (*DEVICE, *CALLS)
 ATTENTION: Final = "attention"  # in the name of an operator whose values matter beside its shapes
 FLOWS: Final = ("s", "t", "f")
 UNNAMED: Final = "unnamed"
+NO_END: Final = ("no_end", "the list of events has no closing bracket")  # id and message of a notice
 PLACE: Final = "\n"  # between pid and tid; neither can hold it unescaped
 
 _NOTHING: Final = msgspec.Raw(b"")
 _CORRELATION: Final = re.compile(rb'"correlation"\s*:\s*([0-9]{1,18})(?![0-9])')
 _EXTERNAL: Final = re.compile(rb'"[Ee]xternal id"\s*:\s*([0-9]{1,18})(?![0-9])')
+REPEATED: Final = re.compile(rb'"(ts|dur|name|ph|cat|pid|tid)"\s*:[^{}]*?"\1"\s*:')  # a key that stands twice
 _NUMBER: Final = r"^-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?$"
+
+
+class RefusedError(ValueError):
+    """A reader does not take this file: another one reads it."""
 
 
 class Event(msgspec.Struct, gc=False):
@@ -160,7 +166,8 @@ def complete_events(events: Sequence[Event], log: Log) -> Complete:
     )  # fmt: skip
     stacks = pl.Series("stated_path", [_stated_path(e) for e in events], dtype=pl.String)
     frame = frame.with_columns(stacks.cast(pl.Categorical())) if stacks.count() else frame
-    return Complete(_timed(frame, log), label_frame(labels))
+    ordered = ("label", "t", "dur", "correlation", "external", "args", pl.col("^stated_path$"))
+    return Complete(timed(frame, log).select(ordered), label_frame(labels))
 
 
 def _stated_path(event: Event) -> str | None:
@@ -229,21 +236,29 @@ def _raw_json(raw: msgspec.Raw) -> str:
     return bytes(raw).decode("utf-8", "replace") or "null"
 
 
-def _timed(frame: pl.DataFrame, log: Log) -> pl.DataFrame:
-    """Return the frame with its times as integers; the account says what could not be one."""
+def timed(frame: pl.DataFrame, log: Log) -> pl.DataFrame:
+    """Return the frame with its times, `ts` and `dur` as they are written, as integers `t` and `dur`.
+
+    Rows whose times mean nothing are left out; the account says which could not be one.
+    """
     text = {c: pl.col(c).str.strip_chars(' "') for c in ("ts", "dur")}
     fine = {
         c: t.str.contains(_NUMBER) & t.cast(pl.Float64, strict=False).is_finite() for c, t in text.items()
     }
     kept = frame.filter(fine["ts"].fill_null(False))
     log.drop("bad_time", "events whose start is no number", count=frame.height - kept.height)
-    timed = kept.filter(fine["dur"].fill_null(True))
-    log.drop("bad_duration", "events whose duration is no number", count=kept.height - timed.height)
-    lacking = timed["dur"].null_count()
-    if lacking:
-        log.note("no_duration", "complete events without a duration; kept, but in no sum", count=lacking)
-    timed = timed.with_columns(t=ns(text["ts"]), dur=ns(text["dur"]))
-    beyond = timed["t"].null_count() + timed["dur"].null_count() - lacking
+    stated = kept.filter(fine["dur"].fill_null(True))
+    log.drop("bad_duration", "events whose duration is no number", count=kept.height - stated.height)
+    lacking = stated["dur"].null_count()
+    note_lacking(lacking, log)
+    stated = stated.with_columns(t=ns(text["ts"]), dur=ns(text["dur"]))
+    beyond = stated["t"].null_count() + stated["dur"].null_count() - lacking
     if beyond:
         log.note("time_out_of_range", "times beyond 292 years; kept, but in no sum", count=beyond)
-    return timed.select("label", "t", "dur", "correlation", "external", "args", pl.col("^stated_path$"))
+    return stated.drop("ts")
+
+
+def note_lacking(count: int, log: Log) -> None:
+    """Note how many complete events lack a duration; none is no remark."""
+    if count:
+        log.note("no_duration", "complete events without a duration; kept, but in no sum", count=count)

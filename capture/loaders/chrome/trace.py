@@ -12,9 +12,8 @@ import re
 from typing import Final
 
 from capture.errors import UnreadableError
-from capture.loaders.chrome import any_json, fast_scan
+from capture.loaders.chrome import readers
 from capture.loaders.chrome.rows import to_run
-from capture.loaders.chrome.tables import Trace
 from capture.run import Run
 from capture.source import Head, Source
 
@@ -33,7 +32,7 @@ def sniff(head: Head) -> bool:
 
 
 def load(source: Source) -> list[Run]:
-    trace = _read(source)
+    trace = readers.read(source, readers.OF_DOCUMENTS)
     count = trace.complete.rows.height + len(trace.others)
     if (trace.truncated and count < 2) or not (count or trace.header):
         raise UnreadableError(
@@ -42,13 +41,3 @@ def load(source: Source) -> list[Run]:
             why="it ends within its first events" if trace.truncated else "traceEvents is empty or no list",
         )
     return [to_run(trace, source)]
-
-
-def _read(source: Source) -> Trace:
-    """Scan the lines where torch printed the file, else parse the JSON: the answer is the same."""
-    before = source.log.freeze()
-    try:
-        return fast_scan.read(source)
-    except fast_scan.LayoutError:
-        source.log = type(source.log).of(before.as_dict())
-        return any_json.read(source)

@@ -11,8 +11,9 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -32,6 +33,7 @@ SUFFIXES: Final = (".nsys-rep", ".qdrep")  # what tells where the content does n
 _MAGIC: Final = (b"NSYS", b"QuadDAnalysis")
 _LOOKED_AT: Final = 1 << 16
 _EXPORT: Final = "nsys export --type sqlite FILE.nsys-rep"
+_ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 _LAST_WORDS: Final = 300
 
 
@@ -49,7 +51,7 @@ def load(source: Source) -> list[Run]:
             why="only nsys can read it, and it is not on PATH",
             todo=f"export it: {_EXPORT}",
         )
-    with tempfile.TemporaryDirectory(prefix="tracetui-") as folder:
+    with _tidied_up(), tempfile.TemporaryDirectory(prefix="tracetui-") as folder:
         report = _plain(source, Path(folder))
         export = Path(folder) / "export.sqlite"
         with doing("nsys exports the report"):
@@ -61,6 +63,24 @@ def load(source: Source) -> list[Run]:
             todo = f"try it by hand: {_EXPORT}"
             raise UnreadableError("could not be exported by nsys", where=source.label, why=why, todo=todo)
         return sqlite.load(Source(export, source.label, source.log))
+
+
+@contextmanager
+def _tidied_up() -> Iterator[None]:
+    """Let signals that would end us at once be exits, so that neither a child nor a file is left behind."""
+    ours = threading.current_thread() is threading.main_thread()
+    taken = [s for s in _ENDING if ours and signal.getsignal(s) is signal.SIG_DFL]
+    for number in taken:
+        signal.signal(number, _exit)
+    try:
+        yield
+    finally:
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _exit(number: int, frame: object) -> None:
+    raise SystemExit(128 + number)  # as shells say of a signal
 
 
 def _plain(source: Source, folder: Path) -> Path:

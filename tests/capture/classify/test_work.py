@@ -8,7 +8,8 @@ import pytest
 
 from capture.classify.annotations import read_step
 from capture.classify.calls import Call
-from capture.classify.work import experts_touched, grouped_product, work_of
+from capture.classify.experts_work import experts_touched, grouped_product
+from capture.classify.work import work_of
 from tests.conftest import shared
 
 BF16, F32 = "c10::BFloat16", "float"
@@ -96,3 +97,37 @@ def test_equal_to_the_reference_tables(sample: str) -> None:
             assert work.bytes / MIB == pytest.approx(float(row["Data Moved (MB)"]), rel=0.01), row["name"]
             compared += 1
     assert compared >= 8
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "second", "weights", "moved"),
+    [
+        ("vllm::outplace_fused_experts", (4, 12, 8), (4, 8, 6), BF16, 416 + 224),
+        (
+            "sglang::inplace_fused_experts",
+            (4, 12, 4),
+            (4, 8, 3),
+            "unsigned char",
+            164 + 98,
+        ),  # 4 bits a number
+    ],
+)
+def test_experts_by_hand(
+    name: str, first: tuple[int, ...], second: tuple[int, ...], weights: str, moved: float
+) -> None:
+    """Two tokens of 8, of which each takes one of four experts: 1.75 of them are touched if it is even.
+
+    Up: 2 · 2 · 8 · 12 operations; 1.75 · 96 weights, 2 · 8 read, 2 · 12 written.
+    Down: 2 · 2 · 6 · 8 operations; 1.75 · 48 weights, 2 · 6 read, 2 · 8 written.
+    """
+    dims = ((2, 8), first, second, (2, 1), (2, 1))
+    work = work_of(Call(name, dims, (BF16, weights, weights, F32, "int")))
+    assert work is not None and (work.flops, work.bytes) == (384 + 192, moved)
+    assert work.shape == "m=2 n=12 k=8 e=4/1" and work.model == "experts"
+
+
+def test_experts_whose_number_a_token_is_not_told_have_no_answer() -> None:
+    """Router logits tell how many experts there are, not how many are taken, and not how wide they are."""
+    assert work_of(Call("vllm::moe_forward", ((32, 3072), (32, 32)), (BF16, BF16))) is None
+    dims = ((2, 8), (4, 12, 8), (4, 8, 6), (2, 4))
+    assert work_of(Call("aiter::fused_moe", dims, (BF16,) * 4)) is None

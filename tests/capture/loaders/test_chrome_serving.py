@@ -115,3 +115,21 @@ def test_the_first_three_to_fix_are_those_of_the_reference() -> None:
     first = ask(view("fix"), [opened(SAMPLES[0])], Look()).rows.head(3)
     assert first["op"].to_list() == ["attn.core", "mlp.gate_up", "mlp.down"]
     assert (first["recoverable_ns"] / 1e6).to_list() == pytest.approx([1.21, 1.04, 0.77], abs=0.005)
+
+
+def test_a_card_without_a_name_is_told_by_its_properties() -> None:
+    """Eight devices with an empty name, 304 processors and 192 GiB each: an MI300X, and its roof."""
+    run = opened(SAMPLES[1])
+    assert run.meta["device"] == "AMD Instinct MI300X"
+    (guess,) = (text for text in run.meta["guess"] if text.startswith("device"))
+    assert "304 processors, 192 GiB and capability 9.4" in guess
+    answer = ask(view("fix"), [run], Look())
+    assert any(note.startswith("roof: 5,300 GB/s") for note in answer.notes)
+    rows = {row["op"]: row for row in answer.rows.to_dicts()}
+    assert rows["moe.experts.up"]["cause"] == "no model"
+    assert "how many experts a token takes" in rows["moe.experts.up"]["next"]
+    # 24 products of (32, 2880) × (2880, 5120) in 16 bits at 5.3 TB/s, and what the reference says they took
+    least = 24 * 2 * (32 * 2880 + 2880 * 5120 + 32 * 5120) / 5300
+    qkv = [r for r in table(SAMPLES[1], "GEMM") if (r["name"], r["param: N"]) == ("aten::addmm", "5120")]
+    took = sum(float(r["Kernel Time (µs)_sum"]) for r in qkv)
+    assert rows["attn.qkv"]["recoverable_ns"] == pytest.approx(took * 1000 - least, rel=0.01)

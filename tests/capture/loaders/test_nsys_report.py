@@ -176,3 +176,20 @@ def _gone(pid: int) -> bool:
             return True
         threading.Event().wait(0.1)
     return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_command_that_is_ended_leaves_neither_child_nor_file(
+    report: Path, called: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    put_nsys(tmp_path, monkeypatch, 'sleep 600 & echo $! > "$NSYS_CALLED.pid"; wait\n')
+    ours = subprocess.Popen(
+        [sys.executable, "-m", "tracetui", "report", "kernels", str(report), "--no-cache"]
+    )
+    pid = Path(f"{called}.pid")
+    while not (pid.exists() and pid.read_text().strip()):
+        time.sleep(0.05)
+    sleeper = int(pid.read_text())
+    ours.send_signal(number)
+    assert ours.wait(timeout=60) == 128 + number
+    assert _gone(sleeper) and not list(tmp_path.glob("tracetui-*"))

@@ -166,3 +166,24 @@ def test_what_a_process_started_counts_with_it() -> None:
     finally:
         os.killpg(family.pid, signal.SIGKILL)
         family.wait()
+
+
+def test_what_ended_children_used_stays_the_familys() -> None:
+    """A parent that does nothing, and two children that use half a second each and end."""
+    busy = "import time\nwhile time.process_time() < 0.5: pass"
+    parent = (
+        "import subprocess, sys\nprint(flush=True)\nsys.stdin.readline()\n"
+        f"for _ in range(2): subprocess.run([sys.executable, '-c', {busy!r}])\n"
+        "print(flush=True)\nsys.stdin.readline()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", parent], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+    ) as family:
+        assert family.stdin and family.stdout and family.stdout.readline() == b"\n"
+        began, probe = time.monotonic(), host_probes(family.pid)["the process"]
+        family.stdin.write(b"\n")
+        assert family.stdout.readline() == b"\n"
+        found = {sample.name: sample.value for sample in probe()}
+        seconds = found["process_cpu_usage"] / 100 * (time.monotonic() - began)
+        assert 0.9 <= seconds < 2.0, "theirs, counted in hundredths, with what starting Python takes"
+        family.stdin.write(b"\n")

@@ -48,7 +48,8 @@ print(sum("capture/record/site" in entry for entry in sys.path))
 
 def injected() -> list[Path]:
     """Return every file that a watched program loads, followed from what begins it."""
-    waiting, found = ["capture.record.bootstrap", "capture.record.late"], set()
+    watchers = [f"capture.record.{name}" for name in ("bootstrap", "late", "llama")]
+    waiting, found = watchers, set()
     while waiting:
         name = waiting.pop()
         path = ROOT / f"{name.replace('.', '/')}.py"

@@ -48,3 +48,26 @@ def test_an_instant_belongs_to_the_row_that_began_first() -> None:
     )
     found = with_own(rows)
     assert found["own"].to_list() == [10, 5, 12, 3] and found["gap"].to_list() == [0, 0, 0, 0]
+
+
+def test_of_streams_at_once_the_one_that_the_step_waits_for_has_the_time() -> None:
+    """c follows b, which outlasts a: a hides nothing of it, although it began first."""
+    rows = pl.DataFrame(
+        {
+            "step": [1] * 4, "t": [0, 2, 31, 33], "dur": [20, 28, 10, 3], "class": ["compute"] * 4,
+            "track": ["1", "2", "2", "1"],
+        }
+    )  # fmt: skip
+    found = with_own(rows)
+    assert found["own"].to_list() == [2, 28, 10, 0] and found["gap"].to_list() == [0, 0, 1, 0]
+
+
+def test_within_a_stream_a_row_that_begins_early_waits_for_the_one_before() -> None:
+    """As with programmatic dependent launch, beside a short row of another stream."""
+    rows = pl.DataFrame(
+        {
+            "step": [1] * 3, "t": [0, 6, 8], "dur": [10, 14, 1], "class": ["compute"] * 3,
+            "track": ["1", "1", "2"],
+        }
+    )  # fmt: skip
+    assert with_own(rows)["own"].to_list() == [10, 10, 0]

@@ -9,6 +9,7 @@ from capture.run import Run
 from tests.conftest import shared
 from tests.tracetui.analysis.test_gap_causes import call
 from tests.tracetui.runs import decode, made
+from tracetui.analysis.compare.phase_totals import phase_totals
 from tracetui.analysis.steps import beside_the_wall, paced, step_table
 from tracetui.analysis.summary import facts
 from tracetui.look import Look
@@ -132,3 +133,11 @@ def test_of_a_served_model_tokens_are_counted_against_the_step_itself() -> None:
         (run,) = load(shared(f"samples/serving/{folder}/execution.json.gz"))
         assert rates(run) == [pytest.approx(rate, abs=0.5)]
         assert took(run) == [pytest.approx(took_ms * 1000, abs=5)]
+
+
+def test_a_diff_speaks_of_the_same_step_times() -> None:
+    """Of a host that runs ahead: steps of 80 and 160 µs for 4 tokens, whose calls took 5 µs each."""
+    runs = [on_two_clocks([(n * us, (n + 1) * us) for n in range(8)], [(5 * n, 5 * n + 5) for n in range(8)])
+            for us in (80, 160)]  # fmt: skip
+    rows = {row["what"]: row for row in phase_totals(*runs, Look()).to_dicts()}
+    assert (rows["step"]["a_ns"], rows["step"]["b_ns"]) == (20 * US, 40 * US)

@@ -140,3 +140,55 @@ def test_a_scope_may_have_an_empty_name() -> None:
     assert {r["path"]: (r["inclusive_ns"], r["self_ns"]) for r in rows} == {
         "": (5, 4), " / add": (1, 1), "gemm": (5, 5), "outer": (3, 0), "outer / ": (3, 3),
     }  # fmt: skip
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["kernel", "span"]),
+            st.lists(st.sampled_from(["a", "b", "", "é", "x / y", "/"]), max_size=4).map(" / ".join),
+            st.sampled_from(["a", "gemm", "", "/ "]),
+            st.integers(0, 9),
+        ),
+        min_size=1,
+        max_size=12,
+    )
+)
+@settings(max_examples=150, deadline=None)
+def test_a_tree_equals_one_counted_scope_by_scope(rows: list[tuple[str, str, str, int]]) -> None:
+    named = [{"kind": kind, "name": name, "path": path, "dur": dur} for kind, path, name, dur in rows]
+    found = tree_table(made(named), Look())
+    own: dict[str, list[int]] = {}  # of each path: launches, time of kernels, time of spans
+    for kind, path, name, dur in rows:
+        whole = path if path.split(" / ")[-1] == name else f"{path} / {name}"
+        sums = own.setdefault(whole, [0, 0, 0])
+        sums[0] += 1
+        sums[1 if kind == "kernel" else 2] += dur
+    for path in list(own):
+        while " / " in path:
+            path = path.rpartition(" / ")[0]
+            own.setdefault(path, [0, 0, 0])
+    children: dict[str, list[str]] = {}
+    for path in own:
+        children.setdefault(path.rpartition(" / ")[0] if " / " in path else "(root)", []).append(path)
+
+    def inside(path: str) -> int:
+        return sum(whole_of(child) for child in children.get(path, []))
+
+    def whole_of(path: str) -> int:
+        return max(own[path][2], own[path][1] + inside(path))
+
+    def count(path: str) -> int:
+        return own[path][0] or sum(count(child) for child in children.get(path, []))
+
+    def walked(path: str, depth: int) -> list[tuple[str, str, int, int, int]]:
+        below = sorted(children.get(path, []), key=lambda p: (-whole_of(p), p))
+        out = []
+        for p in below:
+            scope = "  " * depth + p.rpartition(" / ")[2]
+            out += [(scope, p, whole_of(p), whole_of(p) - inside(p), count(p)), *walked(p, depth + 1)]
+        return out
+
+    assert found.select("scope", "path", "inclusive_ns", "self_ns", "count").rows() == walked("(root)", 0)
+    total = sum(whole_of(p) for p in children["(root)"])
+    assert found["share"].to_list() == [t / total if total else None for t in found["inclusive_ns"]]

@@ -1,14 +1,16 @@
 """What the first screen says of a run, by hand and of real traces."""
 
+import gzip
 import json
 
 import pytest
 
 from capture.open import load
 from capture.run import Run
-from tests.conftest import shared
+from tests.conftest import FIXTURES, shared
 from tests.tracetui.analysis.test_gap_causes import US, call, kernel
 from tests.tracetui.runs import decode, made
+from tracetui.analysis.summary import facts
 from tracetui.analysis.verdict import verdicts
 from tracetui.look import Look
 from tracetui.report import report
@@ -95,3 +97,23 @@ def test_of_two_devices_that_load_weights_it_says_bound_by_copies() -> None:
     )
     assert told["bound"].total_ns == pytest.approx(940.5e6, rel=1e-3)
     assert told["device"].text == "gpu0 99.3% busy of 969.4 ms"
+
+
+def test_the_picture_of_the_readme_tells_of_a_step_what_its_trace_holds() -> None:
+    """Its kernels follow each other, so that busy is their sum; the first is 412 ms before the rest."""
+    path = FIXTURES / "pictures" / "serving.json.gz"
+    with gzip.open(path) as file:
+        kernels = [e for e in json.load(file)["traceEvents"] if e["cat"] == "kernel"]
+    stray, *rest = sorted(kernels, key=lambda e: e["ts"])
+    begin, end = rest[0]["ts"], rest[-1]["ts"] + rest[-1]["dur"]
+    busy, away = sum(e["dur"] for e in rest) / (end - begin), begin - stray["ts"] - stray["dur"]
+    (run,) = load(path, cache=False)
+    told = said(run)
+    assert told["run"] == f"decode, 32 sequences, 36 layers; one stray kernel {away / 1000:.1f} ms before"
+    assert told["device"] == f"gpu0 {busy:.1%} busy inside the step ({(end - begin) / 1000:.2f} ms)"
+    rows = dict(facts(run).select("name", "text").iter_rows())
+    assert rows["decode tokens/s"].startswith(f"{32e6 / (end - begin):,.0f} ")
+    # 32,785 keys and values of 1,024 numbers in 16 bits, queries and outputs of 32 rows, at 3,350 GB/s
+    least = (4 * 32_785 * 1024 + 4 * 32 * 4096) / 3350e3
+    above = sum(e["dur"] - least for e in rest if "flash_fwd" in e["name"])
+    assert told["lever"].startswith(f"most to recover: attn.core (memory) {above / 1000:.3f} ms")

@@ -78,11 +78,17 @@ def test_what_waits_for_a_faster_kernel_launches_sooner() -> None:
 
 
 def test_a_kernel_waits_for_another_stream() -> None:
-    other = kernel(17, 40, 1, 1, name="copy", track="gpu0/stream9")
-    after = kernel(58, 10, 2, 1, name="b")  # 1 µs after the copy on the other stream
+    other = kernel(9, 48, 2, 1, name="copy", track="gpu0/stream9")  # as soon as it was launched
+    after = kernel(58, 10, 3, 1, name="b")  # 1 µs after the copy on the other stream
     run = step(kernel(7, 10, 0, 1, name="a"), other, after)
-    assert figures(run, ("copy", 0.5)) == (61, 41, 20, 0)
+    assert figures(run, ("copy", 0.5)) == (61, 37, 24, 0)
     assert figures(run, ("a", 0.5)) == (61, 61, 5, 0)
+
+
+def test_the_first_kernel_of_a_stream_waits_for_another_one() -> None:
+    """The copy was launched 16 µs before it started, just as a ended."""
+    run = step(kernel(7, 10, 0, 1, name="a"), kernel(17, 40, 1, 1, name="copy", track="gpu0/stream9"))
+    assert figures(run, ("a", 0.5)) == (50, 45, 5, 0)
 
 
 def test_without_launches_one_follows_the_other() -> None:

@@ -18,13 +18,13 @@ OPS = 5
 STEPS = 400  # that are to be written while nobody looks
 
 PROGRAM = f"""
-import json, os, sys, threading, time
+import json, os, signal, threading, time
 from capture.native.emit import Emitter
 emitter = Emitter(os.environ["TRACETUI_OUT"])
 emitter.run("writer", {{"pid": os.getpid()}})
 emitter.plan({{"id": i, "name": f"op {{i}}", "lens": "wall"}} for i in range({OPS}))
 over = threading.Event()
-threading.Thread(target=lambda: (sys.stdin.readline(), over.set()), daemon=True).start()
+signal.signal(signal.SIGTERM, lambda *_: over.set())
 step = 0
 while not over.is_set():
     t = 10**9 + step * 10**6

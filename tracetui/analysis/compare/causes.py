@@ -8,6 +8,7 @@ import polars as pl
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis.compare.cycles import cycle_statistics, published
+from tracetui.analysis.compare.explained import Explained, explained
 from tracetui.analysis.compare.traffic import Traffic, traffic
 from tracetui.look import Look
 
@@ -16,6 +17,7 @@ _PRESSURE: Final = "cpu_pressure"
 CLOCK_MOVED: Final = 0.05  # a clock that moved by less explains nothing
 ROLES: Final = 4  # of which the bytes are told, the whole step among them
 EXPLAINED: Final = 0.8  # of a change, so that its cause is said to explain it
+LEAST_SHARE: Final = 0.01  # of a change, from which a metric is named as its cause
 PRESSED: Final = 15.0  # points of pressure that are worth a word
 
 Finding = tuple[str, str, str | None]  # kind, sentence, row
@@ -49,20 +51,45 @@ def _moved(table: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def causes(a: Run, b: Run, look: Look) -> Iterator[Finding]:
-    """Yield each cause that the counters and the bytes support, as a sentence."""
-    yield from _counted(a, b)
+def causes(a: Run, b: Run, look: Look, *, weighed: bool = True) -> Iterator[Finding]:
+    """Yield each cause that the counters and the bytes support, `weighed` where the steps compare."""
+    found = explained(a, b, look) if weighed else None
+    if found is not None:
+        yield from _weighed(found)
+    yield from _counted(a, b, found)
     yield from _traffic(a, b, look)
 
 
-def _counted(a: Run, b: Run) -> Iterator[Finding]:
+def _weighed(found: Explained) -> Iterator[Finding]:
+    """Yield what explains the change of a step's time, each with its share, and what is left."""
+    lead = f"{found.phase} {found.what}" if found.phase else found.what
+    times = f"{units.duration(found.before_ns)} → {units.duration(found.after_ns)}"
+    change = f"{lead} {times} ({100 * (found.after_ns / found.before_ns - 1):+.0f}%)"
+    told = found.metrics.filter(pl.col("share") >= LEAST_SHARE)
+    rest = f"; {found.rest:.0%} of it is not explained" if found.rest >= LEAST_SHARE else ""
+    if told.is_empty():
+        moved = [_moved_words(row) for row in found.metrics.iter_rows(named=True)]
+        also = f", though these moved: {', '.join(moved)}" if moved else f": none of {found.seen} moved"
+        yield "no cause seen", f"{change}: nothing that was sampled beside explains it{also}", None
+        return
+    for row in told.iter_rows(named=True):
+        sentence = f"{_moved_words(row)} explains {row['share']:.0%} of {change}{rest}"
+        yield "cause", sentence, row["metric"]
+
+
+def _moved_words(row: dict[str, Any]) -> str:
+    share = f" ({100 * (row['after'] / row['before'] - 1):+.0f}%)" if row["before"] else ""
+    return f"{row['metric']} {_level(row, 'before')} → {_level(row, 'after')}{share}"
+
+
+def _counted(a: Run, b: Run, weighed: Explained | None) -> Iterator[Finding]:
     table = published([a, b])
     if table is None:
         table = cycle_statistics(a, b, f"{_CLOCK}|{_PRESSURE}")
     if table is None or table.is_empty():
         return
     moved = clocks(table)
-    for row in moved.head(2).iter_rows(named=True):
+    for row in moved.head(2 if weighed is None else 0).iter_rows(named=True):
         word = "explains slower work without a change of code" if row["change"] < 0 else "speeds the work up"
         sentence = (
             f"{row['metric']} on {row['device']} {_level(row, 'before')} → {_level(row, 'after')} "

@@ -8,13 +8,13 @@ from typing import Any, Final
 import polars as pl
 
 from tracetui import units
+from tracetui.analysis.compare import what_it_takes
 from tracetui.analysis.compare.diff import Diff
 from tracetui.analysis.compare.phase_totals import GAP, KERNELS, STEP
 from tracetui.analysis.statistics import FEWEST
 from tracetui.look import Terms
 from tracetui.shown_names import shown_names
 
-REPEAT: Final = "three recordings a side would tell"
 APART: Final = 2.8  # spreads of one run, by which two of the same rarely differ: twice the root of two
 NAMED: Final = 0.9  # of the change, of which what carries it is named
 MOST: Final = 7  # names in a sentence
@@ -79,7 +79,8 @@ def sentences(compared: Diff, terms: Terms) -> list[str]:
     for phase in found.phases["phase"].unique(maintain_order=True).head(MOST_PHASES):
         of_phase = pl.col("phase").eq_missing(pl.lit(phase, pl.String))
         whole, *kernels = found.phases.filter(of_phase).to_dicts()
-        lines += [_total(row, terms) for row in (whole, *(k for k in kernels if not _alike(whole, k)))]
+        shown = (whole, *(k for k in kernels if not _alike(whole, k)))
+        lines += [_total(row, terms, compared.seconds) for row in shown]
         own = found.carriers.filter(of_phase)
         lines += [f"  {text}" for text in (_carried(own), _small(own)) if text]
     return lines
@@ -91,14 +92,14 @@ def _alike(step: dict[str, Any], kernels: dict[str, Any]) -> bool:
     return bool(step["verdict"] == kernels["verdict"] and apart <= ALIKE * abs(step["delta_ns"]))
 
 
-def _total(row: dict[str, Any], terms: Terms) -> str:
+def _total(row: dict[str, Any], terms: Terms, seconds: float | None) -> str:
     a, b = row["a_ns"], row["b_ns"]
     what = {STEP: "step", KERNELS: "kernels"}[row["what"]]
     each = "in all" if row["per"] == "run" else f"a {row['per']}"
     change = f", {units.difference(b - a)} ({100 * (b / a - 1):+.1f}%{_interval(row)})" if a else ""
     lead = f"{row['phase']} {what}" if row["phase"] else what
     head = f"{lead} {units.duration(a)} → {units.duration(b)} {each}{change}"
-    word, why = _verdict(row, terms)
+    word, why = _verdict(row, terms, seconds)
     return f"{word}: {head}{_rate(row)}{f'; {why}' if why else ''}"
 
 
@@ -118,27 +119,31 @@ def _rate(row: dict[str, Any]) -> str:
     return ", time to first token" if row["phase"] == "prefill" and row["steps"] == 1 else ""
 
 
-def _verdict(row: dict[str, Any], terms: Terms) -> tuple[str, str]:
+def _verdict(row: dict[str, Any], terms: Terms, seconds: float | None) -> tuple[str, str]:
     """Return the verdict as one word, which a narrow screen never cuts off, and what it rests on."""
     if row["verdict"] == "same":
         return "same", ""
     if row["verdict"] == "~":
-        return "undecided", _why_undecided(row, terms)
+        return "undecided", _why_undecided(row, terms, seconds)
     doubt = "" if terms.trusted else f", if runs differ by {terms.floor.percent}"
     return row["verdict"].upper(), f"p {row['p']:.2g}{doubt}"
 
 
-def _why_undecided(row: dict[str, Any], terms: Terms) -> str:
+def _why_undecided(row: dict[str, Any], terms: Terms, seconds: float | None) -> str:
     if row["p"] is None:
         return "this source has no spread"
+    return f"{_doubt(row, terms)}; {what_it_takes.words(what_it_takes.more_recordings(row, terms), seconds)}"
+
+
+def _doubt(row: dict[str, Any], terms: Terms) -> str:
     if terms.repeated:
         return "the runs of a side scatter too much"
     if row["steps"] < FEWEST:
-        return f"{row['steps']} step{'s' * (row['steps'] > 1)} a side; {REPEAT}"
+        return f"{row['steps']} step{'s' * (row['steps'] > 1)} a side"
     if abs(math.log(row["b_ns"] / row["a_ns"])) > APART * terms.floor.spread:
-        return f"the steps scatter too much; {REPEAT}"
+        return "the steps scatter too much"
     known = "run-to-run floor" if terms.floor.known else "assumed run-to-run floor"
-    return f"below the {known} of {terms.floor.percent}; {REPEAT}"
+    return f"below the {known} of {terms.floor.percent}"
 
 
 def _carried(rows: pl.DataFrame) -> str:

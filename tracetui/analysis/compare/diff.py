@@ -16,6 +16,7 @@ from tracetui.analysis.compare.phase_totals import phase_totals
 from tracetui.analysis.compare.row_evidence import Names, row_evidence
 from tracetui.analysis.compare.step_times import phased
 from tracetui.analysis.compare.waterfall import parts
+from tracetui.analysis.compare.what_it_takes import seconds_each
 from tracetui.analysis.select import timed
 from tracetui.analysis.steps import step_table
 from tracetui.look import Look
@@ -31,6 +32,7 @@ class Diff:
     gap_ns: int | None  # change of the time between measured kernels, where both runs know their wall time
     how: tuple[str, ...]
     phases: pl.DataFrame  # step time, kernels and time between them of each phase, with verdicts
+    seconds: float | None  # that the longest of the recordings lasts
 
 
 def diff(a: Run, b: Run, look: Look) -> Diff:
@@ -43,7 +45,7 @@ def diff(a: Run, b: Run, look: Look) -> Diff:
 
 @lru_cache(maxsize=2)  # the views of a pair are looked at one after the other
 def _diff(a: Run, b: Run, look: Look) -> Diff:
-    left, right = _side(a, look), _side(b, look)
+    left, right = side_rows(a, look), side_rows(b, look)
     matches = match(left.to_dicts(), right.to_dicts(), names_linked(look.terms.links, a, b))
     totals = left["total_ns"].to_list(), right["total_ns"].to_list()
     names = _names(left, right, matches)
@@ -55,8 +57,9 @@ def _diff(a: Run, b: Run, look: Look) -> Diff:
     rows = rows.sort(pl.col("delta_ns").abs(), "name", descending=[True, False], maintain_order=True)
     scaled = (f"{run.name}: {note}" for run in (a, b) for note in windows.notes(run, look, scaled=True))
     gap, words = _gap(a, b, look), (*look.terms.notes, *how, *scaled)
+    every = (a, b, *look.terms.more_a, *look.terms.more_b)
     fit = comparable(a, b, matches, totals, look.terms)
-    return Diff(rows, fit, tuple(matches), gap, words, phase_totals(a, b, look))
+    return Diff(rows, fit, tuple(matches), gap, words, phase_totals(a, b, look), seconds_each(every))
 
 
 def _without_mixtures(rows: pl.DataFrame) -> pl.DataFrame:
@@ -75,7 +78,7 @@ def weight() -> pl.Expr:
     return pl.coalesce(typical, pl.col("delta_ns").cast(pl.Float64))
 
 
-def _side(run: Run, look: Look) -> pl.DataFrame:
+def side_rows(run: Run, look: Look) -> pl.DataFrame:
     """Return one row a group and phase, largest first; a label stands where all its rows agree on it."""
     if not run.has("dur"):
         return _NOTHING

@@ -27,7 +27,7 @@ def findings(a: Run, b: Run, compared: Diff, look: Look) -> pl.DataFrame:
     sentences = [
         *_doubts(compared),
         *_total(compared),
-        *causes(a, b, look),
+        *causes(a, b, look, weighed=compared.comparable.ok),
         *_together(compared),
         *_changes(compared),
         *_same_work(a, b, compared, look),

@@ -12,6 +12,7 @@ import polars as pl
 
 from capture.run import Run
 from tracetui.analysis.compare import truncated_names
+from tracetui.analysis.compare.against import renames
 from tracetui.analysis.kernels import total_table
 from tracetui.look import Look
 
@@ -27,6 +28,7 @@ class Matrix:
     rows: pl.DataFrame  # label, then one column a run
     columns: tuple[str, ...]
     completed: Mapping[str, str] = field(default_factory=dict)  # a name that was cut → the row it stands in
+    renamed: Mapping[str, str] = field(default_factory=dict)  # a name → that of the same work in the baseline
     doubtful: int = 0  # names that were cut, stand in one run, and may be several others
 
 
@@ -40,13 +42,26 @@ class Axis:
 
 
 def matrix(runs: Sequence[Run], look: Look, names: Sequence[str] = ()) -> Matrix:
-    """Return the totals of each row in each run; null where a run lacks the row."""
+    """Return the totals of each row in each run; null where a run lacks the row.
+
+    What a run calls otherwise than the baseline, else than the first run, stands in the row of that one.
+    """
     tables = [_totals(run, look) for run in runs]
-    sources = [table["row"].to_list() for table in tables] if look.group in (None, "name") else []
+    by_name = look.group in (None, "name")
+    sources = [table["row"].to_list() for table in tables] if by_name else []
     completed = truncated_names.completions(sources)
-    whole = [table.with_columns(pl.col("row").replace(completed)) for table in tables]
+    base = min(look.terms.baseline or 0, len(runs) - 1)
+    others = renames(runs, base, look) if by_name else [{} for _ in runs]
+    whole = [
+        table.with_columns(pl.col("row").replace(completed).replace(other))
+        .group_by("row", maintain_order=True)
+        .agg(pl.col("value").sum())
+        for table, other in zip(tables, others, strict=True)
+    ]
     found = joined(whole, names or [run.name for run in runs], "_ns")
-    return replace(found, completed=completed, doubtful=truncated_names.doubtful(sources, completed))
+    renamed = {name: row for other in others for name, row in other.items()}
+    doubtful = truncated_names.doubtful(sources, completed)
+    return replace(found, renamed=renamed, completed=completed, doubtful=doubtful)
 
 
 def joined(tables: Sequence[pl.DataFrame], names: Sequence[str], unit: str) -> Matrix:

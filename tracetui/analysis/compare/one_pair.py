@@ -11,15 +11,16 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tracetui.analysis.statistics import LEVEL, Evidence, Floats, benjamini_hochberg, cliffs_delta
+from tracetui.analysis.compare.shared_moments import ALONE
+from tracetui.analysis.statistics import FEWEST, LEVEL, Evidence, Floats, cliffs_delta, holm, medians
 from tracetui.look import Floor
 
 BUSY: Final = 0.7  # spread of runs beside which other programs had the processor: a factor of two
 MOMENT: Final = 0.2  # spread of all that runs in one moment, where there are too few steps to see it
-LEAST: Final = 0.005  # the smallest weight of a row
+LEAST: Final = 0.07  # the smallest weight of a row
 TO_SIGMA: Final = 1.4826  # of a median deviation
 FAR: Final = 3.0  # deviations beyond which a step is a spike, which tells nothing of the memory
-DOUBT: Final = 0.45  # by which a long memory may be longer than so few steps show
+DOUBT: Final = 0.8  # by which a long memory may be longer than so few steps show
 EFFICIENCY: Final = 0.37  # of a median deviation beside the standard one
 LEAST_WORTH: Final = 4.0  # degrees of freedom of a few steps that remember each other
 MOST_MEMORY: Final = 0.98  # autocorrelation of a step with the next
@@ -34,28 +35,35 @@ def judge(a: Floats, b: Floats, floor: Floor) -> Evidence:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a row that is nowhere has no median: it stays NaN
         log = np.log(np.where(b > 0, b, np.nan)) - np.log(np.where(a > 0, a, np.nan))
-        medians = np.nanmedian(a, axis=1), np.nanmedian(b, axis=1)
-        delta = np.nanmedian(b - a, axis=1)
+        middles = medians(a), medians(b)
+        delta = medians(b - a)
         seen = (~np.isnan(log)).sum(axis=1)
         mostly = 2 * seen >= (~np.isnan(a)).sum(axis=1)
-        shift = np.where(mostly, np.nanmedian(log, axis=1), np.nan)
+        shift = np.where(mostly, medians(log), np.nan)
         own, freedom = inside(log) if a.shape[1] >= FEW else (np.zeros(len(a)), np.ones(len(a)))
-    degrees, error = _error(own, freedom, floor)
-    low, high = _interval(shift, error, degrees, medians, delta, own)
+        state = _state(log) if a.shape[1] >= FEWEST else np.zeros(len(a))
+    degrees, error = _error(own, freedom, floor, state)
+    low, high = _interval(shift, error, degrees, middles, delta, own)
     with np.errstate(divide="ignore", invalid="ignore"):
         t = np.where(shift == 0, 0.0, np.abs(shift) / error)
     p = _p(t, degrees)
-    weight = np.nan_to_num(medians[0] + medians[1])
-    weight = (weight / max(weight.sum(), 1e-300)).clip(LEAST)
-    adjusted = np.minimum(1.0, benjamini_hochberg(p, weight) / (1 - WHOLE if len(p) > 1 else 1))
+    weight = np.nan_to_num(middles[0] + middles[1])
+    weight = np.sqrt(weight / max(weight.sum(), 1e-300)).clip(LEAST)
+    adjusted = np.minimum(1.0, holm(p, weight) / (1 - WHOLE if len(p) > 1 else 1))
     cliff = cliffs_delta(np.nan_to_num(a), np.nan_to_num(b))
-    return Evidence(*medians, delta, low, high, p, adjusted, cliff, seen, seen)
+    return Evidence(*middles, delta, low, high, p, adjusted, cliff, seen, seen)
 
 
-def _error(own: Floats, freedom: Floats, floor: Floor) -> tuple[Floats, Floats]:
+def _state(log: Floats) -> Floats:
+    """Return the variance of rows between two runs of which each may be in another state throughout."""
+    off = np.abs(log - medians(log)[:, None])
+    return np.asarray(np.nan_to_num(ALONE * TO_SIGMA * medians(off)) ** 2)
+
+
+def _error(own: Floats, freedom: Floats, floor: Floor, state: Floats) -> tuple[Floats, Floats]:
     """Return degrees of freedom and standard deviation of a shift: that of the steps and that of two runs."""
     between = 2 * floor.spread**2
-    error = own + between
+    error = own + between + state
     with np.errstate(divide="ignore", invalid="ignore"):
         unsure = own**2 / np.maximum(freedom, 1) + between**2 / floor.freedom
         degrees = np.where(unsure > 0, error**2 / unsure, MOST_FREEDOM).clip(1, MOST_FREEDOM)
@@ -72,7 +80,7 @@ def _interval(
     shift: Floats,
     error: Floats,
     degrees: Floats,
-    medians: tuple[Floats, Floats],
+    middles: tuple[Floats, Floats],
     delta: Floats,
     own: Floats,
 ) -> tuple[Floats, Floats]:
@@ -81,7 +89,7 @@ def _interval(
 
     equal = (shift == 0) & (own == 0)
     reach = np.where(equal, 0.0, error * stdtrit(degrees, (1 + LEVEL) / 2))
-    scale = 2 * np.sqrt(medians[0] * medians[1])
+    scale = 2 * np.sqrt(middles[0] * middles[1])
     low, high = (delta + scale * (np.sinh((shift + s * reach) / 2) - np.sinh(shift / 2)) for s in (-1, 1))
     return np.asarray(low), np.asarray(high)
 
@@ -93,20 +101,24 @@ def inside(log: Floats) -> tuple[Floats, Floats]:
     little in few steps is not believed: its variance is drawn towards that of the others.
     """
     n = (~np.isnan(log)).sum(axis=1)
-    middle = np.nanmedian(log, axis=1, keepdims=True)
-    deviation = TO_SIGMA * (1 + 1 / np.maximum(n, 1)) * np.nanmedian(np.abs(log - middle), axis=1)
-    memory = _memory(log - middle)
-    worth = np.array([_worth(memory, int(k)) for k in n])
+    off = log - medians(log)[:, None]
+    scatter = medians(np.abs(off))
+    deviation = TO_SIGMA * (1 + 1 / np.maximum(n, 1)) * scatter
+    memory = _memory(off, scatter)
+    lengths, place = np.unique(n, return_inverse=True)
+    worth = np.array([_worth(memory, int(k)) for k in lengths])[place]
     variance, lent = _moderated(deviation**2, worth, np.asarray(n >= FEW))
     return variance * _of_mean(memory, n) * (1 + 0.57 * (1 - memory)), worth + lent
 
 
-def _memory(off: Floats) -> float:
-    """Return the autocorrelation of a step with the next, over all rows, freed of its bias in few steps."""
+def _memory(off: Floats, scatter: Floats) -> float:
+    """Return the autocorrelation of a step with the next, over all rows, freed of its bias in few steps;
+    `scatter` is the median of the distances of each row.
+    """
     n = int((~np.isnan(off)).any(axis=0).sum())
     if n < FEW + 1:
         return 0.0
-    limit = FAR * TO_SIGMA * np.nanmedian(np.abs(off), axis=1, keepdims=True)
+    limit = FAR * TO_SIGMA * scatter[:, None]
     near = np.where(np.abs(off) <= limit, off, np.nan)
     near = near - np.nanmean(near, axis=1, keepdims=True)
     first, second = (_lagged(near, lag) + 1 / n for lag in (1, 2))

@@ -12,7 +12,7 @@ from capture.run import Run
 from tracetui.analysis import select, steps, windows
 from tracetui.analysis.compare import machine, one_pair, repeats
 from tracetui.analysis.compare.align import align
-from tracetui.analysis.statistics import FEWEST, Evidence, Floats, verdicts
+from tracetui.analysis.statistics import ALPHA, FEWEST, Evidence, Floats, verdicts
 from tracetui.look import Floor, Look, Terms
 
 STEP: Final = "step"  # wall time
@@ -65,7 +65,7 @@ def _of_phase(runs: Sequence[Run], groups: NDArray[np.int64], phase: str | None,
 
 def _series(run: Run, side: pl.DataFrame, phase: str | None, look: Look) -> dict[str, Floats]:
     """Return what is known of each aligned step, in ns a token."""
-    walls = steps.marks(run).select("step", "wall_ns").unique("step")
+    walls = steps.paced(run).select("step", wall_ns="took_ns").unique("step")
     rows = select.timed(run, Look(lens=look.lens, phase=phase)).filter(pl.col("step").is_not_null())
     sums = rows.group_by("step").agg(kernels=pl.col("dur").sum()).collect()
     joined = side.join(walls, on="step", how="left", maintain_order="left")
@@ -92,7 +92,7 @@ def _judged(times: Floats, groups: NDArray[np.int64], alone: NDArray[np.bool_], 
         times, groups = np.where(alone, times, np.nan)[quiet], groups[quiet]
     middle = np.nanmedian(times, axis=1)
     level = np.log(np.where(middle > 0, middle, np.nan))  # where a run has nothing, figures but no test
-    evidence = repeats.between(level[None, :], groups)[0]
+    evidence = repeats.between(level[None, :], groups, ALPHA * terms.share)[0]
     figures = {f"median_{side}": np.median(middle[groups == g], keepdims=True) for g, side in enumerate("ab")}
     return evidence if not np.isnan(evidence.p).any() else replace(evidence, **figures)
 
@@ -115,7 +115,8 @@ def _few(floor: Floor) -> Floor:
 def _row(phase: str | None, what: str, per: str, e: Evidence, terms: Terms, steps: int) -> Row:
     matters = terms.threshold * (np.abs(e.median_a) + np.abs(e.median_b)) / 2
     figures = (e.median_a, e.median_b, e.median_b - e.median_a, e.low, e.high, e.p)
-    return (phase, what, per, *(float(x[0]) for x in figures), verdicts(e, matters)[0], steps)
+    verdict = verdicts(e, matters, alpha=ALPHA * terms.share)[0]
+    return (phase, what, per, *(float(x[0]) for x in figures), verdict, steps)
 
 
 def _sums(a: Run, b: Run, phase: str | None, look: Look) -> list[Row]:

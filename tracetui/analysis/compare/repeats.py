@@ -12,14 +12,20 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tracetui.analysis.statistics import ALPHA, LEVEL, Evidence, Floats, benjamini_hochberg, cliffs_delta
+from tracetui.analysis.compare.shared_moments import Own, own_shift
+from tracetui.analysis.statistics import (
+    ALPHA,
+    Evidence,
+    Floats,
+    benjamini_hochberg,
+    cliffs_delta,
+    holm,
+)
 
-BIG: Final = 0.01  # rows of this share of the time say what all rows of a run live through
-ENOUGH: Final = 5  # big rows, of which one may have changed
-FAR: Final = 4.5  # median deviations, three of a normal's standard ones
-CLEARER: Final = 0.8  # of the spread at most is left where rows are read against the others
+BIG: Final = 0.01  # rows of this share of the time say whether all of them changed
+ENOUGH: Final = 5  # rows that are read against each other
 ALL: Final = 0.2  # of the level goes to the question whether all rows changed
-LEAST: Final = 0.005  # the smallest weight of a row
+LEAST: Final = 0.07  # the smallest weight of a row
 LENT: Final = 3.0  # degrees of freedom that the other rows lend to one
 FEW_RUNS: Final = 1.0  # by which the logarithm of a variance of one degree of freedom is too small, about
 POWER: Final = 0.8
@@ -27,11 +33,10 @@ POWER: Final = 0.8
 
 @dataclass(frozen=True, eq=False)
 class Levels:
-    """Rows × runs, in logarithms of ns."""
+    """Rows × runs, in logarithms of ns; NaN where a run lacks the row."""
 
     time: Floats
-    own: Floats  # freed of what all rows of the run share; NaN where too few rows are big
-    shared: Floats  # 1 × runs: the median of what is shared
+    steps: Floats  # rows × runs × steps: distance of each step from its run's level
     weight: Floats  # rows: share of the time
 
 
@@ -41,36 +46,69 @@ class Judged:
 
     evidence: Evidence
     spread: Floats  # of each row: by what part identical runs differ, one standard deviation
-    freed: bool  # whether rows were judged against the others of their step
+    freed: bool  # whether rows were judged against the others of their run
     noise: float  # the typical spread, as a part
     time_noise: float  # that of times, which are not in use where rows are freed
 
 
-def judge(times: Floats, groups: NDArray[np.int64]) -> Judged:
+def judge(times: Floats, groups: NDArray[np.int64], *, alpha: float = ALPHA, busy: bool = False) -> Judged:
     """Return the evidence from rows × runs × steps of time; `groups` says of each run: a (0), b (1), neither
     (2).
 
-    A busy machine slows all rows of a run at once. Rows are therefore read against the others of their step
-    where that is clearly the steadier reading; but not where all rows evidently changed, for then one that
-    did not would seem to. That question is a test too: the rows have the rest of the level. A row's share of
-    the time is its weight among the many tests.
+    A busy machine slows all rows of a run at once. Rows are therefore read against the others of their run;
+    but not where all rows evidently changed, for then one that did not would seem to. That question is a test
+    too: the rows have the rest of the level. A row's weight among the many tests is the root of its share of
+    the time. `alpha` is the chance of error that is allowed; `busy` says that other programs had the
+    processors.
     """
-    rows = levels(times, groups)
-    evidence, spread = between(rows.time, groups)
+    rows = levels(times)
+    evidence, spread = between(rows.time, groups, alpha)
     noise = time_noise = _typical(spread, rows.weight)
-    everything = between(rows.shared, groups)[0].p[0]
-    own_noise = _typical(np.expm1(_pooled(rows.own, groups)[0]), rows.weight)
-    freed = bool(everything >= ALL * ALPHA and own_noise < CLEARER * noise)
+    judged = np.asarray(~np.isnan(rows.time).any(axis=1))
+    everything = _all_rows(rows, groups, judged)
+    freed = bool(everything >= ALL * alpha)
     if freed:
-        evidence, spread = between(rows.own, groups)
+        own = own_shift(rows.time[judged], rows.steps[judged], groups, busy)
+        evidence = _of_own(evidence, judged, own, alpha)
+        spread = spread.copy()
+        spread[judged] = np.expm1(own.spread)
         noise = _typical(spread, rows.weight)
-    adjusted = benjamini_hochberg(evidence.p, np.nan_to_num(rows.weight).clip(LEAST))
+    adjusted = holm(evidence.p, np.sqrt(np.nan_to_num(rows.weight)).clip(LEAST))
     if not np.isnan(everything):
         adjusted = np.minimum(1.0, adjusted / (1 - ALL))
     return Judged(replace(evidence, p_adjusted=adjusted), spread, freed, noise, time_noise)
 
 
-def levels(times: Floats, groups: NDArray[np.int64]) -> Levels:
+def _all_rows(rows: Levels, groups: NDArray[np.int64], judged: NDArray[np.bool_]) -> float:
+    """Return p of the middle of all rows that matter; NaN where too few rows are there to be compared."""
+    big = judged & (np.nan_to_num(rows.weight) >= BIG)
+    if min(big.sum(), judged.sum()) < ENOUGH:
+        return np.nan
+    middle = np.median(rows.time[big] - rows.time[big].mean(axis=1, keepdims=True), axis=0)
+    return float(between(middle[None, :], groups)[0].p[0])
+
+
+def _of_own(evidence: Evidence, judged: NDArray[np.bool_], own: Own, alpha: float) -> Evidence:
+    """Return the evidence with the changes that rows made on their own, around the middle of their times."""
+    from scipy.special import stdtr, stdtrit
+
+    middle = np.sqrt(evidence.median_a * evidence.median_b)[judged]
+    reach = own.error * stdtrit(own.freedom, 1 - alpha / 2)
+    figures = {
+        "median_a": middle * np.exp(-own.shift / 2),
+        "median_b": middle * np.exp(own.shift / 2),
+        "p": 2 * stdtr(own.freedom, -np.abs(own.shift) / own.error),
+    }
+    shifts = (("delta", own.shift), ("low", own.shift - reach), ("high", own.shift + reach))
+    figures |= {name: 2 * middle * np.sinh(shift / 2) for name, shift in shifts}
+    out = {}
+    for name, values in figures.items():
+        out[name] = getattr(evidence, name).copy()
+        out[name][judged] = values
+    return replace(evidence, **out)
+
+
+def levels(times: Floats) -> Levels:
     """Return one number for each row and run, on the steps that all runs have."""
     log = np.log(np.where(times > 0, times, np.nan))
     with warnings.catch_warnings():
@@ -78,13 +116,9 @@ def levels(times: Floats, groups: NDArray[np.int64]) -> Levels:
         course = _course(log)
         level = np.nanmedian(course, axis=1)[:, None]
         off = log - course[:, None, :]
+        middle = np.nanmedian(off, axis=2)
         weight = np.exp(level[:, 0]) / np.nansum(np.exp(level))
-        taken = ~np.isnan(off).all(axis=0)  # a step in which a run was not alone is no sample of it
-        big = (weight >= BIG) & (~np.isnan(off) | ~taken).all(axis=(1, 2))
-        first = np.nanmedian(off - _shared(off, big), axis=2)
-        shared = _shared(off, big & _steady(first, groups, big))
-        time, own = (np.nanmedian(x, axis=2) for x in (off, off - shared))
-        return Levels(level + time, level + own, np.nanmedian(shared, axis=(0, 2))[None, :], weight)
+    return Levels(level + middle, off - middle[:, :, None], weight)
 
 
 def _course(log: Floats) -> Floats:
@@ -99,28 +133,7 @@ def _course(log: Floats) -> Floats:
     return np.asarray(course)
 
 
-def _shared(off: Floats, big: NDArray[np.bool_]) -> Floats:
-    """Return how slow each step of each run is: the median of the big rows other than the row itself."""
-    chosen = np.flatnonzero(big)
-    if len(chosen) < ENOUGH:
-        return np.full_like(off, np.nan)
-    order = np.argsort(off[chosen], axis=0, kind="stable")
-    ranks = np.argsort(order, axis=0)
-    ordered = np.take_along_axis(off[chosen], order, axis=0)
-    out = np.broadcast_to(np.median(ordered, axis=0), off.shape).copy()
-    middle = ((len(chosen) - 2) // 2, (len(chosen) - 1) // 2)
-    out[chosen] = np.mean([np.take_along_axis(ordered, m + (ranks <= m), axis=0) for m in middle], axis=0)
-    return out
-
-
-def _steady(own: Floats, groups: NDArray[np.int64], big: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Tell which big rows did not change more than the others: one that did would move the median."""
-    shift = own[:, groups == 1].mean(axis=1) - own[:, groups == 0].mean(axis=1)
-    off = np.abs(shift - np.median(shift[big])) if big.any() else np.abs(shift)
-    return np.asarray(off <= FAR * np.median(off[big])) if big.any() else big
-
-
-def between(values: Floats, groups: NDArray[np.int64]) -> tuple[Evidence, Floats]:
+def between(values: Floats, groups: NDArray[np.int64], alpha: float = ALPHA) -> tuple[Evidence, Floats]:
     """Return Student's t-test with the spread within groups, ratios as ns around their middle, and the
     spread.
     """
@@ -135,7 +148,7 @@ def between(values: Floats, groups: NDArray[np.int64]) -> tuple[Evidence, Floats
     error = spread * np.sqrt(1 / n_a + 1 / n_b)
     t = np.divide(np.abs(shift), error, out=np.where(shift == 0, 0.0, np.inf), where=error > 0)
     p = np.where(judged, 2 * stdtr(np.maximum(freedom, 1), -t), np.nan)
-    reach = error * stdtrit(np.maximum(freedom, 1), (1 + LEVEL) / 2)
+    reach = error * stdtrit(np.maximum(freedom, 1), 1 - alpha / 2)
     middle = 2 * np.exp((mean_a + mean_b) / 2)
     delta, low, high = (middle * np.sinh(x / 2) for x in (shift, shift - reach, shift + reach))
     counts = np.full(len(values), n_a), np.full(len(values), n_b)
@@ -171,7 +184,7 @@ def _pooled(values: Floats, groups: NDArray[np.int64]) -> tuple[Floats, Floats]:
 def spread(times: Floats) -> float:
     """Return how far runs of the same lie apart (rows × runs × steps), as one standard deviation."""
     groups = np.zeros(times.shape[1], dtype=np.int64)
-    rows = levels(times, groups)
+    rows = levels(times)
     return _typical(_pooled(rows.time, groups)[0], rows.weight)
 
 

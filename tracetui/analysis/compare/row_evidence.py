@@ -13,10 +13,12 @@ from tracetui.analysis import select, statistics, windows
 from tracetui.analysis.compare import machine, one_pair, repeats
 from tracetui.analysis.compare.align import Alignment, align
 from tracetui.analysis.compare.step_times import StepTimes, launches, per_launch, per_step, step_times
-from tracetui.analysis.statistics import FEWEST, Evidence, Floats
+from tracetui.analysis.statistics import ALPHA, FEWEST, Evidence, Floats
 from tracetui.look import Floor, Look, Terms
 
 Names = tuple[list[str], list[str]]  # of one match: its rows on either side
+
+UNQUIET: Final = "; others had the processor in most steps of most runs: repeat them on a quiet machine"
 
 _NOTHING: Final = pl.DataFrame(
     schema={
@@ -47,7 +49,7 @@ class PhaseEvidence:
     unit: str = ""  # what one sample is the time of: step, token or launch
     evidence: Evidence | None = None  # None: there are no samples
     spread: Floats | None = None  # of each row: by what part runs of the same differ; None: single runs
-    freed: bool = False  # whether rows were judged against the others of their step
+    freed: bool = False  # whether rows were judged against the others of their run
 
 
 def row_evidence(
@@ -62,7 +64,7 @@ def row_evidence(
     for phase in rows["phase"].unique(maintain_order=True):
         members = [i for i, (x, y) in enumerate(names) if x and y and rows["phase"][i] == phase]
         evidence = _judge_phase(sides, phase, [names[i] for i in members])
-        judged.append(_table(members, evidence, look.terms.threshold))
+        judged.append(_table(members, evidence, look.terms))
         how.append(f"{phase or 'all rows'}: {evidence.how}")
     table = _without_evidence(names)
     table = table.join(pl.concat([_NOTHING, *judged]), on="row", how="left", maintain_order="left")
@@ -77,12 +79,12 @@ def _without_evidence(names: Sequence[Names]) -> pl.DataFrame:
     return pl.DataFrame({"row": range(len(names)), "alone": pl.Series(verdicts, dtype=pl.String)})
 
 
-def _table(members: Sequence[int], phase: PhaseEvidence, threshold: float) -> pl.DataFrame:
+def _table(members: Sequence[int], phase: PhaseEvidence, terms: Terms) -> pl.DataFrame:
     """Return one row a member of a phase, NaN as null; none where the phase has no samples."""
     e = phase.evidence
     if e is None:
         return _NOTHING
-    matters = threshold * (np.abs(e.median_a) + np.abs(e.median_b)) / 2
+    matters = terms.threshold * (np.abs(e.median_a) + np.abs(e.median_b)) / 2
     columns = {
         "row": list(members),
         "median_a_ns": e.median_a,
@@ -97,7 +99,7 @@ def _table(members: Sequence[int], phase: PhaseEvidence, threshold: float) -> pl
         "freed": [phase.freed] * len(members),
         "n_a": e.n_a,
         "n_b": e.n_b,
-        "verdict": statistics.verdicts(e, matters),
+        "verdict": statistics.verdicts(e, matters, alpha=ALPHA * terms.share),
         "per": [phase.unit] * len(members),
     }
     floats = [c for c, kind in _NOTHING.schema.items() if kind == pl.Float64]
@@ -118,7 +120,7 @@ def _judge_phase(
     (a, *_), (b, *_), _ = sides
     left, right = [x for x, _ in names], [y for _, y in names]
     if a.look.terms.repeated:
-        return _judge_runs(sides, phase, left, right)
+        return _judge_runs(run_samples(sides, phase, left, right), ALPHA * a.look.terms.share)
     return _judge_pair((a, b), phase, (left, right))
 
 
@@ -137,7 +139,9 @@ def _judge_pair(
             x, y = (np.where(alone, times, np.nan) for times in (x, y))
         unit = _unit(works)
         evidence = one_pair.judge(x, y, floor)
-        words = _words(aligned, unit, floor, alone)
+        sides = zip(works, aligned.sides, "ab", strict=True)
+        left_out = [out for w, steps, side in sides if (out := machine.taken(w.run, steps["step"], side))]
+        words = _words(aligned, unit, floor, alone, left_out)
         return PhaseEvidence(words, unit, evidence)
     if select.aggregates(a.run) or select.aggregates(b.run):
         return PhaseEvidence("no spread in this source; totals and means only")
@@ -178,13 +182,15 @@ def _unit(works: Sequence[StepTimes]) -> str:
     return "token" if any(w.run.has("tokens") for w in works) else "step"
 
 
-def _words(aligned: Alignment, unit: str, floor: Floor, alone: NDArray[np.bool_]) -> str:
+def _words(
+    aligned: Alignment, unit: str, floor: Floor, alone: NDArray[np.bool_], left_out: Sequence[str]
+) -> str:
     warm = " and ".join(map(str, aligned.warm))
     parts = [f"{aligned.height} {aligned.how} paired, per {unit}"]
     if any(aligned.warm):
         parts.append(f"{warm} warm-up steps left out")
     if FEWEST <= alone.sum() < len(alone):
-        parts.append(f"{len(alone) - alone.sum()} left out in which others had the processor")
+        parts += left_out
     if alone.sum() < FEWEST:
         parts.append(
             "in nearly all of them others had the processor, which makes runs differ by a factor of two"
@@ -194,13 +200,29 @@ def _words(aligned: Alignment, unit: str, floor: Floor, alone: NDArray[np.bool_]
     return "; ".join(parts)
 
 
-def _judge_runs(
+@dataclass(frozen=True, eq=False)
+class RunSamples:
+    """Rows × runs × steps of time, and how they were sampled."""
+
+    times: Floats
+    groups: NDArray[np.int64]  # of each run: a (0), b (1), neither (2)
+    unit: str
+    words: str
+    left_out: str = ""
+
+    @property
+    def busy(self) -> bool:
+        """Tell whether other programs had the processor, and nothing could be left out."""
+        return self.left_out == UNQUIET
+
+
+def run_samples(
     sides: Sequence[Sequence[StepTimes]],
     phase: str | None,
     left: Sequence[Sequence[str]],
     right: Sequence[Sequence[str]],
-) -> PhaseEvidence:
-    """Take each run as one sample; identical runs of neither side show the noise of both."""
+) -> RunSamples:
+    """Return the rows of each run, those of a and b by the names of their side."""
     works = [w for side in sides for w in side]
     groups = np.repeat([0, 1, 2], [len(side) for side in sides])
     aligned = _watched(align([w.run for w in works], phase, works[0].look.terms.align), works)
@@ -212,11 +234,15 @@ def _judge_runs(
     ]
     alone = [~_busy(w, side) for w, side in zip(works, aligned.sides, strict=True)] if stepwise else []
     stacked, groups, left_out = _alone(np.stack(times, axis=1), groups, alone)
-    judged = repeats.judge(stacked, groups)
-    samples = f"their medians over {aligned.height} {aligned.how}" if stepwise else "their time per launch"
-    unit = _unit(works) if stepwise else "launch"
-    how = _run_words(judged, groups, samples) + left_out
-    return PhaseEvidence(how, unit, judged.evidence, judged.spread, judged.freed)
+    words = f"their medians over {aligned.height} {aligned.how}" if stepwise else "their time per launch"
+    return RunSamples(stacked, groups, _unit(works) if stepwise else "launch", words, left_out)
+
+
+def _judge_runs(samples: RunSamples, alpha: float) -> PhaseEvidence:
+    """Take each run as one sample; identical runs of neither side show the noise of both."""
+    judged = repeats.judge(samples.times, samples.groups, alpha=alpha, busy=samples.busy)
+    how = _run_words(judged, samples.groups, samples.words) + samples.left_out
+    return PhaseEvidence(how, samples.unit, judged.evidence, judged.spread, judged.freed)
 
 
 def _times_of_run(
@@ -241,11 +267,7 @@ def _alone(
     quiet = np.array([a.sum() >= FEWEST for a in alone])
     kept = np.bincount(groups[quiet], minlength=3)
     if not kept[0] or not kept[1] or kept.max() < 2:
-        return (
-            times,
-            groups,
-            "; others had the processor in most steps of most runs: repeat them on a quiet machine",
-        )
+        return times, groups, UNQUIET
     masked = np.where(np.stack(alone)[None], times, np.nan)[:, quiet]
     steps, runs = sum(int((~a).sum()) for a in np.stack(alone)[quiet]), int((~quiet).sum())
     words = [f"{steps} steps"] * bool(steps) + [f"{runs} run{'s' * (runs > 1)}"] * bool(runs)
@@ -260,5 +282,5 @@ def _run_words(judged: repeats.Judged, groups: NDArray[np.int64], samples: str) 
         return f"{words}{100 * judged.noise:.1f}% (one standard deviation); intervals from their spread"
     return (
         f"{words}{100 * judged.time_noise:.0f}%, mostly in all rows at once; so each row is read against the "
-        f"others of its step, which leaves {100 * judged.noise:.1f}% (one standard deviation)"
+        f"others of its run, which leaves {100 * judged.noise:.1f}% (one standard deviation)"
     )

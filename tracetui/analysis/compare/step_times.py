@@ -62,9 +62,9 @@ def per_step(
     """Return rows × aligned steps, in ns per token; a row that is absent in a step took 0 there."""
     columns = picked.select("step").with_row_index("column")
     kept = _placed(times, phase, names).join(columns, on="step")
-    out = np.zeros((len(names), picked.height))
-    np.add.at(out, (kept["row"].to_numpy(), kept["column"].to_numpy()), kept["dur"].to_numpy())
-    return np.asarray(out / picked["tokens"].to_numpy())
+    place = kept["row"].to_numpy() * picked.height + kept["column"].to_numpy()
+    out = np.bincount(place, weights=kept["dur"].to_numpy(), minlength=len(names) * picked.height)
+    return np.asarray(out.reshape(len(names), picked.height) / picked["tokens"].to_numpy())
 
 
 def per_launch(times: StepTimes, phase: str | None, names: Sequence[Sequence[str]]) -> Floats:

@@ -9,9 +9,9 @@ from capture.errors import EngineError
 from tracetui import process
 from tracetui.process import Bundled
 from tracetui.ui.controllers.input import Entry, InputLine, RunAsync
-from tracetui.ui.pages.page import Page
+from tracetui.ui.pages.page import Page, ViewPage
 from tracetui.ui.pages.prompt import Draft
-from tracetui.ui.pages.texts import LoadingPage, OptionsPage
+from tracetui.ui.pages.texts import LoadingPage, OptionsPage, OutputPage, RefusedPage
 from tracetui.ui.renderer import Renderer
 from tracetui.ui.workers.feed import LiveFeed
 from tracetui.ui.workspace import Workspace
@@ -55,6 +55,18 @@ class EngineControl:
         if live is not None and text.strip():
             taken = live.order({"do": "prompt", "text": text.strip()})
             self._renderer.tell("sent to the engine" if taken else NOT_OURS)
+
+    def toggle_output(self) -> None:
+        """Show the end of what the engine prints, or what stood there before."""
+        live, page = self._workspace.live, self._workspace.page
+        if isinstance(page, OutputPage):
+            self._show_page(page.before or ViewPage())
+        elif live is None or live.engine is None:
+            self._renderer.tell(NOT_OURS)
+        else:
+            before = page if isinstance(page, LoadingPage | RefusedPage) else None
+            self._show_page(OutputPage(live.engine, before))
+            self._renderer.show_output(from_start=True)
 
     # starting anew
 

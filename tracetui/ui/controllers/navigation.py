@@ -10,7 +10,7 @@ from tracetui.ui.pages.guides import GuideList, GuidePage
 from tracetui.ui.pages.help import HelpPage
 from tracetui.ui.pages.page import Page, ViewPage
 from tracetui.ui.pages.runs import RunList
-from tracetui.ui.pages.texts import LoadingPage, RefusedPage
+from tracetui.ui.pages.texts import LoadingPage, OutputPage, RefusedPage
 from tracetui.ui.question import Picture
 from tracetui.ui.questions import Questions
 from tracetui.ui.renderer import Renderer
@@ -69,6 +69,8 @@ class Navigation:
             self.show_page(GuideList())
         elif isinstance(page, GuideList):
             self._open_help()
+        elif isinstance(page, OutputPage):
+            self.show_page(page.before or ViewPage())
         elif isinstance(page, HelpPage | RunList | ColumnList) and self._workspace.views:
             self.show_page(ViewPage())  # whose runs may have grown meanwhile
         elif isinstance(page, LoadingPage | RefusedPage):

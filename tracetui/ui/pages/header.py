@@ -133,7 +133,9 @@ def _vitals(now: Vitals, live: bool) -> Iterator[str]:
 
 def _gauge(value: float | None, unit: str) -> str:
     text = units.ABSENT if value is None else f"{value:,.0f}"
-    return f"{text}%" if unit == "%" else f"{text} {unit}"
+    if unit == "ms":
+        return f"~{text} ms"  # a quantile that is estimated
+    return text if unit == "requests" else f"{text}%" if unit == "%" else f"{text} {unit}"
 
 
 def _badges(run: Run) -> list[str]:

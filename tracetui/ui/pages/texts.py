@@ -7,10 +7,12 @@ from typing import ClassVar
 
 from capture.text import middle
 from tracetui import glyphs, units
+from tracetui.process import Engine
 from tracetui.ui.workers.feed import Feed, Progress
 from tracetui.views.ink import Line, Size, Span
 
 NARROWEST = 10
+MOST_LINES = 500  # of what a program prints
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,24 @@ class OptionsPage:
             (),
             (Span("  Enter starts it    Esc leaves it as it is", "dim"),),
         ]
+
+
+@dataclass(frozen=True)
+class OutputPage:
+    """The end of what a program prints, as it comes."""
+
+    engine: Engine
+    before: LoadingPage | RefusedPage | None  # what it stands in place of; None: a view
+
+    footer: ClassVar = "page"
+
+    def lines(self, size: Size) -> list[Line]:
+        """Return the last lines, the newest at the end."""
+        width = max(NARROWEST, size.width - 2)
+        printed = self.engine.last_lines(MOST_LINES)
+        wrapped = (line[i : i + width] for line in printed for i in range(0, len(line), width))
+        body = [(Span(" " + part),) for part in wrapped] or [(Span(" nothing so far", "dim"),)]
+        return [(Span(f" What {self.engine.who} prints", "title"), Span("   Esc leads back", "dim")), *body]
 
 
 def _reading(progress: Progress, size: Size) -> list[Line]:

@@ -28,6 +28,11 @@ class Lines(Widget):
     def top(self) -> int:
         return self._top
 
+    @property
+    def at_end(self) -> bool:
+        """Whether the last line is in sight."""
+        return self._top + self.size.height >= len(self._lines)
+
     def paint_with(self, painter: Painter) -> None:
         self._painter = painter
         self.refresh()

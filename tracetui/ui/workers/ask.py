@@ -11,7 +11,7 @@ from tracetui import cancel
 from tracetui.look import Look
 from tracetui.ui.messages import Answered, Refused
 from tracetui.ui.question import Picture, Question, order
-from tracetui.ui.sheet import measure
+from tracetui.ui.sheet import measure, names_shown
 from tracetui.views import Answer, ask, ordered
 from tracetui.views.ink import Line, Size
 
@@ -51,7 +51,8 @@ def make_picture(question: Question, look: Look, size: Size, previous: Picture |
     else:
         answer = ordered(given, look)
         columns, dress = answer.columns or view.columns, answer.dress or view.dress
-        sheet = measure(answer.rows, answer.key, columns, dress, view.label)
+        shown = names_shown(given.rows) if previous is None else previous.sheet.shown
+        sheet = measure(answer.rows, answer.key, columns, dress, view.label, shown)
     cancel.check()
     return Picture(question, given, answer, sheet, _drawn(question, answer, look, size), look, size)
 

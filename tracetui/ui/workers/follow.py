@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
-from capture.errors import CaptureError
+from capture.errors import CaptureError, EngineError
 from capture.run import Run
-from tracetui.process import Engine
+from tracetui.analysis.watched import OVER
+from tracetui.process import Engine, Watcher
 from tracetui.ui.messages import LoadFailed, Notice, ProgressChanged, RunsChanged, ViewsLoaded
 from tracetui.ui.run_info import describe_run
 from tracetui.ui.workers.feed import Post, Progress
@@ -81,8 +82,10 @@ class FileFollower:
         self._shown = False  # whether runs have been posted
         self._complaint = ""  # the last word of the engine on itself
         self._starting = False  # another engine is on its way to its first step
+        self._told_alarm = ""  # what the file says is wrong with what is watched
         self._mode = ""  # the way in which the engine captures, where it is known
         self._notes_told = 0
+        self._told_nothing = False
 
     def start(self, post: Post) -> None:
         threading.Thread(target=self._watch, args=(post,), name="following", daemon=True).start()
@@ -148,6 +151,7 @@ class FileFollower:
                     self._post_runs(self._follow.runs(final=dead), post)
                     pace.shown(leisurely=self._shown)
                 self._post_state(dead, post)
+                self._post_nothing(dead, post)
                 self._watch_pulse(dead, post)
                 self._post_complaint(post)
                 self._over.wait(EVERY if self._follow.behind else pace.rest())
@@ -163,6 +167,7 @@ class FileFollower:
         if self._doing != before:
             post(ProgressChanged())
         self._text = "".join(_newest(marks, "text", TEXT_MARKS))
+        self._told_alarm = "".join(_newest(marks, "alarm", 1)).removeprefix(OVER)
         self._post_notes(runs[-1], _newest(marks, "note", NOTES), post)
         busy = [run for run in runs if _has_work(run)]
         self._starting = self._shown and busy[-1:] != runs[-1:]
@@ -192,12 +197,21 @@ class FileFollower:
         else:
             post(Notice(self._follow.says or self._badge))
 
+    def _post_nothing(self, dead: bool, post: Post) -> None:
+        """Post once that an engine has ended well, and why there is nothing to see."""
+        if self._engine is None or self._shown or not dead or self._follow.behind:
+            self._told_nothing = False
+        elif not self._told_nothing and not self._engine.failure_reason():
+            self._told_nothing = True
+            post(LoadFailed(EngineError(self._engine.nothing_reason())))
+
     def _watch_pulse(self, dead: bool, post: Post) -> None:
         """Name an engine that hangs or has died until it is heard again or started anew."""
         why, old = self._trouble(dead), self._alarm
-        self._alarm = f"{why}: {HELP}" if why else ""
-        if old and not why:
-            post(Notice("the engine is heard again"))
+        self._alarm = f"{why}: {HELP}" if why else self._told_alarm
+        if old and not self._alarm:
+            who = "the server" if isinstance(self._engine, Watcher) else "the engine"
+            post(Notice(f"{who} is heard again"))
         elif self._alarm != old:
             post(Notice(""))
 
@@ -224,6 +238,8 @@ class FileFollower:
             return "engine silent"
         if self._starting:
             return self._doing
+        if self._told_alarm:
+            return "no answer"
         return BADGES.get(self._follow.state, "live")
 
 

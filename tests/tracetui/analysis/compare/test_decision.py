@@ -48,7 +48,7 @@ def test_step_kernels_and_gap_by_hand() -> None:
     assert first.startswith("FASTER: decode step 500.0 µs → 450.0 µs a token, -50.00 µs (-10.0%; 95%: ")
     assert "2,000.0 → 2,222.2 tokens/s; p " in first
     assert kernels.startswith("undecided: decode kernels 400.0 µs → 410.0 µs a token")
-    assert kernels.endswith("; below the run-to-run floor of 2%; three recordings a side would tell")
+    assert kernels.endswith("; below the run-to-run floor of 2%; 11 more recordings a side would tell")
     assert carried == "  carried by time between kernels -60.00 µs, norm +10.00 µs"
 
 

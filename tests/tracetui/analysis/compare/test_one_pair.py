@@ -49,7 +49,7 @@ def test_swapping_the_sides_swaps_the_signs() -> None:
 @pytest.mark.parametrize("memory", [0.0, 0.8])
 def test_equal_runs_rarely_differ_and_a_doubled_row_is_found(kind: str, memory: float) -> None:
     """5 % of the families are wrong at most; 60 tries leave an error of 2.8 %."""
-    found = rates(Cell(kind, 40, 16, memory, 0.03, 0.03), 60)
+    found = rates(Cell(kind, 40, 16, memory, 0.03), 60)
     assert found.wrong <= 0.05 + 2 * 0.028
     assert found.beside <= 0.05 + 2 * 0.028
     assert memory > 0 or found.found >= 0.95
@@ -82,7 +82,7 @@ def beside(others: list[float], threads: int, dur: int = 100, slow: float = 1.0)
         cores = [("core_usage", f"core {i}", 100.0) for i in range(2)]
         counters = [*((n, "host", v) for n, v in figures.items()), *cores]
         rows += [
-            {"kind": "counter", "name": n, "track": track, "t": t + 450, "value": float(v)}
+            {"kind": "counter", "name": n, "track": track, "t": t + 900, "value": float(v)}
             for n, track, v in counters
         ]
     meta = {"threads": threads}
@@ -101,7 +101,7 @@ def test_such_steps_are_left_out() -> None:
     a, b = beside([0.0] * 24, 2), beside([0.0, 1.0] * 12, 2, slow=4.0)
     found = diff(a, b, Look(terms=Terms(floor=Floor(0.01, how="said"))))
     assert found.rows["verdict"].to_list() == ["same"]
-    assert "12 left out in which others had the processor" in " ".join(found.how)
+    assert "12 of 24 steps of b left out: the 2 processors were 50% taken by others" in " ".join(found.how)
     nearly_all = diff(a, beside([1.0] * 24, 2, slow=4.0), Look())
     assert nearly_all.rows["verdict"].to_list() == ["~"]
     assert "differ by a factor of two" in " ".join(nearly_all.how)

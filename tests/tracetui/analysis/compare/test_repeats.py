@@ -69,9 +69,9 @@ def test_a_step_that_a_run_lacks_moves_no_other_run() -> None:
     rng = np.random.default_rng(7)
     times = measured(rng, THREE.tolist(), 0.3, 0.0, 24)
     times[:, 0, :] *= 2
-    whole = repeats.levels(times, THREE)
+    whole = repeats.levels(times)
     times[:, 0, :12] = np.nan
-    found = repeats.levels(times, THREE)
+    found = repeats.levels(times)
     np.testing.assert_allclose(np.diff(found.time[:, 1:]), np.diff(whole.time[:, 1:]), atol=0.05)
     assert np.abs(found.time[:, 0] - whole.time[:, 0]).max() < 0.08
 
@@ -83,15 +83,6 @@ def test_identical_runs_lend_their_spread_to_single_ones() -> None:
     deviation = np.std([2.0, 2.1, 1.9, 2.2], ddof=1)
     assert spread[0] == pytest.approx(np.exp(deviation) - 1)
     assert found.p[0] == pytest.approx(2 * stats.t.sf(0.5 / (deviation * np.sqrt(2)), 3))
-
-
-def test_what_rows_share_is_the_median_of_the_others() -> None:
-    rng = np.random.default_rng(2)
-    off = rng.normal(size=(7, 3, 5))
-    found = repeats._shared(off, np.array([True] * 6 + [False]))
-    for i in range(7):
-        others = [j for j in range(6) if j != i]
-        np.testing.assert_allclose(found[i], np.median(off[others], axis=0))
 
 
 @pytest.mark.parametrize("groups", [(0, 1, 2, 2, 2, 2), (0, 0, 1, 1), (0, 0, 0, 1, 1, 1)])

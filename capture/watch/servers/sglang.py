@@ -1,0 +1,35 @@
+"""SGLang: it can always be asked to profile, and where to; metrics are there with --enable-metrics.
+
+https://docs.sglang.io/references/production_metrics.html,
+https://docs.sglang.io/developer_guide/benchmark_and_profiling.html
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from capture.watch.figures import Names
+
+NAME: Final = "SGLang"
+OWNER: Final = "sglang"
+METRICS_FLAG: Final = "--enable-metrics"
+PROFILE_FLAG: Final = ""
+TAKES_FOLDER: Final = True
+NAMES: Final = Names(
+    running=("sglang:num_running_reqs",),
+    waiting=("sglang:num_queue_reqs",),
+    kv_share=("sglang:token_usage",),
+    generated=("sglang:generation_tokens_total",),
+    prompted=("sglang:prompt_tokens_total",),
+    ttft=("sglang:time_to_first_token_seconds",),
+    itl=("sglang:inter_token_latency_seconds", "sglang:time_per_output_token_seconds"),
+)
+
+
+def start_body(folder: Path | None) -> Mapping[str, Any] | None:
+    """Return where the traces go and what they hold; stacks cost more than the rest together.
+
+    Nothing is said of a number of steps: some versions then answer only after the last of them.
+    """
+    place = {} if folder is None else {"output_dir": str(folder)}
+    return {**place, "activities": ["CPU", "GPU"], "with_stack": False, "record_shapes": True}

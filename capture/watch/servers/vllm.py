@@ -1,0 +1,33 @@
+"""vLLM: metrics are always there; /start_profile is there only where the server was started with a profiler.
+
+https://docs.vllm.ai/en/stable/usage/metrics/, https://docs.vllm.ai/en/stable/contributing/profiling/
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from capture.watch.figures import Names
+
+NAME: Final = "vLLM"
+OWNER: Final = "vllm"
+METRICS_FLAG: Final = ""
+PROFILE_FLAG: Final = (
+    """--profiler-config '{"profiler": "torch", "torch_profiler_dir": "DIR"}'"""
+    " (before vLLM 0.13: VLLM_TORCH_PROFILER_DIR=DIR)"
+)
+TAKES_FOLDER: Final = False
+NAMES: Final = Names(
+    running=("vllm:num_requests_running",),
+    waiting=("vllm:num_requests_waiting",),
+    kv_share=("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
+    generated=("vllm:generation_tokens_total", "vllm:generation_tokens"),
+    prompted=("vllm:prompt_tokens_total", "vllm:prompt_tokens"),
+    ttft=("vllm:time_to_first_token_seconds",),
+    itl=("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds"),
+)
+
+
+def start_body(folder: Path | None) -> Mapping[str, Any] | None:
+    """Return no body: which keys one may hold changes from version to version."""
+    return None

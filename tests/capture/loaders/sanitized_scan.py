@@ -1,0 +1,124 @@
+"""Feeds damaged traces to the scanner, compiled with the checks of memory and of undefined behaviour.
+
+python -m tests.capture.loaders.sanitized_scan [--cases 100000] [--seed 0]
+
+The first fault ends it with the compiler's report. For people with gcc, after a change of `_events.c`; the
+suite compares answers (`test_chrome_compiled.py`).
+"""
+
+import argparse
+import importlib.util
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from capture.loaders.chrome.scan.build import SOURCE, command
+from tests.bench._chrome_maker import Clock, step
+from tests.conftest import FIXTURES
+from tests.hostile import JSON, NAMES
+
+CATEGORIES = ((b"kernel", 11), (b"gpu_memcpy", 3), (b"cuda_runtime", 1), (b"cpu_op", 6))
+CHECKS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g", "-O1")
+ODD = (b'"', b"\\", b"\\u", b"{", b"}", b"[", b"]", b",", b":", b"\0", b"\xf0", b"-", b"1e")
+LONG = (b"[" * 300, b'{"a":' * 200, b" " * 500, b"9" * 400, b'"ts":1,')
+PIECES = (1, 7, 100, 997, 1 << 18)
+LONGEST = 60_000  # bytes of a document
+
+
+def documents() -> list[bytes]:
+    """Return the lists of events, without their opening bracket, that are damaged."""
+    events = [json.loads(text) for text in list(step(Clock(), 1))[:60]]
+    events += [{"ph": "X", "name": name, "cat": "kernel", "ts": 1.5, "dur": 1} for name in NAMES.values()]
+    texts = [",".join(json.dumps(e, indent=indent) for e in events) + "]" for indent in (None, 1)]
+    texts.append(",\n".join(list(step(Clock(), 1))[:60]) + "\n  ]")
+    for path in (FIXTURES / "chrome").rglob("*.json"):
+        texts.append(path.read_text(errors="surrogateescape").partition("[")[2])
+    small = [h.content for h in JSON if isinstance(h.content, str | bytes)]
+    raw = [t if isinstance(t, bytes) else t.encode("utf-8", "surrogatepass") for t in (*texts, *small)]
+    return [text[:LONGEST] for text in raw]
+
+
+def damaged(text: bytes, dice: random.Random) -> bytes:
+    """Return bytes with some flipped, put in, taken out, repeated or cut off."""
+    out = bytearray(text)
+    for _ in range(dice.randint(0, 4)):
+        at = dice.randrange(len(out) + 1)
+        match dice.randrange(6):
+            case 0 if at < len(out):
+                out[at] = dice.randrange(256)
+            case 1:
+                out[at:at] = dice.choice(ODD)
+            case 2:
+                del out[at : at + dice.randint(1, 60)]
+            case 3:
+                out[at:at] = out[max(0, at - dice.randint(1, 2000)) : at]
+            case 4:
+                del out[at:]
+            case _:
+                out[at:at] = dice.choice(LONG)
+    return bytes(out)
+
+
+def scan(module: ModuleType, text: bytes, dice: random.Random) -> str:
+    """Feed a text in pieces and take all that the scanner gives; return its last state."""
+    stop = dice.choice((1 << 62, dice.randrange(len(text) + 1)))
+    inside, lines = dice.random() < 0.2, dice.random() < 0.1
+    scanner: Any = module.Scanner(CATEGORIES, b"attention", dice.getrandbits(64), 0, stop, inside, lines)
+    at, piece = 0, dice.choice(PIECES if len(text) < 5000 else PIECES[-2:])
+    while at < len(text) and scanner.feed(text[at : at + piece]):
+        at += piece
+    scanner.feed(b"")
+    state = str(scanner.status()[0])
+    for give in dice.sample(("rows", "labels", "texts", "odd", "others", "rest", "rows", "status"), 8):
+        getattr(scanner, give)()
+    scanner.feed(text[:50])
+    return state
+
+
+def attack(library: str, cases: int, seed: int) -> None:
+    spec = importlib.util.spec_from_file_location("_events", library)
+    if spec is None or spec.loader is None:
+        sys.exit(f"{library} cannot be loaded")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    dice, whole, states, began = random.Random(seed), documents(), dict[str, int](), time.monotonic()
+    for _ in range(cases):
+        state = scan(module, damaged(dice.choice(whole), dice), dice)
+        states[state] = states.get(state, 0) + 1
+    print(f"{cases:,} cases in {time.monotonic() - began:.0f} s, no fault: {states}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cases", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--library", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.library:
+        attack(args.library, args.cases, args.seed)
+        return 0
+    with tempfile.TemporaryDirectory() as folder:
+        library = Path(folder) / "_events.abi3.so"
+        subprocess.run([*command(SOURCE, library), *CHECKS], check=True)
+        where = ["gcc", "-print-file-name=libasan.so"]
+        runtime = subprocess.run(where, capture_output=True, text=True, check=True).stdout.strip()
+        env = {
+            **os.environ,
+            "LD_PRELOAD": runtime,
+            "PYTHONMALLOC": "malloc",
+            "ASAN_OPTIONS": "detect_leaks=0",
+        }
+        again = [sys.executable, "-m", "tests.capture.loaders.sanitized_scan", "--library", str(library)]
+        chosen = ["--cases", str(args.cases), "--seed", str(args.seed)]
+        return subprocess.run([*again, *chosen], env=env, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,242 @@
+"""The compiled scanner gives what the plain JSON reader gives, frame for frame, or refuses the file."""
+
+import gzip
+import json
+import random
+from collections.abc import Callable
+from decimal import ROUND_HALF_EVEN, Decimal, localcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+from polars.testing import assert_frame_equal
+
+from capture.loaders.chrome import any_json, compiled, jsonl
+from capture.loaders.chrome import trace as chrome_trace
+from capture.loaders.chrome.readers import Reader
+from capture.loaders.chrome.rows import to_run
+from capture.loaders.chrome.scan import OFF, scanner
+from capture.loaders.chrome.tables import RefusedError, Trace
+from capture.run import Run
+from capture.source import Source
+from tests.capture.loaders._chrome_samples import TORCH_LAYOUT
+from tests.conftest import FIXTURES, document
+from tests.hostile import JSON, Hostile
+
+pytestmark = pytest.mark.skipif(scanner() is None, reason="the compiled scanner is not built")
+
+CHROME = sorted(
+    path.relative_to(FIXTURES).as_posix()
+    for folder in ("chrome", "proton")
+    for path in (FIXTURES / folder).rglob("*.json*")
+)
+REFUSED = {  # fixtures that are not plain JSON from end to end, or that state their own scopes
+    "chrome/proton_inside_kernel.json",
+    "chrome/proton_timeline.json",
+}
+
+
+def opened(path: Path, reader: Reader) -> tuple[Trace, Run]:
+    source = Source.of(path)
+    trace = reader(source)
+    return trace, to_run(trace, source)
+
+
+def assert_same(path: Path) -> bool:
+    """Compare both readers on a file; return False where the compiled one refuses it."""
+    head = Source.of(path).head
+    of_lines = jsonl.sniff(head) and not chrome_trace.sniff(head)
+    fast, slow = (compiled.read_lines, any_json.read_lines) if of_lines else (compiled.read, any_json.read)
+    try:
+        mine, run = opened(path, fast)
+    except RefusedError:
+        return False
+    plain, expected = opened(path, slow)
+    assert_frame_equal(run.events, expected.events, categorical_as_str=True)
+    assert run.meta == expected.meta
+    assert {n.id: n for n in run.log.notices} == {n.id: n for n in expected.log.notices}
+    assert (run.log.read, run.log.dropped) == (expected.log.read, expected.log.dropped)
+    assert mine.header == plain.header
+    columns = ["t", "dur", "correlation", "external"]
+    assert_frame_equal(mine.complete.rows.select(columns), plain.complete.rows.select(columns))
+    for name in ("cat", "name", "place"):
+        assert mine.complete.column(name).to_list() == plain.complete.column(name).to_list()
+    return True
+
+
+@pytest.mark.parametrize("name", sorted({*CHROME, *TORCH_LAYOUT}))
+def test_both_give_the_same_of_every_fixture(name: str) -> None:
+    assert assert_same(document(name)) == (name not in REFUSED)
+
+
+PLAIN_AND_REFUSED = {"dup_keys.json", "deep_args.json", "name_surrogate.json", "two_docs.json"}
+
+
+def is_plain(content: bytes) -> bool:
+    """Return whether a strict parser takes a document, or each of its lines, as an object or a list."""
+
+    def refuse(constant: str) -> None:
+        raise ValueError(constant)
+
+    try:
+        text = content.decode()
+        texts = [text] if text.startswith(('{"schemaVersion', "[")) else text.splitlines()
+        return all(isinstance(json.loads(t, parse_constant=refuse), list | dict) for t in texts)
+    except (ValueError, RecursionError):
+        return False
+
+
+@pytest.mark.parametrize(
+    "hostile", [h for h in JSON if ".json" in h.file and "bomb" not in h.file], ids=lambda h: h.file
+)
+def test_both_give_the_same_of_hostile_files(hostile: Hostile, tmp_path: Path) -> None:
+    path = hostile.write(tmp_path)
+    head = Source.of(path).head
+    if chrome_trace.sniff(head) or jsonl.sniff(head):
+        plain = is_plain(b"".join(Source.of(path).chunks())) and hostile.file not in PLAIN_AND_REFUSED
+        taken = assert_same(path)
+        assert taken or not plain or hostile.expect != "full", hostile.why
+
+
+def base(**changed: Any) -> dict[str, Any]:
+    """Return a kernel, its launch or an operator, as a profiler states them, with some members changed."""
+    plain = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1, "dur": 2, "args": {}}
+    return plain | changed
+
+
+def written(tmp_path: Path, events: list[Any], **how: Any) -> Path:
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}, **how))
+    return path
+
+
+TIMES = [
+    "0", "-0", "7", "-7.5", "1.2345", "1.2355", "1.2365", "0.0005", "0.0015", "-1.2345", "-1.2355",
+    "1.23450001", "4366130346967.857", "1669329643132548.123", "999999999999999.999", "1234567890123456.5",
+    "0.9995", "0.9996", "1.23449999999999999999", "1.2345000000000000000000000000001", "1e3", "1.5e-2",
+    "12E+2", "1e-9",
+]  # fmt: skip
+
+
+def test_times_are_rounded_half_to_even_whatever_their_spelling(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    events = [json.dumps(base(ts="?")).replace('"?"', time) for time in TIMES]
+    path.write_text(f'{{"traceEvents": [{", ".join(events)}]}}')
+    trace, _ = opened(path, compiled.read)
+    with localcontext(prec=60):
+        expected = [int((Decimal(t) * 1000).quantize(Decimal(1), ROUND_HALF_EVEN)) for t in TIMES]
+    assert trace.complete.rows["t"].to_list() == expected
+    assert assert_same(path)
+
+
+@pytest.mark.parametrize(
+    "how", [{}, {"indent": 1}, {"indent": "\t"}, {"sort_keys": True}, {"separators": (",", ":")}]
+)
+def test_every_layout_and_any_cut_into_parts_and_pieces(
+    printed: Path, tmp_path: Path, how: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = json.loads(printed.read_text())
+    for number, one in enumerate(document["traceEvents"][::9]):  # what looks like the border between events
+        one["name"] = '}, {"ph": "X", "cat": "kernel", ' + str(number)
+    path = written(tmp_path, document["traceEvents"], **how)
+    _, whole = opened(path, any_json.read)
+    assert assert_same(path)
+    monkeypatch.setattr(compiled.pl, "thread_pool_size", lambda: 5)
+    monkeypatch.setattr(compiled, "PART", 1 << 14)
+    for window, piece in ((1 << 20, 1 << 18), (2000, 97), (300, 1)):
+        monkeypatch.setattr(compiled, "WINDOW", window)
+        monkeypatch.setattr(compiled, "PIECE", piece)
+        _, run = opened(path, compiled.read)
+        assert_frame_equal(run.events, whole.events, categorical_as_str=True)
+    zipped = tmp_path / "zipped.json.gz"
+    zipped.write_bytes(gzip.compress(path.read_bytes()))
+    assert assert_same(zipped)
+
+
+def test_a_border_inside_a_text_is_no_border(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every place in the middle that looks like one lies in the arguments of one event."""
+    inner = [{"ph": "X", "name": "no event", "ts": 1, "dur": 1}] * 2000
+    path = written(tmp_path, [base(ts=1), base(ts=2, args={"inner": inner}), base(ts=3)])
+    monkeypatch.setattr(compiled, "PART", 1 << 10)
+    monkeypatch.setattr(compiled.pl, "thread_pool_size", lambda: 4)
+    trace, _ = opened(path, compiled.read)
+    assert trace.complete.rows["t"].to_list() == [1000, 2000, 3000]
+
+
+def test_events_in_lines_are_cut_into_parts_too(
+    printed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.write_text("\n".join(json.dumps(e) for e in json.loads(printed.read_text())["traceEvents"]))
+    monkeypatch.setattr(compiled, "PART", 1 << 14)
+    monkeypatch.setattr(compiled.pl, "thread_pool_size", lambda: 3)
+    assert assert_same(path)
+
+
+TOKENS = [
+    "null", "true", '"7.5"', '" 7.5 "', '"٣"', "1e3", "1.25e-1", "0.12345", "-3", "-0.0",
+    "123456789012345678901", "[]", "{}", '[{"ts": 1}]', r'"a\u0301\n"', r'"\ud83d\ude00"', '"é"', '"kernel"',
+    '"X"', '"B"', '"i"', '"C"', '""', '"f"', '{"name": "t", "grid": 3}', '{"External id": 3}', "01", "NaN",
+    r'"\ud800"', '"attention"',
+]  # fmt: skip
+KEYS = [
+    "ph", "cat", "name", "pid", "tid", "ts", "dur", "args", "id", "correlation", "grid", "External id",
+    "Input Dims",
+]  # fmt: skip
+
+
+def by_tokens(text: str, dice: random.Random) -> str:
+    """Return JSON with one value or key replaced: what comes out is often a document still."""
+    places = [i for i, letter in enumerate(text) if letter == ":"]
+    at = dice.choice(places)
+    if dice.random() < 0.3:
+        begin = text.rfind('"', 0, text.rfind('"', 0, at))
+        return text[:begin] + f'"{dice.choice(KEYS)}"' + text[at:]
+    end = at + 1
+    while end < len(text) and text[end] not in ",}\n":
+        end += 1
+    return text[: at + 1] + " " + dice.choice(TOKENS) + text[end:]
+
+
+def by_bytes(text: str, dice: random.Random) -> str:
+    """Return text with a few letters flipped, put in, or taken out."""
+    at, letter = (
+        dice.randrange(len(text)),
+        chr(dice.choice((0, 9, 10, 32, 34, 44, 92, 123, 125, 0xE9, 0x2028))),
+    )
+    return dice.choice(
+        (
+            text[:at] + letter + text[at:],
+            text[:at] + letter + text[at + 1 :],
+            text[:at] + text[at + dice.randint(1, 30) :],
+        )
+    )
+
+
+LAYOUTS: dict[str, Callable[[Any], str]] = {
+    "as printed": lambda _: (FIXTURES / "chrome/torch_decode.json").read_text(),
+    "compact": lambda document: json.dumps(document, separators=(",", ":")),
+    "indented": lambda document: json.dumps(document, indent=1, sort_keys=True),
+    "list": lambda document: json.dumps(document["traceEvents"]),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_both_give_the_same_of_damaged_files(layout: str, tmp_path: Path) -> None:
+    """What the scanner takes of 80 damaged files it reads as the plain reader does."""
+    whole = LAYOUTS[layout](json.loads((FIXTURES / "chrome/torch_decode.json").read_text()))
+    dice, path, taken = random.Random(layout), tmp_path / "trace.json", 0
+    for number in range(80):
+        damage = by_bytes if number % 6 == 0 else by_tokens
+        text = whole
+        for _ in range(dice.randint(1, 2)):
+            text = damage(text, dice)
+        path.write_text(text)
+        taken += assert_same(path)
+    assert 20 < taken < 70
+
+
+def test_a_variable_turns_the_scanner_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(OFF, "1")
+    with pytest.raises(RefusedError, match="no compiled scanner"):
+        compiled.read(Source.of(FIXTURES / "chrome/torch_decode.json"))

@@ -1,0 +1,87 @@
+"""What other programs had of the processors while a step ran: by hand, and through a whole comparison."""
+
+from typing import Any
+
+import polars as pl
+import pytest
+
+from capture.importlog import Log
+from capture.run import Run, build
+from tracetui.analysis.compare import machine
+from tracetui.analysis.compare.diff import diff
+from tracetui.look import Floor, Look, Terms
+
+SECOND = 10**9
+
+
+def sampled(
+    steps: list[tuple[float, float]], samples: list[tuple[float, float, float]], cores: int, **meta: Any
+) -> Run:
+    """Steps from and to so many seconds; samples of (second, own processors, all that were in use)."""
+    rows: list[dict[str, Any]] = []
+    for number, (begin, end) in enumerate(steps):
+        at = {"step": number, "t": int(begin * SECOND), "dur": int((end - begin) * SECOND), "lens": "wall"}
+        rows += [{"kind": kind, "name": kind, **at} for kind in ("step", "kernel")]
+    for second, own, used in samples:
+        at = {"kind": "counter", "t": int(second * SECOND)}
+        rows.append({"name": "process_cpu_usage", "value": 100 * own, **at})
+        rows.append({"name": "host_cpu_usage", "value": 100 * used / cores, "track": "host", **at})
+        rows += [{"name": "core_usage", "value": 0.0, "track": f"core {n}", **at} for n in range(cores)]
+    return build("r", meta, pl.DataFrame(rows, infer_schema_length=None), Log())
+
+
+def others(run: Run) -> list[float]:
+    load = machine.other_load(run)
+    assert load is not None
+    return load["others"].to_list()
+
+
+def test_a_step_has_the_mean_over_its_time() -> None:
+    """Others had 0, 1 and 0.5 processors in the seconds that end at 1, 2 and 3; both threads want two."""
+    samples = [(1.0, 2.0, 2.0), (2.0, 1.0, 2.0), (3.0, 1.5, 2.0)]
+    steps = [(0.0, 1.0), (0.5, 1.5), (1.0, 3.0), (1.75, 2.25), (3.5, 4.0), (2.5, 4.5)]
+    found = others(sampled(steps, samples, 2, threads=2))
+    assert found == pytest.approx([0.0, 0.5, 0.75, 0.75, 0.0, 0.125])
+
+
+def test_a_program_leaves_to_others_what_it_never_uses() -> None:
+    """It used one of four at most, so three are free; others had 2, 3 and 3.5."""
+    samples = [(1.0, 1.0, 3.0), (2.0, 1.02, 4.0), (3.0, 0.5, 4.0)]
+    steps = [(0.0, 1.0), (1.0, 2.0), (2.0, 3.0)]
+    assert others(sampled(steps, samples, 4)) == pytest.approx([0.0, 0.0, 0.5], abs=0.03)
+    assert others(sampled(steps, samples, 4, threads=4)) == pytest.approx([2.0, 2.98, 3.5])
+
+
+def test_what_was_left_out_is_told_with_its_measure() -> None:
+    """Of ten steps of b three were run beside others that had half, half and all of two processors."""
+    had = [0.0] * 7 + [1.0, 1.0, 2.0]
+    steps = [(float(n), n + 1.0) for n in range(10)]
+    quiet = sampled(steps, [(n + 1.0, 2.0, 2.0) for n in range(10)], 2, threads=2)
+    busy = sampled(steps, [(n + 1.0, 2.0 - o, 2.0) for n, o in enumerate(had)], 2, threads=2)
+    numbers = pl.Series(range(10))
+    assert machine.busy(busy, numbers).tolist() == [False] * 7 + [True] * 3
+    assert machine.taken(busy, numbers, "b") == (
+        "3 of 10 steps of b left out: the 2 processors were 67% taken by others"
+    )
+    assert machine.taken(quiet, numbers, "a") == ""
+    found = diff(quiet, busy, Look(terms=Terms(floor=Floor(0.01, how="said"))))
+    assert "3 of 10 steps of b left out" in found.how[0] and "of a left out" not in found.how[0]
+
+
+def test_a_step_that_others_slowed_does_not_decide() -> None:
+    """Three of ten steps of b took thrice as long, and others had the processors in just these."""
+    begin, steps = 0.0, []
+    for number in range(10):
+        steps.append((begin, begin + (3.0 if number >= 7 else 1.0)))
+        begin = steps[-1][1]
+    samples = [(end, 0.5 if end - start > 2 else 2.0, 2.0) for start, end in steps]
+    b = sampled(steps, samples, 2, threads=2)
+    a = sampled(
+        [(float(n), n + 1.0) for n in range(10)], [(n + 1.0, 2.0, 2.0) for n in range(10)], 2, threads=2
+    )
+    rows = diff(a, b, Look(terms=Terms(floor=Floor(0.001, how="said")))).rows
+    assert rows["verdict"].to_list() == ["same"] and rows["median_delta_ns"].to_list() == [0.0]
+
+
+def test_what_nobody_sampled_is_not_known() -> None:
+    assert machine.other_load(sampled([(0.0, 1.0)], [], 2)) is None
