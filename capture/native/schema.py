@@ -88,12 +88,13 @@ PATH_SEPARATOR: Final = " / "
 WINDOW: Final = "window"  # op of a span without a duration: this step holds single rows of its lens
 
 _CRC: Final = b',"crc":"'
+_ENCODER: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 _CRC_TAIL: Final = len(_CRC) + 8 + 2  # ,"crc":"xxxxxxxx"}
 
 
 def seal(record: Mapping[str, Any]) -> bytes:
     """Return a record as one line that carries the checksum of its own bytes."""
-    return sealed(json.dumps(record, separators=(",", ":"), allow_nan=False).encode())
+    return sealed(_ENCODER.encode(record).encode())
 
 
 def sealed(body: bytes) -> bytes:

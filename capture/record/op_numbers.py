@@ -31,13 +31,19 @@ class OpNumbers:
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[Any, ...], int] = {}
+        self._parts: dict[tuple[str, str, str | None], int] = {}  # kept, for they are asked for in every step
         self._new: list[dict[str, Any]] = []
         self._lock = threading.Lock()
 
     def of_part(self, part: str, lens: str, track: str | None) -> int:
         """Return the number of what a thread does outside of any module: a key of PARTS."""
-        stated = PARTS[part]
-        return self.of({**stated, "path": stated["name"], "lens": lens, "track": track})
+        key = part, lens, track
+        number = self._parts.get(key)
+        if number is None:
+            stated = PARTS[part]
+            number = self.of({**stated, "path": stated["name"], "lens": lens, "track": track})
+            self._parts[key] = number
+        return number
 
     def of_row(self, row: Row, phase: str, track: str | None) -> int:
         """Return the number of a row of a profiler window, in a step of this phase."""
