@@ -278,7 +278,7 @@ class ThreadWatch:
             seen = with_owners(seen, step.orders)
         if seen is None:
             windows.add_plain_step(took)
-        self._first.add(EndedStep(step.start, took, self._take_rows(), facts, seen))
+        self._first.add(EndedStep(step.start, took, self._take_rows(), facts, seen, step.orders))
 
     def _cut_gap(self, end: int) -> int:
         """Return the end of a step that no other follows at once: as long after its work as is usual."""
