@@ -5,10 +5,9 @@ from __future__ import annotations  # what runs in a program of the user's reads
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from .kernels import Window
-    from .launch_order import LaunchOrder
     from .phases import Facts
     from .shared import Shared
 
@@ -24,7 +23,6 @@ class EndedStep(NamedTuple):
     rows: list[tuple[int, int, int]]
     facts: Facts | None
     seen: Window | None
-    orders: Sequence[LaunchOrder] = ()  # of the graphs that were replayed in it
 
 
 class FirstSteps:

@@ -5,6 +5,7 @@ from __future__ import annotations  # what runs in a program of the user's reads
 from typing import TYPE_CHECKING, Any, Final
 
 from ..native.emit import now
+from .calls import Call, Step, innermost, part_around
 from .first_steps import EndedStep, FirstSteps, write
 from .inputs import Length, find_length, first_batch
 from .kernels import MARK
@@ -16,37 +17,11 @@ from .root import Root
 
 if TYPE_CHECKING:
     from .graphs import Known
-    from .launch_order import LaunchOrder
     from .shared import Shared
 
 LOOKED_AT: Final = 8  # modules whose inputs are searched for the tokens of a step
 HELD: Final = 8192  # rows that wait for the end of their step
 GAPS: Final = 9  # of the last steps, whose median is the usual one
-
-
-class Call:
-    """A call of a module, or of another part of the program, while it lasts."""
-
-    __slots__ = ("inner", "mark", "module", "part", "start", "watch")
-
-    def __init__(self, watch: ThreadWatch, module: Any, part: str) -> None:
-        self.watch, self.module, self.part = watch, module, part
-        self.mark: Any = None
-        self.inner = 0  # ns within the calls that it made
-        self.start = now()
-
-
-class Step:
-    """What lies between the beginning of one step and the next."""
-
-    def __init__(self, start: int, *, training: bool) -> None:
-        self.start, self.training = start, training
-        self.is_complete = not training  # whether the next call of the root begins another one
-        self.length: Length | None = None
-        self.batch: int | None = None
-        self.looked_at = 0
-        self.generates = False
-        self.orders: list[LaunchOrder] = []  # of the graphs that were replayed in it
 
 
 class ThreadWatch:
@@ -76,7 +51,8 @@ class ThreadWatch:
             with self._shared.unseen():
                 self._look_for_length(self._step, args, kwargs)
         if self._shared.graphs.capturing:
-            self._shared.graphs.border(self._innermost())
+            around = innermost(self._calls)
+            self._shared.graphs.border(None if around is None else self._shared.names.of(around))
             self._shared.graphs.enter(module)
         self._modules += 1
         call = Call(self, module, "")
@@ -95,11 +71,6 @@ class ThreadWatch:
         if self._step is not None and known is not None and known.order is not None:
             self._step.orders.append(known.order)
         return call
-
-    def _innermost(self) -> str | None:
-        """Return the path of the innermost module that is called; None where none is."""
-        module = next((c.module for c in reversed(self._calls) if c.module is not None), None)
-        return None if module is None else self._shared.names.of(module)
 
     def enter_part(self, part: str) -> Call:
         """Note that the thread goes backward, or into the optimizer or its data."""
@@ -160,13 +131,8 @@ class ThreadWatch:
             call.module,
             self._shared.names.of(call.module),
             has_inner=call.inner > 0,
-            phase=self._part_around() if training else None,
+            phase=part_around(self._calls) if training else None,
         )
-
-    def _part_around(self) -> str:
-        """Return what the calls lie in: backward calls modules again where activations were not kept."""
-        parts = (other.part for other in self._calls if other.part in ("backward", "optimizer"))
-        return next(parts, "forward")
 
     def note_part(self, part: str) -> None:
         """Take from a part of a training step whether the step is complete."""
@@ -274,11 +240,11 @@ class ThreadWatch:
             facts = facts if facts.batch is not None else facts._replace(batch=step.batch)
         took, windows = end - step.start, self._shared.windows
         seen = windows.close(took) if windows.owner is self else None
-        if seen is not None and step.orders:
-            seen = with_owners(seen, step.orders)
         if seen is None:
             windows.add_plain_step(took)
-        self._first.add(EndedStep(step.start, took, self._take_rows(), facts, seen, step.orders))
+        elif step.orders:
+            seen = with_owners(seen, step.orders)
+        self._first.add(EndedStep(step.start, took, self._take_rows(), facts, seen))
 
     def _cut_gap(self, end: int) -> int:
         """Return the end of a step that no other follows at once: as long after its work as is usual."""

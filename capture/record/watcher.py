@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..native.emit import now
 from . import account
+from .calls import Call
 from .shared import Shared
-from .thread import Call, ThreadWatch
+from .thread import ThreadWatch
 
 if TYPE_CHECKING:
     from types import CodeType, FrameType
