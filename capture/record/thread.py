@@ -5,7 +5,7 @@ from __future__ import annotations  # what runs in a program of the user's reads
 from typing import TYPE_CHECKING, Any, Final
 
 from ..native.emit import now
-from .first_steps import EndedStep, FirstSteps
+from .first_steps import EndedStep, FirstSteps, Step
 from .inputs import Length, find_length, first_batch
 from .kernels import MARK
 from .launch_order import with_owners
@@ -16,7 +16,6 @@ from .root import Root
 
 if TYPE_CHECKING:
     from .graphs import Known
-    from .launch_order import LaunchOrder
     from .shared import Shared
 
 LOOKED_AT: Final = 8  # modules whose inputs are searched for the tokens of a step
@@ -34,19 +33,6 @@ class Call:
         self.mark: Any = None
         self.inner = 0  # ns within the calls that it made
         self.start = now()
-
-
-class Step:
-    """What lies between the beginning of one step and the next."""
-
-    def __init__(self, start: int, *, training: bool) -> None:
-        self.start, self.training = start, training
-        self.is_complete = not training  # whether the next call of the root begins another one
-        self.length: Length | None = None
-        self.batch: int | None = None
-        self.looked_at = 0
-        self.generates = False
-        self.orders: list[LaunchOrder] = []  # of the graphs that were replayed in it
 
 
 class ThreadWatch:
@@ -276,6 +262,8 @@ class ThreadWatch:
         seen = windows.close(took) if windows.owner is self else None
         if seen is None:
             windows.add_plain_step(took)
+        elif step.orders:
+            seen = with_owners(seen, step.orders)
         self._first.add(EndedStep(step.start, took, self._take_rows(), facts, seen))
 
     def _cut_gap(self, end: int) -> int:
@@ -296,8 +284,6 @@ class ThreadWatch:
         number = recording.step(step.start, step.took, step.rows, step.facts, self.track)
         if seen is None:
             return
-        if step.orders:
-            seen = with_owners(seen, step.orders)
         assert recording.emitter is not None  # noqa: S101
         recording.emitter.cost_ns += self._shared.windows.overhead_ns
         for what, count in seen.problems.items():
