@@ -7,27 +7,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .inputs import Length
     from .kernels import Window
-    from .launch_order import LaunchOrder
     from .phases import Facts
     from .shared import Shared
 
 MOST: Final = 8  # steps that are held
 LONGEST_NS: Final = 2_000_000_000  # from the beginning of the first, so that a screen is not kept waiting
-
-
-class Step:
-    """What lies between the beginning of one step and the next."""
-
-    def __init__(self, start: int, *, training: bool) -> None:
-        self.start, self.training = start, training
-        self.is_complete = not training  # whether the next call of the root begins another one
-        self.length: Length | None = None
-        self.batch: int | None = None
-        self.looked_at = 0
-        self.generates = False
-        self.orders: list[LaunchOrder] = []  # of the graphs that were replayed in it
 
 
 class EndedStep(NamedTuple):
