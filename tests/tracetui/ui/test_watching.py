@@ -92,7 +92,7 @@ def test_a_slow_server(state: State, tmp_path: Path) -> None:
 
     async def script(app: Explorer, pilot: Pilot[Any]) -> None:
         await until(app, pilot, "no answer within 3 s")
-        await press(pilot, "question_mark")  # the screen answers meanwhile
+        await pilot.press("question_mark")  # the screen answers meanwhile
         await until(app, pilot, "quit")
         state.delays.clear()
         await press(pilot, "escape")
