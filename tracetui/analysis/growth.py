@@ -7,6 +7,7 @@ import polars as pl
 
 from capture.run import Run
 from tracetui.analysis import laws, select, steps
+from tracetui.analysis.lookup import looked_up
 from tracetui.look import Look
 
 HALF: Final = 0.5
@@ -84,13 +85,19 @@ def _series(sums: pl.DataFrame, axis_steps: pl.DataFrame) -> pl.DataFrame:
     """Return row, step → its time per token and its share of all that was measured in the step."""
     total = pl.col("dur").sum().over("n")
     share = pl.when(total > 0).then(pl.col("dur") / total)
-    return (
-        sums.join(axis_steps, left_on="n", right_on="step")
-        .select(
-            "row", "x", "steps", "tokens", "dur", y=pl.col("dur") / pl.col("tokens"), share=share, step="n"
-        )
-        .sort("row", "step", nulls_last=True)
+    series = sums.join(axis_steps, left_on="n", right_on="step").select(
+        "row", "x", "steps", "tokens", "dur", y=pl.col("dur") / pl.col("tokens"), share=share, step="n"
     )
+    return series.sort(_place(series), "step", nulls_last=True)
+
+
+def _place(series: pl.DataFrame) -> pl.Expr:
+    """Return the place of each row among all in order: numbers are sorted faster than words."""
+    rows = series["row"]
+    if rows.dtype != pl.Categorical:
+        return pl.col("row")
+    words = rows.unique().drop_nulls().sort()
+    return looked_up("row", words, pl.Series("place", range(words.len()), dtype=pl.UInt32))
 
 
 def _whole(series: pl.DataFrame) -> pl.DataFrame:
