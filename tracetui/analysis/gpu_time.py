@@ -110,11 +110,12 @@ def _unions_of_classes(axis: Axis, by: Sequence[str]) -> pl.DataFrame:
     present = [c for c in CLASSES if (rows["class"] == c).any()]
     kept = {name: [c for c in classes if c in present] for name, classes in _SUBSETS.items()}
     placed = rows.lazy().select("class", axis.at, total_ns="dur", end=axis.at + pl.col("dur"))
-    covered = {name: _covered(classes, present) for name, classes in kept.items() if classes}
-    each = placed.select("total_ns", **covered)
+    covered = {"+".join(classes): _covered(classes, present) for classes in kept.values() if classes}
+    each = placed.select("total_ns", **covered)  # several subsets are often the same
     so_far = each.select(pl.all().fill_null(0).cum_sum()).collect().filter(axis.last)
     sums = so_far.select(pl.all() - pl.all().shift(1, fill_value=0))
-    sums = sums.with_columns(pl.lit(0, pl.Int64).alias(name) for name in kept if name not in covered)
+    of_subsets = {name: pl.col("+".join(c)) if c else pl.lit(0, pl.Int64) for name, c in kept.items()}
+    sums = sums.select("total_ns", **of_subsets)
     opening = rows.filter(axis.first).select(*by, begin="t")
     table = opening.with_columns(sums, end=pl.col("begin") + axis.spans)
     return table.sort(*by) if by else table
