@@ -88,16 +88,17 @@ def _series(sums: pl.DataFrame, axis_steps: pl.DataFrame) -> pl.DataFrame:
     series = sums.join(axis_steps, left_on="n", right_on="step").select(
         "row", "x", "steps", "tokens", "dur", y=pl.col("dur") / pl.col("tokens"), share=share, step="n"
     )
-    return series.sort(_place(series), "step", nulls_last=True)
+    return _in_order(series)
 
 
-def _place(series: pl.DataFrame) -> pl.Expr:
-    """Return the place of each row among all in order: numbers are sorted faster than words."""
-    rows = series["row"]
-    if rows.dtype != pl.Categorical:
-        return pl.col("row")
+def _in_order(series: pl.DataFrame) -> pl.DataFrame:
+    """Return the points by row and step; one number is sorted ten times as fast as two columns."""
+    rows, step = series["row"], series["step"]
+    if rows.dtype != pl.Categorical or series.is_empty():
+        return series.sort("row", "step", nulls_last=True)
     words = rows.unique().drop_nulls().sort()
-    return looked_up("row", words, pl.Series("place", range(words.len()), dtype=pl.UInt32))
+    place = looked_up("row", words, pl.Series(range(words.len()), dtype=pl.Int64)).fill_null(words.len())
+    return series.sort(place * (step.max() - step.min() + 1) + pl.col("step"))  # type: ignore[operator]
 
 
 def _whole(series: pl.DataFrame) -> pl.DataFrame:
