@@ -5,7 +5,8 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from capture.classify.base_name import KernelName, parse
-from capture.classify.kernel_rules import CARRIED, KERNEL_RULES, KernelRule
+from capture.classify.kernel_rules import CARRIED, INDEX, KERNEL_RULES, KernelRule
+from capture.classify.rule_index import places_of
 
 _LOOKED_AT: Final = 1 << 10  # characters of each part that are searched
 # what PyTorch calls its functors, before or after what they compute
@@ -61,9 +62,12 @@ def classify(name: str) -> Classified:
 def _by_name(parts: _Parts) -> tuple[int, str]:
     """Return the place of the first rule that fits without template arguments, and what of the name fits."""
     small = _Parts(parts.base.lower(), parts.inner.lower())
-    for place, rule in enumerate(KERNEL_RULES):
+    bits = INDEX["base"].may_fit(small.base) if small.base else 0
+    bits |= INDEX["inner"].may_fit(small.inner) if small.inner else 0
+    for place in places_of(bits):
+        rule = KERNEL_RULES[place]
         text, folded = (parts.base, small.base) if rule.part == "base" else (parts.inner, small.inner)
-        if rule.part != "args" and text and (fits := rule.search(text, folded)):
+        if fits := rule.search(text, folded):
             return place, fits
     return len(KERNEL_RULES), ""
 

@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from capture.classify.rule_index import RuleIndex, alternatives
 from capture.native.schema import CATEGORIES
 
 _TABLE: Final = Path(__file__).with_name("kernel_rules.tsv")
@@ -36,6 +37,11 @@ class KernelRule(NamedTuple):
         match = (self.folded and self.folded.search(small)) or (self.exact and self.exact.search(text))
         return (text[match.start() : match.end()] or text) if match else None
 
+    @property
+    def patterns(self) -> list[str]:
+        """Return the patterns of which one has to fit."""
+        return [each.pattern for each in (self.folded, self.exact) if each]
+
 
 def read_rules(table: str) -> tuple[KernelRule, ...]:
     """Return the rules of a table of tab-separated lines; raise ValueError where a line is no rule."""
@@ -49,9 +55,9 @@ def _rule(line: str) -> KernelRule:
     id, part, pattern, op, category, example = line.split("\t")
     if part not in PARTS or category not in CATEGORIES:
         raise ValueError(f"rule {id}: no such part or category")
-    alternatives = _alternatives(pattern)
-    exact = "|".join(a for a in alternatives if "(?-i:" in a).replace("(?-i:", "(?:")
-    folded = "|".join(a for a in alternatives if "(?-i:" not in a)
+    each = alternatives(pattern)
+    exact = "|".join(a for a in each if "(?-i:" in a).replace("(?-i:", "(?:")
+    folded = "|".join(a for a in each if "(?-i:" not in a)
     return KernelRule(id, part, _compiled(_small(folded)), _compiled(exact), op or None, category, example)
 
 
@@ -64,17 +70,8 @@ def _small(pattern: str) -> str:
     return re.sub(r"(?<!\\)[A-Z]", lambda letter: letter[0].lower(), pattern)
 
 
-def _alternatives(pattern: str) -> list[str]:
-    """Return the alternatives of a pattern that stand outside all brackets."""
-    parts, depth, start = [], 0, 0
-    for at, char in enumerate(pattern):
-        if at and pattern[at - 1] == "\\":
-            continue
-        depth += (char in "([") - (char in ")]")
-        if char == "|" and not depth:
-            parts.append(pattern[start:at])
-            start = at + 1
-    return [*parts, pattern[start:]]
-
-
 KERNEL_RULES: Final = read_rules(_TABLE.read_text(encoding="utf-8"))
+INDEX: Final = {
+    part: RuleIndex((i, rule.patterns) for i, rule in enumerate(KERNEL_RULES) if rule.part == part)
+    for part in PARTS
+}

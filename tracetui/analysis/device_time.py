@@ -103,20 +103,23 @@ def usages(run: Run) -> tuple[Usage, ...]:
     facts = measured(run)
     if facts.windows.is_empty() or not speaks(facts.windows, "total_ns"):
         return ()
-    idle = {device: gaps for (device,), gaps in facts.gaps.group_by(DEVICE)}
+    idle = {
+        device: gaps["gap_ns"] for (device,), gaps in facts.gaps.select(DEVICE, "gap_ns").group_by(DEVICE)
+    }
     return tuple(
-        _usage(str(device or "GPU"), part, idle[device]["gap_ns"] if device in idle else pl.Series([0]))
+        _usage(str(device or "GPU"), part, idle[device] if device in idle else pl.Series([0]))
         for (device,), part in facts.windows.group_by(DEVICE, maintain_order=True)
     )
 
 
 def _usage(device: str, windows: pl.DataFrame, gaps: pl.Series) -> Usage:
     sums = {c: int(windows[c].sum()) for c in SUMMED if c in windows.columns}
-    largest, idle = gaps.sort(descending=True), int(gaps.sum())
+    largest, idle = gaps.top_k(FEW).sort(descending=True), int(gaps.sum())
     count = int((largest.cum_sum() < MOSTLY * idle).sum()) + 1 if idle else 0
-    count = count if count <= FEW else gaps.len()
+    few = count <= FEW
     steps = windows.height if "step" in windows.columns else 0
-    return Usage(device, **sums, steps=steps, gaps=count, in_gaps_ns=int(largest.head(count).sum()))
+    named = int(largest.head(count).sum()) if few else idle
+    return Usage(device, **sums, steps=steps, gaps=count if few else gaps.len(), in_gaps_ns=named)
 
 
 def between_ns(windows: pl.DataFrame) -> int:
@@ -211,22 +214,22 @@ def has_steps(run: Run) -> bool:
 
 @select.once
 def _in_all(run: Run) -> "Facts":
-    return _measured(_rows(run).collect(), [DEVICE])
+    return _measured(Axis.of(_rows(run).collect(), [DEVICE]), [DEVICE])
 
 
 @select.once
 def _in_steps(run: Run) -> "Facts":
     """Return the windows of the steps on each device, without rows far from the rest of their step."""
     rows, by = _rows(run).filter(pl.col("step").is_not_null()).collect(), [DEVICE, "step"]
-    facts = _measured(rows, by)
-    split = facts.gaps.join(facts.windows, on=by, nulls_equal=True)
-    split = split.filter(pl.col("gap_ns") > FAR * pl.col("span_ns")).select(by).unique()
+    axis = Axis.of(rows, by)
+    facts = _measured(axis, by)
+    split = axis.rows.filter(axis.gaps > FAR * axis.spans.gather(axis.group)).select(by).unique()
     if split.is_empty():
         return facts
     judged = with_strays(rows.join(split, on=by, how="semi", nulls_equal=True), by)
     kept = judged.filter(~pl.col("stray")).select(rows.columns)
     rest = rows.join(split, on=by, how="anti", nulls_equal=True)
-    return replace(_measured(pl.concat([rest, kept]), by), far=judged.filter("stray"))
+    return replace(_measured(Axis.of(pl.concat([rest, kept]), by), by), far=judged.filter("stray"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,14 +243,13 @@ class Facts:
     far: pl.DataFrame
 
 
-def _measured(rows: pl.DataFrame, by: list[str]) -> Facts:
+def _measured(axis: Axis, by: list[str]) -> Facts:
     """Return the facts of rows in groups; the gaps come by their ends."""
-    axis = Axis.of(rows, by)
-    gaps = axis.rows.with_columns(gap_ns=axis.gaps()).filter(pl.col("gap_ns") > 0)
+    gaps = axis.rows.with_columns(gap_ns=axis.gaps).filter(pl.col("gap_ns") > 0)
     gaps = gaps.with_columns(begin=pl.col("t") - pl.col("gap_ns")).rename({"t": "end"}).drop("dur", "class")
     if not gaps["end"].is_sorted():
         gaps = gaps.sort("end", maintain_order=True)
-    return Facts(gpu_time.owned(axis, by), gaps, rows.head(0))
+    return Facts(gpu_time.owned(axis, by), gaps, axis.rows.head(0))
 
 
 def _incomplete(run: Run) -> pl.DataFrame:

@@ -68,20 +68,6 @@ def unions(rows: pl.LazyFrame, by: Sequence[str] = ()) -> pl.DataFrame:
     return (covered.group_by(*by).agg(facts).sort(*by) if by else covered.select(facts)).collect()
 
 
-def gaps(rows: pl.LazyFrame, by: Sequence[str] = ()) -> pl.DataFrame:
-    """Return every interval in which nothing of a group ran, in order: `begin`, `end`, `gap_ns`.
-
-    The columns of the row that ends a gap stand beside it.
-    """
-    return (
-        _reach(rows, by)
-        .filter(pl.col("gap") > 0)
-        .with_columns(begin=pl.col("t") - pl.col("gap"), end=pl.col("t"), gap_ns=pl.col("gap"))
-        .drop("t", "gap", "reach")
-        .collect()
-    )
-
-
 def _reach(rows: pl.LazyFrame, by: Sequence[str]) -> pl.LazyFrame:
     """Return the rows by start with `reach`, the latest end so far, and `gap`, the idle time before each."""
     ordered = rows.sort(*by, "t")
@@ -123,19 +109,20 @@ def _unions_of_classes(axis: Axis, by: Sequence[str]) -> pl.DataFrame:
     rows = axis.rows
     present = [c for c in CLASSES if (rows["class"] == c).any()]
     kept = {name: [c for c in classes if c in present] for name, classes in _SUBSETS.items()}
-    placed = rows.lazy().select("class", axis.group, axis.at, total_ns="dur", end=axis.at + pl.col("dur"))
-    covered = [_covered(classes, present).alias(name) for name, classes in kept.items()]
-    parts = placed.select("group", "total_ns", *covered)
-    sums = parts.group_by("group", maintain_order=True).agg(pl.col("total_ns", *kept).sum()).collect()
+    placed = rows.lazy().select("class", axis.at, total_ns="dur", end=axis.at + pl.col("dur"))
+    covered = {"+".join(classes): _covered(classes, present) for classes in kept.values() if classes}
+    each = placed.select("total_ns", **covered)  # several subsets are often the same
+    so_far = each.select(pl.all().fill_null(0).cum_sum()).collect().filter(axis.last)
+    sums = so_far.select(pl.all() - pl.all().shift(1, fill_value=0))
+    of_subsets = {name: pl.col("+".join(c)) if c else pl.lit(0, pl.Int64) for name, c in kept.items()}
+    sums = sums.select("total_ns", **of_subsets)
     opening = rows.filter(axis.first).select(*by, begin="t")
-    table = opening.with_columns(sums.drop("group"), end=pl.col("begin") + axis.spans)
+    table = opening.with_columns(sums, end=pl.col("begin") + axis.spans)
     return table.sort(*by) if by else table
 
 
 def _covered(classes: Sequence[str], present: Collection[str]) -> pl.Expr:
     """Return the time that each row of some classes adds to what those before it cover, by their starts."""
-    if not classes:
-        return pl.lit(0, pl.Int64)
     if len(classes) == len(present):
         before = pl.col("end").cum_max().shift(1)
         return (pl.col("end") - pl.max_horizontal("at", before)).clip(lower_bound=0)

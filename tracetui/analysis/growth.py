@@ -7,6 +7,7 @@ import polars as pl
 
 from capture.run import Run
 from tracetui.analysis import laws, select, steps
+from tracetui.analysis.lookup import looked_up
 from tracetui.look import Look
 
 HALF: Final = 0.5
@@ -84,13 +85,20 @@ def _series(sums: pl.DataFrame, axis_steps: pl.DataFrame) -> pl.DataFrame:
     """Return row, step → its time per token and its share of all that was measured in the step."""
     total = pl.col("dur").sum().over("n")
     share = pl.when(total > 0).then(pl.col("dur") / total)
-    return (
-        sums.join(axis_steps, left_on="n", right_on="step")
-        .select(
-            "row", "x", "steps", "tokens", "dur", y=pl.col("dur") / pl.col("tokens"), share=share, step="n"
-        )
-        .sort("row", "step", nulls_last=True)
+    series = sums.join(axis_steps, left_on="n", right_on="step").select(
+        "row", "x", "steps", "tokens", "dur", y=pl.col("dur") / pl.col("tokens"), share=share, step="n"
     )
+    return _in_order(series)
+
+
+def _in_order(series: pl.DataFrame) -> pl.DataFrame:
+    """Return the points by row and step; one number is sorted ten times as fast as two columns."""
+    rows, step = series["row"], series["step"]
+    if rows.dtype != pl.Categorical or series.is_empty():
+        return series.sort("row", "step", nulls_last=True)
+    words = rows.unique().drop_nulls().sort()
+    place = looked_up("row", words, pl.Series(range(words.len()), dtype=pl.Int64)).fill_null(words.len())
+    return series.sort(place * (step.max() - step.min() + 1) + pl.col("step"))  # type: ignore[operator]
 
 
 def _whole(series: pl.DataFrame) -> pl.DataFrame:

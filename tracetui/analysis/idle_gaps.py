@@ -5,27 +5,37 @@ from typing import Final
 import polars as pl
 
 from capture.run import Run
-from tracetui.analysis import gpu_time, select
+from tracetui.analysis import select
+from tracetui.analysis.laid_out import Axis
+from tracetui.analysis.lookup import looked_up
 from tracetui.look import Look
 
 GAP: Final = "gap"
 _SCHEMA: Final = {"track": pl.Categorical(), "t": pl.Int64(), "end": pl.Int64()}
 
 
-def idle_gaps(run: Run, look: Look) -> pl.DataFrame:
-    """Return every gap of the whole run under the lens in use, by start: `t`, `end`, and the `track` of its
-    device that has most kernels. Streams of one device fill each other's gaps.
+def idle_gaps(run: Run, look: Look, least: float, window: tuple[int, int] | None) -> pl.DataFrame:
+    """Return every gap of a length or more under the lens in use that reaches into a window, else of the
+    whole run, by start: `t`, `end`, and the `track` of its device that has most kernels. Streams of one
+    device fill each other's gaps.
     """
-    if look.lens is None:
-        return _of_run(run)
-    return _gaps(run, select.lens_of(run, look))
+    found = _of_run(run) if look.lens is None else _gaps(run, select.lens_of(run, look))
+    found = found.filter(pl.col("end") - pl.col("t") >= least)
+    if window is not None:
+        found = found.filter((pl.col("t") < window[1]) & (pl.col("end") > window[0]))
+    return found.sort("t", "end", "track")
 
 
 def with_causes(run: Run, gaps: pl.DataFrame) -> pl.DataFrame:
     """Return gaps with `name`, which tells the cause where one is known, and `by`, the stack that waited."""
     from tracetui.analysis import gap_causes  # numpy loads with the first question
 
-    told = pl.concat([gap_causes.gaps(run), gap_causes.between(run)]).select(
+    least, lowest, highest = (gaps["end"] - gaps["t"]).min(), gaps["t"].min(), gaps["t"].max()
+    near = (pl.col("gap_ns") >= pl.lit(least, pl.Int64)) & pl.col("begin").is_between(
+        pl.lit(lowest, pl.Int64), pl.lit(highest, pl.Int64)
+    )  # few of millions
+    known = [gap_causes.gaps(run).filter(near), gap_causes.between(run).filter(near)]
+    told = pl.concat(known).select(
         "begin", "end", "by", cause=pl.when(pl.col("cause") != gap_causes.UNKNOWN).then("cause")
     )
     told = told.unique(["begin", "end"], keep="first", maintain_order=True)
@@ -41,25 +51,23 @@ def _of_run(run: Run) -> pl.DataFrame:
 
 
 def _gaps(run: Run, lens: str | None) -> pl.DataFrame:
+    """Return every gap under a lens, device by device."""
     if not (run.has("t") and run.has("dur")):
         return pl.DataFrame(schema=_SCHEMA)
     kernel = (pl.col("kind") == "kernel") & (pl.col("dur") > 0) & pl.col("t").is_not_null()
     rows = run.events.lazy().filter(kernel, *([pl.col("lens") == lens] if lens else []))
     track = pl.coalesce(*select.have(run, ("track", "lens")), "kind").cast(pl.Categorical())
     rows = rows.select("t", "dur", track=track)
-    sizes = rows.group_by("track").agg(pl.len()).with_columns(pl.col("track").cast(pl.String))
-    tracks = sizes.sort("len", "track", descending=[True, False]).collect()["track"].to_list()
-    devices: dict[str, str] = {}
-    for name in tracks:
-        devices.setdefault(_device(run, name), name)
-    largest = {name: devices[_device(run, name)] for name in tracks}
-    if len(devices) > 1:
-        names = pl.col("track").cast(pl.String).replace(largest).cast(pl.Categorical())
-        found = gpu_time.gaps(rows.with_columns(track=names), ["track"])
-    else:
-        only = pl.lit(next(iter(devices.values()), ""), pl.Categorical())
-        found = gpu_time.gaps(rows.drop("track")).with_columns(track=only)
-    return found.select("track", t="begin", end="end").sort("t", "end", "track")
+    sizes = rows.group_by("track").agg(pl.len()).with_columns(name=pl.col("track").cast(pl.String))
+    table = sizes.sort("len", "name", descending=[True, False]).collect()
+    largest: dict[str, str] = {}
+    for name in table["name"]:
+        largest.setdefault(_device(run, name), name)
+    names = pl.Series("track", [largest[_device(run, name)] for name in table["name"]], dtype=pl.String)
+    standing = looked_up("track", table["track"], names.cast(pl.Categorical()))
+    axis = Axis.of(rows.with_columns(standing).collect(), ["track"])
+    found = axis.rows.select("track", axis.gaps, end="t").filter(pl.col("gap") > 0)
+    return found.select("track", t=pl.col("end") - pl.col("gap"), end="end")
 
 
 def _device(run: Run, track: str) -> str:

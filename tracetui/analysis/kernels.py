@@ -69,18 +69,22 @@ def trends(run: Run, rows: pl.LazyFrame, group: str, width: int = TREND_CELLS) -
     """Return group → its time per step (per token where known) in a few cells; a gap is null."""
     timed = rows.filter(pl.col("step").is_not_null()).select(group, "step", "dur").collect()
     cells = _cells(run, timed["step"].unique().sort(), width)
-    table = timed.select(pl.col(group).unique())
     placed = timed.join(cells.select("step", "cell"), on="step", maintain_order="left")
     if not placed["cell"].is_sorted():
         placed = placed.sort("cell", maintain_order=True)
-    sums = [part.group_by(group).agg(pl.col("dur").sum()) for part in _stretches(placed)]
     weights = cells.group_by("cell").agg(pl.col("weight").sum()).sort("cell")["weight"]
-    for i, (part, weight) in enumerate(zip(sums, weights, strict=True)):
-        each = part.select(group, (pl.col("dur") / weight).alias(f"cell {i}"))
-        table = table.join(each, on=group, how="left", nulls_equal=True, maintain_order="left")
+    sums = [
+        part.group_by(group).agg(each=pl.col("dur").sum() / weight).with_columns(cell=pl.lit(i))
+        for i, (part, weight) in enumerate(zip(_stretches(placed), weights, strict=True))
+    ]
     if not sums:
-        return pl.DataFrame(schema={group: table.schema[group], "trend": pl.List(pl.Float64)})
-    return table.select(group, trend=pl.concat_list(f"cell {i}" for i in range(len(sums))))
+        return pl.DataFrame(schema={group: timed.schema[group], "trend": pl.List(pl.Float64)})
+    table = timed.select(pl.col(group).unique()).with_row_index("row")
+    found = pl.concat(sums).join(table, on=group, nulls_equal=True)
+    places = found["row"].cast(pl.Int64) * len(sums) + found["cell"]
+    every = pl.repeat(None, table.height * len(sums), dtype=pl.Float64, eager=True)
+    every = every.scatter(places, found["each"])
+    return table.select(group, trend=every.reshape((table.height, len(sums))).arr.to_list())
 
 
 def _stretches(rows: pl.DataFrame) -> Iterator[pl.DataFrame]:

@@ -6,6 +6,7 @@ ended before it in its own group.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import polars as pl
 
@@ -48,7 +49,13 @@ class Axis:
         shift = spans.cum_sum() - spans + pl.int_range(spans.len(), eager=True) - table["t"]
         return cls(rows, (rows["t"] + shift.gather(group)).rename("at"), first, group, spans)
 
+    @property
+    def last(self) -> pl.Series:
+        """Whether each row is the last of its group."""
+        return self.first.shift(-1, fill_value=True).rename("last")
+
+    @cached_property
     def gaps(self) -> pl.Series:
-        """Return the time before each row in which nothing of its group ran; 0 where it has no start."""
+        """The time before each row in which nothing of its group ran; 0 where it has no start."""
         reach = (self.at + self.rows["dur"]).cum_max().shift(1)
         return ((self.at - reach).clip(0).fill_null(0) * ~self.first).rename("gap")

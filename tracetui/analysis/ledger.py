@@ -14,10 +14,11 @@ import polars as pl
 from capture.roofs import Roof
 from capture.run import Run
 from tracetui.analysis import gap_causes, gpu_time, ledger_items, rank_waits, roofline, select, steps
+from tracetui.analysis.laid_out import Axis
 from tracetui.analysis.ledger_items import CAUSE, COMM, COMPUTE, COPY, LAUNCH, MEMORY, RANK, UNKNOWN
 from tracetui.analysis.ledger_rows import of_the_busiest, timed_rows
 from tracetui.analysis.own_time import with_own
-from tracetui.analysis.stray_rows import with_strays
+from tracetui.analysis.stray_rows import strays
 from tracetui.look import Look
 
 _EXPOSED: Final = (  # a collective or a copy that nothing hides
@@ -61,8 +62,9 @@ def _ledger(run: Run, look: Look) -> Ledger | None:
     phase = look.phase or main_phase(run)
     chosen = replace(look, phase=phase, group=None)
     rows = timed_rows(run, chosen).with_columns(pl.col("step").fill_null(0)).collect()
-    judged = with_strays(rows, ["step"])
-    rows = with_own(judged.filter(~pl.col("stray")))
+    axis = Axis.of(rows, ["step"])
+    far = strays(axis)
+    rows = with_own(Axis.of(axis.rows.filter(~far), ["step"]) if far.any() else axis)
     count = max(1, rows["step"].n_unique())
     part = bool(look.filter or look.focus)
     if part:
@@ -78,7 +80,7 @@ def _ledger(run: Run, look: Look) -> Ledger | None:
         step_ns=own + gaps,
         bound_ns=int(rows["bound"].sum()),
         unmodelled_ns=int(rows.filter(pl.col("cause") == UNKNOWN)["own"].sum()),
-        strays=int(judged["stray"].sum()),
+        strays=int(far.sum()),
         phase=phase,
         part=part,
     )

@@ -12,15 +12,17 @@ from tracetui.analysis.laid_out import Axis
 from tracetui.analysis.releases import NONE, released
 
 
-def with_own(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return rows (`step`, `t`, `dur`, `class`, perhaps `track`) by step and start, with `own`, the time that
-    each has to itself, and `gap`, the time before it in which nothing of its step ran. A row without a start
-    owns its duration.
+def with_own(axis: Axis) -> pl.DataFrame:
+    """Return the rows of an axis of steps (`step`, `t`, `dur`, `class`, perhaps `track`) with `own`, the time
+    that each has to itself, and `gap`, the time before it in which nothing of its step ran. A row without a
+    start owns its duration, and comes last.
     """
-    axis = Axis.of(rows.filter(pl.col("t").is_not_null()), ["step"])
+    rows = axis.rows
+    if rows["t"].has_nulls():
+        axis = Axis.of(rows.filter(pl.col("t").is_not_null()), ["step"])
     placed = axis.rows.with_columns(axis.at)
     ends = placed.select("class", "at", end=pl.col("at") + pl.col("dur"), waited=_waited_for(placed))
-    placed = axis.rows.with_columns(_own(ends), axis.gaps())
+    placed = axis.rows.with_columns(_own(ends), axis.gaps)
     loose = rows.filter(pl.col("t").is_null()).with_columns(own="dur", gap=pl.lit(0, pl.Int64))
     return pl.concat([placed, loose], how="vertical_relaxed") if loose.height else placed
 

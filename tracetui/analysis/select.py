@@ -218,13 +218,21 @@ def matching_names(run: Run, pattern: str) -> pl.Series:
     """Return the names that fit the regular expression, whole or as they are shown."""
     names = distinct_names(run)
     fits = fitting(names.cast(pl.String), pattern)
-    return names.filter(fits if fits.all() else fits | fitting(_shown(run), pattern))
+    rest = names.filter(~fits)
+    return names.filter(fits).append(rest.filter(fitting(_as_shown(run, rest), pattern)))
+
+
+def _as_shown(run: Run, names: pl.Series) -> pl.Series:
+    """Return names as they are shown; each is shortened once, when it is first asked for."""
+    known, texts = _shown(run), names.cast(pl.String).to_list()
+    known |= {name: shown_name(name) for name in texts if name not in known}
+    return pl.Series([known[name] for name in texts], dtype=pl.String)
 
 
 @once
-def _shown(run: Run) -> pl.Series:
-    """Return the distinct names as they are shown."""
-    return pl.Series([shown_name(name) for name in distinct_names(run).cast(pl.String)], dtype=pl.String)
+def _shown(run: Run) -> dict[str, str]:
+    """Return how those names are shown that have been asked for."""
+    return {}
 
 
 def fitting(names: pl.Series, pattern: str) -> pl.Series:

@@ -43,7 +43,8 @@ def _phases(run: Run) -> pl.DataFrame:
     """Return step → the phase on which all its rows agree."""
     step = run.events["step"]
     if not run.has("phase"):
-        return pl.DataFrame({"step": step.drop_nulls().unique()}).with_columns(phase=pl.lit(None, pl.String))
+        numbers = step.gather(select.changes(step).arg_true()).drop_nulls().unique()
+        return pl.DataFrame({"step": numbers}).with_columns(phase=pl.lit(None, pl.String))
     begin = select.changes(step) | select.changes(run.events["phase"])
     pairs = run.events[begin.arg_true(), ["step", "phase"]].unique().filter(pl.col("step").is_not_null())
     phase = pl.col("phase").cast(pl.String).drop_nulls()

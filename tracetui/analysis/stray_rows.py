@@ -20,14 +20,19 @@ def with_strays(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     group.
     """
     axis = Axis.of(rows, by)
+    return axis.rows.with_columns(strays(axis))
+
+
+def strays(axis: Axis) -> pl.Series:
+    """Return `stray` of each row of an axis."""
     window = pl.select(pl.max_horizontal(axis.spans, 1)).to_series()
-    cut = axis.gaps() > FAR * window.gather(axis.group)
+    cut = axis.gaps > FAR * window.gather(axis.group)
     split = axis.group.filter(cut).unique()
     if split.is_empty():
-        return axis.rows.with_columns(stray=pl.lit(value=False))
+        return pl.repeat(value=False, n=axis.rows.height, eager=True).rename("stray")
     numbered = axis.rows.select("dur", axis.group, cut.alias("cut")).with_row_index("row")
     far = _far(numbered.filter(pl.col("group").is_in(split.implode())))
-    return axis.rows.with_columns(stray=pl.int_range(pl.len(), dtype=pl.UInt32).is_in(far.implode()))
+    return pl.select(stray=pl.int_range(axis.rows.height, dtype=pl.UInt32).is_in(far.implode())).to_series()
 
 
 def _far(rows: pl.DataFrame) -> pl.Series:

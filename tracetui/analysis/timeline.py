@@ -46,8 +46,7 @@ def timeline(run: Run, look: Look) -> Timeline | None:
     low, high = look.zoom or _opening(run, look, whole)
     high = max(high, low + 1)
     inside = in_window(run, rows, lanes, low, high)
-    gaps = gaps_of(run, look, lanes, (high - low) / CELLS)
-    gaps = gaps.filter((pl.col("t") < high) & (pl.col("end") > low))
+    gaps = gaps_of(run, look, lanes, (high - low) / CELLS, (low, high))
     if not inside["fits"].any() and not gaps["fits"].any():
         return None
     slices = _placed(inside, high - low)
@@ -164,9 +163,13 @@ def _layers(inside: pl.DataFrame, numbers: pl.DataFrame) -> pl.DataFrame:
     return joined.select("t", "end", "fits", "lane", *told, name=name, group=pl.lit(_LAYER, pl.Int8))
 
 
-def gaps_of(run: Run, look: Look, lanes: pl.DataFrame, least: float) -> pl.DataFrame:
-    """Return the gaps of devices of a length or more, each in a lane of kernels of its device."""
-    found = idle_gaps.idle_gaps(run, look).filter(pl.col("end") - pl.col("t") >= least)
+def gaps_of(
+    run: Run, look: Look, lanes: pl.DataFrame, least: float, window: tuple[int, int] | None = None
+) -> pl.DataFrame:
+    """Return the gaps of devices of a length or more that reach into a window, else of the whole run, each in
+    a lane of kernels of its device.
+    """
+    found = idle_gaps.idle_gaps(run, look, least, window)
     found = idle_gaps.with_causes(run, found.with_columns(pl.col("track").cast(pl.String)))
     kernels = lanes.with_row_index("lane_number").filter(kind="kernel")
     numbers = kernels.select("track", lane=pl.col("lane_number").cast(pl.Int32))

@@ -83,7 +83,7 @@ def _device(run: Run, use: Usage) -> list[Verdict]:
 
 def _bound(run: Run, use: Usage) -> Verdict | None:
     """Return what most of a device's time goes to beside computation; None where no launch is known."""
-    gaps = gap_causes.gaps(run).filter(pl.col(DEVICE).cast(pl.String) == use.device)
+    gaps = gap_causes.gaps(run).filter(pl.col(DEVICE) == use.device)
     causes = gap_causes.totals(gaps)
     spent = {**causes, "copies": use.transfer_exposed_ns, "communication": use.comm_exposed_ns}
     most = max(_BOUND, key=lambda cause: spent.get(cause, 0))

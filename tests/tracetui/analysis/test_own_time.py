@@ -6,6 +6,7 @@ import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tracetui.analysis.laid_out import Axis
 from tracetui.analysis.own_time import with_own
 
 OWNERS = ("compute", "comm", "transfer")
@@ -31,7 +32,7 @@ def test_every_instant_has_one_owner(rows: list[dict[str, object]]) -> None:
             owner = next((c for c in OWNERS if c in running.get(ns, ())), "gap")
             expected[owner] += 1
         expected[next(c for c in OWNERS if c in running[max(running)])] += 1
-    found = with_own(pl.DataFrame(rows))
+    found = with_own(Axis.of(pl.DataFrame(rows), ["step"]))
     sums = Counter(dict(found.group_by("class").agg(pl.col("own").sum()).iter_rows()))
     sums["gap"] = int(found["gap"].sum())
     assert +sums == +expected
@@ -46,7 +47,7 @@ def test_an_instant_belongs_to_the_row_that_began_first() -> None:
             "class": ["compute"] * 2 + ["comm", "compute"],
         }
     )
-    found = with_own(rows)
+    found = with_own(Axis.of(rows, ["step"]))
     assert found["own"].to_list() == [10, 5, 12, 3] and found["gap"].to_list() == [0, 0, 0, 0]
 
 
@@ -58,7 +59,7 @@ def test_of_streams_at_once_the_one_that_the_step_waits_for_has_the_time() -> No
             "track": ["1", "2", "2", "1"],
         }
     )  # fmt: skip
-    found = with_own(rows)
+    found = with_own(Axis.of(rows, ["step"]))
     assert found["own"].to_list() == [2, 28, 10, 0] and found["gap"].to_list() == [0, 0, 1, 0]
 
 
@@ -70,4 +71,4 @@ def test_within_a_stream_a_row_that_begins_early_waits_for_the_one_before() -> N
             "track": ["1", "1", "2"],
         }
     )  # fmt: skip
-    assert with_own(rows)["own"].to_list() == [10, 10, 0]
+    assert with_own(Axis.of(rows, ["step"]))["own"].to_list() == [10, 10, 0]
