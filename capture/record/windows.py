@@ -50,7 +50,7 @@ class Windows:
 
     def open(self, owner: object, *, gpu: bool) -> bool:
         """Open a window where one is due and may be; return whether it is open now."""
-        if self._blocked or self.owner is not None or self._is_untimely() or not self._duty.due(now()):
+        if self._blocked or self.owner is not None or not self._duty.due(now()) or self._is_untimely():
             return False
         self._opening = True
         try:
