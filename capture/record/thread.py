@@ -243,7 +243,7 @@ class ThreadWatch:
             if facts.batch is None and step.batch is not None:
                 facts = facts._replace(batch=step.batch)
         took, windows = end - step.start, self._shared.windows
-        seen = windows.close(took) if windows.owner is self else None
+        seen = windows.close(took, len(self._rows)) if windows.owner is self else None
         if seen is None:
             windows.add_plain_step(took)
         elif step.orders:
