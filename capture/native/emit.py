@@ -2,7 +2,6 @@
 
 from __future__ import annotations  # what runs in a program of the user's reads on Python 3.8
 
-import json
 import os
 import secrets
 import sys
@@ -13,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import sub
 from typing import Any, Final
 
-from .schema import SCHEMA, seal, sealed
+from .schema import SCHEMA, flat_json, seal, sealed
 
 EVERY_NS: Final = 100_000_000  # between two writes: as much is lost by a kill -9 at most
 COST_EVERY_NS: Final = 1_000_000_000
@@ -98,7 +97,7 @@ class Emitter:
         facts = {"step": step, "phase": phase, "context": context, **self._rank}
         stated = {name: value for name, value in facts.items() if value is not None}
         counts = f',"count":[{_numbers(count)}]' if count else ""
-        head = json.dumps({"kind": "columns", **stated, "t": starts[0]}, separators=(",", ":"))[:-1]
+        head = flat_json({"kind": "columns", **stated, "t": starts[0]})[:-1]
         line = (
             f"{head},{self._ops_json(ops)}"
             f'"dt":[{_numbers(list(map(sub, starts, (starts[0], *starts))))}],'

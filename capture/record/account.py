@@ -61,21 +61,31 @@ class StepCounter:
 
     def __init__(self, *, shared: bool) -> None:
         self._count, self._fd = 0, -1
+        self._taken, self._last = 1, 0  # numbers from the one to the other are this process's already
         path = _path("steps") if shared else None
         if path:
             with suppress(OSError):
                 self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def take(self) -> int:
-        """Return the next number: that of the byte which is added to the end of the shared file."""
+        """Return the next number: that of a byte which was added to the end of the shared file."""
         self._count += 1
-        if self._fd < 0:
+        if self._taken > self._last:
+            self.reserve(1)
+        if self._taken > self._last:
             return self._count
-        try:
-            os.write(self._fd, b".")
-            return os.lseek(self._fd, 0, os.SEEK_CUR)
-        except OSError:
-            return self._count
+        number = self._taken
+        self._taken += 1
+        return number
+
+    def reserve(self, count: int) -> None:
+        """Take so many numbers at once for the steps that come; those taken before must be used up."""
+        if self._fd < 0 or count < 1:
+            return
+        with suppress(OSError):
+            done = os.write(self._fd, b"." * count)
+            self._last = os.lseek(self._fd, 0, os.SEEK_CUR)
+            self._taken = self._last - done + 1
 
     def close(self) -> None:
         """Let go of the shared file; steps are numbered on by this process for itself."""

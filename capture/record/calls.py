@@ -4,8 +4,6 @@ from __future__ import annotations  # what runs in a program of the user's reads
 
 from typing import TYPE_CHECKING, Any
 
-from ..native.emit import now
-
 if TYPE_CHECKING:
     from .inputs import Length
     from .launch_order import LaunchOrder
@@ -20,11 +18,22 @@ class Call:
         self.watch, self.module, self.part = watch, module, part
         self.mark: Any = None
         self.inner = 0  # ns within the calls that it made
-        self.start = now()
+        self.start = 0  # by the clock, read last of all
 
 
 class Step:
     """What lies between the beginning of one step and the next."""
+
+    __slots__ = (
+        "batch",
+        "generates",
+        "is_complete",
+        "length",
+        "looked_at",
+        "orders",
+        "start",
+        "training",
+    )
 
     def __init__(self, start: int, *, training: bool) -> None:
         self.start, self.training = start, training

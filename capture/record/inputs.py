@@ -25,6 +25,9 @@ _OTHERS: Final = (
 )
 
 
+_WHOLE: dict[Any, bool] = {}  # of types of numbers, which are few
+
+
 class Length(NamedTuple):
     """What one call takes: so many sequences, of each so many tokens."""
 
@@ -67,11 +70,17 @@ def _candidates(args: Iterable[Any], kwargs: Mapping[str, Any]) -> Iterator[Any]
             yield value
 
 
+def _is_whole(dtype: Any) -> bool:
+    """Return whether a type of numbers is that of token numbers; asked for in every step, so kept."""
+    answer = _WHOLE.get(dtype)
+    if answer is None:
+        answer = _WHOLE[dtype] = str(dtype) in ("torch.int64", "torch.int32")
+    return answer
+
+
 def _length(value: Any) -> Length | None:
     """Return the length of a tensor of whole numbers in one dimension or two; None for anything else."""
-    if not hasattr(value, "is_floating_point") or value.is_floating_point():
-        return None
-    if str(value.dtype) not in ("torch.int64", "torch.int32") or value.dim() not in (1, 2):
+    if not hasattr(value, "is_floating_point") or not _is_whole(value.dtype) or value.dim() not in (1, 2):
         return None
     shape = [size for size in value.shape if type(size) is int]  # while tracing, sizes may be symbols
     if len(shape) != value.dim():

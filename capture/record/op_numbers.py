@@ -85,13 +85,13 @@ class ModuleOps:
         self._numbers, self._track = numbers, track
         self._modules: dict[tuple[int, bool, str | None], tuple[weakref.ref[Any], int]] = {}
 
-    def of(self, module: Any, name: str, *, has_inner: bool, phase: str | None) -> int:
+    def of(self, module: Any, names: ModuleNames, *, has_inner: bool, phase: str | None) -> int:
         """Return the number of a module's own work; `has_inner` when it called modules within it."""
         key = id(module), has_inner, phase
         entry = self._modules.get(key)
         if entry is not None and entry[0]() is module:  # an id may come again once its module is gone
             return entry[1]
-        op = _module_op(module, name, has_inner=has_inner)
+        op = _module_op(module, names.of(module), has_inner=has_inner)
         number = self._numbers.of({**op, "lens": self.lens, "phase": phase, "track": self._track})
         self._modules[key] = weakref.ref(module), number
         return number

@@ -8,11 +8,12 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from ..native.emit import Emitter, emitting
+from ..native.emit import EVERY_NS, Emitter, emitting, now
 from . import account, torchrun
 from .account import OUT, RUN
 from .kernels import emit_window
 from .op_numbers import OpNumbers
+from .root import device_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -33,6 +34,8 @@ class Recording:
         self._counter = account.StepCounter(shared=False)
         self.steps = self.forwards = 0
         self.tracks: set[str | None] = set()  # of the threads that made steps
+        self._waiting: list[tuple[Facts | None, Callable[[], None]]] = []  # steps that are not written yet
+        self._written = 0  # when the last of them were
 
     def open(self, module: Any) -> bool:
         """Begin to write, with the first module that is called; return whether this process may."""
@@ -46,6 +49,27 @@ class Recording:
                 if not self.is_refused:
                     self._begin(name, about)
             return not self.is_refused
+
+    def later(self, facts: Facts | None, write: Callable[[], None], *, at_once: bool) -> None:
+        """Have one step written, by this function, together with others: at the latest 100 ms after the call
+        that follows it.
+        """
+        with self._lock:
+            self._waiting.append((facts, write))
+            if at_once or now() - self._written >= EVERY_NS:
+                self.write_waiting()
+
+    def write_waiting(self) -> None:
+        """Write the steps that wait; their numbers are taken together."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+            if not waiting or self.emitter is None:
+                return
+            self._counter.reserve(len(waiting) - self._is_prefill_at_first(waiting[0][0]))
+            for _, write in waiting:
+                write()
+            self.emitter.flush()
+            self._written = now()
 
     def step(
         self, start: int, took: int, rows: list[tuple[int, int, int]], facts: Facts | None, track: str | None
@@ -90,7 +114,10 @@ class Recording:
         with self._lock:
             if self.emitter is None:
                 return
-            self.emitter.end()
+            try:
+                self.write_waiting()
+            finally:
+                self.emitter.end()
             self._counter.close()
             account.note(f"seen {self.steps} {self.forwards} {len(self.tracks)}")
             if why := self.emitter.unwritten:
@@ -102,6 +129,7 @@ class Recording:
         self._lock = threading.RLock()
         self.emitter, self.process, self.ops = None, None, OpNumbers()
         self.is_refused, self.steps, self.forwards, self.tracks = False, 0, 0, set()
+        self._waiting = []
 
     def _begin(self, name: str, about: Callable[[], dict[str, Any]]) -> None:
         run_id, rank = account.setting(RUN), torchrun.of_environment(os.environ)
@@ -122,20 +150,16 @@ class Recording:
 
     def _take_number(self, facts: Facts | None) -> int:
         """Return the number of the next step: 0 for a prefill that comes first of all, else from 1."""
+        is_first = self._is_prefill_at_first(facts)
         self.steps += 1
-        if facts and facts.phase == "prefill" and self.steps == 1 and self.process is None:
-            return 0
-        return self._counter.take()
+        return 0 if is_first else self._counter.take()
+
+    def _is_prefill_at_first(self, facts: Facts | None) -> bool:
+        return bool(facts and facts.phase == "prefill" and self.steps == 0 and self.process is None)
 
     def _track(self, track: str | None) -> str | None:
         """Return a track under the name of the process."""
         return " / ".join(filter(None, (self.process, track))) or None
-
-
-def device_of(module: Any) -> str:
-    """Return the type of device that a module's first parameter is on; cpu where it has none."""
-    first = next(module.parameters(), None)
-    return "cpu" if first is None else str(first.device.type)
 
 
 def _about(module: Any) -> dict[str, Any]:

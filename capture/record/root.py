@@ -51,6 +51,43 @@ class Root:
         self._most = 0
 
 
+class Device:
+    """Says where the weights of the root are; which of them to look at is found once."""
+
+    def __init__(self) -> None:
+        self._module: Callable[[], Any] = _nothing
+        self._owner: Callable[[], Any] = _nothing  # the module within it that has the parameter
+        self._name = ""
+
+    def of(self, module: Any) -> str:
+        """Return the type of device that a module's first parameter is on; cpu where it has none."""
+        owner = self._owner() if self._module() is module else None
+        first = None if owner is None else owner._parameters.get(self._name)
+        if first is None:
+            self._find(module)
+            return device_of(module)
+        return str(first.device.type)
+
+    def _find(self, module: Any) -> None:
+        """Keep where the first parameter is; of a module that keeps its own in another way, nothing."""
+        first = next(module.parameters(), None)
+        self._module = _nothing
+        if first is None:
+            return
+        with suppress(AttributeError, TypeError):
+            for owner in module.modules():
+                name = next((name for name, own in owner._parameters.items() if own is first), None)
+                if name is not None and hasattr(owner._parameters, "get"):
+                    self._module, self._owner, self._name = weakref.ref(module), weakref.ref(owner), name
+                    return
+
+
+def device_of(module: Any) -> str:
+    """Return the type of device that a module's first parameter is on; cpu where it has none."""
+    first = next(module.parameters(), None)
+    return "cpu" if first is None else str(first.device.type)
+
+
 def _weights(module: Any) -> int:
     """Return where the first weights of a module lie, which a wrapper shares with what it wraps; else 0."""
     with suppress(Exception):  # weights may be played, offloaded or not made yet

@@ -2,6 +2,8 @@
 
 from __future__ import annotations  # what runs in a program of the user's reads on Python 3.8
 
+from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ..native.emit import now
@@ -12,8 +14,7 @@ from .kernels import MARK
 from .launch_order import with_owners
 from .op_numbers import ModuleOps
 from .phases import Phases
-from .recording import device_of
-from .root import Root
+from .root import Device, Root
 
 if TYPE_CHECKING:
     from .graphs import Known
@@ -35,10 +36,11 @@ class ThreadWatch:
         self._modules = 0  # of the calls, how many are of modules
         self._rows: list[tuple[int, int, int]] = []  # op, start, duration
         self._root = Root()
-        self._first = FirstSteps(lambda step: write(step, shared, track, self._ops.lens))
+        self._device = Device()
+        self._first = FirstSteps(self._write_later)
         self._step: Step | None = None
         self._phases = Phases()
-        self._gaps: list[int] = []
+        self._gaps: deque[int] = deque(maxlen=GAPS)
         self._last_end: int | None = None  # of the last call that was not within another one
         self._last_part = ""
 
@@ -78,26 +80,29 @@ class ThreadWatch:
             self._end_gap(now())
         call = Call(self, None, part)
         self._calls.append(call)
+        call.start = now()
         return call
 
     def leave(self, call: Call) -> None:
         """Note that a call is over; those within it that were never left are forgotten."""
         end = now()
-        if call.module is not None and self._shared.graphs.capturing:
+        calls = self._calls
+        if self._shared.graphs.capturing and call.module is not None:
             self._shared.graphs.border(self._shared.names.of(call.module))
-        if self._calls and self._calls[-1] is call:
-            self._calls.pop()
+        if calls and calls[-1] is call:
+            calls.pop()
             self._modules -= call.module is not None
         elif not self._drop_above(call):
             return
         if call.mark is not None:
             call.mark.__exit__(None, None, None)
         took = end - call.start
-        if self._calls:
-            self._calls[-1].inner += took
+        if calls:
+            calls[-1].inner += took
         self._rows.append((self._number(call), call.start, took - call.inner))
-        self.note_part(call.part)
-        if not self._calls:
+        if call.part:
+            self.note_part(call.part)
+        if not calls:
             self._last_end, self._last_part = end, "forward" if call.part in ("", "replay") else call.part
             if len(self._rows) > HELD:
                 self._shared.recording.rows(self._take_rows(), None, None)
@@ -127,12 +132,8 @@ class ThreadWatch:
         if call.module is None:
             return self._shared.recording.ops.of_part(call.part, self._ops.lens, self.track)
         training = self._step is not None and self._step.training
-        return self._ops.of(
-            call.module,
-            self._shared.names.of(call.module),
-            has_inner=call.inner > 0,
-            phase=part_around(self._calls) if training else None,
-        )
+        phase = part_around(self._calls) if training else None
+        return self._ops.of(call.module, self._shared.names, has_inner=call.inner > 0, phase=phase)
 
     def note_part(self, part: str) -> None:
         """Take from a part of a training step whether the step is complete."""
@@ -143,7 +144,7 @@ class ThreadWatch:
 
     def _enter_outermost(self, module: Any, args: Any, kwargs: Any) -> None:
         """Take a call from outside of any module; one of the root may begin a step."""
-        if any(call.part == "backward" for call in self._calls):
+        if self._calls and any(call.part == "backward" for call in self._calls):
             return
         self._shared.recording.forwards += 1
         within = self._calls[0] if self._calls else None  # an optimizer that calls the model by itself
@@ -176,8 +177,9 @@ class ThreadWatch:
     def _begin_step(self, at: int, module: Any, args: Any, kwargs: Any, *, training: bool) -> None:
         step = Step(at, training=training)
         step.generates = hasattr(type(module), "generate")
-        step.batch = first_batch(args, kwargs)
         self._look_for_length(step, args, kwargs)
+        if step.length is None:
+            step.batch = first_batch(args, kwargs)
         if self._step is not None:
             self._end_step(at, step.length, is_last=False)
         elif self._rows:
@@ -196,7 +198,7 @@ class ThreadWatch:
             return False
         if self._root.outgrown > outgrown:
             self._forget_first_steps()
-        lens = "wall" if device_of(module) == "cpu" else "host"
+        lens = "wall" if self._device.of(module) == "cpu" else "host"
         if lens != self._ops.lens:
             self._ops.forget()
             self._ops.lens = lens
@@ -209,7 +211,8 @@ class ThreadWatch:
             return
         if self._shared.windows.owner is self:
             self._shared.windows.drop()
-        self._step, self._phases, self._gaps = None, Phases(), []
+        self._step, self._phases = None, Phases()
+        self._gaps.clear()
         self._shared.recording.rows([*rows, *self._take_rows()], None, None)
 
     def _end_gap(self, at: int) -> None:
@@ -233,18 +236,24 @@ class ThreadWatch:
         if is_last or (not step.training and self._phases.begins_anew(coming)):
             end = self._cut_gap(end)
         elif self._last_end is not None:
-            self._gaps = [*self._gaps[1 - GAPS :], end - self._last_end]
+            self._gaps.append(end - self._last_end)
         facts = None
         if not step.training:
             facts = self._phases.facts(step.length, coming, generates=step.generates)
-            facts = facts if facts.batch is not None else facts._replace(batch=step.batch)
+            if facts.batch is None and step.batch is not None:
+                facts = facts._replace(batch=step.batch)
         took, windows = end - step.start, self._shared.windows
-        seen = windows.close(took) if windows.owner is self else None
+        seen = windows.close(took, len(self._rows)) if windows.owner is self else None
         if seen is None:
             windows.add_plain_step(took)
         elif step.orders:
             seen = with_owners(seen, step.orders)
         self._first.add(EndedStep(step.start, took, self._take_rows(), facts, seen))
+
+    def _write_later(self, step: EndedStep) -> None:
+        """Have a step written with the others of its time; one with a window at once: that is large."""
+        done = partial(write, step, self._shared, self.track, self._ops.lens)
+        self._shared.recording.later(step.facts, done, at_once=step.seen is not None)
 
     def _cut_gap(self, end: int) -> int:
         """Return the end of a step that no other follows at once: as long after its work as is usual."""

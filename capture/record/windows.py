@@ -5,22 +5,29 @@ from __future__ import annotations  # what runs in a program of the user's reads
 import os
 import threading
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 from ..native.emit import now
 from .kernels import Duty, Profiler, Window
+
+TOGETHER: Final = 0.02  # of a program's time, for what is done in every step and for windows
+LEAST: Final = 0.002  # for windows, where steps are so short that all of it goes into these
+STEP_NS: Final = 20_000  # that a step costs without a window, as measured
+CALL_NS: Final = 2_500  # that each call of a module in it adds
 
 
 class Windows:
     """Opens one window at a time, in the thread that imported torch: in others the profiler cannot begin.
 
     None is open while the program captures a CUDA graph: to begin or end one waits for the device, which a
-    capture does not survive. None is opened once the program has a profiler of its own.
+    capture does not survive. None is opened once the program has a profiler of its own. Windows have what
+    the steps themselves leave of a budget: of steps that are short they are rare.
     """
 
     def __init__(self, torch: Any, thread: int | None = None) -> None:
         self._torch = torch
-        self._duty = Duty()
+        self._duty = Duty(TOGETHER)
+        self._plain = 0  # what the last step without a window took
         self._profiler: Profiler | None = None
         self.owner: object = None  # whose step the window is open in
         self._captures = 0
@@ -50,7 +57,7 @@ class Windows:
 
     def open(self, owner: object, *, gpu: bool) -> bool:
         """Open a window where one is due and may be; return whether it is open now."""
-        if self._blocked or self.owner is not None or self._is_untimely() or not self._duty.due(now()):
+        if self._blocked or self.owner is not None or not self._duty.due(now()) or self._is_untimely():
             return False
         self._opening = True
         try:
@@ -61,13 +68,16 @@ class Windows:
             self._opening = False
         return True
 
-    def close(self, took: int) -> Window | None:
-        """Close the window of a step that took so long; return None where its rows cannot be had."""
+    def close(self, took: int, calls: int) -> Window | None:
+        """Close the window of a step that took so long and had so many calls; return None where its rows
+        cannot be had.
+        """
         if self._profiler is None or self._captures > 0 or self._is_capturing():
             self._forget()
             return None
         self.owner = None
         window = self._profiler.stop()
+        self._duty.budget = max(LEAST, TOGETHER - (STEP_NS + CALL_NS * calls) / (self._plain or took or 1))
         self._duty.add_window(now(), self._profiler.overhead_ns, took)
         return window
 
@@ -78,6 +88,7 @@ class Windows:
 
     def add_plain_step(self, took: int) -> None:
         """Take the duration of a step without a window: what a step takes by itself."""
+        self._plain = took
         self._duty.add_plain_step(took)
 
     def drop(self) -> None:

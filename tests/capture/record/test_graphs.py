@@ -256,7 +256,8 @@ def watcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watcher
     monkeypatch.setenv(account.OUT, str(tmp_path / "out.jsonl"))
     monkeypatch.setenv("TRACETUI_RUN", "")  # set by the recording, and taken back with the test
     monkeypatch.setattr(windows, "Profiler", PlayedProfiler)
-    monkeypatch.setattr(windows, "Duty", lambda: Duty(1.0, warm_up=0))
+    monkeypatch.setattr(windows, "Duty", lambda budget: Duty(1.0, warm_up=0))
+    monkeypatch.setattr(windows, "LEAST", 1.0)
     monkeypatch.setattr("capture.record.recording.emitting", lambda: False)
     watcher = Watcher(torch)
     fake = SimpleNamespace(cuda=SimpleNamespace(current_stream=lambda: SimpleNamespace(cuda_stream=STREAM)))

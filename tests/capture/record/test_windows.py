@@ -53,7 +53,7 @@ def stream(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stream]:
     stream = Stream()
     monkeypatch.setattr(PlayedProfiler, "stream", stream, raising=False)
     monkeypatch.setattr(windows, "Profiler", PlayedProfiler)
-    monkeypatch.setattr(windows, "Duty", lambda: Duty(1.0, warm_up=0))
+    monkeypatch.setattr(windows, "Duty", lambda budget: Duty(1.0, warm_up=0))
     yield stream
 
 
@@ -63,7 +63,7 @@ def test_a_window_waits_for_the_end_of_a_capture(stream: Stream) -> None:
     assert not watched.open("me", gpu=True) and stream.waits == []
     stream.is_capturing = False
     assert watched.open("me", gpu=True) and watched.owner == "me"
-    assert watched.close(5) == Window([]) and stream.waits == ["start", "stop"]
+    assert watched.close(5, 1) == Window([]) and stream.waits == ["start", "stop"]
 
 
 def test_a_capture_that_is_about_to_begin_ends_the_window_first(stream: Stream) -> None:
@@ -82,7 +82,7 @@ def test_a_capture_that_nobody_announced_leaves_the_window_alone_for_good(stream
     watched = Windows(stream.torch())
     assert watched.open("me", gpu=True)
     stream.is_capturing = True
-    assert watched.close(5) is None and stream.waits == ["start"]
+    assert watched.close(5, 1) is None and stream.waits == ["start"]
     stream.is_capturing = False
     assert not watched.open("me", gpu=True)
 
@@ -98,3 +98,30 @@ def test_a_profiler_of_the_programs_own_has_the_room(stream: Stream) -> None:
     watched.block()
     assert stream.waits == ["start", "abandon"]
     assert not watched.open("me", gpu=False)
+
+
+@pytest.mark.parametrize(
+    ("step", "calls", "share"),
+    [  # in microseconds; what 20 for a step and 2.5 for a call leave of two in a hundred
+        (40_000, 200, 0.02 - 520 / 40_000),
+        (10_000, 20, 0.02 - 70 / 10_000),
+        (100, 1, 0.002),
+    ],
+)
+def test_windows_have_what_the_steps_leave_of_the_budget(
+    step: int, calls: int, share: float, stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at, spent, handling, slower = 0, 0, 5_000_000, 1_000_000
+    monkeypatch.setattr(windows, "now", lambda: at)
+    monkeypatch.setattr(PlayedProfiler, "overhead_ns", handling)
+    watched = Windows(stream.torch())
+    watched.add_plain_step(1_000 * step)
+    while at < 30_000_000_000:
+        at += 1_000 * step
+        if watched.open("me", gpu=False):
+            at += slower + handling
+            spent += slower + handling
+            assert watched.close(1_000 * step + slower, calls) is not None
+        else:
+            watched.add_plain_step(1_000 * step)
+    assert 0.85 * share < spent / at < 1.1 * share
