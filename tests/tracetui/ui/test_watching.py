@@ -61,7 +61,7 @@ def test_windows_figures_and_the_death_of_a_server(state: State, tmp_path: Path)
             await press(pilot, "2")  # the screen lives
             await until(app, pilot, "_softmax")
 
-    watch(tmp_path / "second.jsonl", asking(state, address), second)
+    watch(tmp_path / "second.jsonl", asking(state, address, every="2"), second)
 
 
 def test_leaving_in_a_window_ends_it(state: State, tmp_path: Path) -> None:
