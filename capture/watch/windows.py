@@ -85,9 +85,10 @@ class Windows(threading.Thread):
         ended = self._profile.stop(LEAVE_S if self._over.is_set() else STOP_S)
         spent = time.monotonic() - began
         self._duty.spent(spent)
-        if not ended:
+        if ended:
+            self._await_trace(before, spent)
+        else:  # its trace, if one comes after all, is found like any other
             self._tell(self._profile.trouble)
-        self._await_trace(before, spent)
 
     def _await_trace(self, before: int, spent: float) -> None:
         """Look until a trace has come, or it is missed."""
