@@ -7,9 +7,10 @@ A round records the engine as it is and with `--slow OP:FACTOR`, the order chang
 Added is what the op takes more in the slowed recording; the ledger's figure is by how much its item of that
 op grew, since no op runs at the roof. The replay takes the slowing off the slowed recording, and its step is
 set beside that of the other one; `others` is how much longer all other ops took there, which nothing slowed:
-what is due to the machine. All are of the quiet part of the decode steps of each recording. One roof is used
-for all: the best that the engine measured at the start of any recording, or what the op itself reached where
-that is more, as it is on a machine that others use.
+what is due to the machine. `alike` is the replay's error once the other recording is taken to have run as
+fast or slow as those ops did. All are of the quiet part of the decode steps of each recording. One roof is
+used for all: the best that the engine measured at the start of any recording, or what the op itself reached
+where that is more, as it is on a machine that others use.
 """
 
 import argparse
@@ -108,22 +109,40 @@ def show(pairs: list[tuple[Run, Run]], args: argparse.Namespace) -> None:
     roof = best_roof([run for pair in pairs for run in pair], args.op)
     print(f"\n{args.model}, {args.op} × {args.factor:g}, {args.steps} steps, {os.cpu_count()} cores")
     print(f"roof: {roofline.describe(roof)}\n")
-    heads = ["usual", "op", "slowed", "op", "added", "ledger", "error", "first", "without", "error", "others"]
-    widths = (10, 7, 12, 7, 7, 7, 8, 8, 16, 8, 8)
+    heads = [
+        "usual",
+        "op",
+        "slowed",
+        "op",
+        "added",
+        "ledger",
+        "error",
+        "first",
+        "without",
+        "error",
+        "others",
+        "alike",
+    ]
+    widths = (10, 7, 12, 7, 7, 7, 8, 8, 16, 8, 8, 8)
     print("".join(f"{head:>{width}}" for head, width in zip(heads, widths, strict=True)))
-    errors: list[tuple[float, float]] = []
+    errors: list[tuple[float, float, float]] = []
     for runs in pairs:
         usual, slow = (told(run, roof, args.op, args.factor) for run in runs)
         added, grown = slow.op - usual.op, slow.recoverable - usual.recoverable
         others = (slow.step - slow.op) / (usual.step - usual.op) - 1
-        errors.append((grown / added - 1, slow.without / usual.step - 1))
+        alike = slow.without / usual.step / (1 + others) - 1
+        errors.append((grown / added - 1, slow.without / usual.step - 1, alike))
         print(
             f"{usual.step:10.2f} {usual.op:6.2f} {slow.step:11.2f} {slow.op:6.2f} {added:6.2f} {grown:6.2f}"
             f" {errors[-1][0]:+7.1%}  {slow.first:13}{slow.without:9.2f}"
-            f" {errors[-1][1]:+7.1%} {others:+7.1%}"
+            f" {errors[-1][1]:+7.1%} {others:+7.1%} {alike:+7.1%}"
         )
-    ledger_error, step_error = (median(e) for e in zip(*errors, strict=True))
-    print(f"median error of what was added {ledger_error:+.1%}, of the step without it {step_error:+.1%}")
+    ledger_error, step_error, alike = (median(e) for e in zip(*errors, strict=True))
+    print(
+        f"median error of what was added {ledger_error:+.1%}, of the step without it {step_error:+.1%}",
+        end="",
+    )
+    print(f", of that beside the ops that nothing slowed {alike:+.1%}")
 
 
 if __name__ == "__main__":
