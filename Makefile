@@ -28,7 +28,7 @@ check: $(VENV)/.ok-dev  ## lint, format, types
 	$(BIN)/mypy
 
 test: check  ## everything that must hold
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 3
 
 others:  ## the tests that need no torch, on every later Python that is here
 	.ci/others

@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 
 import polars as pl
 import pytest
-import torch
 
 from capture.open import load
 from capture.record import account, attach, windows
@@ -22,8 +21,12 @@ from capture.record.kernels import Duty, Row, Window
 from capture.record.launch_order import UNKNOWN, LaunchOrder, is_same, launch_order, with_owners
 from capture.record.watcher import Watcher
 from capture.record.wraps import Wraps
-from tests.capture.record.tiny import Tiny
 from tests.conftest import shared
+
+pytest.importorskip("torch")
+import torch
+
+from tests.capture.record.tiny import Tiny
 
 STREAM = 77
 KERNEL, MEMCPY, MEMSET, HOST, CHILD = 0, 1, 2, 3, 4

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from capture.record.llama_nodes import op_of
+
+pytest.importorskip("torch")
 from tests.engines import gguf_files as files
 
 ROOT = Path(__file__).parent.parent.parent.parent
