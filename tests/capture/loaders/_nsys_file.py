@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -64,3 +65,9 @@ def range_(
     start: int, end: int | None, name: str, process: int, thread: int, style: int = 59
 ) -> list[object]:
     return [start, end, style, name, None, tid(process, thread)]
+
+
+def truth(path: Path, query: str) -> list[tuple[int, ...]]:
+    """What plain sqlite3 answers, without a lock or a file beside it."""
+    with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as db:
+        return db.execute(query).fetchall()

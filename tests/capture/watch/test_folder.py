@@ -2,6 +2,7 @@
 
 import gzip
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from capture.watch import folder as folder_module
 from capture.watch.folder import NEWEST, SETTLED_S, SILENT_S, TORN_S, Folder
 
+packed = partial(gzip.compress, mtime=0)  # the same name for a test whenever it is collected
 WHOLE = b'{"traceEvents": []}'
 
 
@@ -49,14 +51,14 @@ def after(folder: Folder, clock: Clock, seconds: float) -> list[str]:
     [
         ("a.json", WHOLE, SETTLED_S),
         ("list.json", b'[{"ph": "X"}]\n', SETTLED_S),
-        ("packed.json.gz", gzip.compress(WHOLE), SETTLED_S),
-        ("two.json.gz", gzip.compress(WHOLE[:9]) + gzip.compress(WHOLE[9:]), SETTLED_S),
-        ("padded.json.gz", gzip.compress(WHOLE) + bytes(64), SETTLED_S),
+        ("packed.json.gz", packed(WHOLE), SETTLED_S),
+        ("two.json.gz", packed(WHOLE[:9]) + packed(WHOLE[9:]), SETTLED_S),
+        ("padded.json.gz", packed(WHOLE) + bytes(64), SETTLED_S),
         ("table.csv", b"name,ns\na,1\n", SILENT_S),
         ("torn.json", WHOLE[:-1], TORN_S),
-        ("torn.json.gz", gzip.compress(WHOLE)[:-1], TORN_S),
-        ("torn_inside.json.gz", gzip.compress(WHOLE[:-1]), TORN_S),
-        ("damaged.json.gz", gzip.compress(WHOLE)[:12] + b"\xff" * 9, TORN_S),
+        ("torn.json.gz", packed(WHOLE)[:-1], TORN_S),
+        ("torn_inside.json.gz", packed(WHOLE[:-1]), TORN_S),
+        ("damaged.json.gz", packed(WHOLE)[:12] + b"\xff" * 9, TORN_S),
     ],
 )
 def test_a_file_is_told_once_it_is_whole(
