@@ -16,8 +16,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from ..native.emit import now
-from . import account
 from .attach import wrap_ends
+from .guard import Guarded
 from .kernels import Duty, emit_window
 from .llama_batch import facts_of
 from .llama_nodes import NodeOps
@@ -89,13 +89,12 @@ def _address(handle: Any) -> int:
     return int(getattr(handle, "value", handle) or 0)
 
 
-class LlamaWatcher:
+class LlamaWatcher(Guarded):
     """The contexts of a process, and the recording that they write to."""
 
     def __init__(self, module: Any) -> None:
-        self.off = False
+        super().__init__(Recording())
         self.module = module
-        self.recording = Recording()
         self.nodes = NodeOps(module, self.recording.ops)
         self.contexts: dict[int, Context] = {}
         self._kept: list[Context] = []  # llama.cpp holds their callbacks for as long as it likes
@@ -110,26 +109,6 @@ class LlamaWatcher:
         own.cb_eval, own.cb_eval_user_data = context.callback, None
         self._kept.append(context)
         return own, context
-
-    def guard(self, act: Callable[[], None]) -> None:
-        """Do something of ours; a fault ends the watching."""
-        if not self.off:
-            try:
-                act()
-            except Exception as e:
-                self.let_go(e)
-
-    def let_go(self, error: Exception) -> None:
-        """Watch no more, and say so once."""
-        if self.off:
-            return
-        self.off = True
-        why = " ".join(f"{type(error).__name__}: {error}".split())
-        account.note("fault " + why)
-        with suppress(Exception):
-            self.recording.close()
-        with suppress(Exception):
-            sys.stderr.write(f"tracetui: the program is watched no more: {why}\n")
 
     def close(self) -> None:
         """End the recording with the process."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ..native.emit import now
 from . import account
 from .calls import Call
+from .guard import Guarded
 from .shared import Shared
 from .thread import ThreadWatch
 
@@ -30,12 +31,12 @@ class _Token:
     __slots__ = ("__weakref__",)
 
 
-class Watcher:
+class Watcher(Guarded):
     """Is told what a process does, thread by thread, and has it written."""
 
     def __init__(self, torch: Any, *, late: bool = False) -> None:
-        self.off = False
         self.shared = Shared(torch, threading.main_thread().ident if late else None)
+        super().__init__(self.shared.recording)
         self._late = late  # whether modules were called before it was there
         self._call: tuple[CodeType | None, CodeType | None] = None, None
         self._local = threading.local()
@@ -96,28 +97,6 @@ class Watcher:
         except Exception as e:
             self.let_go(e)
 
-    def guard(self, act: Any) -> None:
-        """Do something of ours; a fault ends the watching."""
-        if not self.off:
-            try:
-                act()
-            except Exception as e:
-                self.let_go(e)
-
-    def let_go(self, error: Exception) -> None:
-        """Watch no more, and say so once."""
-        if self.off:
-            return
-        self.off = True
-        why = " ".join(f"{type(error).__name__}: {error}".split())
-        account.note("fault " + why)
-        with suppress(Exception):
-            self.shared.windows.drop()
-        with suppress(Exception):
-            self.shared.recording.close()
-        with suppress(Exception):
-            sys.stderr.write(f"tracetui: the program is watched no more: {why}\n")
-
     def close(self) -> None:
         """End the recording with the process; nothing is watched afterwards."""
         if self.off:
@@ -157,6 +136,9 @@ class Watcher:
         self.shared.graphs.forget_after_fork()
         if not self.off:
             account.note(f"torch {self.shared.torch.__version__} forked")
+
+    def _drop(self) -> None:
+        self.shared.windows.drop()
 
     def _begin_thread(self, module: Any) -> ThreadWatch | None:
         """Return the watch of this thread; None for as long as no module with parameters was called."""

@@ -131,17 +131,24 @@ def test_only_one_is_attached_at_a_time(running: Running, tmp_path: Path) -> Non
     assert running.ask()["changed"] == []
 
 
-def test_a_recorder_that_is_killed_lets_the_process_go(running: Running, tmp_path: Path) -> None:
-    before = running.ask()
-    command = [sys.executable, "-m", "tracetui", "record", "--pid", str(running.pid), "-o", "prof.jsonl"]
+def recorder_of(running: Running, folder: Path) -> subprocess.Popen[str]:
+    """`record --pid` as a command, once it has said that it watches."""
     recorder = subprocess.Popen(
-        command,
-        cwd=tmp_path,
+        [sys.executable, "-m", "tracetui", "record", "--pid", str(running.pid), "-o", "prof.jsonl"],
+        cwd=folder,
         env=plain_environment() | {"PYTHONPATH": str(ROOT)},
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert recorder.stderr is not None and "watching process" in recorder.stderr.readline()
+    assert recorder.stderr is not None
+    said = recorder.stderr.readline()
+    assert f"watching process {running.pid} until Ctrl+C" in said, said
+    return recorder
+
+
+def test_a_recorder_that_is_killed_lets_the_process_go(running: Running, tmp_path: Path) -> None:
+    before = running.ask()
+    recorder = recorder_of(running, tmp_path)
     assert running.ask()["changed"]
     recorder.kill()
     recorder.communicate()
@@ -173,15 +180,7 @@ def test_record_for_a_while(running: Running, tmp_path: Path, capsys: pytest.Cap
 
 
 def test_ctrl_c_detaches(running: Running, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tracetui", "record", "--pid", str(running.pid), "-o", "prof.jsonl"]
-    recorder = subprocess.Popen(
-        command,
-        cwd=tmp_path,
-        env=plain_environment() | {"PYTHONPATH": str(ROOT)},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert recorder.stderr is not None and "until Ctrl+C" in recorder.stderr.readline()
+    recorder = recorder_of(running, tmp_path)
     running.ask()
     recorder.send_signal(signal.SIGINT)
     said = recorder.communicate(timeout=60)[1]

@@ -82,10 +82,10 @@ def scan(module: ModuleType, text: bytes, dice: random.Random) -> str:
     return state
 
 
-def attack(library: str, cases: int, seed: int) -> None:
-    spec = importlib.util.spec_from_file_location("_events", library)
+def attack(scanner: str, cases: int, seed: int) -> None:
+    spec = importlib.util.spec_from_file_location("_events", scanner)
     if spec is None or spec.loader is None:
-        sys.exit(f"{library} cannot be loaded")
+        sys.exit(f"{scanner} cannot be loaded")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     dice, whole, states, began = random.Random(seed), documents(), dict[str, int](), time.monotonic()
@@ -99,14 +99,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--library", help=argparse.SUPPRESS)
+    parser.add_argument("--scanner", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.library:
-        attack(args.library, args.cases, args.seed)
+    if args.scanner:
+        attack(args.scanner, args.cases, args.seed)
         return 0
     with tempfile.TemporaryDirectory() as folder:
-        library = Path(folder) / "_events.abi3.so"
-        subprocess.run([*command(SOURCE, library), *CHECKS], check=True)
+        scanner = Path(folder) / "_events.abi3.so"
+        subprocess.run([*command(SOURCE, scanner), *CHECKS], check=True)
         where = ["gcc", "-print-file-name=libasan.so"]
         runtime = subprocess.run(where, capture_output=True, text=True, check=True).stdout.strip()
         env = {
@@ -115,7 +115,7 @@ def main() -> int:
             "PYTHONMALLOC": "malloc",
             "ASAN_OPTIONS": "detect_leaks=0",
         }
-        again = [sys.executable, "-m", "tests.capture.loaders.sanitized_scan", "--library", str(library)]
+        again = [sys.executable, "-m", "tests.capture.loaders.sanitized_scan", "--scanner", str(scanner)]
         chosen = ["--cases", str(args.cases), "--seed", str(args.seed)]
         return subprocess.run([*again, *chosen], env=env, check=False).returncode
 
