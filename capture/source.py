@@ -136,6 +136,11 @@ class Source:
         """Return all of it as text with Unix line ends."""
         return decode(self.read()).replace("\r\n", "\n")
 
+    def utf8(self) -> bytes:
+        """Return all of it as text in UTF-8 with Unix line ends."""
+        raw = self.read()
+        return (raw if raw.isascii() else decode(raw).encode()).replace(b"\r\n", b"\n")
+
     def lines(self) -> Iterator[tuple[int, bytes]]:
         """Yield every line without its end, with the offset of its first byte; a last torn line too."""
         rest, at = b"", 0
