@@ -13,6 +13,8 @@ LINE: Final = "line"  # the column of `Table.cells` that holds the number of eac
 
 _LARGEST: Final = 1 << 60
 _REACH: Final = 16  # digits before the point, from which `_numbers.exact` gives None
+_FURTHEST: Final = 1 << 62
+_DIGITS: Final = 20  # characters that no number of 64 bits needs more of
 _LONGEST: Final = 28  # characters, from which Python's decimals may round twice
 _BLANKS: Final = "".join(filter(str.isspace, map(chr, range(0x3001))))  # what Python takes off
 
@@ -93,6 +95,16 @@ def whole_numbers(
     return _completed(numbers.cast(pl.Int64), texts, parse)
 
 
+def integers(texts: pl.Series, parse: Callable[[str], int | None]) -> pl.Series:
+    """Return printed whole numbers; what is not printed in digits alone is what `parse` makes of it.
+
+    Those of which two might not fit a difference are null.
+    """
+    plain = pl.when((texts.str.len_bytes() < _DIGITS) & ~texts.str.starts_with("+")).then(texts)
+    numbers = _completed(pl.select(plain).to_series().cast(pl.Int64, strict=False), texts, parse)
+    return pl.select(pl.when(numbers.is_between(-_FURTHEST, _FURTHEST)).then(numbers)).to_series()
+
+
 def reals(texts: pl.Series, parse: Callable[[str], float | None], *, comma: bool = False) -> pl.Series:
     """Return printed numbers as floats; what is not printed plainly is what `parse` makes of it."""
     texts = _pointed(texts) if comma else texts
@@ -112,7 +124,7 @@ def _completed(numbers: pl.Series, texts: pl.Series, parse: Callable[[str], Any]
     if not lacking.any():
         return numbers
     words = texts.filter(lacking).unique().drop_nulls()
-    values = pl.Series([parse(word) for word in words], dtype=numbers.dtype)
+    values = pl.Series([parse(word) for word in words], dtype=numbers.dtype, strict=False)
     if values.null_count() == len(values):
         return numbers
     parsed = texts.replace_strict(words, values, default=None, return_dtype=numbers.dtype)
