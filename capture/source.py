@@ -43,6 +43,11 @@ class Head:
         return self.text.split("\n")
 
     @cached_property
+    def lower(self) -> str:
+        """The text in lower case."""
+        return self.text.lower()
+
+    @cached_property
     def start(self) -> str:
         """The text without leading blanks."""
         return self.text.lstrip()

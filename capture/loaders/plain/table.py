@@ -10,6 +10,7 @@ import polars as pl
 
 from capture.errors import UnreadableError
 from capture.importlog import Log
+from capture.loaders import claimed_by_others
 from capture.loaders._separated import LINE, split
 from capture.loaders.plain import rows
 from capture.loaders.plain.columns import guesses
@@ -25,13 +26,7 @@ HOWTO: Final = "print a header such as name,duration_us,step,layer and a row for
 
 def sniff(head: Head) -> bool:
     """Return whether a name and a duration stand among the headings, and no other loader claims the input."""
-    return layout_of(_lines(head.text)) is not None and not _claimed(head)
-
-
-def _claimed(head: Head) -> bool:
-    from capture.loaders import loaders
-
-    return any(loader.sniff(head) for loader in loaders() if loader.FORMAT != FORMAT)
+    return layout_of(_lines(head.text)) is not None and not claimed_by_others(head, "plain.table")
 
 
 def load(source: Source) -> list[Run]:
