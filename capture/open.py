@@ -124,7 +124,7 @@ def _bundled(paths: Sequence[Input]) -> list[Input]:
 
 def _bundles(files: Sequence[Path]) -> dict[Path, Bundle]:
     """Return file → the recording that it is a part of, for files that are not one alone."""
-    found = [Bundle(group, bundler) for bundler in bundlers() for group in bundler.find(files)]
+    found = [Bundle(group, bundler) for bundler in bundlers(files) for group in bundler.find(files)]
     return {file: bundle for bundle in found for file in bundle.files}
 
 
