@@ -22,7 +22,6 @@ from capture.native.schema import intact, sealed
 from capture.places import cache_folder, prune
 from capture.run import DTYPES, Run
 from capture.source import Source
-from capture.text import clean
 
 LIMIT: Final = 2 << 30  # bytes of all entries together
 SMALLEST: Final = 5 << 20  # bytes; smaller inputs parse as fast as they would load
@@ -68,7 +67,7 @@ class Header(msgspec.Struct):
 
 def entry(source: Source) -> Path | None:
     """Return the file of an input's parsed form, whether it exists or not; None where none is to be kept."""
-    if os.environ.get(OFF) or source.size < SMALLEST or clean(str(source.path), 4096) != source.label:
+    if os.environ.get(OFF) or source.size < SMALLEST or source.spooled:
         return None
     folder = cache_folder()
     try:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from capture.addresses import masked
 from capture.errors import CaptureError, UsageError
 from tracetui import verbs
 from tracetui.guides.examples import epilog
@@ -128,7 +129,8 @@ def _close_stdout() -> None:
 
 
 def _tell(text: str) -> None:
-    print(f"tracetui: {text}", file=sys.stderr)
+    """Print a sentence on stderr, without the credentials of a URL that it may repeat."""
+    print(f"tracetui: {masked(text)}", file=sys.stderr)
 
 
 def _crashed(error: Exception) -> int:

@@ -25,7 +25,7 @@ def input_options(parser: ArgumentParser, files: str = "+") -> None:
         nargs=files,
         type=resolved,
         metavar="FILE",
-        help="a profile, a folder of profiles, - for stdin, or sample:decode",
+        help="a profile, a folder of profiles, a URL, @LIST of files, - for stdin, or sample:decode",
     )
     parser.add_argument("--no-cache", action="store_true", help="parse anew, write no cache")
     parser.add_argument(
