@@ -42,6 +42,8 @@ FLOORS: Final[tuple[tuple[str, ...], ...]] = (
     ("tracetui.views.charts",),
     ("tracetui.views",),
     ("tracetui.report", "tracetui.pr_comment"),
+    ("tracetui.sql", "tracetui.digest"),
+    ("tracetui.profile",),
     ("tracetui.ui.keys", "tracetui.ui.terminal"),
     ("tracetui.ui", "tracetui.ui.workers.feed"),
     ("tracetui.ui.pages",),

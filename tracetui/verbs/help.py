@@ -21,7 +21,10 @@ GUIDES: Final = {
     "baseline": "comparing",
     "report": "views",
     "export": "opening",
+    "query": "scripting",
+    "digest": "scripting",
     "formats": "opening",
+    "completion": "scripting",
     "doctor": "kernels-and-roofs",
 }
 

@@ -8,6 +8,7 @@ import polars as pl
 
 from capture.errors import UsageError
 from tracetui import units
+from tracetui.chosen import choose
 from tracetui.look import Look
 from tracetui.report import FORMATS, report
 from tracetui.verbs import _shared
@@ -44,7 +45,7 @@ def run(args: Namespace) -> int:
     if asked.runs == 2:
         runs, chosen = _shared.pair(runs, args.which), 0
     else:
-        chosen = _shared.choose(runs, args.which)
+        chosen = choose(runs, args.which)
     look = _look(args)
     if look.sort:
         look = sorted_look(
