@@ -4,8 +4,8 @@ import sys
 from argparse import ArgumentParser, Namespace
 from typing import Final
 
+from capture.addresses import masked
 from capture.errors import UsageError
-from capture.text import clean
 from tracetui.chosen import choose
 from tracetui.verbs import _shared
 
@@ -32,7 +32,7 @@ def run(args: Namespace) -> int:
         raise UsageError(f"--tokens {args.tokens} has no room for a digest", todo=f"give {LEAST} or more")
     if len(args.files) > 2:
         raise UsageError("a digest is of one file, or of two", todo="tracetui compare takes more")
-    runs, named = _shared.load(args), [clean(file, 4096) for file in args.files]
+    runs, named = _shared.load(args), [masked(file) for file in args.files]
     chosen = _shared.pair(runs, args.which) if len(named) == 2 else [runs[choose(runs, args.which)]]
     sys.stdout.write(digest(chosen, named, args.tokens, _shared.at_steps(Look(full_names=True), args.steps)))
     return 0
