@@ -68,8 +68,9 @@ def row_evidence(
     """
     sides = [[step_times(run, look) for run in runs] for runs in _sides(a, b, look.terms)]
     judged, how = [], []
-    for phase in rows["phase"].unique(maintain_order=True):
-        members = [i for i, (x, y) in enumerate(names) if x and y and rows["phase"][i] == phase]
+    phases = rows["phase"].to_list()
+    for phase in dict.fromkeys(phases):
+        members = [i for i, (x, y) in enumerate(names) if x and y and phases[i] == phase]
         evidence = _judge_phase(sides, phase, [names[i] for i in members])
         judged.append(_table(members, evidence, look.terms))
         how.append(f"{phase or 'all rows'}: {evidence.how}")
