@@ -16,7 +16,7 @@ _REACH: Final = 16  # digits before the point, from which `_numbers.exact` gives
 _FURTHEST: Final = 1 << 62
 _DIGITS: Final = 20  # characters that no number of 64 bits needs more of
 _LONGEST: Final = 28  # characters, from which Python's decimals may round twice
-_BLANKS: Final = "".join(filter(str.isspace, map(chr, range(0x3001))))  # what Python takes off
+BLANKS: Final = "".join(filter(str.isspace, map(chr, range(0x3001))))  # what Python takes off
 
 
 class Table(NamedTuple):
@@ -41,13 +41,28 @@ def split(text: bytes, separator: str, names: Sequence[str]) -> Table:
     return Table(cells.insert_column(0, fitting[LINE]), lines.filter(~fits).rows())
 
 
+def records(
+    text: bytes, separator: str, names: Sequence[str], cells: Callable[[str], Sequence[str] | None]
+) -> tuple[pl.DataFrame, list[int]]:
+    """Return the lines that have a cell for each name, in their order, and the numbers of the others.
+
+    `cells` splits a line that is not regular, and gives None for one that cannot be. Blank lines are neither.
+    """
+    regular, others = split(text, separator, names)
+    parsed = [(at, cells(line)) for at, line in others if line.strip()]
+    kept = [(at, *found) for at, found in parsed if found is not None and len(found) == len(names)]
+    bad = [at for at, found in parsed if found is None or len(found) != len(names)]
+    more = pl.DataFrame(kept, schema=regular.schema, orient="row")
+    return (pl.concat([regular, more]).sort(LINE) if kept else regular), bad
+
+
 def _no_cells(names: Sequence[str]) -> pl.DataFrame:
     return pl.DataFrame(schema={LINE: pl.get_index_type(), **dict.fromkeys(names, pl.String)})
 
 
 def _blank_lines(cells: pl.DataFrame) -> bool:
     """Return whether there are lines of white space alone, which Python's csv splits and nobody means."""
-    return bool(cells.select(pl.all_horizontal(pl.all().str.strip_chars(_BLANKS) == "").any()).item())
+    return bool(cells.select(pl.all_horizontal(pl.all().str.strip_chars(BLANKS) == "").any()).item())
 
 
 def _fitting(separator: str, width: int) -> str:
@@ -76,17 +91,21 @@ def _cells(text: bytes, separator: str, names: Sequence[str]) -> pl.DataFrame | 
 
 def whole_numbers(
     texts: pl.Series,
-    decimals: int,
+    scale: int,
     parse: Callable[[str], int | None],
     *,
     most: int = _LARGEST,
     comma: bool = False,
 ) -> pl.Series:
-    """Return printed numbers in units of 10^-decimals, rounded half to even.
+    """Return printed numbers in units of 1/scale, rounded half to even.
 
-    What is not printed plainly, or is `most` and more, is what `parse` makes of it, each distinct text once.
-    `comma` says that a single comma may stand for the decimal point.
+    What is not printed plainly, or is `most` and more, is what `parse` makes of it, each distinct text once;
+    and so is all where the scale is no power of ten. `comma` says that a single comma may stand for the
+    decimal point.
     """
+    decimals = len(str(scale)) - 1
+    if scale != 10**decimals:
+        return _completed(pl.Series([None], dtype=pl.Int64).new_from_index(0, len(texts)), texts, parse)
     limit = min(most, _LARGEST, 10 ** (_REACH + decimals))
     texts = _pointed(texts) if comma else texts
     short = pl.when(texts.str.len_bytes() < _LONGEST).then(texts)
@@ -133,4 +152,4 @@ def _completed(numbers: pl.Series, texts: pl.Series, parse: Callable[[str], Any]
 
 def blank(texts: pl.Series) -> pl.Series:
     """Return which texts hold nothing but white space."""
-    return texts.str.strip_chars(_BLANKS) == ""
+    return texts.str.strip_chars(BLANKS) == ""

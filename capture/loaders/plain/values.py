@@ -79,9 +79,10 @@ def _values(column: str, texts: pl.Series, layout: Layout) -> pl.Series:
         return pl.select(pl.when(texts != "").then(texts)).to_series()
     if column in _REAL:
         return reals(texts, _parser(column, layout), comma=layout.comma)
-    decimals = len(str(_scale(column, layout))) - 1  # units are powers of ten
     most = _LARGEST_LAYER if column == "layer" else _LARGEST
-    return whole_numbers(texts, decimals, _parser(column, layout), most=most, comma=layout.comma)
+    return whole_numbers(
+        texts, _scale(column, layout), _parser(column, layout), most=most, comma=layout.comma
+    )
 
 
 def _tracks(cells: pl.DataFrame, layout: Layout) -> list[pl.Series]:

@@ -17,7 +17,7 @@ from capture.errors import UnreadableError
 from capture.importlog import Log
 from capture.inference import with_inferred
 from capture.loaders._json_document import number, whole
-from capture.loaders._separated import LINE, integers, reals, split
+from capture.loaders._separated import integers, reals, records
 from capture.run import Run, build
 from capture.source import Head, Source
 
@@ -45,10 +45,10 @@ def load(source: Source) -> list[Run]:
     read = _reader(header)
     if read is None:
         raise UnreadableError("has no header that rocprof writes", where=source.label)
-    records = _records(rest, header, source.log)
-    events = _plausible(read(_once(records)), source.log)
+    rows = _records(rest, header, source.log)
+    events = _plausible(read(_once(rows)), source.log)
     meta = {"producer": "rocprof", "profiled": True}
-    run = build(Path(source.label).name, meta, events, source.log, _counters(records))
+    run = build(Path(source.label).name, meta, events, source.log, _counters(rows))
     return [with_inferred(run, source.log)]
 
 
@@ -76,14 +76,11 @@ def _reader(header: list[str]) -> Callable[[pl.DataFrame], pl.DataFrame] | None:
 def _records(text: bytes, header: Sequence[str], log: Log) -> pl.DataFrame:
     """Return lines as cells by their column names; lines that do not fit the header are dropped."""
     places = [str(at) for at in range(len(header))]
-    regular, others = split(text, ",", places)
-    lines = [(at, _cells(line)) for at, line in others if line.strip()]
-    kept = [(at, *cells) for at, cells in lines if len(cells) == len(header)]
-    log.read += regular.height + len(lines)
-    log.drop("ragged_row", "rows that do not have as many cells as the header", count=len(lines) - len(kept))
-    records = pl.concat([regular, pl.DataFrame(kept, schema=regular.schema, orient="row")]).sort(LINE)
+    rows, bad = records(text, ",", places, _cells)
+    log.read += rows.height + len(bad)
+    log.drop("ragged_row", "rows that do not have as many cells as the header", count=len(bad))
     by_name = dict(zip(header, places, strict=True))  # of two columns of one name the last
-    return records.select(pl.col(place).alias(name) for name, place in by_name.items())
+    return rows.select(pl.col(place).alias(name) for name, place in by_name.items())
 
 
 def _cells(line: str) -> list[str]:
@@ -93,58 +90,58 @@ def _cells(line: str) -> list[str]:
         return []
 
 
-def _once(records: pl.DataFrame) -> pl.DataFrame:
+def _once(rows: pl.DataFrame) -> pl.DataFrame:
     """Return each dispatch once: counter files repeat it for each counter."""
-    if _COUNTER not in records.columns:
-        return records
-    told_by = [c for c in ("dispatch_id", "correlation_id") if c in records.columns]
-    return records.unique(told_by, keep="first", maintain_order=True) if told_by else records.head(1)
+    if _COUNTER not in rows.columns:
+        return rows
+    told_by = [c for c in ("dispatch_id", "correlation_id") if c in rows.columns]
+    return rows.unique(told_by, keep="first", maintain_order=True) if told_by else rows.head(1)
 
 
-def _counters(records: pl.DataFrame) -> dict[str, pl.DataFrame]:
-    if _COUNTER not in records.columns or records.is_empty():
+def _counters(rows: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    if _COUNTER not in rows.columns or rows.is_empty():
         return {}
     kept = ("dispatch_id", "kernel_name", _COUNTER, "counter_value")
-    return {"counters": records.select(_stated(records, column).alias(column) for column in kept)}
+    return {"counters": rows.select(_stated(rows, column).alias(column) for column in kept)}
 
 
-def _stated(records: pl.DataFrame, *columns: str) -> pl.Expr:
+def _stated(rows: pl.DataFrame, *columns: str) -> pl.Expr:
     """Return the first of some columns that a row states; null where it states none."""
-    stated = [pl.when(pl.col(c) != "").then(c) for c in columns if c in records.columns]
+    stated = [pl.when(pl.col(c) != "").then(c) for c in columns if c in rows.columns]
     return pl.coalesce(stated) if stated else pl.lit(None, dtype=pl.String)
 
 
-def _kernels(records: pl.DataFrame) -> pl.DataFrame:
-    device = _stated(records, "agent_id", "gpu_id").fill_null("?")
-    lanes = [pl.lit(f"/{k}") + _stated(records, f"{k}_id") for k in ("stream", "queue")]
+def _kernels(rows: pl.DataFrame) -> pl.DataFrame:
+    device = _stated(rows, "agent_id", "gpu_id").fill_null("?")
+    lanes = [pl.lit(f"/{k}") + _stated(rows, f"{k}_id") for k in ("stream", "queue")]
     track = (
         pl.lit("gpu") + device.str.strip_prefix("Agent").str.strip_chars() + pl.coalesce(*lanes, pl.lit(""))
     )
-    return records.select(*_timed(records), name="kernel_name", track=track).with_columns(
+    return rows.select(*_timed(rows), name="kernel_name", track=track).with_columns(
         kind=pl.lit("kernel"), lens=pl.lit("gpu")
     )
 
 
-def _copies(records: pl.DataFrame) -> pl.DataFrame:
-    track = pl.coalesce(pl.lit("copy/stream") + _stated(records, "stream_id"), pl.lit("copy"))
-    return records.select(*_timed(records), name="direction", track=track).with_columns(
+def _copies(rows: pl.DataFrame) -> pl.DataFrame:
+    track = pl.coalesce(pl.lit("copy/stream") + _stated(rows, "stream_id"), pl.lit("copy"))
+    return rows.select(*_timed(rows), name="direction", track=track).with_columns(
         kind=pl.lit("kernel"), lens=pl.lit("gpu"), category=pl.lit("copy")
     )
 
 
-def _calls(records: pl.DataFrame) -> pl.DataFrame:
-    thread = pl.col("thread_id") if "thread_id" in records.columns else pl.lit("?")
-    return records.select(*_timed(records), name="function", track=pl.lit("thread ") + thread).with_columns(
+def _calls(rows: pl.DataFrame) -> pl.DataFrame:
+    thread = pl.col("thread_id") if "thread_id" in rows.columns else pl.lit("?")
+    return rows.select(*_timed(rows), name="function", track=pl.lit("thread ") + thread).with_columns(
         kind=pl.lit("span"), lens=pl.lit("host"), category=pl.lit("host")
     )
 
 
-def _statistics(records: pl.DataFrame) -> pl.DataFrame:
+def _statistics(rows: pl.DataFrame) -> pl.DataFrame:
     """Return a row over all calls of each name: aggregates without a time."""
     columns = {"dur": "totaldurationns", "count": "calls", "min": "minns", "max": "maxns", "std": "stddev"}
-    figures = [_rounded(records[c]).alias(name) for name, c in columns.items() if c in records.columns]
+    figures = [_rounded(rows[c]).alias(name) for name, c in columns.items() if c in rows.columns]
     host = pl.col("name").str.contains(_HOST)
-    return records.select("name", *figures).with_columns(
+    return rows.select("name", *figures).with_columns(
         kind=pl.when(host).then(pl.lit("span")).otherwise(pl.lit("kernel")),
         lens=pl.when(host).then(pl.lit("host")).otherwise(pl.lit("gpu")),
     )
@@ -156,12 +153,12 @@ def _rounded(texts: pl.Series) -> pl.Series:
     return reached.to_series().cast(pl.Int64)
 
 
-def _timed(records: pl.DataFrame) -> list[pl.Series]:
+def _timed(rows: pl.DataFrame) -> list[pl.Series]:
     """Return starts, durations and counts; times that a spreadsheet rounded (8.1097E+14) are none.
 
     A row whose times are no numbers has no count.
     """
-    begin, end = records["start_timestamp"], records["end_timestamp"]
+    begin, end = rows["start_timestamp"], rows["end_timestamp"]
     floated = begin.str.contains(_FLOATED) | end.str.contains(_FLOATED)
     start, stop = integers(begin, whole), integers(end, whole)
     length = stop - start
