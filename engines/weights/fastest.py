@@ -103,13 +103,13 @@ def _filled(n: int, k: int, dtype: torch.dtype) -> torch.Tensor:
 
 
 def layer_shapes(spec: Spec) -> tuple[tuple[int, int], ...]:
-    """Return rows and columns of one layer's fused matrices."""
-    return (
+    """Return rows and columns of the fused matrices of one layer, of each expert that a token takes."""
+    attention = (
         (spec.query_width + 2 * spec.kv_width, spec.hidden),
         (spec.hidden, spec.query_width),
-        (2 * spec.ffn, spec.hidden),
-        (spec.hidden, spec.ffn),
     )
+    ffn, count = (spec.experts.ffn, spec.experts.chosen) if spec.experts else (spec.ffn, 1)
+    return attention + ((2 * ffn, spec.hidden), (spec.hidden, ffn)) * count
 
 
 def read_rate() -> float:
