@@ -38,7 +38,7 @@ class Bundle:
 Input = str | Path | Bundle
 
 
-def load(path: Input, *, cache: bool = True, capture: str | None = None) -> list[Run]:
+def load(path: Input | Source, *, cache: bool = True, capture: str | None = None) -> list[Run]:
     """Return all runs of one file, from the cache where it has them, or of files that are one recording.
 
     `capture` is a file or folder that tells of the graphs which a trace replays, `none` for none at all;
@@ -46,7 +46,7 @@ def load(path: Input, *, cache: bool = True, capture: str | None = None) -> list
     """
     if isinstance(path, Bundle):
         return path.bundler.load(path.files)
-    source = Source.of(path)
+    source = path if isinstance(path, Source) else Source.of(path)
     source.named_captures = None if capture is None else asked(capture)
     place = entry(source) if cache else None
     cached = fetch(place, source) if place else None

@@ -54,6 +54,13 @@ def report(
     return FORMATS[format](Report(view, runs, asked, answer, look, width, cut))
 
 
+def written(
+    view: View, run: Run, answer: Answer, look: Look, format: str = "table", *, width: int, cut: bool = False
+) -> str:
+    """Return an answer that was made already in one of FORMATS; the run stands for what was asked."""
+    return FORMATS[format](Report(view, [run], [run], ordered(answer, look), look, width, cut))
+
+
 def as_json(content: Report) -> str:
     """Return the envelope as one line of ASCII: runs, import log, columns, rows and notes."""
     envelope = {
