@@ -43,7 +43,7 @@ FLOORS: Final[tuple[tuple[str, ...], ...]] = (
     ("tracetui.views",),
     ("tracetui.report", "tracetui.pr_comment"),
     ("tracetui.sql", "tracetui.digest"),
-    ("tracetui.profile",),
+    ("tracetui.profile", "tracetui.agent_tools"),
     ("tracetui.ui.keys", "tracetui.ui.terminal"),
     ("tracetui.ui", "tracetui.ui.workers.feed"),
     ("tracetui.ui.pages",),
