@@ -46,7 +46,7 @@ FLOORS: Final[tuple[tuple[str, ...], ...]] = (
     ("tracetui.fleet",),
     ("tracetui.report", "tracetui.pr_comment"),
     ("tracetui.sql", "tracetui.digest"),
-    ("tracetui.profile",),
+    ("tracetui.profile", "tracetui.agent_tools"),
     ("tracetui.ui.keys", "tracetui.ui.terminal"),
     ("tracetui.ui", "tracetui.ui.workers.feed"),
     ("tracetui.ui.pages",),

@@ -48,6 +48,7 @@ EXAMPLES: Final = {
         "tracetui doctor sample:decode",
         "tracetui doctor sample:decode --why norm",
     ),
+    "mcp": ("tracetui mcp --root . < /dev/null",),
     "completion": ("tracetui completion bash",),
     "help": ("tracetui help comparing", "tracetui help roof"),
 }

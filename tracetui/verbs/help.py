@@ -25,6 +25,7 @@ GUIDES: Final = {
     "digest": "scripting",
     "formats": "opening",
     "completion": "scripting",
+    "mcp": "scripting",
     "doctor": "kernels-and-roofs",
 }
 
