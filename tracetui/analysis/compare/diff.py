@@ -116,13 +116,23 @@ _NOTHING: Final = pl.DataFrame(
 
 def _names(left: pl.DataFrame, right: pl.DataFrame, matches: Sequence[Match]) -> list[Names]:
     """Return for each match the names of its rows on either side."""
-    return [([left["name"][i] for i in m.a], [right["name"][j] for j in m.b]) for m in matches]
+    here, there = left["name"].to_list(), right["name"].to_list()
+    return [([here[i] for i in m.a], [there[j] for j in m.b]) for m in matches]
 
 
 def _joined(left: pl.DataFrame, right: pl.DataFrame, matches: Sequence[Match]) -> pl.DataFrame:
     """Return one row a match; several rows of one role are added up."""
-    out = [_row(_pick(left, m.a), _pick(right, m.b), m.how) for m in matches]
-    return pl.DataFrame(out, schema=_JOINED, orient="row")
+    first = [m.a[0] if m.a else left.height + m.b[0] for m in matches]
+    labels = pl.concat([left, right])[pl.Series(first, dtype=pl.UInt32)]
+    columns: dict[str, list[Any]] = {}
+    for side, rows, places in (("a", left, [m.a for m in matches]), ("b", right, [m.b for m in matches])):
+        columns[f"name_{side}"] = _titles(rows, places)
+        columns[f"count_{side}"] = _added(rows["count"], places)
+        columns[f"total_{side}_ns"] = _added(rows["total_ns"], places)
+    columns["match"] = [m.how for m in matches]
+    columns["fused"] = [_fused(here, there) for here, there in _names(left, right, matches)]
+    table = labels.with_columns(pl.Series(c, v, _JOINED[c]) for c, v in columns.items())
+    return table.with_columns(name=pl.coalesce("name_a", "name_b")).select(*_JOINED)
 
 
 _JOINED: Final = {
@@ -143,41 +153,31 @@ _JOINED: Final = {
 }
 
 
-def _pick(side: pl.DataFrame, places: Sequence[int]) -> list[dict[str, Any]]:
-    return [side.row(i, named=True) for i in places]
+def _titles(side: pl.DataFrame, places: Sequence[Sequence[int]]) -> list[str | None]:
+    """Return what to call the rows in these places together; None where there is none."""
+    names, ops, categories = (side[c].to_list() for c in ("name", "op", "category"))
+
+    def title(rows: Sequence[int]) -> str | None:
+        """Return what to call some rows of the side."""
+        if len(rows) < 2:
+            return names[rows[0]] if rows else None
+        return f"{ops[rows[0]] or categories[rows[0]]} ({len(rows)} kernels)"
+
+    return [title(rows) for rows in places]
 
 
-def _row(a: list[dict[str, Any]], b: list[dict[str, Any]], how: str) -> dict[str, Any]:
-    """Return a row of the diff; either side may have no row, but not both."""
-    first = (a or b)[0]
-    name_a, name_b = _title(a), _title(b)
-    return {
-        "name": name_a if a else name_b,
-        "name_a": name_a,
-        "name_b": name_b,
-        "match": how,
-        "fused": _fused(a, b) if a and b else None,
-        **{c: first[c] for c in ("op", "layer", "category", "shape", "phase")},
-        "count_a": sum(r["count"] for r in a),
-        "count_b": sum(r["count"] for r in b),
-        "total_a_ns": sum(r["total_ns"] for r in a),
-        "total_b_ns": sum(r["total_ns"] for r in b),
-    }
+def _added(values: pl.Series, places: Sequence[Sequence[int]]) -> list[int]:
+    """Return the sums of the values in these places."""
+    every = values.to_list()
+    return [every[rows[0]] if len(rows) == 1 else sum(every[i] for i in rows) for rows in places]
 
 
-def _fused(a: list[dict[str, Any]], b: list[dict[str, Any]]) -> str | None:
+def _fused(a: Sequence[str], b: Sequence[str]) -> str | None:
     """Return what is fused into the kernels of one side alone; None where both do the same."""
-    on_a, on_b = ({f for row in side for f in fusions(row["name"])} for side in (a, b))
-    return ", ".join(sorted(on_a ^ on_b)) or None
-
-
-def _title(rows: list[dict[str, Any]]) -> str | None:
-    """Return what to call the rows of one side; None where there is none."""
-    if not rows:
+    if not a or not b or a == b:
         return None
-    if len(rows) == 1:
-        return str(rows[0]["name"])
-    return f"{rows[0]['op'] or rows[0]['category']} ({len(rows)} kernels)"
+    on_a, on_b = ({f for name in side for f in fusions(name)} for side in (a, b))
+    return ", ".join(sorted(on_a ^ on_b)) or None
 
 
 def _gap(a: Run, b: Run, look: Look) -> int | None:
