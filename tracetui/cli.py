@@ -46,7 +46,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as e:
         _tell(f"cannot go on: {e.strerror or e}")
         code = 3
-    except Exception as e:
+    except (SystemExit, GeneratorExit):
+        raise
+    except BaseException as e:  # polars panics with what is no Exception
         code = _crashed(e)
     _close_stdout()
     return code
@@ -148,7 +150,7 @@ def _tell_json(error: CaptureError) -> None:
     print(json.dumps({"schema": 1, "error": {"code": error.exit_code, **parts}}))
 
 
-def _crashed(error: Exception) -> int:
+def _crashed(error: BaseException) -> int:
     """Print one sentence about a fault of our own, keep the traceback in a file, return the exit code."""
     from capture.places import crash_file
     from capture.text import clean

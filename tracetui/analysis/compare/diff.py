@@ -215,7 +215,7 @@ def _unmeasured(run: Run, look: Look) -> int | None:
     if not (run.has("step") and run.has("dur")) or windows.coverage(run, look) is not None:
         return None
     marks = run.events.filter((pl.col("kind") == "step") & pl.col("dur").is_not_null())
-    if look.phase is not None:
+    if look.phase is not None and run.has("phase"):
         marks = marks.filter(pl.col("phase") == look.phase)
     if marks.is_empty():
         return None
