@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import polars as pl
 
 from capture.run import Run
-from tracetui.analysis import laws
 from tracetui.analysis.growth import Growth, growth
 from tracetui.look import Look
 
@@ -53,8 +52,7 @@ def _sided(column: str, side: str) -> str:
 
 def _crossing(a: Growth, b: Growth) -> pl.DataFrame:
     """Return row → the x at which both lines are equal, within what was measured."""
-    left, right = laws.fit(a.series), laws.fit(b.series)
-    both = left.join(right, on="row", suffix="_b")
+    both = a.lines.join(b.lines, on="row", suffix="_b")
     x = (pl.col("intercept_b") - pl.col("intercept")) / (pl.col("slope") - pl.col("slope_b"))
     low, high = _extent(a, b)
     return both.select(
@@ -63,5 +61,6 @@ def _crossing(a: Growth, b: Growth) -> pl.DataFrame:
 
 
 def _extent(a: Growth, b: Growth) -> tuple[float, float]:
-    x = pl.concat([a.series["x"], b.series["x"]]).to_list()
-    return (min(x), max(x)) if x else (0.0, 0.0)
+    x = pl.concat([a.series["x"], b.series["x"]])
+    low, high = x.min(), x.max()
+    return (low, high) if isinstance(low, float) and isinstance(high, float) else (0.0, 0.0)
