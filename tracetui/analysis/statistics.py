@@ -220,18 +220,14 @@ def verdicts(evidence: Evidence, floor: Floats, *, alpha: float = ALPHA) -> list
     its corrected p is below alpha and its median difference reaches the floor; it is the same when the whole
     interval lies within the floor; anything else is not decided.
     """
-    return [
-        _verdict(*row, alpha)
-        for row in zip(evidence.delta, evidence.low, evidence.high, evidence.p_adjusted, floor, strict=True)
-    ]
-
-
-def _verdict(delta: float, low: float, high: float, p: float, floor: float, alpha: float) -> str:
-    if np.isnan(low) or np.isnan(p):
-        return "~"
-    if low == high == delta == 0:
-        return "same"
-    certain = (low > 0 or high < 0) and p < alpha
-    if certain and abs(delta) >= floor:
-        return "slower" if delta > 0 else "faster"
-    return "same" if max(abs(low), abs(high)) < floor else "~"
+    delta, low, high, p = evidence.delta, evidence.low, evidence.high, evidence.p_adjusted
+    changed = ((low > 0) | (high < 0)) & (p < alpha) & (np.abs(delta) >= floor)
+    cases = {
+        "unknown": np.isnan(low) | np.isnan(p),
+        "equal": (low == 0) & (high == 0) & (delta == 0),
+        "slower": changed & (delta > 0),
+        "faster": changed,
+        "within": np.maximum(np.abs(low), np.abs(high)) < floor,
+    }
+    words = ["~", "same", "slower", "faster", "same"]
+    return [str(word) for word in np.select(list(cases.values()), words, "~")]

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -125,3 +127,30 @@ def test_swapping_sides_swaps_signs() -> None:
 def test_too_few_samples_decide_nothing() -> None:
     few = np.array([[1.0, 2, 3]])
     assert statistics.verdicts(statistics.paired(few, few * 9), np.zeros(1)) == ["~"]
+
+
+FIGURE = st.one_of(st.just(float("nan")), st.integers(-3, 3).map(float))
+
+
+def plain_verdict(delta: float, low: float, high: float, p: float, floor: float) -> str:
+    """The rule that `verdicts` states, for one row."""
+    if np.isnan(low) or np.isnan(p):
+        return "~"
+    if low == high == delta == 0:
+        return "same"
+    if (low > 0 or high < 0) and p < 0.05 and abs(delta) >= floor:
+        return "slower" if delta > 0 else "faster"
+    return "same" if max(abs(low), abs(high)) < floor else "~"
+
+
+@given(
+    st.lists(st.tuples(FIGURE, FIGURE, FIGURE, st.sampled_from([0.01, 0.2, float("nan")]), st.integers(0, 3)))
+)
+def test_verdicts_follow_the_rule_row_by_row(rows: list[tuple[float, float, float, float, int]]) -> None:
+    rows = [row for row in rows if np.isnan(row[1]) == np.isnan(row[2])]  # an interval has both ends
+    columns = np.array(rows, dtype=float).reshape(-1, 5).T
+    delta, low, high, p, floor = columns
+    nothing = np.zeros(len(rows))
+    counts = nothing.astype(np.int64)
+    evidence = statistics.Evidence(nothing, nothing, delta, low, high, p, p, nothing, counts, counts)
+    assert statistics.verdicts(evidence, floor) == [plain_verdict(*row) for row in rows]

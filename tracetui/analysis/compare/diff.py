@@ -18,7 +18,7 @@ from tracetui.analysis.compare.step_times import phased
 from tracetui.analysis.compare.waterfall import parts
 from tracetui.analysis.compare.what_it_takes import seconds_each
 from tracetui.analysis.select import timed
-from tracetui.analysis.steps import step_table
+from tracetui.analysis.steps import idle_ns
 from tracetui.look import Look
 
 
@@ -206,9 +206,7 @@ def _idle(run: Run, look: Look) -> int | None:
     partly = look.filter or look.focus or windows.coverage(run, look) is not None
     if partly or not (run.has("step") and run.has("dur")):
         return None
-    table = step_table(run, look)
-    known = "idle_ns" in table.columns and not table["idle_ns"].has_nulls()
-    return int(table["idle_ns"].sum()) if known else None
+    return idle_ns(run, look)
 
 
 def _unmeasured(run: Run, look: Look) -> int | None:
