@@ -14,12 +14,12 @@ from tracetui.analysis.compare.links import names_linked
 from tracetui.analysis.compare.match import Match, fusions, match
 from tracetui.analysis.compare.phase_totals import phase_totals
 from tracetui.analysis.compare.row_evidence import Names, row_evidence
-from tracetui.analysis.compare.step_times import phased
+from tracetui.analysis.compare.step_times import key_of, phased
 from tracetui.analysis.compare.waterfall import parts
 from tracetui.analysis.compare.what_it_takes import seconds_each
-from tracetui.analysis.select import timed
+from tracetui.analysis.select import rank_numbers, timed
 from tracetui.analysis.steps import step_table
-from tracetui.look import Look
+from tracetui.look import Look, Terms
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +38,7 @@ class Diff:
 def diff(a: Run, b: Run, look: Look) -> Diff:
     """Return every row of both runs exactly once; a filter never makes a row new or gone."""
     terms = replace(look.terms, changed_only=False, forced=False, ranking="", baseline=None)
+    terms = replace(terms, ranks_apart=_same_ranks(a, b, terms))
     return _diff(
         a, b, Look(group=look.group, lens=look.lens, phase=look.phase, window=look.window, terms=terms)
     )
@@ -51,15 +52,29 @@ def _diff(a: Run, b: Run, look: Look) -> Diff:
     names = _names(left, right, matches)
     rows = parts(_joined(left, right, matches))
     evidence, how = row_evidence(a, b, look, rows, names)
-    members = {s: [pair[i] for pair in names] for i, s in enumerate(("members_a", "members_b"))}
+    sides = ("members_a", left, "a"), ("members_b", right, "b")
+    members = {s: [[side["name"][i] for i in getattr(m, x)] for m in matches] for s, side, x in sides}
     rows = rows.hstack(evidence).with_columns(pl.Series(s, m, pl.List(pl.String)) for s, m in members.items())
     rows = _without_mixtures(rows)
     rows = rows.sort(pl.col("delta_ns").abs(), "name", descending=[True, False], maintain_order=True)
     scaled = (f"{run.name}: {note}" for run in (a, b) for note in windows.notes(run, look, scaled=True))
-    gap, words = _gap(a, b, look), (*look.terms.notes, *how, *scaled)
+    gap, words = _gap(a, b, look), (*look.terms.notes, *_apart(a, look), *how, *scaled)
     every = (a, b, *look.terms.more_a, *look.terms.more_b)
     fit = comparable(a, b, matches, totals, look.terms)
     return Diff(rows, fit, tuple(matches), gap, words, phase_totals(a, b, look), seconds_each(every))
+
+
+def _same_ranks(a: Run, b: Run, terms: Terms) -> bool:
+    """Tell whether all runs are of the same ranks, several of them, which can then be held apart."""
+    runs = (a, b, *terms.more_a, *terms.more_b, *terms.same)
+    return len({rank_numbers(run) for run in runs}) == 1 and len(rank_numbers(a)) > 1
+
+
+def _apart(run: Run, look: Look) -> tuple[str, ...]:
+    if not look.terms.ranks_apart:
+        return ()
+    number = len(rank_numbers(run))
+    return (f"rows of {number} ranks stand apart; the kernels of a step are those of its slowest rank",)
 
 
 def _without_mixtures(rows: pl.DataFrame) -> pl.DataFrame:
@@ -79,7 +94,9 @@ def weight() -> pl.Expr:
 
 
 def side_rows(run: Run, look: Look) -> pl.DataFrame:
-    """Return one row a group and phase, largest first; a label stands where all its rows agree on it."""
+    """Return one row a group, phase and rank held apart, largest first; a label stands where all its rows
+    agree on it.
+    """
     if not run.has("dur"):
         return _NOTHING
     labels = [c for c in _LABELS if run.has(c)]
@@ -88,15 +105,16 @@ def side_rows(run: Run, look: Look) -> pl.DataFrame:
     agreed = (pl.when(pl.col(c).n_unique() == 1).then(pl.col(c).first()).alias(c) for c in labels)
     sums = (
         windows.stretched(run, look, phased(run, look))
-        .group_by("name", "phase", *labels)
+        .group_by("name", "phase", "rank", *labels)
         .agg(count.cast(pl.Int64).alias("count"), total_ns=pl.col("dur").sum())
-        .group_by("name", "phase")
+        .group_by("name", "phase", "rank")
         .agg(*agreed, pl.col("count", "total_ns").sum())
         .with_columns(pl.lit(None, t).alias(c) for c, t in _LABELS.items() if c not in labels)
     )
     named = sums.with_columns(pl.col("name").cast(pl.String).fill_null("–"))
     rows = named.select(pl.col(c).cast(t) for c, t in _NOTHING.schema.items()).collect()
-    return rows.sort("total_ns", "name", "phase", descending=[True, False, False], nulls_last=True)
+    order = {"total_ns": True, "name": False, "phase": False, "rank": False}
+    return rows.sort(list(order), descending=list(order.values()), nulls_last=True)
 
 
 _LABELS: Final = {"op": pl.String(), "layer": pl.Int32(), "category": pl.String(), "shape": pl.String()}
@@ -108,6 +126,7 @@ _NOTHING: Final = pl.DataFrame(
         "category": pl.String,
         "shape": pl.String,
         "phase": pl.String,
+        "rank": pl.Int64,
         "count": pl.Int64,
         "total_ns": pl.Int64,
     }
@@ -115,8 +134,9 @@ _NOTHING: Final = pl.DataFrame(
 
 
 def _names(left: pl.DataFrame, right: pl.DataFrame, matches: Sequence[Match]) -> list[Names]:
-    """Return for each match the names of its rows on either side."""
-    return [([left["name"][i] for i in m.a], [right["name"][j] for j in m.b]) for m in matches]
+    """Return for each match by what the samples of its rows on either side are found."""
+    keys = [list(map(key_of, side["name"], side["rank"])) for side in (left, right)]
+    return [([keys[0][i] for i in m.a], [keys[1][j] for j in m.b]) for m in matches]
 
 
 def _joined(left: pl.DataFrame, right: pl.DataFrame, matches: Sequence[Match]) -> pl.DataFrame:
@@ -136,6 +156,7 @@ _JOINED: Final = {
     "category": pl.String,
     "shape": pl.String,
     "phase": pl.String,
+    "rank": pl.Int64,
     "count_a": pl.Int64,
     "count_b": pl.Int64,
     "total_a_ns": pl.Int64,
@@ -151,13 +172,14 @@ def _row(a: list[dict[str, Any]], b: list[dict[str, Any]], how: str) -> dict[str
     """Return a row of the diff; either side may have no row, but not both."""
     first = (a or b)[0]
     name_a, name_b = _title(a), _title(b)
+    name = name_a if a else name_b
     return {
-        "name": name_a if a else name_b,
+        "name": f"{name} · rank {first['rank']}" if first["rank"] is not None else name,
         "name_a": name_a,
         "name_b": name_b,
         "match": how,
         "fused": _fused(a, b) if a and b else None,
-        **{c: first[c] for c in ("op", "layer", "category", "shape", "phase")},
+        **{c: first[c] for c in ("op", "layer", "category", "shape", "phase", "rank")},
         "count_a": sum(r["count"] for r in a),
         "count_b": sum(r["count"] for r in b),
         "total_a_ns": sum(r["total_ns"] for r in a),

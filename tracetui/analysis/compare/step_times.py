@@ -20,16 +20,26 @@ class StepTimes:
 
     run: Run
     look: Look
-    sums: pl.DataFrame  # name, phase, step, dur, count
+    sums: pl.DataFrame  # name (`key_of` the row), phase, step, dur, count
 
 
 def phased(run: Run, look: Look) -> pl.LazyFrame:
-    """Return timed rows with `name`, what they are compared by, and `phase`; both may be null."""
+    """Return timed rows with `name`, what they are compared by, and `phase`; where ranks are held apart also
+    with `rank`. Each may be null.
+    """
     rows = select.timed(run, replace(look, per="total", sort=None, limit=None))
     group = look.group or "name"
     name = pl.col(group) if run.has(group) else pl.lit(None, pl.String)
     phase = pl.col("phase") if run.has("phase") else pl.lit(None, pl.String)
-    return rows.with_columns(name.alias("name"), phase.alias("phase"))
+    rows = rows.with_columns(name.alias("name"), phase.alias("phase"))
+    if look.terms.ranks_apart:
+        return select.with_rank(run, rows)
+    return rows.with_columns(rank=pl.lit(None, pl.Int64))
+
+
+def key_of(name: str, rank: int | None) -> str:
+    """Return by what the samples of a row are found: its name, and its rank where ranks are held apart."""
+    return name if rank is None else f"{name}\n{rank}"
 
 
 def step_times(run: Run, look: Look) -> StepTimes:
@@ -38,10 +48,11 @@ def step_times(run: Run, look: Look) -> StepTimes:
         return StepTimes(run, look, pl.DataFrame(schema=_SUMS))
     count = pl.col("count").fill_null(1).sum() if run.has("count") else pl.len()
     step = pl.col("step") if run.has("step") else pl.lit(None, pl.Int64)
-    sums = (
-        phased(run, look).group_by("name", "phase", step.alias("step")).agg(pl.col("dur").sum(), count=count)
-    )
-    label = pl.col("name").cast(pl.String).fill_null("–")
+    each = ("name", "rank", "phase", step.alias("step"))
+    sums = phased(run, look).group_by(each).agg(pl.col("dur").sum(), count=count)
+    name = pl.col("name").cast(pl.String).fill_null("–")
+    label = pl.when(pl.col("rank").is_null()).then(name).otherwise(pl.format("{}\n{}", name, "rank"))
+    label = label.alias("name")
     return StepTimes(
         run, look, sums.with_columns(label, pl.col("phase").cast(pl.String)).select(*_SUMS).collect()
     )
