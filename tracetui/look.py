@@ -56,6 +56,7 @@ class Terms:
     share: float = 1.0  # of the chance of error in all, what this look at recordings that grow may use
     notes: tuple[str, ...] = ()  # how it was settled which runs count, and as what
     links: tuple[Link, ...] = ()
+    ranks_apart: bool = False  # all runs are of the same ranks, whose rows are compared each with its own
     forced: bool = False  # shown although the two should not be compared
     changed_only: bool = False  # leave out rows that are the same, or undecided
     ranking: str = "suspicion"  # of cycle statistics

@@ -2,11 +2,15 @@
 
 python -m tests.bench.pairs [TRIES [WAY…]]: a line a kind of noise, size, memory of the steps and spread
 between runs; the share of families with a wrong verdict, the same beside a doubled row, and how often that is
-found. Draws are seeded.
+found; then the worst and the middle cell of each way and spread. Draws are seeded, block by block: every
+cell gets its first tries before any gets more, so that what was done until Ctrl+C is told of all cells.
 """
 
+import os
 import sys
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from itertools import product
 from typing import NamedTuple
 
@@ -24,6 +28,7 @@ SIZES = ((40, 8), (40, 64), (40, 256), (300, 16))  # rows, steps
 NOISE = ((0.0, 0.0), (0.5, 0.01), (0.8, 0.03), (0.95, 0.10))  # memory of the steps, spread between runs
 WAYS = {"pair": (1, 1, 0), "3 and 3": (3, 3, 0), "3 and 1": (3, 1, 0), "pair, 4 aa": (1, 1, 4)}
 LEAST_FLOOR = 0.03  # of a pair; else that between the runs
+BLOCK = 50  # tries of one seed
 
 
 class Cell(NamedTuple):
@@ -67,8 +72,14 @@ def side(rng: np.random.Generator, cell: Cell) -> Floats:
 
 def rates(cell: Cell, tries: int, factor: float = 2.0) -> Rates:
     """The error rates of a cell."""
-    seed = [len(cell.kind), *(int(1000 * x) for x in cell[1:5]), *WAYS[cell.way]]
-    rng = np.random.default_rng(seed)
+    blocks = [min(BLOCK, tries - first) for first in range(0, tries, BLOCK)]
+    counts = sum(counted(cell, number, size, factor) for number, size in enumerate(blocks))
+    return Rates(*(np.asarray(counts) / tries))
+
+
+def counted(cell: Cell, block: int, tries: int = BLOCK, factor: float = 2.0) -> Floats:
+    """How many of the tries of a block were wrong, wrong beside the true one, and found it."""
+    rng = np.random.default_rng([len(cell.kind), *(int(1000 * x) for x in cell[1:5]), *WAYS[cell.way], block])
     counts = np.zeros(3)
     groups = np.repeat([0, 1, 2], WAYS[cell.way])
     for _ in range(tries):
@@ -81,7 +92,7 @@ def rates(cell: Cell, tries: int, factor: float = 2.0) -> Rates:
             bool({"slower", "faster"} & set(changed[1:])),
             changed[0] == "slower",
         ]
-    return Rates(*(counts / tries))
+    return counts
 
 
 def called(times: Floats, groups: NDArray[np.int64], cell: Cell) -> list[str]:
@@ -99,16 +110,38 @@ def cells(ways: Sequence[str]) -> Iterator[Cell]:
         yield Cell(kind, rows, steps, memory, between, way)
 
 
-def main() -> None:
-    tries, ways = int(sys.argv[1]) if sys.argv[1:] else 100, sys.argv[2:] or list(WAYS)
-    print("way         noise    rows  steps  memory  runs   wrong  beside  found 2×")
-    for cell in cells(ways):
-        found = rates(cell, tries)
+def show(sums: dict[Cell, Floats], tries: dict[Cell, int]) -> None:
+    """A line a cell, then a line a way and spread."""
+    print("way         noise    rows  steps  memory  runs  tries   wrong  beside  found 2×")
+    done = {cell: Rates(*(sums[cell] / tries[cell])) for cell in sums}
+    for cell, found in done.items():
         print(
             f"{cell.way:11} {cell.kind:8} {cell.rows:4} {cell.steps:6} {cell.memory:7} {cell.between:5.0%} "
-            f"{found.wrong:7.1%} {found.beside:7.1%} {found.found:6.0%}",
-            flush=True,
+            f"{tries[cell]:6} {found.wrong:7.1%} {found.beside:7.1%} {found.found:6.0%}"
         )
+    print("\n| asked as | runs differ by | wrong, worst cell | beside a true one, worst | 2× found, middle |")
+    print("| :-- | --: | --: | --: | --: |")
+    for way, between in dict.fromkeys((cell.way, cell.between) for cell in done):
+        of = [rates for cell, rates in done.items() if (cell.way, cell.between) == (way, between)]
+        worst = f"{max(r.wrong for r in of):.1%} | {max(r.beside for r in of):.1%}"
+        print(f"| {way} | {between:.0%} | {worst} | {np.median([r.found for r in of]):.0%} |")
+
+
+def main() -> None:
+    tries, ways = int(sys.argv[1]) if sys.argv[1:] else 100, sys.argv[2:] or list(WAYS)
+    table = list(cells(ways))
+    work = [(cell, block) for block in range(-(-tries // BLOCK)) for cell in table]
+    sums: dict[Cell, Floats] = defaultdict(lambda: np.zeros(3))
+    done: dict[Cell, int] = defaultdict(int)
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # a process a core already
+    with ProcessPoolExecutor() as pool:
+        try:
+            for (cell, _), counts in zip(work, pool.map(counted, *zip(*work, strict=True)), strict=True):
+                sums[cell] += counts
+                done[cell] += BLOCK
+        except KeyboardInterrupt:
+            pool.shutdown(cancel_futures=True)
+    show(sums, done)
 
 
 if __name__ == "__main__":

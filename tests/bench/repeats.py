@@ -67,7 +67,7 @@ def called(samples: RunSamples, slow: int | None = None, factor: float = 1.0) ->
     times = samples.times.copy()
     if slow is not None:
         times[slow, samples.groups == 1] *= factor
-    found = repeats.judge(times, samples.groups, samples.busy).evidence
+    found = repeats.judge(times, samples.groups, busy=samples.busy).evidence
     return verdicts(found, Terms().threshold * (np.abs(found.median_a) + np.abs(found.median_b)) / 2)
 
 

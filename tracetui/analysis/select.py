@@ -24,6 +24,11 @@ def rank_tracks(run: Run) -> dict[str, int]:
     return ranks(run)
 
 
+def rank_numbers(run: Run) -> tuple[int, ...]:
+    """Return the ranks of a run in order; none where no track says which rank's it is."""
+    return tuple(sorted(set(rank_tracks(run).values())))
+
+
 def with_rank(run: Run, rows: pl.LazyFrame) -> pl.LazyFrame:
     """Return the rows with the rank of their track; null for those on no rank's."""
     tracks = rank_tracks(run)

@@ -45,6 +45,7 @@ COLUMNS: Final = (
     "fused",
     "op",
     "layer",
+    "rank",
     "phase",
     "category",
     "shape",

@@ -27,7 +27,7 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     row = _row(runs, look, focus)
     names = row["members_a"] or [], row["members_b"] or []
     group = focus.get("by") or "name"
-    compared = row_diff(runs[:2], names, group, replace(look, phase=row["phase"]))
+    compared = row_diff(runs[:2], names, group, replace(look, phase=row["phase"]), row["rank"])
     parts = {
         "bins": compared.bins,
         "series": compared.series,
@@ -54,6 +54,7 @@ def _row(runs: Sequence[Run], look: Look, focus: dict[str, Any]) -> dict[str, An
         "members_a": alone,
         "members_b": alone,
         "phase": focus.get("phase"),
+        "rank": None,
         "verdict": None,
         "match": "name",
     }

@@ -175,6 +175,33 @@ def test_a_comparison_with_another_number_of_ranks_is_doubted() -> None:
     assert not [r for r in diff(two, together(WORK), Look()).comparable.reasons if "ranks" in r]
 
 
+def test_a_diff_adds_no_ranks_up_and_finds_the_one_that_changed() -> None:
+    """Of twelve steps the product of rank 1 takes 116 → 176 µs in each, and rank 0 waits for it: its work
+    stays at 96 µs, its all-reduce grows by as much. What a step's kernels take is not that of both.
+    """
+    before, after = ([{0: 100, 1: us} for _ in range(12)] for us in (120, 180))
+    found = diff(together(before), together(after), Look())
+    medians = found.rows.filter(~pl.col("name").str.contains("norm")).select("name", "rank", "median_a_ns")
+    assert sorted(medians.rows()) == [
+        ("all_reduce · rank 0", 0, 25 * US), ("all_reduce · rank 1", 1, 5 * US),
+        ("ffn_down · rank 0", 0, 96 * US), ("ffn_down · rank 1", 1, 116 * US),
+    ]  # fmt: skip
+    changed = {r["name"]: r["median_delta_ns"] for r in found.rows.to_dicts() if r["verdict"] == "slower"}
+    assert changed == {"ffn_down · rank 1": 60 * US, "all_reduce · rank 0": 60 * US}
+    totals = {r["what"]: (r["a_ns"], r["b_ns"]) for r in found.phases.to_dicts()}
+    assert totals["kernels"] == totals["step"] == (125 * US, 185 * US)
+    assert found.how[0].startswith("rows of 2 ranks stand apart")
+
+
+def test_a_row_of_one_rank_is_entered_alone() -> None:
+    runs = [together([{0: 100, 1: us} for _ in range(12)]) for us in (120, 180)]
+    table = ask(view("diff"), runs, Look())
+    place = table.rows["name"].to_list().index("ffn_down · rank 1")
+    focus = entered(view("diff"), table, Look(cursor=(place, 0)))
+    sides = ask(view("pair"), runs, Look(focus=focus)).rows
+    assert sides.select("count", "p50_ns").rows() == [(12, 116 * US), (12, 176 * US)]
+
+
 def test_enter_asks_about_a_rank_or_a_step() -> None:
     shown, run = view("ranks"), together(WORK)
     assert entered(shown, ask(shown, [run], Look()), Look(cursor=(1, 0))) == (("track", "rank 1"),)

@@ -14,12 +14,12 @@ from tracetui.analysis.compare.links import names_linked
 from tracetui.analysis.compare.match import Match, fusions, match
 from tracetui.analysis.compare.phase_totals import phase_totals
 from tracetui.analysis.compare.row_evidence import Names, row_evidence
-from tracetui.analysis.compare.step_times import phased
+from tracetui.analysis.compare.step_times import key_of, phased
 from tracetui.analysis.compare.waterfall import parts
 from tracetui.analysis.compare.what_it_takes import seconds_each
-from tracetui.analysis.select import timed
+from tracetui.analysis.select import rank_numbers, timed
 from tracetui.analysis.steps import idle_ns
-from tracetui.look import Look
+from tracetui.look import Look, Terms
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +38,7 @@ class Diff:
 def diff(a: Run, b: Run, look: Look) -> Diff:
     """Return every row of both runs exactly once; a filter never makes a row new or gone."""
     terms = replace(look.terms, changed_only=False, forced=False, ranking="", baseline=None)
+    terms = replace(terms, ranks_apart=_same_ranks(a, b, terms))
     return _diff(
         a, b, Look(group=look.group, lens=look.lens, phase=look.phase, window=look.window, terms=terms)
     )
@@ -50,16 +51,29 @@ def _diff(a: Run, b: Run, look: Look) -> Diff:
     totals = left["total_ns"].to_list(), right["total_ns"].to_list()
     names = _names(left, right, matches)
     rows = parts(_joined(left, right, matches, names))
-    evidence, how = row_evidence(a, b, look, rows, names)
+    evidence, how = row_evidence(a, b, look, rows, _keys(left, right, matches))
     members = (_members(f"members_{s}", [pair[i] for pair in names]) for i, s in enumerate("ab"))
     rows = rows.hstack(evidence).with_columns(*members)
     rows = _without_mixtures(rows)
     rows = rows.sort(pl.col("delta_ns").abs(), "name", descending=[True, False], maintain_order=True)
     scaled = (f"{run.name}: {note}" for run in (a, b) for note in windows.notes(run, look, scaled=True))
-    gap, words = _gap(a, b, look), (*look.terms.notes, *how, *scaled)
+    gap, words = _gap(a, b, look), (*look.terms.notes, *_apart(a, look), *how, *scaled)
     every = (a, b, *look.terms.more_a, *look.terms.more_b)
     fit = comparable(a, b, matches, totals, look.terms)
     return Diff(rows, fit, tuple(matches), gap, words, phase_totals(a, b, look), seconds_each(every))
+
+
+def _same_ranks(a: Run, b: Run, terms: Terms) -> bool:
+    """Tell whether all runs are of the same ranks, several of them, which can then be held apart."""
+    runs = (a, b, *terms.more_a, *terms.more_b, *terms.same)
+    return len({rank_numbers(run) for run in runs}) == 1 and len(rank_numbers(a)) > 1
+
+
+def _apart(run: Run, look: Look) -> tuple[str, ...]:
+    if not look.terms.ranks_apart:
+        return ()
+    number = len(rank_numbers(run))
+    return (f"rows of {number} ranks stand apart; the kernels of a step are those of its slowest rank",)
 
 
 def _without_mixtures(rows: pl.DataFrame) -> pl.DataFrame:
@@ -79,7 +93,9 @@ def weight() -> pl.Expr:
 
 
 def side_rows(run: Run, look: Look) -> pl.DataFrame:
-    """Return one row a group and phase, largest first; a label stands where all its rows agree on it."""
+    """Return one row a group, phase and rank held apart, largest first; a label stands where all its rows
+    agree on it.
+    """
     if not run.has("dur"):
         return _NOTHING
     labels = [c for c in _LABELS if run.has(c)]
@@ -88,15 +104,16 @@ def side_rows(run: Run, look: Look) -> pl.DataFrame:
     agreed = (pl.when(pl.col(c).n_unique() == 1).then(pl.col(c).first()).alias(c) for c in labels)
     sums = (
         windows.stretched(run, look, phased(run, look))
-        .group_by("name", "phase", *labels)
+        .group_by("name", "phase", "rank", *labels)
         .agg(count.cast(pl.Int64).alias("count"), total_ns=pl.col("dur").sum())
-        .group_by("name", "phase")
+        .group_by("name", "phase", "rank")
         .agg(*agreed, pl.col("count", "total_ns").sum())
         .with_columns(pl.lit(None, t).alias(c) for c, t in _LABELS.items() if c not in labels)
     )
     named = sums.with_columns(pl.col("name").cast(pl.String).fill_null("–"))
     rows = named.select(pl.col(c).cast(t) for c, t in _NOTHING.schema.items()).collect()
-    return rows.sort("total_ns", "name", "phase", descending=[True, False, False], nulls_last=True)
+    order = {"total_ns": True, "name": False, "phase": False, "rank": False}
+    return rows.sort(list(order), descending=list(order.values()), nulls_last=True)
 
 
 _LABELS: Final = {"op": pl.String(), "layer": pl.Int32(), "category": pl.String(), "shape": pl.String()}
@@ -108,6 +125,7 @@ _NOTHING: Final = pl.DataFrame(
         "category": pl.String,
         "shape": pl.String,
         "phase": pl.String,
+        "rank": pl.Int64,
         "count": pl.Int64,
         "total_ns": pl.Int64,
     }
@@ -117,6 +135,12 @@ _NOTHING: Final = pl.DataFrame(
 def _names(left: pl.DataFrame, right: pl.DataFrame, matches: Sequence[Match]) -> list[Names]:
     """Return for each match the names of its rows on either side."""
     here, there = left["name"].to_list(), right["name"].to_list()
+    return [([here[i] for i in m.a], [there[j] for j in m.b]) for m in matches]
+
+
+def _keys(left: pl.DataFrame, right: pl.DataFrame, matches: Sequence[Match]) -> list[Names]:
+    """Return for each match by what the samples of its rows on either side are found."""
+    here, there = (list(map(key_of, side["name"], side["rank"])) for side in (left, right))
     return [([here[i] for i in m.a], [there[j] for j in m.b]) for m in matches]
 
 
@@ -143,7 +167,9 @@ def _joined(
     columns["match"] = [m.how for m in matches]
     columns["fused"] = [_fused(here, there) for here, there in names]
     table = labels.with_columns(pl.Series(c, v, _JOINED[c]) for c, v in columns.items())
-    return table.with_columns(name=pl.coalesce("name_a", "name_b")).select(*_JOINED)
+    name = pl.coalesce("name_a", "name_b")
+    of_rank = pl.when(pl.col("rank").is_null()).then(name).otherwise(pl.format("{} · rank {}", name, "rank"))
+    return table.with_columns(name=of_rank).select(*_JOINED)
 
 
 _JOINED: Final = {
@@ -157,6 +183,7 @@ _JOINED: Final = {
     "category": pl.String,
     "shape": pl.String,
     "phase": pl.String,
+    "rank": pl.Int64,
     "count_a": pl.Int64,
     "count_b": pl.Int64,
     "total_a_ns": pl.Int64,

@@ -9,7 +9,7 @@ from typing import Any, Final
 from tracetui.analysis.compare import truncated_names
 from tracetui.analysis.compare.links import BY_HAND
 
-Row = Mapping[str, Any]  # name, op, layer, phase, category, shape, total_ns …
+Row = Mapping[str, Any]  # name, op, layer, phase, category, shape, total_ns, rank …
 
 # what a compiler adds to a name when it fuses, and what it says about the row
 _FUSIONS: Final = (
@@ -31,7 +31,7 @@ class Match:
 
 
 def match(a: Sequence[Row], b: Sequence[Row], links: Mapping[str, str] | None = None) -> list[Match]:
-    """Return every row of both sides in exactly one match; phases are never mixed."""
+    """Return every row of both sides in exactly one match; phases and ranks are never mixed."""
     left, right = dict(enumerate(a)), dict(enumerate(b))
     matches: list[Match] = _linked(left, right, links or {})
     for how, key in (_WAYS[0], ("cut name", _completed(a, b)), *_WAYS[1:]):
@@ -69,16 +69,21 @@ def _without_brackets(name: str) -> str:
     return "".join(out)
 
 
+def _part(row: Row) -> Hashable:
+    """Return the part of its run that a row belongs to."""
+    return row.get("phase"), row.get("rank")
+
+
 def _exact(row: Row) -> Hashable:
-    return row["name"], row.get("phase")
+    return row["name"], _part(row)
 
 
 def _normalised(row: Row) -> Hashable:
-    return plain_name(row["name"]), row.get("phase")
+    return plain_name(row["name"]), _part(row)
 
 
 def _numberless(row: Row) -> Hashable:
-    return _DIGITS.sub("#", plain_name(row["name"])), row.get("layer"), row.get("phase")
+    return _DIGITS.sub("#", plain_name(row["name"])), row.get("layer"), _part(row)
 
 
 def _completed(a: Sequence[Row], b: Sequence[Row]) -> "Key":
@@ -86,32 +91,31 @@ def _completed(a: Sequence[Row], b: Sequence[Row]) -> "Key":
     sides: dict[Any, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
     for place, rows in enumerate((a, b)):
         for row in rows:
-            sides[row.get("phase")][place].append(row["name"])
-    longest = {phase: truncated_names.completions(names) for phase, names in sides.items()}
+            sides[_part(row)][place].append(row["name"])
+    longest = {part: truncated_names.completions(names) for part, names in sides.items()}
 
     def whole(row: Row) -> Hashable | None:
-        """Return the whole name and the phase; None for a name that nothing completes."""
-        phase = row.get("phase")
-        name = longest[phase].get(row["name"])
-        return (name, phase) if name else None
+        """Return the whole name and the part; None for a name that nothing completes."""
+        name = longest[_part(row)].get(row["name"])
+        return (name, _part(row)) if name else None
 
     return whole
 
 
 def _role(row: Row) -> Hashable | None:
     op = row.get("op")
-    return (op, row.get("layer"), row.get("phase")) if op else None
+    return (op, row.get("layer"), _part(row)) if op else None
 
 
 def _shape(row: Row) -> Hashable | None:
     shape = row.get("shape")
-    return (row.get("category"), row.get("op"), shape, row.get("phase")) if shape else None
+    return (row.get("category"), row.get("op"), shape, _part(row)) if shape else None
 
 
 def _category(row: Row) -> Hashable | None:
     category = row.get("category")
     category_name = category if category not in (None, "other") else None
-    return (category_name, row.get("layer"), row.get("phase")) if category_name else None
+    return (category_name, row.get("layer"), _part(row)) if category_name else None
 
 
 Key = Callable[[Row], Hashable | None]
@@ -130,7 +134,7 @@ def _linked(left: dict[int, Row], right: dict[int, Row], links: Mapping[str, str
     places = {_exact(row): j for j, row in right.items()}
     pairs = []
     for i, row in list(left.items()):
-        j = places.get((links.get(row["name"]), row.get("phase")))
+        j = places.get((links.get(row["name"]), _part(row)))
         if j is not None and j in right:
             pairs.append(Match((i,), (j,), BY_HAND))
             del left[i], right[j]

@@ -67,7 +67,11 @@ def _series(run: Run, side: pl.DataFrame, phase: str | None, look: Look) -> dict
     """Return what is known of each aligned step, in ns a token."""
     walls = steps.paced(run).select("step", wall_ns="took_ns").unique("step")
     rows = select.timed(run, Look(lens=look.lens, phase=phase)).filter(pl.col("step").is_not_null())
-    sums = rows.group_by("step").agg(kernels=pl.col("dur").sum()).collect()
+    if select.rank_tracks(run):  # ranks run at once: the one that takes longest stands
+        rows = select.with_rank(run, rows).group_by("step", "rank").agg(pl.col("dur").sum())
+        sums = rows.group_by("step").agg(kernels=pl.col("dur").max()).collect()
+    else:
+        sums = rows.group_by("step").agg(kernels=pl.col("dur").sum()).collect()
     joined = side.join(walls, on="step", how="left", maintain_order="left")
     joined = joined.join(sums, on="step", how="left", maintain_order="left")
     each = joined["tokens"].cast(pl.Float64).to_numpy()

@@ -9,7 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from capture.run import Run
-from tracetui.analysis import detail
+from tracetui.analysis import detail, select
 from tracetui.analysis.select import start
 from tracetui.look import Look
 
@@ -29,10 +29,14 @@ class RowDiff:
     counters: pl.DataFrame  # counter, unit, a, b, change_pct: the mean while the row ran
 
 
-def row_diff(runs: Sequence[Run], names: Sequence[Sequence[str]], group: str, look: Look) -> RowDiff:
-    """Return launches, bins, course and counters of the rows of these names in either run."""
+def row_diff(
+    runs: Sequence[Run], names: Sequence[Sequence[str]], group: str, look: Look, rank: int | None = None
+) -> RowDiff:
+    """Return launches, bins, course and counters of the rows of these names in either run, of one rank if it
+    is given.
+    """
     look = replace(look, per="total", filter="", focus=())
-    sides = [(s, only(run, group, n, look.phase)) for s, run, n in zip("ab", runs, names, strict=True)]
+    sides = [(s, only(run, group, n, look.phase, rank)) for s, run, n in zip("ab", runs, names, strict=True)]
     launches = {s: detail.launches(run, look) for s, run in sides}
     durations = {s: table["dur_ns"] for s, table in launches.items()}
     return RowDiff(
@@ -44,12 +48,17 @@ def row_diff(runs: Sequence[Run], names: Sequence[Sequence[str]], group: str, lo
     )
 
 
-def only(run: Run, group: str, names: Sequence[str], phase: str | None) -> Run:
-    """Return the run with the kernels of these names alone; its steps and counters stay."""
+def only(run: Run, group: str, names: Sequence[str], phase: str | None, rank: int | None = None) -> Run:
+    """Return the run with the kernels of these names alone, of one rank if given; its steps and counters
+    stay.
+    """
     label = pl.col(group).cast(pl.String).fill_null("–") if run.has(group) else pl.lit("–")
     fits = label.is_in(list(names))
     if phase is not None and run.has("phase"):
         fits &= pl.col("phase") == phase
+    if rank is not None:
+        tracks = [track for track, number in select.rank_tracks(run).items() if number == rank]
+        fits &= pl.col("track").cast(pl.String).is_in(tracks)
     kept = run.events.filter((pl.col("kind") != "kernel") | fits.fill_null(False))
     return Run(run.name, run.meta, kept, run.log)
 

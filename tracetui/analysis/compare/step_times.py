@@ -23,7 +23,7 @@ NO_NAME: Final = "–"
 
 @dataclass(frozen=True, eq=False)
 class StepTimes:
-    """A run, and its timed rows: what each is compared by, where it belongs, and its time."""
+    """A run, and its timed rows: what each is compared by (`key_of` it), where it belongs, and its time."""
 
     run: Run
     look: Look
@@ -44,12 +44,22 @@ class StepTimes:
 
 
 def phased(run: Run, look: Look) -> pl.LazyFrame:
-    """Return timed rows with `name`, what they are compared by, and `phase`; both may be null."""
+    """Return timed rows with `name`, what they are compared by, and `phase`; where ranks are held apart also
+    with `rank`. Each may be null.
+    """
     rows = select.timed(run, replace(look, per="total", sort=None, limit=None))
     group = look.group or "name"
     name = pl.col(group) if run.has(group) else pl.lit(None, pl.String)
     phase = pl.col("phase") if run.has("phase") else pl.lit(None, pl.String)
-    return rows.with_columns(name.alias("name"), phase.alias("phase"))
+    rows = rows.with_columns(name.alias("name"), phase.alias("phase"))
+    if look.terms.ranks_apart:
+        return select.with_rank(run, rows)
+    return rows.with_columns(rank=pl.lit(None, pl.Int64))
+
+
+def key_of(name: str, rank: int | None) -> str:
+    """Return by what the samples of a row are found: its name, and its rank where ranks are held apart."""
+    return name if rank is None else f"{name}\n{rank}"
 
 
 def step_times(run: Run, look: Look) -> StepTimes:
@@ -58,10 +68,19 @@ def step_times(run: Run, look: Look) -> StepTimes:
     if run.has("dur"):
         count = pl.col("count").fill_null(1) if run.has("count") else pl.lit(1)
         step = pl.col("step") if run.has("step") else pl.lit(None, pl.Int64)
-        rows = phased(run, look).select("name", "phase", step.alias("step"), "dur", count=count).collect()
+        rows = phased(run, look).select(_key(look), "phase", step.alias("step"), "dur", count=count).collect()
     name, phase, numbers = (Coded.of(rows[c]) for c in ("name", "phase", "step"))
     dur, counts = (rows[c].cast(pl.Int64).to_numpy() for c in ("dur", "count"))
     return StepTimes(run, look, name, phase, numbers, dur, counts)
+
+
+def _key(look: Look) -> pl.Expr:
+    """Return `key_of` each row, as `name`."""
+    if not look.terms.ranks_apart:
+        return pl.col("name")
+    name = pl.col("name").cast(pl.String).fill_null(NO_NAME)
+    of_rank = pl.when(pl.col("rank").is_null()).then(name).otherwise(pl.format("{}\n{}", name, "rank"))
+    return of_rank.cast(pl.Categorical).alias("name")
 
 
 _NOTHING: Final = dict.fromkeys(("name", "phase", "step", "dur", "count"), pl.Int64)

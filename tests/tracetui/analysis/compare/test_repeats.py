@@ -10,9 +10,12 @@ from scipy import stats
 
 from capture.importlog import Log
 from capture.run import Run, build
+from tests.bench import repeats as bench
 from tests.tracetui.runs import recording
 from tracetui.analysis.compare import repeats
 from tracetui.analysis.compare.diff import diff
+from tracetui.analysis.compare.row_evidence import run_samples
+from tracetui.analysis.compare.step_times import step_times
 from tracetui.analysis.statistics import verdicts
 from tracetui.look import Look, Terms
 
@@ -174,6 +177,18 @@ def test_runs_are_the_samples_of_a_diff() -> None:
     assert all(r["verdict"] == "slower" and r["n_a"] == r["n_b"] == 3 for r in slow)
     assert {r["verdict"] for r in rows.values()} <= {"~", "same"}
     assert "3 and 3 runs are the samples: their medians over 24 steps" in found.how[0]
+
+
+def test_the_verdicts_of_the_bench_are_those_of_the_diff() -> None:
+    """Its rates are of what a person is told, so each row must be called the same by both."""
+    a, b, look = compared({"mlp.down": 1.4})
+    runs = [[a, *look.terms.more_a], [b, *look.terms.more_b], []]
+    works = [[step_times(run, Look(phase="decode")) for run in side] for side in runs]
+    names = sorted(set(works[0][0].sums["name"]))
+    rows = [[name] for name in names]
+    theirs = dict(zip(names, bench.called(run_samples(works, "decode", rows, rows)), strict=True))
+    assert theirs == dict(diff(a, b, look).rows.select("name", "verdict").iter_rows())
+    assert theirs["L0.mlp.down"] == theirs["L1.mlp.down"] == "slower"
 
 
 def test_swapping_sides_of_several_runs_swaps_signs() -> None:
