@@ -4,6 +4,7 @@ from typing import Final
 
 import polars as pl
 
+from capture.classify.positions import kinds_of
 from tracetui.analysis import gap_causes
 
 MEMORY, COMPUTE, LAUNCH, UNKNOWN = "memory", "compute", "launch", "no model"
@@ -45,7 +46,8 @@ def items(rows: pl.DataFrame, gaps: pl.DataFrame, step_ns: int, *, by_layer: boo
 def _above(rows: pl.DataFrame, step_ns: int, *, by_layer: bool) -> pl.DataFrame:
     """Return a row an op, layers and cause: what its rows took, and what of that lies above their bounds."""
     computed = int(rows.filter(pl.col("class") == "compute")["own"].sum())
-    by = rows.group_by("op", "cause", "layer").agg(
+    by = rows.group_by(_place(rows)).agg(
+        pl.col("op", "cause", "layer").first(),
         pl.col("count").sum(),
         own_ns=pl.col("own").sum(),
         recoverable_ns=(pl.col("own") - pl.col("bound")).sum(),
@@ -70,6 +72,14 @@ def _above(rows: pl.DataFrame, step_ns: int, *, by_layer: bool) -> pl.DataFrame:
         layers=pl.Series(layers, dtype=pl.String),
         low_ns=pl.min_horizontal(low, "recoverable_ns"),
     ).drop("each", "layer", strict=False)
+
+
+def _place(rows: pl.DataFrame) -> pl.Expr:
+    """Return one number for each op, cause and layer: rows are sooner grouped by it than by all three."""
+    layer, kinds = kinds_of(rows["layer"])
+    op = pl.col("op").to_physical().cast(pl.Int64).fill_null(-1) + 1
+    cause = op * CAUSE.categories.len() + pl.col("cause").to_physical()
+    return (cause * (kinds.len() + 1) + pl.lit(layer.fill_null(kinds.len()))).alias("place")
 
 
 def ranges(numbers: list[int]) -> str | None:
