@@ -22,7 +22,6 @@ from capture.native.schema import intact, sealed
 from capture.places import cache_folder, prune
 from capture.run import DTYPES, Run
 from capture.source import Source
-from capture.text import clean
 
 LIMIT: Final = 2 << 30  # bytes of all entries together
 SMALLEST: Final = 5 << 20  # bytes; smaller inputs parse as fast as they would load
@@ -66,22 +65,34 @@ class Header(msgspec.Struct):
     runs: list[SavedRun]
 
 
-def entry(source: Source) -> Path | None:
-    """Return the file of an input's parsed form, whether it exists or not; None where none is to be kept."""
-    if os.environ.get(OFF) or source.size < SMALLEST or clean(str(source.path), 4096) != source.label:
+def entry(source: Source, question: str = "") -> Path | None:
+    """Return the file of an input's parsed form, or of what it answers to a question, whether that file
+    exists or not; None where none is to be kept.
+    """
+    if os.environ.get(OFF) or source.size < SMALLEST or source.spooled:
         return None
     folder = cache_folder()
     try:
-        return folder / (_key(source) + _SUFFIX) if folder else None
+        return folder / (_key(source, question) + _SUFFIX) if folder else None
     except OSError:
         return None
 
 
-def _key(source: Source) -> str:
+def entry_of(identity: str, question: str, size: int) -> Path | None:
+    """Return the same of an input elsewhere of which only the identity is known; empty where it is not."""
+    folder = cache_folder()
+    if os.environ.get(OFF) or size < SMALLEST or not identity or folder is None:
+        return None
+    digest = hashlib.blake2b(_code_version(), digest_size=20)
+    digest.update(f"{identity} {question}".encode())
+    return folder / (digest.hexdigest() + _SUFFIX)
+
+
+def _key(source: Source, question: str) -> str:
     """Return a digest of the file's identity, samples of its content, the captures that tell of it, and the
     code that would parse it.
     """
-    digest = hashlib.blake2b(_code_version(), digest_size=20)
+    digest = hashlib.blake2b(_code_version() + question.encode(), digest_size=20)
     captures = [(str(path), _identity(path.stat())) for path in source.captures]
     with source.path.open("rb") as file:
         status = os.fstat(file.fileno())
@@ -108,7 +119,7 @@ def _code_version() -> bytes:
     return repr((pl.__version__, stamps, own_rules().text)).encode()
 
 
-def fetch(path: Path, source: Source) -> list[Run] | None:
+def fetch(path: Path, source: Source | str) -> list[Run] | None:
     """Return the runs of an entry; None where there is no entry or it is damaged."""
     try:
         with path.open("rb") as file:
@@ -124,9 +135,9 @@ def fetch(path: Path, source: Source) -> list[Run] | None:
     return runs
 
 
-def _read_log(saved: dict[str, Any], source: Source) -> ImportLog:
+def _read_log(saved: dict[str, Any], source: Source | str) -> ImportLog:
     log = Log.of(saved)
-    log.source = source.label
+    log.source = source if isinstance(source, str) else source.label
     return log.freeze()
 
 
@@ -145,10 +156,10 @@ def _read_frame(blob: Blob, file: io.BufferedReader) -> pl.DataFrame:
     return pl.read_ipc(io.BytesIO(raw))
 
 
-def store(path: Path, runs: Sequence[Run], source: Source) -> None:
+def store(path: Path, runs: Sequence[Run], source: Source | None = None) -> None:
     """Keep runs for the next time, unless the input has changed meanwhile; failing is not an error."""
     with suppress(*_BROKEN, TypeError):
-        if entry(source) != path:
+        if source is not None and entry(source) != path:
             return
         with whole_file(path, overwrite=True) as file:
             file.writelines(_encode(runs))

@@ -1,15 +1,19 @@
 """Opens files and folders as runs: chooses the loader, asks the cache, gathers and merges."""
 
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeGuard
 
-from capture import places
+from polars.exceptions import PanicException
+
+from capture import places, remote
+from capture.addresses import is_pattern, is_url, list_file, listed, local_matches
 from capture.cache import entry, fetch, store
 from capture.captures import asked, is_capture
 from capture.classify.names import own_rules
-from capture.errors import UnreadableError
+from capture.errors import CaptureError, UnforeseenError, UnreadableError
 from capture.loaders import Bundler, Loader, bundlers, recognise
 from capture.ranks import merge_ranks
 from capture.run import Run
@@ -37,7 +41,7 @@ class Bundle:
 Input = str | Path | Bundle
 
 
-def load(path: Input, *, cache: bool = True, capture: str | None = None) -> list[Run]:
+def load(path: Input | Source, *, cache: bool = True, capture: str | None = None) -> list[Run]:
     """Return all runs of one file, from the cache where it has them, or of files that are one recording.
 
     `capture` is a file or folder that tells of the graphs which a trace replays, `none` for none at all;
@@ -45,7 +49,7 @@ def load(path: Input, *, cache: bool = True, capture: str | None = None) -> list
     """
     if isinstance(path, Bundle):
         return path.bundler.load(path.files)
-    source = Source.of(path)
+    source = path if isinstance(path, Source) else Source.of(path)
     source.named_captures = None if capture is None else asked(capture)
     place = entry(source) if cache else None
     cached = fetch(place, source) if place else None
@@ -73,11 +77,19 @@ def _parse(source: Source) -> list[Run]:
 
 def _load_with(loader: Loader, source: Source) -> list[Run]:
     """Return a loader's runs; turn errors that no loader handles into an UnreadableError."""
+    what = f"could not be read as {loader.FORMAT}"
     try:
         return loader.load(source)
+    except (CaptureError, OSError):
+        raise
     except (RecursionError, MemoryError) as e:
         why = "it is nested too deeply" if isinstance(e, RecursionError) else "there is not enough memory"
-        raise UnreadableError(f"could not be read as {loader.FORMAT}", where=source.label, why=why) from None
+        raise UnreadableError(what, where=source.label, why=why) from None
+    except (Exception, PanicException) as e:
+        place = places.crash_file("".join(traceback.format_exception(e)))
+        details = f"; the details are in {place}" if place else ""
+        why = f"it holds what the loader was not written for{details}"
+        raise UnforeseenError(what, where=source.label, why=why, todo="please report it") from e
 
 
 def load_all(
@@ -93,6 +105,7 @@ def load_all(
 
 def groups(paths: Sequence[Input], *, merge: bool) -> list[list[Input]]:
     """Return the paths that are opened together: each alone; to merge ranks each folder, and all files."""
+    paths = expanded(paths)
     if not merge:
         return [[path] for path in _bundled(paths)]
     folders = [path for path in paths if _is_folder(path)]
@@ -106,8 +119,34 @@ def gather(paths: Sequence[Input]) -> list[Input]:
 
     Files that are one recording are one of them.
     """
-    named = [_resolve_baseline(path) for path in paths]
+    named = [_resolve_baseline(path) for path in expanded(paths)]
     return _bundled([file for path in named for file in (_profiles(path) if _is_folder(path) else [path])])
+
+
+def expanded(paths: Sequence[Input]) -> list[Input]:
+    """Return what lists, patterns and folders behind URLs stand for, in their places; the rest as it is.
+
+    Raises UnreadableError where a pattern fits nothing, UsageError where a list cannot be used.
+    """
+    words = [str(path) for path in paths if not isinstance(path, Bundle)]
+    if not any(is_url(word) or is_pattern(word) or word.startswith("@") for word in words):
+        return list(paths)
+    out: list[Input] = []
+    for path in paths:
+        out += [path] if isinstance(path, Bundle) else _expanded(str(path))
+    return out
+
+
+def _expanded(word: str) -> list[Input]:
+    place = list_file(word)
+    named = [word] if place is None else listed(Source.of(place).text(), place)
+    out: list[Input] = []
+    for each in named:
+        if is_url(each):
+            out += remote.expand(each)
+        else:
+            out += local_matches(each) if is_pattern(each) else [each]
+    return out
 
 
 def _is_folder(path: Input) -> TypeGuard[str | Path]:
@@ -118,7 +157,9 @@ def _bundled(paths: Sequence[Input]) -> list[Input]:
     """Return the paths with those that are one recording as one, in the place of the first."""
     files = [Path(path) for path in paths if isinstance(path, str | Path) and _is_file(path)]
     bundles = _bundles(files)
-    inputs = [path if isinstance(path, Bundle) else bundles.get(Path(path), path) for path in paths]
+    inputs = [
+        path if isinstance(path, Bundle) or is_url(path) else bundles.get(Path(path), path) for path in paths
+    ]
     return [each for at, each in enumerate(inputs) if not isinstance(each, Bundle) or each not in inputs[:at]]
 
 
@@ -129,7 +170,7 @@ def _bundles(files: Sequence[Path]) -> dict[Path, Bundle]:
 
 
 def _is_file(path: str | Path) -> bool:
-    return str(path) != "-" and Path(path).is_file()
+    return str(path) != "-" and not is_url(path) and Path(path).is_file()
 
 
 def _resolve_baseline(path: Input) -> Input:

@@ -67,24 +67,27 @@ def _launches(runs: Sequence[Run], numbers: Sequence[int]) -> list[dict[int, Run
 
 def _assign_ranks(runs: Sequence[Run]) -> tuple[list[int], list[str]]:
     """Return the rank of each run, as it, its file's name or its place says, and what of that is a guess."""
-    stated = [rank for run in runs if (rank := _stated_rank(run)) is not None]
+    stated = [rank for run in runs if (rank := stated_rank(run)) is not None]
     if len(stated) == len(runs):
         return stated, []
     files = list(dict.fromkeys(run.log.source for run in runs))
-    by_name = _ranks_in_names([PurePath(file).name for file in files])
+    by_name = ranks_in_names([PurePath(file).name for file in files])
     numbers = by_name or list(range(len(files)))
     guess = "" if by_name else "which file is of which rank is not told: they are numbered in their order"
     place = dict(zip(files, numbers, strict=True))
     return [place[run.log.source] for run in runs], [guess] if guess else []
 
 
-def _stated_rank(run: Run) -> int | None:
+def stated_rank(run: Run) -> int | None:
+    """Return the one rank that a run says it is of; None where it says none, or holds several."""
     own = set(ranks(run).values())
+    if len(own) > 1:
+        return None
     stated = run.meta.get("rank")
     return own.pop() if own else stated if type(stated) is int and stated >= 0 else None
 
 
-def _ranks_in_names(names: Sequence[str]) -> list[int] | None:
+def ranks_in_names(names: Sequence[str]) -> list[int] | None:
     """Return the number behind `rank` in each name, else the one in which the names differ; else None."""
     ranked = [int(match[1]) for name in names if (match := _NAMED.search(name))]
     if len(set(ranked)) == len(names):

@@ -13,9 +13,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO
 
+from capture.addresses import is_url, masked
 from capture.captures import found
 from capture.errors import UnreadableError
 from capture.importlog import Log
+from capture.remote import copy_of, look_up
 from capture.text import clean
 
 HEAD = 1 << 18  # bytes that a sniffer may look at
@@ -68,12 +70,16 @@ class Source:
     label: str
     log: Log = field(default_factory=Log)
     named_captures: tuple[Path, ...] | None = None  # None: they are looked for beside the input
+    spooled: bool = False  # copied to a temporary file, which is no input that could come again
 
     @classmethod
     def of(cls, path: str | Path) -> "Source":
-        """Return the input at a path, `-` for standard input; raise UnreadableError for what is no file."""
+        """Return the input at a path or a URL, `-` for standard input; raise UnreadableError for no file."""
         if str(path) == "-":
-            return cls.spooled(sys.stdin.buffer, "stdin")
+            return cls.spool(sys.stdin.buffer, "stdin")
+        if is_url(path):
+            label = masked(str(path))
+            return cls(copy_of(look_up(str(path))), label, Log(source=label))
         label = clean(str(path), 4096)
         path = Path(path)
         try:
@@ -82,25 +88,25 @@ class Source:
             raise UnreadableError(reason(e), where=label, todo="check the path") from None
         if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode):
             with path.open("rb") as stream:
-                return cls.spooled(stream, label)
+                return cls.spool(stream, label)
         if not stat.S_ISREG(mode):
             raise UnreadableError(f"is a {_kind(mode)}, not a file", where=label)
         return cls(path, label, Log(source=label))
 
     @classmethod
-    def spooled(cls, stream: IO[bytes], label: str) -> "Source":
+    def spool(cls, stream: IO[bytes], label: str) -> "Source":
         """Return a stream as an input: copied to a private temporary file, for it cannot be read twice."""
         with tempfile.NamedTemporaryFile(prefix="tracetui-", delete=False) as copy:
             while chunk := stream.read(CHUNK):
                 copy.write(chunk)
-        return cls(Path(copy.name), label, Log(source=label))
+        return cls(Path(copy.name), label, Log(source=label), spooled=True)
 
     @cached_property
     def captures(self) -> tuple[Path, ...]:
         """The files that may tell of graphs which this input replays: as named, else as found beside it."""
         if self.named_captures is not None:
             return self.named_captures
-        return found(self.path) if clean(str(self.path), 4096) == self.label else ()
+        return () if self.spooled else found(self.path)
 
     @cached_property
     def size(self) -> int:

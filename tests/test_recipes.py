@@ -92,7 +92,8 @@ VIEW = View("tracks", "Tracks", answer, needs=frozenset({"dur", "track"}))
 FAMILY = '''\
 """Pebble: a family that a test adds, of the common parts alone."""
 
-from engines.models.config import Config, Family, read_decoder, rope_section
+from engines.models.common import read_decoder, rope_section
+from engines.models.config import Config, Family
 from engines.models.spec import Spec
 
 MODEL_TYPE = "pebble"

@@ -135,5 +135,5 @@ def test_small_inputs_and_pipes_are_not_kept(
     load(sample)
     monkeypatch.setattr(cache, "SMALLEST", 1)
     with sample.open("rb") as stream:
-        assert cache.entry(Source.spooled(stream, "stdin")) is None
+        assert cache.entry(Source.spool(stream, "stdin")) is None
     assert entries(home) == []

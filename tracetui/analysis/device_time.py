@@ -179,8 +179,8 @@ def sentence(kernels: Strays) -> str:
 
 
 def watched(run: Run) -> bool:
-    """Tell whether kernels of a device have a start."""
-    return "gpu" in select.lenses(run) and select.on_timeline(run)
+    """Tell whether kernels of a device have a start and a duration."""
+    return run.has("dur") and "gpu" in select.lenses(run) and select.on_timeline(run)
 
 
 def _rows(run: Run) -> pl.LazyFrame:

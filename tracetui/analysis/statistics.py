@@ -178,23 +178,6 @@ def signed_rank(difference: Floats, tau: Floats) -> Floats:
     return np.asarray(2 * stdtr(_freedom(tau, difference.shape[1]), -z))
 
 
-def medians(values: Floats) -> Floats:
-    """Return the median of each row without its NaN, as `nanmedian` does, which goes through rows one by one;
-    NaN for a row that has nothing else.
-    """
-    empty = np.isnan(values)
-    if not values.shape[1]:
-        return np.full(len(values), np.nan)
-    out = np.full(len(values), np.nan)
-    seen = (~empty).sum(axis=1)
-    for count in np.unique(seen[seen > 0]).tolist():  # rows of one length have their middle at one place
-        rows = np.flatnonzero(seen == count)
-        part = values[rows] if count == values.shape[1] else values[rows][~empty[rows]].reshape(-1, count)
-        middle = [(count - 1) // 2, count // 2]
-        out[rows] = np.partition(part, middle, axis=1)[:, middle].mean(axis=1)
-    return out
-
-
 def cliffs_delta(a: Floats, b: Floats) -> Floats:
     """Return P(b > a) − P(b < a) over all pairs of samples, −1 to 1."""
     from scipy.stats import rankdata

@@ -114,7 +114,7 @@ def step_table(run: Run, look: Look) -> pl.DataFrame:
     chosen = select.lens_of(run, look)
     others = [x for x in select.lenses(run) if x != chosen]
     step_marks = paced(run)
-    if look.phase is not None:
+    if look.phase is not None and run.has("phase"):
         step_marks = step_marks.filter(pl.col("phase") == look.phase)
     if look.window is not None:
         step_marks = step_marks.filter(pl.col("step").is_between(*look.window))

@@ -21,6 +21,7 @@ TOPICS: Final[tuple[str, ...]] = (
     "ranks",
     "training",
     "quantisation",
+    "scripting",
     "native-format",
     "exit-codes",
     "glossary",

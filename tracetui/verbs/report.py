@@ -3,15 +3,20 @@
 import sys
 from argparse import ArgumentParser, Namespace
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from capture.errors import UsageError
 from tracetui import units
+from tracetui.chosen import choose
 from tracetui.look import Look
-from tracetui.report import FORMATS, report
-from tracetui.verbs import _shared
-from tracetui.views import ask, view
+from tracetui.report import FORMATS, report, written
+from tracetui.verbs import _fleet, _shared
+from tracetui.views import View, ask, view
+
+if TYPE_CHECKING:
+    from tracetui.fleet.job import Job
 
 
 def options(parser: ArgumentParser) -> None:
@@ -20,6 +25,7 @@ def options(parser: ArgumentParser) -> None:
     _shared.input_options(parser, "*")
     _shared.merge_option(parser)
     _shared.capture_option(parser)
+    _fleet.on_option(parser)
     _shared.look_options(parser)
     parser.add_argument("--limit", type=int, metavar="N", help="at most N rows; a cut is said")
     parser.add_argument(
@@ -40,18 +46,31 @@ def run(args: Namespace) -> int:
     asked = view(args.view)
     if not args.files:
         raise UsageError("no file was named", todo=f"tracetui report {args.view} FILE")
+    look = _look(args)
+    jobs = _fleet.jobs_where_many(args, asked, look)
+    if jobs is not None:
+        return _of_many(args, asked, look, jobs)
     runs = _shared.load(args)
     if asked.runs == 2:
         runs, chosen = _shared.pair(runs, args.which), 0
     else:
-        chosen = _shared.choose(runs, args.which)
-    look = _look(args)
+        chosen = choose(runs, args.which)
     if look.sort:
         look = sorted_look(
             look, ask(asked, [runs[chosen]] if asked.runs == 1 else runs, look).rows, args.reverse
         )
     width, cut = _shared.room(args)
     sys.stdout.write(report(asked, runs, look, args.format, chosen=chosen, width=width, cut=cut))
+    return 0
+
+
+def _of_many(args: Namespace, asked: View, look: Look, jobs: "list[Job]") -> int:
+    """Print one answer about many files; return the exit code."""
+    fleet = _fleet.answered(args, asked, jobs)
+    if look.sort:
+        look = sorted_look(look, fleet.answer.rows, args.reverse)
+    width, cut = _shared.room(args)
+    sys.stdout.write(written(asked, fleet.run, fleet.answer, look, args.format, width=width, cut=cut))
     return 0
 
 

@@ -1,6 +1,6 @@
 """Every view, one module each: what to ask the runs, and how to draw the answer."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any, Final, cast
@@ -11,6 +11,7 @@ from capture.errors import UsageError
 from capture.run import Run
 from tracetui import cancel
 from tracetui.analysis import select, steady
+from tracetui.analysis.partial.algebra import Partial, Shape
 from tracetui.look import Look
 from tracetui.views.ink import Line, Size
 
@@ -73,6 +74,16 @@ class Answer:
     missing: tuple[str, ...] = ()  # columns the source lacks, when it cannot feed the view
 
 
+@dataclass(frozen=True)
+class Merging:
+    """How one answer about many files is made: what each contributes is merged, then finished."""
+
+    partial: Callable[[Run, Look], Mapping[str, pl.DataFrame]]  # small frames; `members`: a row of facts
+    shapes: Mapping[str, Shape]  # of these frames: their keys and rules
+    finish: Callable[[Partial, Look], Answer]  # of at least two runs: that of one is the view's own answer
+    needs: frozenset[str] = frozenset()  # of each run; one that lacks it contributes nothing
+
+
 Tones = Callable[[pl.DataFrame], Mapping[str, Sequence[str]]]  # of some rows: column → a style for each
 
 
@@ -103,6 +114,7 @@ class View:
     over_time: bool = False  # its columns are moments: left and right are earlier and later
     group: str = "name"  # what its rows stand for, unless the look says otherwise
     enter: Callable[[Answer, Look], Focus] | None = None  # None: the key columns of the cursor's row
+    merging: Merging | None = None  # None: what it answers of one file cannot be put together for many
 
 
 def views() -> list[View]:
@@ -125,7 +137,12 @@ def view(name: str) -> View:
 def missing(view: View, runs: Sequence[Run]) -> tuple[str, ...]:
     """Return what the view needs and a run does not have, in words."""
     asked = runs[: max(1, view.runs)]
-    return tuple(sorted({_word(need) for need in view.needs for run in asked if not _has(run, need)}))
+    return lacking(view.needs, asked)
+
+
+def lacking(needs: Collection[str], runs: Sequence[Run]) -> tuple[str, ...]:
+    """Return which needs a run does not meet, in words."""
+    return tuple(sorted({_word(need) for need in needs for run in runs if not _has(run, need)}))
 
 
 def _has(run: Run, need: str) -> bool:
@@ -162,12 +179,12 @@ def ask(view: View, runs: Sequence[Run], look: Look) -> Answer:
     if len(runs) < min(view.runs, 2):
         todo = f"name a second file: tracetui report {view.name} A B"
         raise UsageError(f"the {view.name} view compares runs, and one run was given", todo=todo)
-    lacking = missing(view, runs)
-    if not lacking:
+    lacks = missing(view, runs)
+    if not lacks:
         return _marked(view.answer(runs, look), runs)
-    part = view.answer(runs, look) if view.partly else Answer(pl.DataFrame(), missing=lacking)
+    part = view.answer(runs, look) if view.partly else Answer(pl.DataFrame(), missing=lacks)
     then = "the {} view needs it" if part.missing else "what else the {} view asks is answered"
-    note = f"this source does not tell {' and '.join(lacking)}; {then.format(view.title.lower())}"
+    note = f"this source does not tell {' and '.join(lacks)}; {then.format(view.title.lower())}"
     return replace(part, notes=(note, *part.notes))
 
 

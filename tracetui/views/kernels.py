@@ -8,8 +8,11 @@ import polars as pl
 from capture.run import Run
 from tracetui.analysis import roofline, select, windows
 from tracetui.analysis.kernels import kernel_table
+from tracetui.analysis.partial.algebra import Partial
+from tracetui.analysis.partial.kernels import SHAPES, SPREAD, merged_table, partial
+from tracetui.analysis.partial.sketch import ERROR
 from tracetui.look import Look
-from tracetui.views import Answer, View
+from tracetui.views import Answer, Merging, View
 
 _ORDER: Final = (
     "name",
@@ -40,13 +43,17 @@ def kernels(runs: Sequence[Run], look: Look) -> Answer:
     """Return one row a group, with the same columns whatever the source knows."""
     run, group = runs[0], look.group or "name"
     table = kernel_table(run, look)
-    order = [c for c in _ORDER if c in table.columns or c not in _ABSENT]
+    return Answer(_ordered(table, group, _ORDER), tuple(_notes(run, look, group, table)), key=(group,))
+
+
+def _ordered(table: pl.DataFrame, group: str, order: Sequence[str]) -> pl.DataFrame:
+    """Return the columns in order, null where the source does not know one that somebody could know."""
+    order = [c for c in order if c in table.columns or c not in _ABSENT]
     unknown = [c for c in order if c not in table.columns]
     table = table.with_columns(
         pl.lit(None, pl.Int64 if c == "layer" else pl.String).alias(c) for c in unknown
     )
-    rows = table.select(group, *(c for c in order if c != group))
-    return Answer(rows, tuple(_notes(run, look, group, table)), key=(group,))
+    return table.select(group, *(c for c in order if c != group))
 
 
 def _notes(run: Run, look: Look, group: str, table: pl.DataFrame) -> list[str]:
@@ -77,11 +84,37 @@ def _per(run: Run, look: Look) -> str:
     return f"totals and counts are per {look.per}; rows outside of steps are left out"
 
 
+def of_many(whole: Partial, look: Look) -> Answer:
+    """Return one row a group over all files, with how far apart the files are."""
+    table, group = merged_table(whole, look), look.group or "name"
+    order = [c for c in (*_ORDER, *SPREAD) if c != "trend"]
+    notes = [
+        "least, most and spread are of the totals of single files; spread is most less least over their mean",
+        f"percentiles are from sketches, off by at most {ERROR:.1%}",
+    ]
+    if look.per != "total":
+        notes.append(f"totals and counts are per {look.per} of one file")
+    return Answer(_ordered(table, group, order), tuple(notes), key=(group,), columns=_OF_MANY)
+
+
+_OF_MANY: Final = (
+    "name",
+    "total_ns",
+    "share",
+    "spread_share",
+    "files",
+    "least_ns",
+    "most_ns",
+    "count",
+    "mean_ns",
+)
+
 VIEW = View(
     "kernels",
     "Kernels",
     kernels,
     needs=frozenset({"dur"}),
+    merging=Merging(partial, SHAPES, of_many, needs=frozenset({"dur"})),
     columns=(
         "name",
         "total_ns",

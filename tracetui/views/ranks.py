@@ -1,6 +1,7 @@
 """Ranks: what each works and waits in a step, the skew between them, and the stragglers with evidence."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
@@ -8,8 +9,9 @@ import polars as pl
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis import select
+from tracetui.analysis.partial.algebra import Partial, Shape
 from tracetui.look import Look
-from tracetui.views import Answer, Focus, View
+from tracetui.views import Answer, Focus, Merging, View
 
 if TYPE_CHECKING:
     from tracetui.analysis.ranks import Ranks
@@ -19,32 +21,52 @@ NOTHING: Final = "no step that all ranks have matches this filter, phase and win
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
     """Return one row a rank, or grouped by step one row a step."""
-    from tracetui.analysis.ranks import (  # numpy loads with the first question
-        compared,
-        phase_of,
-        rank_table,
-        step_skews,
-    )
+    from tracetui.analysis.ranks import compared, phase_of  # numpy loads with the first question
 
     run = runs[0]
-    ranks = compared(run, look)
+    notes = [*select.stopwatch(run, look), *select.folding(run)]
+    tracks = select.rank_tracks(run)
+    parts = {"tracks": pl.DataFrame({"track": list(tracks), "rank": list(tracks.values())})}
+    return replace(_told(compared(run, look), look, phase_of(run, look), notes), parts=parts)
+
+
+def of_many(whole: Partial, look: Look) -> Answer:
+    """Return the same of ranks that wrote a file each."""
+    from tracetui.analysis.partial.ranks import numbered, of_all
+
+    keys, guess = numbered(whole)
+    members = whole.members
+    if keys.is_empty() and whole.frames["cells"].height:
+        return Answer(pl.DataFrame(), ("several files are of the same rank: name those of one launch",))
+    phases, notes = members["phase"].drop_nulls().unique(), members["notes"].drop_nulls().unique().sort()
+    phase = str(phases[0]) if phases.len() == 1 else None
+    told = _told(of_all(whole, keys), look, phase, [line for text in notes for line in text.splitlines()])
+    files = members.select("member", "run", "source").join(keys, on=["member", "run"]).sort("rank")
+    notes_of_all = (*told.notes, *(f"a guess: {text}" for text in guess))
+    return replace(told, notes=notes_of_all, parts={"files": files.select("rank", "source")})
+
+
+def _told(ranks: "Ranks", look: Look, phase: str | None, more: Sequence[str]) -> Answer:
+    """Return the answer about ranks, with notes on their skew and their stragglers in front of others."""
+    from tracetui.analysis.ranks import rank_table, step_skews
+
     if len(ranks.numbers) < 2:
-        return Answer(pl.DataFrame(), (NOTHING, *select.stopwatch(run, look)))
+        return Answer(pl.DataFrame(), (NOTHING, *more))
     table, skews = rank_table(ranks, look), step_skews(ranks)
-    phase = phase_of(run, look)
-    notes = [
+    notes = (
         f"{len(ranks.numbers)} ranks in {ranks.steps} {f'{phase} ' if phase else ''}steps",
         _skew(skews),
         *_stragglers(ranks, table),
         *_scope(ranks, table),
-        *select.stopwatch(run, look),
-        *select.folding(run),
-    ]
-    if look.group == "step":
-        return Answer(skews, tuple(notes), ("step",))
-    tracks = select.rank_tracks(run)
-    parts = {"tracks": pl.DataFrame({"track": list(tracks), "rank": list(tracks.values())})}
-    return Answer(table, tuple(notes), ("rank",), parts)
+        *more,
+    )
+    return Answer(skews, notes, ("step",)) if look.group == "step" else Answer(table, notes, ("rank",))
+
+
+def _contribution(run: Run, look: Look) -> Mapping[str, pl.DataFrame]:
+    from tracetui.analysis.partial.ranks import partial
+
+    return partial(run, look)
 
 
 def _skew(skews: pl.DataFrame) -> str:
@@ -98,17 +120,23 @@ def enter(answer: Answer, look: Look) -> Focus:
         return ()
     name = answer.key[0]
     value = answer.rows[row, name]
-    if name == "step":
+    if name == "step" or "tracks" not in answer.parts:
         return ((name, value),)
     own = answer.parts["tracks"].filter(pl.col("rank") == value)["track"]
     return (("track", own[0]),) if own.len() == 1 else ()
 
+
+_SHAPES: Final = {
+    "cells": Shape(("member", "run", "own", "step")),
+    "ops": Shape(("member", "run", "own", "op")),
+}
 
 VIEW = View(
     "ranks",
     "Ranks",
     answer,
     needs=frozenset({"dur", "step", "several:ranks"}),
+    merging=Merging(_contribution, _SHAPES, of_many, needs=frozenset({"dur", "step"})),
     group="track",
     enter=enter,
     columns=(

@@ -1,11 +1,7 @@
 """The statistics against scipy, and their error rates on series that are made to be alike or not."""
 
-from statistics import median
-
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -129,11 +125,3 @@ def test_swapping_sides_swaps_signs() -> None:
 def test_too_few_samples_decide_nothing() -> None:
     few = np.array([[1.0, 2, 3]])
     assert statistics.verdicts(statistics.paired(few, few * 9), np.zeros(1)) == ["~"]
-
-
-@given(st.lists(st.lists(st.one_of(st.none(), st.integers(-9, 9)), min_size=4, max_size=4), max_size=6))
-def test_medians_leave_out_what_is_not_there(rows: list[list[int | None]]) -> None:
-    found = statistics.medians(np.array(rows, dtype=float).reshape(-1, 4))
-    for row, middle in zip(rows, found, strict=True):
-        there = [value for value in row if value is not None]
-        assert np.isnan(middle) if not there else middle == median(there)

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from capture.activity import current
+from capture.addresses import masked
 from capture.errors import CaptureError, UnreadableError
 from capture.run import Run
-from capture.text import clean
 from tracetui.ui.messages import LoadFailed, Notice, RunsChanged, ViewsLoaded
 from tracetui.ui.run_info import describe_run
 from tracetui.ui.workers.ask import describe_fault
@@ -39,7 +39,7 @@ class FileReader:
         """Return the bytes read so far, as far as the kernel tells where the open files stand."""
         read = sum(_position(fd) for fd in _descriptors({os.path.realpath(p) for p in self._paths}))
         seconds = time.monotonic() - self._began
-        return Progress(seconds, current() or "reading", tuple(self._paths), read, self._size)
+        return Progress(seconds, current() or "reading", tuple(map(masked, self._paths)), read, self._size)
 
     def _read(self, post: Post) -> None:
         """Read all files and post their runs; only when none can be read, post the first reason instead."""
@@ -68,7 +68,7 @@ def _as_capture_error(error: Exception, path: str) -> CaptureError:
     """Return the error as a sentence; one that is no capture error is a fault of ours."""
     if isinstance(error, CaptureError):
         return error
-    return UnreadableError(describe_fault("could not be read", error), where=clean(path, 4096))
+    return UnreadableError(describe_fault("could not be read", error), where=masked(path))
 
 
 def _size(path: str) -> int:

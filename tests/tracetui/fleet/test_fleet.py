@@ -1,0 +1,327 @@
+"""Many files: one answer, the same whoever computes it, right by a sum in plain Python, with losses named."""
+
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import reduce
+from multiprocessing import active_children
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from capture.errors import UsageError
+from capture.open import load
+from tests.conftest import FIXTURES
+from tests.tracetui.fleet.made import NAMES, durations, fleet, written
+from tracetui import cli
+from tracetui.analysis.partial import sketch
+from tracetui.analysis.partial.algebra import merge
+from tracetui.fleet.ask import Fleet, ask_fleet, jobs_of
+from tracetui.fleet.executors import RETRIES, local
+from tracetui.fleet.fold import Fold
+from tracetui.fleet.job import Done, Job, do
+from tracetui.look import Look
+from tracetui.views import ask, view
+
+RANKS = 64
+VIEWS = ("kernels", "ranks")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return fleet(tmp_path_factory.mktemp("fleet") / "ranks", RANKS)
+
+
+@pytest.fixture(autouse=True)
+def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CACHE", "STATE"):
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name.lower()))
+
+
+def jobs(folder: Path, name: str, look: Look = Look()) -> list[Job]:  # noqa: B008 - frozen
+    return jobs_of(view(name), [str(folder)], look, cache=False, capture=None)
+
+
+def here(asked: list[Job]) -> Fleet:
+    """The answer of one process, which is this one."""
+
+    class Here:
+        def run(self, jobs: Any, where: str) -> Iterator[Done]:
+            yield from map(do, jobs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tracetui.fleet.ask.executor", lambda on: (Here(), ""))
+        return ask_fleet(view(asked[0].view), asked, "here", lambda done: None)
+
+
+def ignore(done: Done) -> None:
+    pass
+
+
+def same(one: Fleet, other: Fleet) -> bool:
+    return one.answer.rows.equals(other.answer.rows) and one.answer.notes == other.answer.notes
+
+
+def test_the_kernel_table_is_the_sum_in_plain_python(folder: Path) -> None:
+    rows = {row["name"]: row for row in here(jobs(folder, "kernels")).answer.rows.to_dicts()}
+    assert set(rows) == set(NAMES)
+    every = [(rank, row) for rank in range(RANKS) for row in durations(rank)]
+    whole = sum(row["dur"] for _, row in every)
+    for name in NAMES:
+        own = sorted(row["dur"] for _, row in every if row["name"] == name)
+        by_rank = [
+            sum(r["dur"] for rank, r in every if r["name"] == name and rank == n) for n in range(RANKS)
+        ]
+        got = rows[name]
+        assert (got["count"], got["total_ns"], got["min_ns"], got["max_ns"]) == (
+            len(own),
+            sum(own),
+            own[0],
+            own[-1],
+        )
+        assert (got["files"], got["least_ns"], got["most_ns"]) == (RANKS, min(by_rank), max(by_rank))
+        assert got["share"] == pytest.approx(sum(own) / whole)
+        assert got["spread_share"] == pytest.approx((max(by_rank) - min(by_rank)) / (sum(own) / RANKS))
+        assert got["mean_ns"] == round(sum(own) / len(own))
+        for column, part in (("p50_ns", 0.5), ("p95_ns", 0.95), ("p99_ns", 0.99)):
+            place = part * (len(own) - 1)
+            low, high = own[math.floor(place)], own[math.ceil(place)]
+            exact = low + (high - low) * (place - math.floor(place))
+            assert got[column] == pytest.approx(exact, abs=exact * sketch.ERROR + 0.5)
+
+
+def test_ranks_of_many_files_are_those_of_the_merged_run(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["report", "ranks", str(folder), "--merge", "--format", "csv", "--no-cache"]) == 0
+    merged = capsys.readouterr().out
+    assert cli.main(["report", "ranks", str(folder), "--on", "local:2", "--format", "csv"]) == 0
+    assert capsys.readouterr().out == merged and merged.count("\n") == RANKS + 1
+
+
+def test_a_straggler_among_files_is_named_with_evidence(tmp_path: Path) -> None:
+    answer = here(jobs(fleet(tmp_path / "ranks", 8, steps=40), "ranks")).answer
+    assert any(note.startswith("straggler: rank 5,") and "mlp.down" in note for note in answer.notes)
+
+
+def test_processes_give_the_same_and_leave_nothing(folder: Path) -> None:
+    for name in VIEWS:
+        asked = jobs(folder, name)
+        assert same(ask_fleet(view(name), asked, "local:2", ignore), here(asked))
+    assert active_children() == []
+
+
+def test_a_process_that_is_killed_changes_nothing(folder: Path) -> None:
+    killed = []
+
+    def kill_one(done: Done) -> None:
+        if not killed:
+            killed.append(active_children()[0].pid)
+            os.kill(killed[0], signal.SIGKILL)
+
+    asked = jobs(folder, "kernels")[:24]
+    assert same(ask_fleet(view("kernels"), asked, "local:2", kill_one), here(asked))
+    assert killed
+
+
+def dies_at_three(job: Job) -> Done:
+    if job.number == 3:
+        os._exit(9)
+    return do(job)
+
+
+def test_a_file_that_kills_its_process_is_named_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "do", dies_at_three)
+    asked = jobs(folder, "kernels")[:6]
+    found = ask_fleet(view("kernels"), asked, "local:2", ignore)
+    assert found.faults == (f"{asked[3].files[0]}: its process was lost {RETRIES + 1} times",)
+    assert found.answer.rows["files"].to_list() == [5] * len(NAMES)
+
+
+def test_a_wrong_file_is_named_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = fleet(tmp_path / "ranks", 3)
+    (tmp_path / "all.txt").write_text("ranks/rank000.jsonl\nranks/none.jsonl\nranks/rank002.jsonl\n")
+    words = ["report", "kernels", f"@{tmp_path}/all.txt", "--on", "local:1"]
+    assert cli.main(words) == 0
+    out, err = capsys.readouterr()
+    assert "note: one answer about 2 files" in out and "1 of 3 files could not be read" in out
+    assert "none.jsonl: no such file" in err
+    assert cli.main([*words, "--strict"]) == 4
+    for path in folder.iterdir():
+        path.unlink()
+    assert cli.main(words) == 3
+    assert "none of 3 files could be read" in capsys.readouterr().err
+
+
+def test_one_file_has_the_answer_of_today(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("kernels", "ranks"):
+        words = ["report", name, str(folder / "rank005.jsonl"), "--format", "csv"]
+        assert cli.main(words) == cli.main([*words, "--on", "local:2"]) == 0
+        plain = capsys.readouterr().out
+        assert plain[: len(plain) // 2] == plain[len(plain) // 2 :]
+
+
+def test_many_files_are_one_answer_unless_one_is_chosen(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["report", "kernels", str(folder)]) == 0
+    assert f"one answer about {RANKS} files" in capsys.readouterr().out
+    assert cli.main(["report", "kernels", str(folder), "--run", "2"]) == 0
+    assert f"run 2 of {RANKS}" in capsys.readouterr().out
+
+
+def test_what_cannot_be_merged_is_said(folder: Path) -> None:
+    with pytest.raises(UsageError, match=r"the tree view cannot be merged over files.*kernels"):
+        jobs(folder, "tree")
+    with pytest.raises(UsageError, match="choose local:N"):
+        ask_fleet(view("kernels"), jobs(folder, "kernels"), "slurm:4", ignore)
+    with pytest.raises(UsageError, match="no number of processes"):
+        ask_fleet(view("kernels"), jobs(folder, "kernels"), "local:x", ignore)
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_parts_are_merged_in_any_order(folder: Path, name: str) -> None:
+    shapes = view(name).merging.shapes  # type: ignore[union-attr]
+    parts = [do(job).partial for job in jobs(folder, name)[:7]]
+    assert all(parts)
+    straight = reduce(lambda a, b: merge(a, b, shapes), parts)  # type: ignore[arg-type,return-value]
+    for number in range(3):
+        mixed = list(parts)
+        random.Random(number).shuffle(mixed)
+        while len(mixed) > 1:  # neighbours first, as in a tree
+            mixed = [
+                merge(*pair, shapes) if len(pair) == 2 else pair[0]  # type: ignore[misc]
+                for pair in (mixed[i : i + 2] for i in range(0, len(mixed), 2))
+            ]
+        assert straight is not None and mixed[0] is not None
+        assert {n: written(f) for n, f in straight.frames.items()} == {
+            n: written(f) for n, f in mixed[0].frames.items()
+        }
+        assert straight.agreed == mixed[0].agreed
+
+
+@pytest.mark.parametrize("total", [1, 2, 3, 5, 8, 13])
+def test_a_fold_merges_each_part_once_in_the_same_tree(total: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts are texts here, and merging writes brackets: the tree can be read."""
+    monkeypatch.setattr("tracetui.fleet.fold.merge", lambda one, other, shapes: f"({one}{other})")
+    trees = set()
+    for number in range(10):
+        order = random.Random(number).sample(range(total), total)
+        fold = Fold(total, {})
+        for place in order:
+            fold.add(place, None if place == 1 else chr(97 + place))  # type: ignore[arg-type]
+        trees.add(fold.whole)
+    assert len(trees) == 1
+    letters = str(trees.pop()).replace("(", "").replace(")", "")
+    assert letters.replace("None", "") == "".join(chr(97 + n) for n in range(total) if n != 1)
+
+
+def test_a_sketch_keeps_its_promise() -> None:
+    draw = random.Random(1)
+    values = sorted([0, 1, 1, 2, 7, *(int(draw.lognormvariate(10, 3)) for _ in range(5000))])
+    counts = pl.DataFrame({"key": ["k"] * len(values), "dur": values}).with_columns(
+        bucket=sketch.bucket(pl.col("dur"))
+    )
+    counts = counts.group_by("key", "bucket").agg(times=pl.len().cast(pl.Int64))
+    asked = [(f"q{n}", n / 100) for n in (0, 1, 10, 50, 90, 99, 100)]
+    [row] = sketch.quantiles(counts, ("key",), asked).to_dicts()
+    for name, part in asked:
+        place = part * (len(values) - 1)
+        low, high = values[math.floor(place)], values[math.ceil(place)]
+        exact = low + (high - low) * (place - math.floor(place))
+        assert row[name] == pytest.approx(exact, abs=exact * sketch.ERROR + 0.5)
+
+
+def test_a_second_question_reads_no_file_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("capture.cache.SMALLEST", 1)
+    monkeypatch.delenv("TRACETUI_NO_CACHE", raising=False)
+    asked = jobs_of(view("kernels"), [str(folder)], Look(), cache=True, capture=None)[:3]
+    first = here(asked)
+    monkeypatch.setattr("tracetui.fleet.job.load", lambda *a, **k: pytest.fail("a file is read again"))
+    assert same(here(asked), first)
+
+
+def waiting(ready: Callable[[], bool], seconds: float = 30) -> bool:
+    end = time.monotonic() + seconds
+    while not ready() and time.monotonic() < end:
+        time.sleep(0.05)
+    return ready()
+
+
+def test_ctrl_c_leaves_no_process(tmp_path: Path) -> None:
+    folder = fleet(tmp_path / "ranks", 300, steps=20)
+    words = [sys.executable, "-m", "tracetui", "report", "kernels", str(folder), "--on", "local:2"]
+    asking = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+
+    def group() -> list[str]:
+        found = subprocess.run(["pgrep", "-g", str(asking.pid)], capture_output=True, text=True, check=False)
+        return found.stdout.split()
+
+    assert waiting(lambda: len(group()) >= 3)  # the one that asks, and two that read
+    os.killpg(asking.pid, signal.SIGINT)
+    out, err = asking.communicate(timeout=30)
+    assert asking.returncode == 130 and out == b"" and b"Traceback" not in err
+    assert waiting(lambda: group() == [], 10)
+
+
+def test_dask_gives_the_same_also_when_a_worker_is_killed(folder: Path) -> None:
+    distributed = pytest.importorskip("distributed", reason="the extra dask is not installed")
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        on = cluster.scheduler_address.replace("tcp", "dask")
+        pids, killed = list(client.run(os.getpid).values()), []
+
+        def kill_one(done: Done) -> None:
+            if not killed:
+                killed.append(pids[0])
+                os.kill(pids[0], signal.SIGKILL)
+
+        asked = jobs(folder, "kernels")
+        assert same(ask_fleet(view("kernels"), asked, on, kill_one), here(asked))
+        assert killed
+    with pytest.raises(UsageError, match="no Dask scheduler answers"):
+        ask_fleet(view("kernels"), asked, on.rpartition(":")[0] + ":1", ignore)
+
+
+@pytest.mark.table  # Ray alone takes some twenty seconds to start
+@pytest.mark.timeout(300)
+def test_ray_gives_the_same(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = pytest.importorskip("ray", reason="the extra ray is not installed")
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    ray.init(num_cpus=2, include_dashboard=False, _node_ip_address="127.0.0.1", log_to_driver=False,
+             object_store_memory=100 << 20)  # fmt: skip
+    try:
+        for name in VIEWS:
+            asked = jobs(folder, name)
+            assert same(ask_fleet(view(name), asked, "ray://auto", ignore), here(asked))
+    finally:
+        ray.shutdown()
+
+
+@pytest.mark.parametrize("path", sorted(FIXTURES.glob("*/*.json*"))[::3], ids=lambda path: path.name)
+def test_twice_the_same_file_is_twice_its_table(path: Path) -> None:
+    """Whatever program wrote it: sums double, and what is not a sum stays."""
+    asked = jobs_of(view("kernels"), [str(path)] * 2, Look(), cache=False, capture=None)
+    alone = ask(view("kernels"), load(path, cache=False)[:1], Look()).rows
+    if len(load(path, cache=False)) > 1 or alone.is_empty():
+        pytest.skip("several runs, or no kernels")
+    rows = here(asked).answer.rows
+    both = alone.with_columns(pl.col("name").cast(pl.String)).join(
+        rows, on="name", suffix="_both", nulls_equal=True
+    )
+    assert both.height == alone.height == rows.height
+    for column in ("total_ns", "count"):
+        assert both[f"{column}_both"].to_list() == [2 * n if n is not None else None for n in both[column]]
+    for column in ("min_ns", "max_ns", "op", "layer", "category"):
+        assert both[f"{column}_both"].cast(pl.String).to_list() == both[column].cast(pl.String).to_list()
+    for column in ("share", "mean_ns"):
+        assert both[f"{column}_both"].to_list() == pytest.approx(both[column].to_list(), rel=1e-9, abs=1)

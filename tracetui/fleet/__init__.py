@@ -1,0 +1,1 @@
+"""Answers about many files: each contributes a small part, here or on a cluster, and the parts are merged."""

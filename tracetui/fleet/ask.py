@@ -1,0 +1,121 @@
+"""One question to many files: each is asked by itself, wherever it is computed, and one answer is made."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from os.path import commonprefix
+from typing import Final
+
+import polars as pl
+
+from capture.addresses import masked
+from capture.errors import UnreadableError, UsageError
+from capture.importlog import ImportLog, Log
+from capture.open import Bundle, Input, gather, load
+from capture.run import Run
+from tracetui.analysis.partial.algebra import Partial
+from tracetui.fleet.executors import executor
+from tracetui.fleet.fold import Fold
+from tracetui.fleet.job import Done, Job, version
+from tracetui.look import Look
+from tracetui.views import Answer, View, ask, views
+
+NAMED: Final = 5  # files that a note names
+
+Tell = Callable[[Done], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Fleet:
+    """The answer of many files, what stands for all of them as a run, and the files that failed."""
+
+    answer: Answer
+    run: Run
+    faults: tuple[str, ...]
+
+
+def jobs_of(
+    asked: View, inputs: Sequence[Input], look: Look, *, cache: bool, capture: str | None
+) -> list[Job]:
+    """Return a job for each file; raise UsageError for a view whose answers cannot be merged."""
+    if asked.merging is None:
+        names = ", ".join(v.name for v in views() if v.merging is not None)
+        raise UsageError(
+            f"answers of the {asked.name} view cannot be merged over files",
+            why=f"those of {names} can",
+            todo="name one file",
+        )
+    files = gather(inputs)
+    return [
+        Job(number, _files(each), asked.name, look, cache, capture, version())
+        for number, each in enumerate(files)
+    ]
+
+
+def _files(each: Input) -> tuple[str, ...]:
+    return tuple(map(str, each.files)) if isinstance(each, Bundle) else (str(each),)
+
+
+def ask_fleet(asked: View, jobs: Sequence[Job], on: str, tell: Tell) -> Fleet:
+    """Return the answer of all files; `tell` hears of each as it is done. Raise UnreadableError where none
+    could be read.
+    """
+    who, where = executor(on)
+    fold, faults = Fold(len(jobs), asked.merging.shapes if asked.merging else {}), dict[int, str]()
+    with closing(who.run(jobs, where)) as finished:  # type: ignore[type-var]
+        for done in finished:
+            fold.add(done.number, done.partial)
+            tell(done)
+            if done.partial is None:
+                faults[done.number] = done.fault
+    failed = tuple(faults[number] for number in sorted(faults))
+    if fold.whole is None:
+        raise UnreadableError(f"none of {len(jobs)} files could be read", why=failed[0] if failed else "")
+    return _finished(asked, jobs, fold.whole, failed)
+
+
+def _finished(asked: View, jobs: Sequence[Job], whole: Partial, faults: tuple[str, ...]) -> Fleet:
+    """Return the answer of what the files contributed; that of a single run is the view's own."""
+    merging, members, look = asked.merging, whole.members, jobs[0].look
+    if members.height == 1:
+        job = jobs[int(members["member"][0])]
+        [run] = [run for file in job.files[:1] for run in load(file, cache=job.cache, capture=job.capture)]
+        answer = ask(asked, [run], look)
+    else:
+        run = stand_in(whole, [job.files[0] for job in jobs])
+        able = members["lacks"].null_count()
+        answer = merging.finish(whole, look) if merging and able else Answer(pl.DataFrame())
+    return Fleet(replace(answer, notes=(*_notes(len(jobs), members, faults), *answer.notes)), run, faults)
+
+
+def _notes(files: int, members: pl.DataFrame, faults: Sequence[str]) -> list[str]:
+    """Return of how many files the answer is, which could not be read, and what others do not tell."""
+    read, runs = files - len(faults), members.height
+    if files == 1 and not faults:
+        return []
+    of = f"{read:,} files" + (f" with {runs:,} runs" if runs != read else "")
+    notes = [f"one answer about {of}"]
+    if faults:
+        more = f" (+{len(faults) - NAMED})" if len(faults) > NAMED else ""
+        notes.append(
+            f"{len(faults):,} of {files:,} files could not be read: {'; '.join(faults[:NAMED])}{more}"
+        )
+    for what, number in sorted(Counter(members["lacks"].drop_nulls()).items()):
+        notes.append(f"{number:,} of {runs:,} runs do not tell {what}: they are not in the answer")
+    return notes
+
+
+def stand_in(whole: Partial, files: Sequence[str]) -> Run:
+    """Return a run without events that stands for all files: what they agree on, and what was lost in all."""
+    members = whole.members
+    formats = members["format"].unique().sort().to_list()
+    source = masked(files[0]) if len(files) == 1 else f"{masked(commonprefix(list(files)))}…"  # noqa: RUF071
+    log = Log(source, ", ".join(formats), int(members["read"].sum()), 0, int(members["dropped"].sum()))
+    if log.dropped:
+        some = members.filter(pl.col("dropped") > 0).height
+        log.note(
+            "dropped", f"records of {some} runs could not be kept", count=log.dropped, severity="data_loss"
+        )
+    frozen: ImportLog = log.freeze()
+    return Run(f"{members.height} runs", whole.meta, pl.DataFrame(schema={"kind": pl.Categorical()}), frozen)

@@ -1,0 +1,153 @@
+"""One file of many: what is asked of it, and what it contributes. This is what runs beside the file."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+import capture
+import tracetui
+from capture import cache as kept
+from capture.addresses import is_url, masked
+from capture.errors import CaptureError
+from capture.open import gather, load
+from capture.ranks import stated_rank
+from capture.remote import look_up
+from capture.run import Run
+from capture.source import Source
+from capture.text import clean
+from tracetui.analysis.partial.algebra import MEMBERS, Partial, agreed_of, merge
+from tracetui.look import Look
+from tracetui.views import Merging, View, lacking, view
+
+_META: Final = ("model", "device", "dtype", "products", "quant", "weights", "roof", "batch", "producer",
+                "driver", "world_size")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Job:
+    """A file, or the files of one recording, and the question about it."""
+
+    number: int  # its place among all
+    files: tuple[str, ...]
+    view: str
+    look: Look
+    cache: bool = True
+    capture: str | None = None
+    code: str = ""  # the version of the program that asks
+
+
+@dataclass(frozen=True, eq=False)
+class Done:
+    """What became of a job: what the file contributes, or why it could not be read."""
+
+    number: int
+    size: int = 0  # bytes of the file, as far as known
+    partial: Partial | None = None
+    fault: str = ""
+
+
+def do(job: Job) -> Done:
+    """Read the file and return what it contributes; one that cannot be read is no error of the whole."""
+    if job.code != version():
+        fault = f"the worker has another version of tracetui ({version()}, not {job.code})"
+        return Done(job.number, fault=fault)
+    try:
+        size, part = _contribution(job)
+    except CaptureError as e:
+        return Done(job.number, fault=masked(str(e)))
+    except Exception as e:
+        why = f"a fault of its own: {type(e).__name__}: {clean(str(e), 300)}"
+        return Done(job.number, fault=masked(f"{job.files[0]}: {why}"))
+    return Done(job.number, size, _numbered(part, job.number))
+
+
+def _contribution(job: Job) -> tuple[int, Partial]:
+    """Return the size of the file and what it contributes, from the cache where it was asked before."""
+    merging, asked = view(job.view), repr((version(), job.view, job.look, job.capture))
+    if len(job.files) > 1:
+        runs = [run for each in gather(job.files) for run in load(each, cache=job.cache)]
+        return sum(Path(f).stat().st_size for f in job.files), contribution(merging, runs, job.look)
+    place, size, source = _place(job, asked)
+    if place and (have := kept.fetch(place, source or job.files[0])):
+        return size, Partial(dict(have[0].tables), dict(have[0].meta["agreed"]))
+    source = source or Source.of(job.files[0])
+    part = contribution(merging, load(source, cache=job.cache, capture=job.capture), job.look)
+    if place:
+        saved = Run("part", {"agreed": dict(part.agreed)}, pl.DataFrame(), source.log.freeze(), part.frames)
+        kept.store(place, [saved])
+    return size, part
+
+
+def _place(job: Job, asked: str) -> tuple[Path | None, int, Source | None]:
+    """Return where the contribution is kept, the size of the file, and the file where it lies here."""
+    [file] = job.files
+    if is_url(file):
+        remote = look_up(file)
+        place = kept.entry_of(remote.identity, asked, remote.size or 0) if job.cache else None
+        return place, remote.size or 0, None
+    source = Source.of(file)
+    return (kept.entry(source, asked) if job.cache else None), source.size, source
+
+
+def _numbered(part: Partial, number: int) -> Partial:
+    """Return what a file contributes with its place among all files."""
+    placed = pl.lit(number, pl.Int64).alias("member")
+    frames = {n: f.with_columns(placed) if "member" in f.columns else f for n, f in part.frames.items()}
+    return replace(part, frames=frames)
+
+
+def contribution(asked: View, runs: Sequence[Run], look: Look) -> Partial:
+    """Return what the runs of one file contribute to an answer of this view, which must be a merging one."""
+    assert_merging = asked.merging
+    if assert_merging is None:
+        raise TypeError(f"the {asked.name} view cannot be merged")
+    whole, *rest = (_of_run(assert_merging, run, place, look) for place, run in enumerate(runs))
+    for part in rest:
+        whole = merge(whole, part, assert_merging.shapes)
+    return whole
+
+
+def _of_run(merging: Merging, run: Run, place: int, look: Look) -> Partial:
+    lacks = lacking(merging.needs, [run])
+    frames = {} if lacks else dict(merging.partial(run, look))
+    members = _member(run, place, lacks)
+    if MEMBERS in frames:
+        members = members.hstack(frames.pop(MEMBERS))
+    placed = pl.lit(place, pl.Int64).alias("run")
+    frames = {n: f.with_columns(placed) if "member" in f.columns else f for n, f in frames.items()}
+    return Partial({MEMBERS: members, **frames}, agreed_of(_kept(run.meta)))
+
+
+def _member(run: Run, place: int, lacks: Sequence[str]) -> pl.DataFrame:
+    """Return the row of a run among all that take part; its place among the files is filled in later."""
+    facts = {
+        "member": (pl.Int64, 0),
+        "run": (pl.Int64, place),
+        "source": (pl.String, run.log.source),
+        "format": (pl.String, run.log.format),
+        "name": (pl.String, run.name),
+        "read": (pl.Int64, run.log.read),
+        "dropped": (pl.Int64, run.log.dropped),
+        "rank": (pl.Int64, stated_rank(run)),
+        "lacks": (pl.String, " and ".join(lacks) or None),
+    }
+    return pl.DataFrame({name: pl.Series([value], dtype=kind) for name, (kind, value) in facts.items()})
+
+
+def _kept(meta: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: meta[key] for key in _META if key in meta}
+
+
+@cache
+def version() -> str:
+    """Return what changes with any file of the program: parts of another version are not merged."""
+    digest = hashlib.blake2b(digest_size=8)
+    for room in (tracetui, capture):
+        for path in sorted(Path(room.__file__ or "").parent.rglob("*.py")):
+            digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()
