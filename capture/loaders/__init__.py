@@ -55,7 +55,7 @@ LOADERS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "native": ('"kind"',),
     "ncu": ("kernel name",),
-    "nsys.report": ("nsys", "quaddanalysis", "*.nsys-rep", "*.qdrep"),
+    "nsys.report": ("^nsys", "quaddanalysis", "*.nsys-rep", "*.qdrep"),
     "nsys.sqlite": ("^sqlite format 3",),
     "nsys.stats": ("!{", "total", "corrid", "rangeid", "** ", "executing '", "processing [", "statistics"),
     "parquet": ("^par1",),

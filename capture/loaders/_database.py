@@ -25,7 +25,7 @@ ROCPD: Final = re.compile(
     rb"CREATE TABLE [^(]{0,40}rocpd_"
 )  # what only a database of ROCm's profiler begins with
 
-_CHUNK_ROWS: Final = 20_000
+_CHUNK_ROWS: Final = 500  # their numbers stay in the cache of a core until they are a column
 _LONGEST_CELL: Final = 10_000_000
 _LONGEST_QUERY: Final = 100_000
 _PATIENCE_S: Final = 60
@@ -82,7 +82,7 @@ class Database:
         sources = wanted.sources(there)
         present = [(name, column) for name, column in sources.items() if column]
         chunks = list(self._chunks(wanted, present)) if present else []
-        frame = pl.concat(chunks) if chunks else _no_rows(wanted, [name for name, _ in present])
+        frame = pl.concat(chunks, rechunk=True) if chunks else _no_rows(wanted, [name for name, _ in present])
         absent = [name for name, column in sources.items() if not column]
         return frame.with_columns(_nulls(wanted, name) for name in absent).select(wanted.names)
 

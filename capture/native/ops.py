@@ -1,7 +1,6 @@
 """The ops of a native run by their numbers, and the frames that its lines become with them."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, chain
 from operator import attrgetter
 from typing import Any, Final
 
@@ -9,13 +8,15 @@ import msgspec
 import polars as pl
 
 from capture.importlog import Log
-from capture.native.lines import ColumnsLine, Flat, Op, RowsLine
+from capture.native.lines import Flat, Op, RowsLine
+from capture.native.numbers import Block
 from capture.run import DTYPES, LONGEST_NS, build
 from capture.text import clean
 
 _NUMBERS: Final = frozenset(name for name, type in DTYPES.items() if type != pl.Categorical())
 _LAWS: Final = ("flops", "bytes")
 _FLAT: Final = tuple(DTYPES)
+_SPARSE: Final = 1000  # numbers for each op, from which they are looked up instead of indexed
 
 _fields: Final = attrgetter(*_FLAT)
 
@@ -48,6 +49,17 @@ class Plan:
     def slots(self, source: int | None, ids: Sequence[int]) -> Iterable[int | None]:
         """Return the slot of each op; None for one that no plan line holds."""
         return map(self._slots.get(source, {}).get, ids)
+
+    def slots_at_once(self, source: int | None, ids: pl.Series) -> pl.Series:
+        """Return the slots of many ops; null for those that no plan line holds."""
+        known = self._slots.get(source, {})
+        if not known:
+            return pl.Series([None], dtype=pl.Int64).new_from_index(0, len(ids))
+        last = max(known)
+        if min(known) < 0 or last > _SPARSE * len(known):
+            return ids.replace_strict(known, default=None, return_dtype=pl.Int64)
+        places = pl.Series(map(known.get, range(last + 1)), dtype=pl.Int64)
+        return pl.select(pl.lit(places).gather(pl.when(ids.is_between(0, last)).then(ids))).to_series()
 
     def rows(self, slots: pl.Series) -> pl.DataFrame:
         """Return a row for each slot: the op's columns, and the coefficients of its laws."""
@@ -88,20 +100,34 @@ def _ops_frame(ops: list[dict[str, Any]]) -> pl.DataFrame:
     return events.with_columns(frame[law] for law in laws if frame[law].null_count() < frame.height)
 
 
-def columns_frame(lines: Sequence[ColumnsLine], plan: Plan, log: Log) -> pl.DataFrame:
+def columns_frame(block: Block, plan: Plan, log: Log) -> pl.DataFrame:
     """Return the events of many steps; those of unknown ops are dropped and logged."""
-    lines = [line for line in lines if line.op]
-    lengths = pl.Series([len(line.op) for line in lines], dtype=pl.UInt32)
-    line_of_row = pl.select(pl.int_range(len(lines)).repeat_by(lengths).explode()).to_series()
-    frame = _line_heads(lines)[line_of_row].hstack(_line_columns(lines, plan))
+    line_of_row = pl.select(
+        pl.int_range(len(block.lines)).repeat_by(block.lengths.cast(pl.UInt32)).explode()
+    ).to_series()
+    slots = _slots(block, line_of_row, plan)
+    frame = _line_heads(block)[line_of_row].hstack([slots, *block.numbers.drop("op")])
     return _with_ops(frame.with_columns(t=pl.col("shift") + pl.col("dt").cum_sum()), plan, log)
 
 
-def _line_heads(lines: Sequence[ColumnsLine]) -> pl.DataFrame:
+def _slots(block: Block, line_of_row: pl.Series, plan: Plan) -> pl.Series:
+    """Return the slot of each event's op, which its writer has numbered."""
+    ops = block.numbers["op"]
+    sources = [line.source for line in block.lines]
+    slots = plan.slots_at_once(sources[0], ops)
+    for other in set(sources[1:]) - {sources[0]}:
+        of_other = pl.Series([source == other for source in sources])[line_of_row]
+        slots = plan.slots_at_once(other, ops).zip_with(of_other, slots)
+    return slots.alias("slot")
+
+
+def _line_heads(block: Block) -> pl.DataFrame:
     """Return a row for each line: what holds for all of its events."""
+    lines = block.lines
+    starts = pl.Series([None if line.t is None else _wrap(line.t) for line in lines], dtype=pl.Int64)
     return pl.DataFrame(
         {
-            "shift": _shifts(lines),
+            "shift": starts - _distances_before(block),
             "step": [line.step for line in lines],
             "line_phase": [line.phase and clean(line.phase) for line in lines],
             "line_context": [line.context for line in lines],
@@ -110,35 +136,10 @@ def _line_heads(lines: Sequence[ColumnsLine]) -> pl.DataFrame:
     ).with_columns(pl.col("line_phase").cast(pl.Categorical()))
 
 
-def _line_columns(lines: Sequence[ColumnsLine], plan: Plan) -> list[pl.Series]:
-    """Return the columns of the lines, one behind the other."""
-    columns = [
-        _flat("slot", (plan.slots(line.source, line.op) for line in lines)),
-        _flat("dur", (line.dur for line in lines)),
-        _flat("dt", (_distances(line) for line in lines)),
-    ]
-    if any(line.count for line in lines):
-        columns.append(_flat("count", (line.count or [None] * len(line.op) for line in lines)))
-    return columns
-
-
-def _flat(name: str, parts: Iterable[Iterable[int | None]]) -> pl.Series:
-    return pl.Series(name, list(chain.from_iterable(parts)), dtype=pl.Int64)
-
-
-def _distances(line: ColumnsLine) -> Sequence[int | None]:
-    if line.dt is None or line.t is None:
-        return [None] * len(line.op)
-    return line.dt
-
-
-def _shifts(lines: Sequence[ColumnsLine]) -> list[int | None]:
-    """Return what to add to the running sum of all distances to get the starts of each line."""
-    lengths = (sum(line.dt) if line.dt and line.t is not None else 0 for line in lines)
-    bases = accumulate(lengths, initial=0)
-    return [
-        None if line.t is None else _wrap(line.t - base) for line, base in zip(lines, bases, strict=False)
-    ]
+def _distances_before(block: Block) -> pl.Series:
+    """Return the sum of all distances before each line, which the running sum of its own goes on from."""
+    sums = pl.concat([pl.Series([0]), block.numbers["dt"].fill_null(0).cum_sum()])
+    return sums.gather(block.lengths.cum_sum() - block.lengths)
 
 
 def _wrap(number: int) -> int:

@@ -21,12 +21,16 @@ from capture.native.lines import (
     TableLine,
     decode,
 )
+from capture.native.numbers import START, block_at_once
 from capture.native.ops import rows_frame, track_of
 from capture.native.run_builder import RunBuilder
-from capture.native.schema import SCHEMA
+from capture.native.schema import KINDS, SCHEMA
 from capture.run import Run
 
 BATCH: Final = 1 << 18  # events that wait as lines before they become a frame
+_MUCH: Final = 1 << 22  # bytes of column lines that are read at once
+_FEW: Final = 1 << 14  # bytes that are read sooner line by line
+_SINGLE: Final = tuple(b'{"kind":"%s",' % kind.encode() for kind in KINDS)
 _NOT_COUNTED: Final = frozenset(("counter", "memory", "mark"))  # kinds that a writer's total leaves out
 _SIGNS_OF_LIFE: Final = frozenset(("status", "heartbeat"))  # classes of marks that the engine itself writes
 _BOM: Final = b"\xef\xbb\xbf"
@@ -47,9 +51,21 @@ class Assembler:
 
     def feed(self, lines: Iterable[tuple[int, bytes]]) -> None:
         """Take whole lines, each with its offset."""
+        waiting: list[tuple[int, bytes]] = []
+        size = 0
         for at, line in lines:
-            if line and not line.isspace():
+            if line.startswith(START):
+                waiting.append((at, line))
+                size += len(line)
+            elif line and not line.isspace():
+                if waiting and not line.startswith(_SINGLE):  # rows of their own bear on no column line
+                    self._take_columns(waiting)
+                    waiting, size = [], 0
                 self._take(line.removeprefix(_BOM) if at == 0 else line, at)
+            if size > _MUCH:
+                self._take_columns(waiting)
+                waiting, size = [], 0
+        self._take_columns(waiting)
 
     def has_run(self, run_id: str | int) -> bool:
         """Return whether the run of this id has begun."""
@@ -71,6 +87,22 @@ class Assembler:
         for builder in self._builders:
             self._make_frames(builder)
         return [builder.build(self.log, whole=whole) for builder in self._builders]
+
+    def _take_columns(self, lines: list[tuple[int, bytes]]) -> None:
+        """Take column lines at once where they are many and regular, else one by one."""
+        many = sum(len(line) for _, line in lines) > _FEW
+        block = block_at_once([line for _, line in lines]) if many else None
+        if block is None:
+            for at, line in lines:
+                self._take(line, at)
+            return
+        builder = self._builder
+        for raw in block.lines:
+            raw.t = None if raw.t is None else raw.t + builder.shifts.get(raw.source, 0)
+        builder.columns.append(block)
+        for raw, events in zip(block.lines, block.lengths, strict=True):
+            builder.counts[raw.source] += events
+        self._came(builder, block.numbers.height)
 
     def _take(self, line: bytes, at: int) -> None:
         try:
@@ -171,8 +203,11 @@ class Assembler:
     def _count(
         self, builder: RunBuilder, source: int | None, events: int, *, is_counted: bool = True
     ) -> None:
-        self.log.read += events
         builder.counts[source] += events if is_counted else 0
+        self._came(builder, events)
+
+    def _came(self, builder: RunBuilder, events: int) -> None:
+        self.log.read += events
         builder.waiting += events
         if builder.waiting >= min(BATCH, self._newest or BATCH):
             self._make_frames(builder)

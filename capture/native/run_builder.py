@@ -1,6 +1,7 @@
 """One run of a native file while its lines come: what waits, what has become frames, what is folded."""
 
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ from capture.frames import Chunks
 from capture.importlog import Log
 from capture.native.fold import Folded
 from capture.native.lines import ColumnsLine, EndLine, Flat, RunLine, SavedLog
+from capture.native.numbers import Block, block_of
 from capture.native.ops import Plan, columns_frame, flat_frame, planned_rows
 from capture.run import DTYPES, Run, checked, clean_meta, tidy
 
@@ -35,7 +37,7 @@ class RunBuilder:
     plan: Plan = field(default_factory=Plan)
     tables: dict[str, list[pl.DataFrame]] = field(default_factory=dict)
     rows: list[pl.DataFrame] = field(default_factory=list)
-    columns: list[ColumnsLine] = field(default_factory=list)
+    columns: list[ColumnsLine | Block] = field(default_factory=list)
     flats: list[Flat] = field(default_factory=list)
     waiting: int = 0  # events that are no frames yet
     frames: tuple[Chunks, Chunks, Chunks] = field(default_factory=lambda: (Chunks(), Chunks(), Chunks()))
@@ -64,8 +66,8 @@ class RunBuilder:
         rows, columns, flats = self.frames
         if self.rows:
             rows.add(planned_rows(self.rows, self.plan, log))
-        if self.columns:
-            columns.add(columns_frame(self.columns, self.plan, log))
+        for block in _blocks(self.columns):
+            columns.add(columns_frame(block, self.plan, log))
         if self.flats:
             flats.add(flat_frame(self.flats, log))
         self.rows, self.columns, self.flats, self.waiting = [], [], [], 0
@@ -116,3 +118,18 @@ class RunBuilder:
             log.read += missing + lost
             log.drop("missing_events", "events that their writer counted and the file lacks", count=missing)
             log.drop("lost_by_writer", f"events that their writer could not write{why}", count=lost)
+
+
+def _blocks(columns: Iterable[ColumnsLine | Block]) -> Iterator[Block]:
+    """Yield what came as blocks, and lines that came between them as one, in the order in which they came."""
+    lines: list[ColumnsLine] = []
+    for item in columns:
+        if isinstance(item, ColumnsLine):
+            lines.append(item)
+            continue
+        if block := block_of(lines):
+            yield block
+        lines = []
+        yield item
+    if block := block_of(lines):
+        yield block

@@ -97,12 +97,8 @@ def plain(path: Path) -> None:
     with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as db:
         for wanted in (nsys.KERNELS, nsys.CALLS, nsys.RANGES):
             there = [row[1] for row in db.execute(f"PRAGMA table_info({wanted.table})")]
-            columns = ", ".join(_column(c, there) for c in wanted.columns)
+            columns = ", ".join(c for c in wanted.sources(there).values() if c)
             db.execute(f"SELECT {columns} FROM {wanted.table}").fetchall()
-
-
-def _column(column: str, there: list[str]) -> str:
-    return next(name for name in column.split("=")[-1].split("|") if name in there)
 
 
 def reading(path: Path) -> None:
@@ -121,12 +117,12 @@ def _there(connection: sqlite3.Connection, wanted: Wanted) -> list[str]:
 
 def guarded(path: Path) -> None:
     """Reading with every guard: the check of the whole file, limits, the authoriser."""
-    with opened(Source.of(path), frozenset()) as db:
+    with opened(Source.of(path), sqlite._KIND) as db:
         nsys.read_tables(db)
 
 
 def placing(path: Path) -> None:
-    with opened(Source.of(path), frozenset()) as db:
+    with opened(Source.of(path), sqlite._KIND) as db:
         tables = nsys.read_tables(db)
     events(tables, Log())
 
