@@ -36,7 +36,7 @@ others:  ## the tests that need no torch, on every later Python that is here
 bench: $(VENV)/.ok-dev  ## measured ratios, beside the peers
 	$(BIN)/python -m tests.bench
 
-kernels: $(VENV)/.ok-dev  ## registers, spills and load widths of every kernel on four GPUs
+kernels: $(VENV)/.ok-dev  ## registers, spills, load widths and waits of every kernel on eight GPUs
 	$(BIN)/python -m engines.kernels.compile
 
 clean:

@@ -20,6 +20,8 @@ from capture.text import clean
 MEASURED: Final = "measured"
 AT_START: Final = "measured at the start of the run"
 TABLE: Final = "table"
+BESIDE: Final = "read beside the run"
+READING: Final = "memory_read"  # the counter of a run that says how fast its host's memory was read
 GPU_FLOOR_NS: Final = 2000.0  # of a launch, where it has not been measured
 
 _FILE: Final = "roofs.json"
@@ -35,9 +37,14 @@ _SHORT: Final = {
     "bfloat16": "bf16",
 }
 
+_PART: Final = r"\bMIG\b|\b\dg\.\d+gb\b"
+
 # name → GB/s and dense bf16 TFLOP/s (fp16 where there is no bf16), as their makers state them
 _KNOWN: Final = (
-    (r"\bB200\b", 8000, 2250),
+    (r"\bG?B300\b", 8000, 2250),
+    (r"\bG?B200\b", 8000, 2250),
+    (r"\bGH200\b.*144 ?G", 4900, 989),
+    (r"\bGH200\b.*480 ?GB", 4000, 989),
     (r"\bH200\b(?! NVL)", 4800, 989),
     (r"\bH100\b.*PCIe", 2000, 756),
     (r"\bH100\b(?!.*NVL)", 3350, 989),
@@ -46,10 +53,16 @@ _KNOWN: Final = (
     (r"\bA100\b", 2039, 312),
     (r"\bL40S\b", 864, 362),
     (r"\bL4\b", 300, 121),
+    (r"\bA10G\b", 600, 70),
+    (r"\bV100\b.*SXM", 900, 125),
+    (r"\bV100\b.*PCIE", 900, 112),
+    (r"\b5090\b(?! *(D|Laptop))", 1792, 209.5),
+    (r"\b5080\b(?! *Laptop)", 960, 112.6),
     (r"\b4090\b(?! *(D|Laptop))", 1008, 165),
     (r"\b3090\b(?! *Ti)", 936, 71),
     (r"\bT4\b", 320, 65),
     (r"\bMI300X\b", 5300, 708),
+    (r"\bMI355X\b", 8000, 2500),
 )
 
 
@@ -65,7 +78,7 @@ class Roof:
     """The best that a device can do, and where the figures come from."""
 
     device: str
-    source: str  # measured · measured at the start of the run · table
+    source: str  # measured · measured at the start of the run · read beside the run · table
     read_bytes_per_s: float = 0.0  # 0: unknown, here and below
     copy_bytes_per_s: float = 0.0  # bytes read and bytes written
     flop_per_s: Mapping[str, float] = field(default_factory=dict)  # by dtype
@@ -75,6 +88,8 @@ class Roof:
     uuid: str = ""
     driver: str = ""
     torch: str = ""
+    read_low: float = 0.0  # the slowest and the fastest of the readings behind read_bytes_per_s
+    read_high: float = 0.0
 
     @property
     def memory(self) -> float:
@@ -108,7 +123,7 @@ def from_meta(meta: Any) -> Roof | None:
         return None
     words = ("device", "source", "cache", "when", "uuid", "driver", "torch")
     text = {w: clean(v, 200) for w in words if isinstance(v := meta.get(w), str)}
-    figures = ("read_bytes_per_s", "copy_bytes_per_s", "floor_ns")
+    figures = ("read_bytes_per_s", "read_low", "read_high", "copy_bytes_per_s", "floor_ns")
     numbers = {f: float(meta[f]) for f in figures if _is_possible(meta.get(f))}
     rates = meta.get("flop_per_s")
     stated = rates.items() if isinstance(rates, Mapping) else ()
@@ -122,7 +137,11 @@ def _is_possible(value: Any) -> bool:
 
 
 def from_table(device: str) -> Roof | None:
-    """Return the roof of a GPU as its maker states it; None for one that is not in the table."""
+    """Return the roof of a GPU as its maker states it; None for one that is not in the table, and for a part
+    of a GPU (MIG), which has a share that its name does not tell.
+    """
+    if re.search(_PART, device, re.IGNORECASE):
+        return None
     for pattern, gigabytes, teraflops in _KNOWN:
         if re.search(pattern, device, re.IGNORECASE):
             rates = {"bf16": teraflops * 1e12}

@@ -93,7 +93,7 @@ def _add_amounts(add: Callable[..., object]) -> None:
 
 def _add_run(add: Callable[..., object]) -> None:
     """Add what is recorded, what is done in place of decoding, and how the process behaves."""
-    add("--capture", default="windows", choices=("spans", "windows", "continuous"))
+    add("--capture", default="windows", choices=("off", "spans", "windows", "continuous"))
     add("--tell", choices=("roofs", "weights"), help="of this machine, in place of decoding")
     add("--check", action="store_true", help="only say whether these arguments would be taken")
     add("--interactive", action="store_true", help="wait for prompts on stdin when one is answered")

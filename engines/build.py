@@ -15,8 +15,9 @@ from engines.choices import Choices, decide, find_device
 from engines.decoder import Decoder
 from engines.fused.replay import Replay
 from engines.host.commands import Commands
-from engines.host.device import runner
+from engines.host.device import OFF, runner
 from engines.host.heartbeat import Heartbeat
+from engines.host.roof_watch import watch
 from engines.host.roofs import device_name, roof_of
 from engines.host.text import Silent, Text, open_text
 from engines.loop import Engine, Limits
@@ -76,7 +77,8 @@ def decode(
         if choices.replay:
             replay = Replay(decoder, choices.sampling, args.capture, graph=choices.replay == "graph")
         limits = Limits(args.steps, args.tokens_per_report, args.interactive)
-        engine = Engine(decoder, text, emitter, heartbeat, commands, limits, runs, replay)
+        rest = watch(emitter, choices.device, bare=args.capture == OFF or team is not None)
+        engine = Engine(decoder, text, emitter, heartbeat, commands, limits, runs, replay, rest)
         heartbeat.status("warming up")
         try:
             run_engine(args, engine, choices.capacity)

@@ -90,6 +90,7 @@ class Layer:
         self._window = self._spec.window_of(number)
         self._gelu = self._spec.activation == "gelu_tanh"
         self._gqa = self._spec.heads != self._spec.kv_heads
+        self._folds = self._gqa and state.ids.device.type != "cpu"
         self._after_attn_norm = self._single(self._spec.hidden, "qkv", "q")
         self._after_ffn_norm = self._single(self._spec.hidden, "gate_up", "gate")
         self._after_act = self._single(self._spec.ffn, "down")
@@ -202,6 +203,8 @@ class Layer:
 
     def _many(self) -> torch.Tensor:
         s = self._s
+        if self._folds:
+            return folded_attention(s.q, s.keys, s.values, self._visible(), self._spec.attention_scale)
         mixed = functional.scaled_dot_product_attention(
             s.q,
             s.keys,
@@ -230,6 +233,21 @@ class Layer:
         keys = torch.arange(end - count, end, device=s.keys.device)
         distance = torch.arange(s.at, end, device=s.keys.device)[:, None] - keys
         return (distance >= 0) & (distance < (self._window or end))
+
+
+def folded_attention(
+    q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, visible: torch.Tensor, scale: float
+) -> torch.Tensor:
+    """Return attention [batch, positions, heads, head_dim] with the heads that share keys as rows of one.
+
+    No kernel of a GPU takes a mask and shared keys at once: torch would keep every score in memory.
+    """
+    batch, heads, tokens, dim = q.shape
+    shared = heads // keys.shape[1]
+    rows = q.reshape(batch, keys.shape[1], shared * tokens, dim)
+    mask = visible.repeat(shared, 1)
+    mixed = functional.scaled_dot_product_attention(rows, keys, values, attn_mask=mask, scale=scale)
+    return mixed.view(batch, heads, tokens, dim).transpose(1, 2)
 
 
 def rms_norm(

@@ -1,5 +1,6 @@
 """The loop of an engine: take a prompt in, decode tokens, and write every step to the recording."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -50,10 +51,12 @@ class Engine:
         limits: Limits,
         runner: Runner,
         replay: Replay | None = None,
+        rest: Callable[[], bool] = lambda: False,
     ) -> None:
+        """Tie them together; `rest` is what is done between two reports, and returns whether it took time."""
         self._decoder, self._text, self._emitter = decoder, text, emitter
         self._heartbeat, self._limits = heartbeat, limits
-        self._runner, self._replay = runner, replay
+        self._runner, self._replay, self._rest = runner, replay, rest
         self._control = Control(commands, emitter, heartbeat, (replay or runner).mode, self._queue_prompt)
         self._ledger = Ledger(emitter)
         self._decode_numbers: list[int] = []
@@ -142,8 +145,10 @@ class Engine:
         left = self._limits.steps or self._decoder.capacity
         end = now()
         while left > 0 and not self._is_over(token):
-            block = Block(end)
             count = min(self._limits.tokens_per_report, left, self._decoder.capacity - self._at)
+            if self._replay and self._replay.prepare(self._at, count):
+                end = now()  # what was compiled belongs to no step
+            block = Block(end)
             token = (
                 self._decode_ahead(self._replay, block, count)
                 if self._replay
@@ -152,7 +157,8 @@ class Engine:
             end = block.ticks[-1][0].end
             left -= block.tokens
             self._report(block, end)
-            if self._control.obey():
+            obeyed, rested = self._control.obey(), self._rest()
+            if obeyed or rested:
                 end = now()
         if self._at >= self._decoder.capacity:
             self._emitter.mark("the context is full", "note")

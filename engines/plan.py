@@ -11,6 +11,7 @@ from typing import Any, Final
 from engines.models.spec import Experts, Spec
 
 Linear = tuple[float, float]  # a + b · min(context, window)
+SHARED: Final = frozenset(("norm", "residual", "comm"))  # ops that a layer does more than once
 MIXTURE: Final = "moe."  # what begins the op of every row of a mixture of experts
 
 
@@ -35,8 +36,9 @@ class Row:
 
     @property
     def scope(self) -> str:
-        """The name in a profiler annotation, such as `L3.attn.qkv`."""
-        return self.op if self.layer is None else f"L{self.layer}.{self.op}"
+        """The name in a profiler annotation, such as `L3.attn.qkv`, of no other row in a step."""
+        own = f"{self.op}.{self.name.partition('+')[0]}" if self.op in SHARED else self.op
+        return own if self.layer is None else f"L{self.layer}.{own}"
 
     def as_op(self, number: int) -> dict[str, Any]:
         """Return the entry of a `plan` line."""

@@ -1,6 +1,6 @@
 """Decode steps that run ahead of the host: fused kernels, launched one by one or as a captured graph."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, Protocol
@@ -12,7 +12,17 @@ from capture.record.kernels import Duty, Profiler, Window
 from capture.record.launch_order import LaunchOrder, launch_order, with_owners
 from engines.decoder import Decoder
 from engines.fused.step import DeviceState, FusedStep, context_class
-from engines.host.device import NS_PER_MS, Numbers, Part, annotations, budget, by_layer, write_kernels
+from engines.host.device import (
+    BUDGETS,
+    NS_PER_MS,
+    OFF,
+    Numbers,
+    Part,
+    annotations,
+    budget,
+    by_layer,
+    write_kernels,
+)
 from engines.host.trace import Ticks
 from engines.plan import Row
 from engines.sample import SamplingOptions
@@ -33,26 +43,29 @@ class Event(Protocol):
 
 
 class Launched:
-    """Runs a step kernel by kernel, with an event at every border between layers."""
+    """Runs a step kernel by kernel, with an event at every border between layers; a bare one has none."""
 
-    def __init__(self, parts: Parts, *, external: bool = False) -> None:
+    def __init__(self, parts: Parts, *, external: bool = False, bare: bool = False) -> None:
         self._parts = parts
-        self.borders = [_event(external=external) for _ in range(len(parts) + 1)]
+        self.borders = [_event(external=external) for _ in range(0 if bare else len(parts) + 1)]
         self._notes = annotations(scope for _, ops in parts for scope, _ in ops)
 
     def run(self, *, watched: bool = False) -> None:
-        self.borders[0].record()
-        for (_, ops), border in zip(self._parts, self.borders[1:], strict=True):
+        borders = iter(self.borders)
+        _record(borders)
+        for _, ops in self._parts:
             for scope, op in ops:
                 if watched:
                     with self._notes[scope]:
                         op()
                 else:
                     op()
-            border.record()
+            _record(borders)
 
     def offsets(self) -> list[int]:
         """Wait for the last border; return the nanoseconds from the first border to each."""
+        if not self.borders:
+            return []
         self.borders[-1].synchronize()
         return [int(self.borders[0].elapsed_time(border) * NS_PER_MS) for border in self.borders]
 
@@ -60,8 +73,8 @@ class Launched:
 class Captured:
     """Runs the same step as a graph; its borders are read while the next one runs."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._launched = Launched(parts, external=True)
+    def __init__(self, parts: Parts, *, bare: bool = False) -> None:
+        self._launched = Launched(parts, external=True, bare=bare)
         self._graph = capture(self._launched.run)
         self._done = _event(external=False)
 
@@ -84,6 +97,13 @@ def capture(run: Callable[[], None]) -> Any:
     with torch.cuda.graph(graph):
         run()
     return graph
+
+
+def _record(borders: Iterator[Event]) -> None:
+    """Record the next border, where there is one."""
+    for border in borders:
+        border.record()
+        return
 
 
 def _event(*, external: bool) -> Event:
@@ -109,10 +129,11 @@ class Replay:
     def __init__(self, decoder: Decoder, sampling: SamplingOptions, mode: str, *, graph: bool) -> None:
         self._decoder, self._sampling, self._graph = decoder, sampling, graph
         self._device_state = DeviceState(decoder)
-        self._steps: dict[int, tuple[Launched | Captured, ...]] = {}
+        self._steps: dict[tuple[int, bool], tuple[Launched | Captured, ...]] = {}
+        self._orders: dict[int, LaunchOrder] = {}  # by context class
+        self._bare = False
         self._planned: dict[str, Row] = {}
         self._spans: tuple[Row, ...] = ()
-        self._order = LaunchOrder(())
         self._profiler = Profiler(gpu=decoder.state.ids.is_cuda)
         self._timed: list[Timed] = []
         self._before = 0  # the context before the first of them
@@ -121,17 +142,27 @@ class Replay:
         self.mode(mode)
 
     def mode(self, name: str) -> str:
-        """Choose when the profiler watches (spans: never; windows: within a budget; continuous: always).
-
-        Return a sentence on it.
+        """Choose when the profiler watches (spans: never; windows: within a budget; continuous: always); off
+        times no layers, either, and puts no event into a graph. Return a sentence on it.
         """
         self._duty, answer = budget(name, self._duty)
+        self._bare = name == OFF if name in BUDGETS else self._bare
         return answer
 
     def warm_up(self, at: int) -> None:
         """Compile what the first step needs, and learn which kernel belongs to which row."""
         self._device_state.place(torch.zeros_like(self._device_state.token), at)
         self._ready(at)
+
+    def prepare(self, at: int, count: int) -> bool:
+        """Prepare what so many steps from a position on need; return whether anything was lacking.
+
+        A step of a longer context is compiled here, between two steps, and not within one.
+        """
+        lacking = {context_class(at + i) for i in range(count)} - {kept for kept, _ in self._ready_classes()}
+        for context in lacking:
+            self._ready(context - 1)
+        return bool(lacking)
 
     def place(self, token: torch.Tensor, at: int) -> None:
         """Let the next steps go on from this token of each sequence, at a position."""
@@ -155,7 +186,8 @@ class Replay:
         took = ticks.end - begun
         if watched:
             window = self._profiler.stop()
-            self._window = with_owners(window, [self._order]) if self._graph else window
+            orders = list(self._orders.values())
+            self._window = with_owners(window, orders) if self._graph else window
             self._duty.add_window(now(), self._profiler.overhead_ns, took)
         else:
             self._duty.add_plain_step(took)
@@ -205,28 +237,34 @@ class Replay:
 
     def _time(self, step: Launched | Captured, anchor: int) -> None:
         """Note when a step began: when it was launched, or when the one before it ended."""
-        previous_end = self._timed[-1].end if self._timed else anchor
-        self._timed.append(Timed(max(anchor, previous_end), step.offsets()))
+        if offsets := step.offsets():
+            previous_end = self._timed[-1].end if self._timed else anchor
+            self._timed.append(Timed(max(anchor, previous_end), offsets))
 
     def _ready(self, position: int) -> tuple[Launched | Captured, ...]:
         """Return the step for the class of contexts of a position, as often as steps run at once."""
         context = context_class(position)
-        if context not in self._steps:
+        kind = context, self._bare
+        if kind not in self._steps:
             with self._device_state.rehearsal() as restore:
-                self._steps[context] = self._prepared(context, restore)
-        return self._steps[context]
+                self._steps[kind] = self._prepared(context, restore)
+        return self._steps[kind]
+
+    def _ready_classes(self) -> list[tuple[int, bool]]:
+        return [kind for kind in self._steps if kind[1] == self._bare]
 
     def _prepared(self, context: int, restore: Callable[[], None]) -> tuple[Launched | Captured, ...]:
         fused = FusedStep(self._decoder, self._device_state, self._sampling, context)
         parts = by_layer(fused.ops, fused.rows)
         self._planned = {row.scope: row for row in fused.rows}
         self._spans = tuple(part for part, _ in parts)
-        launched = Launched(parts)
+        launched = Launched(parts, bare=self._bare)
         launched.run()  # compiles
         if not self._graph:
-            return launched, *(Launched(parts) for _ in range(AT_ONCE - 1))
-        self._order = self._learned(launched, restore)
-        return tuple(Captured(parts) for _ in range(AT_ONCE))
+            return launched, *(Launched(parts, bare=self._bare) for _ in range(AT_ONCE - 1))
+        if not self._bare:
+            self._orders[context] = self._learned(launched, restore)
+        return tuple(Captured(parts, bare=self._bare) for _ in range(AT_ONCE))
 
     def _learned(self, launched: Launched, restore: Callable[[], None]) -> LaunchOrder:
         """Return the order of the kernels of a step; an empty one, which fits no replay, where a window shows

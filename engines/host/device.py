@@ -24,6 +24,13 @@ from engines.plan import WAIT, Row, host_row
 CONTINUOUS: Final = 1.0  # a budget that lets every step be watched
 NS_PER_MS: Final = 1e6
 NO_WORK: Final = (0.0, 0.0)
+OFF: Final = "off"  # nothing is timed but the steps themselves: the bare measure
+BUDGETS: Final[Mapping[str, Callable[[], Duty]]] = {
+    OFF: lambda: Duty(0.0),
+    "spans": lambda: Duty(0.0),
+    "windows": Duty,
+    "continuous": lambda: Duty(CONTINUOUS),
+}
 
 Numbers = Callable[[tuple[Row, ...]], list[int]]
 Part = tuple[Row, list[tuple[str, Op]]]
@@ -44,21 +51,28 @@ class Runner(Protocol):
 
 
 class OnHost:
-    """Runs ops whose call returns when they are done: every op is a row."""
+    """Runs ops whose call returns when they are done: every op is a row, or a bare run of all of them one."""
 
-    def __init__(self, ops: Sequence[Op]) -> None:
-        self._ops = ops
+    def __init__(self, ops: Sequence[Op], mode: str = "") -> None:
+        self._ops, self._bare = ops, mode == OFF
 
     def rows(self, planned: tuple[Row, ...]) -> tuple[Row, ...]:
-        return planned
+        return (host_row("ops"),) if self._bare else planned
 
     def run(self, ticks: Ticks) -> None:
-        ticks.run(self._ops)
+        if not self._bare:
+            ticks.run(self._ops)
+            return
+        for op in self._ops:
+            op()
+        ticks.mark()
 
     def write(self, emitter: Emitter, numbers: Numbers, **facts: Any) -> None:
         pass
 
     def mode(self, name: str) -> str:
+        if self._bare or name == OFF:
+            return "a run on this device is bare from its start, or not at all: start with --capture off"
         return f"every op is a row on this device already; {name} changes nothing"
 
 
@@ -66,7 +80,7 @@ class OnDevice:
     """Launches the ops, waits, and reads the device's clock at the borders of the layers."""
 
     def __init__(self, ops: Sequence[Op], planned: tuple[Row, ...], device: torch.device, mode: str) -> None:
-        self._parts = by_layer(ops, planned)
+        self._ops, self._parts = ops, by_layer(ops, planned)
         self._notes = annotations(row.scope for row in planned)
         self._planned = {row.scope: row for row in planned}
         self._borders = [torch.Event(device.type, enable_timing=True) for _ in range(len(self._parts) + 1)]
@@ -74,7 +88,7 @@ class OnDevice:
         self._span_numbers: list[int] = []
         self._anchor = 0
         self._window: Window | None = None
-        self._duty = Duty(0.0)
+        self._duty, self._bare = Duty(0.0), False
         self._unwatched_why = why_unwatched(device)
         self.mode(mode)
 
@@ -82,8 +96,12 @@ class OnDevice:
         return host_row("launch"), WAIT
 
     def mode(self, name: str) -> str:
-        """Choose when the profiler watches: never (spans), within a budget (windows), always (continuous)."""
-        if self._unwatched_why:
+        """Choose when the profiler watches: never (spans), within a budget (windows), always (continuous).
+
+        With `off` no layers are timed, either.
+        """
+        self._bare = name == OFF if name in BUDGETS else self._bare
+        if self._unwatched_why and name != OFF:
             return self._unwatched_why
         self._duty, answer = budget(name, self._duty)
         return answer
@@ -106,6 +124,8 @@ class OnDevice:
             self._duty.add_plain_step(took)
 
     def write(self, emitter: Emitter, numbers: Numbers, **facts: Any) -> None:
+        if self._bare:
+            return
         if not self._span_numbers:
             self._span_numbers = numbers(tuple(part for part, _ in self._parts))
         offsets = [int(self._borders[0].elapsed_time(b) * NS_PER_MS) for b in self._borders]
@@ -116,6 +136,10 @@ class OnDevice:
             write_kernels(emitter, numbers, self._window, self._planned, **facts)
 
     def _launch(self, watched: bool) -> None:
+        if self._bare:
+            for op in self._ops:
+                op()
+            return
         self._anchor = now()
         self._borders[0].record()
         for (_, ops), border in zip(self._parts, self._borders[1:], strict=True):
@@ -178,20 +202,19 @@ def why_unwatched(device: torch.device) -> str:
 
 def budget(name: str, now: Duty) -> tuple[Duty, str]:
     """Return the budget of a capture mode and a sentence on it; an unknown mode keeps the current one."""
-    budgets = {"spans": Duty(0.0), "windows": Duty(), "continuous": Duty(CONTINUOUS)}
-    if name not in budgets:
-        return now, f"there is no mode {name}; there are {', '.join(budgets)}"
-    return budgets[name], f"capture mode {name}"
+    if name not in BUDGETS:
+        return now, f"there is no mode {name}; there are {', '.join(BUDGETS)}"
+    return BUDGETS[name](), f"capture mode {name}"
 
 
 def runner(ops: Sequence[Op], planned: tuple[Row, ...], device: torch.device, mode: str) -> Runner:
     """Return a runner for the device; an accelerator without timed events waits for every op."""
     if device.type == "cpu":
-        return OnHost(ops)
+        return OnHost(ops, mode)
     try:
         return OnDevice(ops, planned, device, mode)
     except (RuntimeError, NotImplementedError):
-        return OnHost([_awaited(op) for op in ops])
+        return OnHost([_awaited(op) for op in ops], mode)
 
 
 def _awaited(op: Op) -> Op:

@@ -3,8 +3,10 @@
 import os
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Final
 
 import torch
@@ -13,7 +15,7 @@ from capture.errors import UsageError
 from capture.native.emit import Emitter
 from capture.roofs import AT_START, MEASURED, Roof, from_table, kept, key, nvidia_driver
 from engines.host.heartbeat import Heartbeat
-from engines.weights.fastest import read_rate
+from engines.weights.fastest import read_passes
 from engines.weights.storage import fast_bf16
 
 COPY_BYTES: Final = 1 << 28  # on a processor: more than any cache holds
@@ -55,13 +57,19 @@ def measure(device: torch.device, say: Callable[[str], None]) -> Roof:
 def _processor(device: torch.device, say: Callable[[str], None]) -> Roof:
     uuid, driver, version = _identity(device)
     say("measuring how fast memory is read and copied")
-    read = max(read_rate() for _ in range(ROUNDS))
+    passes = [rate for _ in range(QUICK_ROUNDS) for rate in read_passes()]
     copy = _copy_rate(device, COPY_BYTES, _best_of_long)
     say("measuring how fast matrices are multiplied")
     rates = {n: _matmul_rate(device, dtype, SIDE, _best_of_long) for n, dtype in _dtypes().items()}
     floor = _launch_ns(device)
     name, when = device_name(device), _today()
-    return Roof(name, MEASURED, read, copy, rates, floor, "cache", when, uuid, driver, version)
+    roof = Roof(name, MEASURED, 0.0, copy, rates, floor, "cache", when, uuid, driver, version)
+    return _read_at(roof, passes)
+
+
+def _read_at(roof: Roof, passes: Sequence[float]) -> Roof:
+    """Return the roof with the rate of the middle pass, and with those of the slowest and the fastest."""
+    return replace(roof, read_bytes_per_s=median(passes), read_low=min(passes), read_high=max(passes))
 
 
 def _gpu(device: torch.device, say: Callable[[str], None]) -> Roof:
@@ -94,7 +102,8 @@ def _at_start(name: str) -> Roof:
     """Measure in some tenths of a second: products of smaller matrices, and no copy."""
     device = torch.device("cpu")
     rates = {n: _matmul_rate(device, dtype, QUICK_SIDE, _best) for n, dtype in _dtypes().items()}
-    return Roof(name, AT_START, read_rate(), 0.0, rates, _launch_ns(device), "cache", _today())
+    roof = Roof(name, AT_START, 0.0, 0.0, rates, _launch_ns(device), "cache", _today())
+    return _read_at(roof, read_passes())
 
 
 def _dtypes() -> dict[str, torch.dtype]:

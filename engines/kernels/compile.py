@@ -1,7 +1,8 @@
 """Compile every kernel for GPUs that need not be here, and say what the machine code is like.
 
 `python -m engines.kernels.compile [--only NAME] [--target NAME] [--first]` prints a table; it fails on
-spills, on too much shared memory, and on narrow loads where wide ones are promised.
+spills, on too much shared memory, on narrow loads where wide ones are promised, and where threads exchange
+more within a loop than the case's `limits` allow.
 """
 
 import argparse
@@ -22,6 +23,7 @@ from engines.kernels import KERNELS, kernel
 from engines.kernels.launch import Case
 
 ALIGNED: Final = [["tt.divisibility", 16]]
+_INSTRUCTION: Final = re.compile(r"/\*([0-9a-f]{4,5})\*/\s+(?:@!?U?P\w+\s+)?([A-Z0-9_.]+)\s*(.*?);")
 DUMP: Final = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
 
 
@@ -35,9 +37,13 @@ class Target:
 
 
 TARGETS: Final = (
+    Target("sm_75", GPUTarget("cuda", 75, 32), 64 << 10),
     Target("sm_80", GPUTarget("cuda", 80, 32), 163 << 10),
+    Target("sm_89", GPUTarget("cuda", 89, 32), 99 << 10),
     Target("sm_90", GPUTarget("cuda", 90, 32), 227 << 10),
     Target("sm_100", GPUTarget("cuda", 100, 32), 227 << 10),
+    Target("sm_120", GPUTarget("cuda", 120, 32), 99 << 10),
+    Target("gfx90a", GPUTarget("hip", "gfx90a", 64), 64 << 10),
     Target("gfx942", GPUTarget("hip", "gfx942", 64), 64 << 10),
 )
 
@@ -52,6 +58,9 @@ class Compiled:
     narrow: int  # loads marked as read once that are below 16 bytes; where the target shows the mark
     wide: int  # loads of 16 bytes from global memory
     loads: int  # all loads from global memory
+    shuffles: int = 0  # exchanges between the threads of a warp within a loop
+    barriers: int = 0  # waits of a block for itself within a loop
+    instructions: int = 0  # of the longest loop; 0: the code is not taken apart here, as that of AMD
 
     def faults(self, case: Case, target: Target) -> list[str]:
         broken = []
@@ -63,6 +72,9 @@ class Compiled:
             broken.append(f"{self.narrow} narrow loads of weights")
         if self.wide < case.wide:
             broken.append(f"fewer than {case.wide} wide loads")
+        for name, most in case.limits.items():
+            if (count := getattr(self, name)) > most:
+                broken.append(f"{count} {name}, {most} at most")
         return broken
 
 
@@ -93,7 +105,21 @@ def _nvidia(cubin: bytes, ptx: str, shared: int) -> Compiled:
     wide = sum(".128" in load for load in loads)
     once = re.findall(r"ld\.global\.L1::evict_first\.[\w.:]+", ptx)
     narrow = sum(".v4.b32" not in load for load in once)
-    return Compiled(used["REG"], shared, used["STACK"] + used["LOCAL"], narrow, wide, len(loads))
+    loop = longest_loop(sass)
+    shuffles, barriers = (sum(op.startswith(kind) for op in loop) for kind in ("SHFL", "BAR"))
+    spilled = used["STACK"] + used["LOCAL"]
+    return Compiled(used["REG"], shared, spilled, narrow, wide, len(loads), shuffles, barriers, len(loop))
+
+
+def longest_loop(sass: str) -> list[str]:
+    """Return the operations between a jump backwards and where it leads; of several loops the longest."""
+    lines = [(int(place, 16), op, rest) for place, op, rest in _INSTRUCTION.findall(sass)]
+    loops: list[list[str]] = [[]]
+    for end, op, rest in lines:
+        target = re.search(r"0x([0-9a-f]+)", rest) if op.startswith("BRA") else None
+        if target and (start := int(target[1], 16)) < end:
+            loops.append([op for place, op, _ in lines if start <= place <= end])
+    return max(loops, key=len)
 
 
 def _dump(option: str, file: str) -> str:
@@ -105,7 +131,7 @@ def _amd(assembly: str, shared: int) -> Compiled:
         re.findall(r"\.(vgpr_count|private_segment_fixed_size|vgpr_spill_count):\s+(\d+)", assembly)
     )
     loads = re.findall(r"\b(?:global|buffer)_load_\w+", assembly)
-    wide = sum(load.endswith("dwordx4") for load in loads)
+    wide = sum(load.endswith(("dwordx4", "b128")) for load in loads)  # the latter from gfx11 on
     spilled = int(stated["private_segment_fixed_size"]) + 4 * int(stated["vgpr_spill_count"])
     return Compiled(int(stated["vgpr_count"]), shared, spilled, 0, wide, len(loads))
 
@@ -119,6 +145,7 @@ def cases(names: Sequence[str], *, first: bool) -> Iterator[tuple[str, Case]]:
 
 HEAD: Final = (
     f"{'kernel':20}{'case':34}{'target':8}{'warps':>6}{'regs':>6}{'shared':>8}{'spill':>7}{'wide/loads':>12}"
+    f"{'loop':>6}{'shfl':>6}{'bar':>5}"
 )
 
 
@@ -138,7 +165,8 @@ def report(names: Sequence[str], targets: Sequence[Target], *, first: bool) -> i
 def _line(name: str, case: Case, target: Target, made: Compiled) -> str:
     cells: tuple[Any, ...] = (case.warps, made.registers, made.shared, made.spilled)
     numbers = "".join(f"{n:>{w}}" for n, w in zip(cells, (6, 6, 8, 7), strict=True))
-    return f"{name:20}{case.label:34}{target.name:8}{numbers}{f'{made.wide}/{made.loads}':>12}"
+    in_loop = f"{made.instructions:>6}{made.shuffles:>6}{made.barriers:>5}"
+    return f"{name:20}{case.label:34}{target.name:8}{numbers}{f'{made.wide}/{made.loads}':>12}{in_loop}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

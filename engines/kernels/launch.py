@@ -1,7 +1,7 @@
 """Shared by all launchers: cases to compile, metadata for Triton's profiler, tiles, sizes of blocks."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -11,6 +11,9 @@ POINTER: Final = {
     torch.float32: "*fp32", torch.float16: "*fp16", torch.bfloat16: "*bf16",
     torch.int8: "*i8", torch.int32: "*i32",
 }  # fmt: skip
+
+
+QUIET: Final = {"shuffles": 0, "barriers": 0}  # a loop in which no thread waits for another
 
 
 class Tile(NamedTuple):
@@ -33,6 +36,7 @@ class Case:
     warps: int
     wide: int = 0  # 16-byte loads at least
     stages: int = 2
+    limits: Mapping[str, int] = field(default_factory=dict)  # of `Compiled`, by name: the most of each
 
 
 @dataclass(frozen=True)

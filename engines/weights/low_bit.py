@@ -14,6 +14,7 @@ import torch
 GROUP: Final = 32
 PER_WORD: Final = 8
 CHUNK: Final = 1 << 20  # weights that are in hand at once: what the caches hold in fp32
+GPU_CHUNK: Final = 1 << 26  # on a GPU, where every piece is launched by itself
 PACKED_ROWS: Final = 64  # torch packs four bits by blocks of so many rows
 
 Report = Callable[[int], None]
@@ -98,7 +99,7 @@ class Packed:
 
     def chunks(self) -> Iterator["Packed"]:
         """Yield the matrix in pieces that do not fill the memory once they are unpacked."""
-        return (self.some(piece) for piece in _pieces(self.rows, self.columns))
+        return (self.some(piece) for piece in _pieces(self.rows, self.columns, self.codes.device))
 
 
 def joined(parts: Sequence[Packed]) -> Packed:
@@ -115,15 +116,16 @@ def pack(weight: torch.Tensor, form: Form, report: Report | None = None) -> Pack
     width, dtype = (k // PER_WORD, torch.int32) if form.bits == 4 else (k, torch.int8)
     codes = torch.empty(n, width, dtype=dtype, device=weight.device)
     scales = torch.empty(n, k // GROUP, dtype=form.scale, device=weight.device)
-    for piece in _pieces(n, k):
+    for piece in _pieces(n, k, weight.device):
         codes[piece], scales[piece] = _packed(weight[piece].float(), form)
         if report:
             report(k * len(scales[piece]))
     return Packed(form, codes, scales)
 
 
-def _pieces(rows: int, columns: int) -> Iterator[slice]:
-    step = max(CHUNK // columns // PACKED_ROWS, 1) * PACKED_ROWS
+def _pieces(rows: int, columns: int, device: torch.device) -> Iterator[slice]:
+    most = CHUNK if device.type == "cpu" else GPU_CHUNK
+    step = max(most // columns // PACKED_ROWS, 1) * PACKED_ROWS
     return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
 
 
@@ -146,7 +148,8 @@ def _words(codes: torch.Tensor) -> torch.Tensor:
 def distance(weight: torch.Tensor, packed: Packed) -> tuple[float, float]:
     """Return how far the packed matrix lies from the weight and how long the weight is, both squared."""
     apart = length = 0.0
-    for rows, part in zip(_pieces(*weight.shape), packed.chunks(), strict=True):
+    n, k = weight.shape
+    for rows, part in zip(_pieces(n, k, weight.device), packed.chunks(), strict=True):
         meant = weight[rows].float()
         length += float(meant.square().sum(dtype=torch.float64))
         apart += float((meant - part.unpacked()).square_().sum(dtype=torch.float64))

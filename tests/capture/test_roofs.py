@@ -109,6 +109,16 @@ def test_a_meta_survives_json() -> None:
         ("NVIDIA H100 PCIe", 2000, 756),
         ("NVIDIA H200", 4800, 989),
         ("NVIDIA B200", 8000, 2250),
+        ("NVIDIA GB200", 8000, 2250),
+        ("NVIDIA B300 SXM6 AC", 8000, 2250),
+        ("NVIDIA GH200 480GB", 4000, 989),
+        ("NVIDIA GH200 144G HBM3e", 4900, 989),
+        ("NVIDIA A10G", 600, 70),
+        ("Tesla V100-SXM2-16GB", 900, 125),
+        ("Tesla V100-PCIE-16GB", 900, 112),
+        ("NVIDIA GeForce RTX 5090", 1792, 209.5),
+        ("NVIDIA GeForce RTX 5080", 960, 112.6),
+        ("AMD Instinct MI355X", 8000, 2500),
         ("NVIDIA L4", 300, 121),
         ("NVIDIA L40S", 864, 362),
         ("NVIDIA GeForce RTX 4090", 1008, 165),
@@ -126,7 +136,8 @@ def test_known_gpus(device: str, gigabytes: float, teraflops: float) -> None:
 @pytest.mark.parametrize(
     "device",
     ["AMD EPYC, 2 cores", "NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA GeForce RTX 4090 D", "",
-     "NVIDIA H100 NVL", "NVIDIA GH200 480GB", "NVIDIA GeForce RTX 3090 Ti", "NVIDIA L40", "cpu"],
+     "NVIDIA H100 NVL", "NVIDIA GeForce RTX 3090 Ti", "NVIDIA L40", "cpu", "NVIDIA GeForce RTX 5090 D",
+     "NVIDIA GeForce RTX 5090 Laptop GPU", "NVIDIA H200 MIG 1g.18gb", "NVIDIA A100-SXM4-80GB MIG 3g.40gb"],
 )  # fmt: skip
 def test_a_gpu_that_only_resembles_a_known_one_has_no_roof(device: str) -> None:
     assert roofs.from_table(device) is None

@@ -164,3 +164,27 @@ def test_equals_transformers(family: str, tmp_path: Path) -> None:
     actual = tiny.logits(tiny.decoder(spec, table, batch=2), ids, prefill=29)
     assert relative(actual, wanted) < 1e-5
     assert torch.equal(actual.argmax(-1), wanted.argmax(-1))
+
+
+def test_on_a_gpu_shared_keys_are_folded_not_asked_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a mask and `enable_gqa` at once torch takes its slow way there, which holds every score."""
+    from torch.nn import functional
+
+    asked: list[bool] = []
+    attend = functional.scaled_dot_product_attention
+
+    def noted(*args: Any, **kwargs: Any) -> torch.Tensor:
+        asked.append(kwargs.get("enable_gqa", False))
+        return attend(*args, **kwargs)
+
+    spec = tiny.SPECS["llama"]
+    table = tiny.weights(spec)
+    ids = torch.randint(0, spec.vocab, (2, 26), generator=torch.Generator().manual_seed(1))
+    wanted = tiny.logits(tiny.decoder(spec, table, batch=2), ids, prefill=17)
+    model = tiny.decoder(spec, table, batch=2)
+    for layer in model._layers:
+        assert not layer._folds, "a processor has a kernel for both"
+        layer._folds = True
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", noted)
+    assert relative(tiny.logits(model, ids, prefill=17), wanted) < 1e-6
+    assert asked and not any(asked)

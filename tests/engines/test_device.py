@@ -175,7 +175,7 @@ def test_a_kernel_has_the_work_that_it_did_alone(
 
 
 def test_a_mode_that_does_not_exist_changes_nothing(runner: OnDevice) -> None:
-    assert runner.mode("nonsense") == "there is no mode nonsense; there are spans, windows, continuous"
+    assert runner.mode("nonsense") == "there is no mode nonsense; there are off, spans, windows, continuous"
     assert runner.mode("spans") == "capture mode spans"
 
 

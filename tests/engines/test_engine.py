@@ -73,6 +73,17 @@ def test_a_run_is_whole(model: Path, tmp_path: Path) -> None:
     assert any(s.startswith("building weights") for s in stages)
 
 
+def test_a_bare_run_times_its_steps_and_no_op(model: Path, tmp_path: Path) -> None:
+    lines = record(model, tmp_path / "a.jsonl", "--steps", "3", "--capture", "off")
+    ops = ops_of(lines)
+    told = {c["phase"]: [ops[i]["name"] for i in c["op"]] for c in of_kind(lines, "columns")}
+    assert told["decode"] == ["callback", "ops", "token_decode"]
+    assert {op["lens"] for op in ops.values()} == {"host"}
+    assert [s["tokens"] for s in of_kind(lines, "step", phase="decode")] == [1, 1, 1]
+    meta = {k: v for run in of_kind(lines, "run") for k, v in run["meta"].items()}
+    assert meta["capture"] == "off"
+
+
 def test_the_rows_of_a_step_fill_its_wall(model: Path, tmp_path: Path) -> None:
     lines = record(model, tmp_path / "a.jsonl", "--steps", "6")
     ops = ops_of(lines)

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from engines.fused.rows import fused_rows
 from engines.models.catalogue import preset
 from engines.models.spec import active_parameters, parameters
 from engines.plan import Load, Row, device_rows
@@ -51,6 +52,17 @@ def test_a_token_reads_the_experts_that_it_takes() -> None:
     assert counted == pytest.approx(2 * (active_parameters(spec) - norms - embedding + router))
     idle = 48 * 120 * 3 * 2048 * 768
     assert parameters(spec) - active_parameters(spec) == idle
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("family", (*tiny.SPECS, *tiny.MORE))
+def test_every_row_has_a_scope_of_its_own(family: str, ranks: int) -> None:
+    """What a profiler saw under a scope is the work of one row, or else of nobody."""
+    spec = (tiny.SPECS | tiny.MORE)[family]
+    rows = device_rows(spec, Load(ranks=ranks), ("sample_argmax",))
+    assert len({row.scope for row in rows}) == len(rows)
+    joined = fused_rows(spec, device_rows(spec, Load(), ("sample_argmax",)), 4)
+    assert len({row.scope for row in joined}) == len(joined)
 
 
 def test_several_tokens_share_experts() -> None:

@@ -140,3 +140,14 @@ def test_what_is_read_is_no_more_than_stored() -> None:
     """Torch's own packing of four bits takes the same codes; its scales come in pairs."""
     packed = low_bit.pack(weights(64, 256), FORMS["q4f16_1"])
     assert packed_matrices.matrix(packed).size == 64 * 256 // 2 + 64 * 8 * 4
+
+
+def test_a_gpu_unpacks_in_few_pieces() -> None:
+    """The head of llama-3.2-1b, 263 million weights: in pieces for a processor's caches 257 launches."""
+    rows, columns = 128256, 2048
+    with torch.device("meta"):
+        codes = torch.empty(rows, columns // 8, dtype=torch.int32)
+        scales = torch.empty(rows, columns // 32, dtype=torch.float16)
+    packed = low_bit.Packed(low_bit.FORMS["q4f16_1"], codes, scales)
+    pieces = [piece.rows for piece in packed.chunks()]
+    assert sum(pieces) == rows and len(pieces) == 4

@@ -250,4 +250,58 @@ def test_kernels_of_a_window_are_attributed_by_position(graphs: list[Graph]) -> 
 
 
 def test_an_unknown_mode_changes_nothing(graphs: list[Graph]) -> None:
-    assert replayed().mode("all") == "there is no mode all; there are spans, windows, continuous"
+    assert replayed().mode("all") == "there is no mode all; there are off, spans, windows, continuous"
+
+
+def test_a_bare_step_holds_no_event(graphs: list[Graph], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the one that lies behind each graph, and is not timed."""
+    made: list[bool] = []
+
+    class Counted(Event):
+        def __init__(self, *, external: bool) -> None:
+            super().__init__(external=external)
+            made.append(external)
+
+    monkeypatch.setattr(replay_module, "_event", Counted)
+    replay, paper = replayed("off"), Paper()
+    replay.place(torch.tensor([3]), 9)
+    assert replay.run(Ticks(0), 9, 3) == [4, 5, 6]
+    replay.write(paper, Ledger(paper).numbers, context=12)  # type: ignore[arg-type]
+    assert made == [False] * len(graphs) and paper.lines == []
+    assert replay.mode("spans") == "capture mode spans"
+    assert replay.run(Ticks(0), 12, 1) == [7]
+    replay.write(paper, Ledger(paper).numbers, context=13)  # type: ignore[arg-type]
+    assert len(paper.lines) == 1, "events are back when they are asked for"
+
+
+def test_a_longer_context_is_prepared_before_its_step(graphs: list[Graph]) -> None:
+    replay = replayed()
+    replay.warm_up(510)
+    replay.place(torch.tensor([0]), 510)
+    assert not replay.prepare(510, 2) and Step.made == [512]
+    assert replay.prepare(510, 3) and Step.made == [512, 2048]
+    Step.seen.clear()
+    assert replay.run(Ticks(0), 510, 3) == [1, 2, 3]
+    assert Step.made == [512, 2048] and Step.seen == [(0, 510), (1, 511), (2, 512)]
+
+
+def test_a_window_across_two_classes_knows_the_kernels_of_both(
+    graphs: list[Graph], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The longer context has a kernel of its own between the same others."""
+
+    class Grown(Step):
+        def __init__(self, decoder: Any, device_state: Any, sampling: Any, context: int) -> None:
+            super().__init__(decoder, device_state, sampling, context)
+            name = "merge" if context > 512 else "core"
+            self.ops = (self.ops[0], noted(f"L0.{name}", lambda: None), self.ops[2])
+
+    monkeypatch.setattr(replay_module, "FusedStep", Grown)
+    replay = replayed("continuous")
+    replay.place(torch.tensor([0]), 511)
+    replay.prepare(511, 2)
+    replay.run(Ticks(0), 511, 1)  # a warm-up
+    replay.run(Ticks(0), 511, 2)
+    assert replay._window is not None and replay._window.problems == {}
+    owners = [k.owner for k in replay._window.rows]
+    assert owners == ["embed", "L0.core", "sample", "embed", "L0.merge", "sample"]

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,7 +11,8 @@ import torch
 from capture import roofs as kept_roofs
 from capture.errors import UsageError
 from capture.roofs import Roof
-from engines.host import roofs
+from engines.host import roof_watch, roofs
+from engines.weights import fastest
 from tests.engines.test_engine import main, of_kind, recorded
 
 CPU = torch.device("cpu")
@@ -28,7 +30,7 @@ def _small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "LONG_S": 0.0,
     }.items():
         monkeypatch.setattr(roofs, name, value)
-    monkeypatch.setattr(roofs, "read_rate", lambda: 3e10)
+    monkeypatch.setattr(roofs, "read_passes", lambda: [1e10, 3e10, 4e10])
 
 
 def ticking(seconds: float) -> Callable[[], float]:
@@ -47,11 +49,57 @@ def test_rates_are_work_over_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(roofs.time, "perf_counter", ticking(0.5))
     with torch.inference_mode():
         roof = roofs.measure(CPU, lambda _: None)
-    assert roof.read_bytes_per_s == 3e10
+    assert (roof.read_bytes_per_s, roof.read_low, roof.read_high) == (3e10, 1e10, 4e10)
     assert roof.copy_bytes_per_s == 2 * (1 << 16) / 0.5
     assert roof.flop_per_s["fp32"] == 2 * 32**3 / 0.5
     assert roof.floor_ns == pytest.approx(0.5e9 / 10)
     assert roof.source == "measured" and roof.cache == "cache" and roof.torch == torch.__version__
+
+
+def test_reading_goes_over_several_gigabytes_and_keeps_its_middle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A field of 4 kB, 8 kB in all; the clock says that each pass takes twice as long as the one before."""
+    seconds = iter((1.0, 2.0, 3.0, 5.0, 6.0, 10.0))  # passes of 1, 2 and 4 seconds
+    monkeypatch.setattr(fastest, "FIELD", 1024)
+    monkeypatch.setattr(fastest, "READ_BYTES", 3 * 4096)
+    monkeypatch.setattr(fastest.time, "perf_counter", lambda: next(seconds))
+    assert fastest.read_passes() == [4096.0, 2048.0, 1024.0]
+    seconds = iter((1.0, 2.0, 3.0, 5.0, 6.0, 10.0))
+    assert fastest.read_rate() == 2048.0
+    assert (4 << 30) / (1 << 28) >= 16, "sixteen passes as it is"
+
+
+def test_memory_is_read_again_in_the_pauses_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each reading takes 20 ms of a played clock, so that the next is due 5 s after its begin."""
+    clock = {"now": 0}
+    told: list[tuple[str, float, str]] = []
+
+    class Field:
+        def numel(self) -> int:
+            return 1000
+
+        def element_size(self) -> int:
+            return 4
+
+        def sum(self) -> None:
+            clock["now"] += 20_000_000
+
+    emitter = SimpleNamespace(counter=lambda *facts: told.append(facts))
+    monkeypatch.setattr(roof_watch, "now", lambda: clock["now"])
+    pause = roof_watch.RoofWatch(emitter, Field()).pause  # type: ignore[arg-type]
+    taken = []
+    for _ in range(100):  # steps of 0.1 s
+        clock["now"] += 100_000_000
+        taken.append(pause())
+    assert [n for n, read in enumerate(taken) if read] == [0, 50], "at 0.1 s and at 5.1 s"
+    assert told == [("memory_read", 4000 / 0.02, "B/s")] * 2
+
+
+@pytest.mark.parametrize(("device", "bare"), [("cuda", False), ("cpu", True)])
+def test_where_nothing_is_to_be_read_no_memory_is_taken(
+    device: str, bare: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(roof_watch, "RoofWatch", None)
+    assert not roof_watch.watch(SimpleNamespace(), torch.device(device), bare=bare)()  # type: ignore[arg-type]
 
 
 def test_a_gpu_multiplies_in_three_ways(monkeypatch: pytest.MonkeyPatch) -> None:

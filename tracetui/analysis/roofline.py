@@ -9,20 +9,26 @@ from capture import roofs
 from capture.roofs import Roof
 from capture.run import Run
 from tracetui import units
-from tracetui.analysis import select
+from tracetui.analysis import roof_readings, select
 
 WORK: Final = ("bytes", "flops")
 RATES: Final = ("gb_per_s", "gflop_per_s")
+CACHES: Final = 256 << 20  # bytes that no cache holds
+LEFT: Final = 1 << 20  # bytes of a row that the op before may have left in a cache
 AGAINST_ROOF: Final = ("roof_share", "bound")
 COLUMNS: Final = (*RATES, *AGAINST_ROOF)
 
 
 @select.once
 def roof_of(run: Run) -> Roof | None:
-    """Return the roof that the run carries, else that of its device; None where neither is known."""
+    """Return the roof that the run carries, else that of its device; None where neither is known.
+
+    Where memory was read beside the run, its speed is that of the run's own time.
+    """
     device = run.meta.get("device")
     roof = roofs.from_meta(run.meta.get("roof"))
-    return roof or (roofs.from_table(device) if isinstance(device, str) else None)
+    roof = roof or (roofs.from_table(device) if isinstance(device, str) else None)
+    return roof and roof_readings.of_its_time(run, roof)
 
 
 def dtype_of(run: Run) -> str | None:
@@ -54,7 +60,17 @@ def against_roof(run: Run, present: Sequence[str]) -> list[pl.Expr]:
     none where no roof is known.
     """
     roof = roof_of(run)
-    return list(_against(roof, dtype_of(run), present)) if roof and present else []
+    return list(_against(roof, dtype_of(run), present, _cached(run, present))) if roof and present else []
+
+
+def _cached(run: Run, present: Sequence[str]) -> pl.Expr:
+    """Return whether a cache can have served a row: between two uses of a weight lie all the others, so that
+    where a step reads more of them than a cache holds, only what the op before has left can be in one.
+    """
+    read = run.meta.get("bytes_per_token")
+    if not isinstance(read, int | float) or read < CACHES or "bytes" not in present:
+        return pl.lit(value=True)
+    return pl.col("bytes") <= LEFT * pl.col("count")
 
 
 def _rate(work: str, name: str) -> pl.Expr:
@@ -63,7 +79,9 @@ def _rate(work: str, name: str) -> pl.Expr:
     return pl.when(measurable).then(pl.col(work) / pl.col("total_ns")).alias(name)
 
 
-def _against(roof: Roof, dtype: str | None, present: Sequence[str]) -> tuple[pl.Expr, pl.Expr]:
+def _against(
+    roof: Roof, dtype: str | None, present: Sequence[str], cached: pl.Expr
+) -> tuple[pl.Expr, pl.Expr]:
     """Return the share of the nearer roof, and which of them binds: the one that takes longest at best."""
     limits = {"bytes": roof.memory, "flops": roof.compute(dtype)}
     least = {c: pl.col(c) / limits[c] * 1e9 for c in present if limits[c]}
@@ -74,7 +92,7 @@ def _against(roof: Roof, dtype: str | None, present: Sequence[str]) -> tuple[pl.
     at_best, floor = pl.max_horizontal(memory, compute), pl.col("count") * roof.floor_ns
     sure = (at_best > 0) & (pl.col("total_ns") > 0)
     word = (
-        pl.when(memory > pl.col("total_ns"))
+        pl.when((memory > pl.col("total_ns")) & cached)
         .then(pl.lit(roof.cache))
         .when(floor > at_best)
         .then(pl.lit("floor"))
@@ -100,19 +118,27 @@ def notes(run: Run, table: pl.DataFrame) -> list[str]:
         "floor": f"floor: less work than fits the {least} that a launch takes at least",
     }
     words = set(table["bound"].drop_nulls())
-    return [f"roof: {describe(roof, dtype_of(run))}", *(m for w, m in meanings.items() if w in words)]
+    sentences = [*(m for w, m in meanings.items() if w in words), roof_readings.swing(roof)]
+    return [f"roof: {describe(roof, dtype_of(run))}", *filter(None, sentences)]
 
 
 def describe(roof: Roof, dtype: str | None = None) -> str:
     """Write a roof in a few words: its figures, and how they are known."""
     compute = roof.compute(dtype)
     figures = [
-        *([f"{_giga(roof.memory)} GB/s"] if roof.memory else []),
+        *([f"{_giga(roof.memory)} GB/s{_range(roof)}"] if roof.memory else []),
         *([f"{_giga(compute)} GFLOP/s"] if compute else []),
     ]
     stated = roof.source == roofs.TABLE
     how = "as its maker states it (table)" if stated else f"{roof.source} {roof.when}".rstrip()
     return f"{', '.join(figures)}, {how}"
+
+
+def _range(roof: Roof) -> str:
+    """Return how far single readings lay apart, where the roof is one of several."""
+    if not roof.read_low or roof.memory != roof.read_bytes_per_s:
+        return ""
+    return f" ({_giga(roof.read_low)} to {_giga(roof.read_high)})"
 
 
 def _giga(value: float) -> str:

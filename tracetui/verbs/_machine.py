@@ -66,9 +66,11 @@ def roof_entry(roof: Roof) -> Iterator[str]:
 
 
 def _figures(roof: Roof) -> Iterator[str]:
-    for name, rate in (("read", roof.read_bytes_per_s), ("copy", roof.copy_bytes_per_s)):
+    low, high = (units.giga(rate / 1e9) for rate in (roof.read_low, roof.read_high))
+    apart = f" ({low} to {high})" if roof.read_low else ""
+    for name, rate, spread in (("read", roof.read_bytes_per_s, apart), ("copy", roof.copy_bytes_per_s, "")):
         if rate:
-            yield f"{name} {units.giga(rate / 1e9)} GB/s"
+            yield f"{name} {units.giga(rate / 1e9)} GB/s{spread}"
     for dtype, rate in roof.flop_per_s.items():
         yield f"{dtype} {units.giga(rate / 1e9)} GFLOP/s"
     if roof.floor_ns:

@@ -104,7 +104,7 @@ def test_machine_code_keeps_its_promises(name: str, cache: None) -> None:
 def test_broken_promises_are_found(cache: None) -> None:
     from engines.kernels.compile import TARGETS, compile_case
 
-    sm_90 = TARGETS[1]
+    sm_90 = next(target for target in TARGETS if target.name == "sm_90")
     case = next(kernel("gemv").cases())
     ragged = replace(case, constants={**case.constants, "K": 1151})
     made = compile_case(ragged, sm_90)
@@ -114,6 +114,9 @@ def test_broken_promises_are_found(cache: None) -> None:
     made = compile_case(greedy, sm_90)
     assert made.spilled > 0
     assert any("spills" in fault for fault in made.faults(greedy, sm_90))
+    assert made.shuffles + made.barriers == 0, "no limit is broken"
+    waiting = replace(case, limits={"registers": 8})
+    assert any("registers, 8 at most" in fault for fault in made.faults(waiting, sm_90))
     small = replace(sm_90, shared=16)
     assert any("shared" in fault for fault in compile_case(case, small).faults(case, small))
 
@@ -139,3 +142,21 @@ def test_launches_state_their_work() -> None:
         "flops32": 2 * weights,
         "bytes": weights * 4.5 / 8 + 2 * (2048 + 128256),
     }
+
+
+def test_the_longest_loop_is_what_is_counted() -> None:
+    """Two loops as the disassembler prints them: the second, of three operations, waits once."""
+    pytest.importorskip("triton")
+    from engines.kernels.compile import longest_loop
+
+    sass = """
+        /*0000*/                   MOV R1, c[0x0][0x28] ;
+        /*0010*/                   IADD3 R2, R2, 0x1, RZ ;
+        /*0020*/               @P0 BRA 0x10 ;
+        /*0030*/                   BAR.SYNC.DEFER_BLOCKING 0x0 ;
+        /*0040*/              @!P1 SHFL.BFLY PT, R3, R2, 0x1, 0x1f ;
+        /*0050*/               @P1 BRA 0x30 ;
+        /*0060*/                   BRA 0x80 ;
+    """
+    assert longest_loop(sass) == ["BAR.SYNC.DEFER_BLOCKING", "SHFL.BFLY", "BRA"]
+    assert longest_loop("/*0000*/ EXIT ;") == []

@@ -114,6 +114,55 @@ def test_a_group_that_holds_work_nobody_told_has_no_rate(tmp_path: Path) -> None
     assert rates[0] == pytest.approx((8e6 + 152_000 + 8_000) / (80_000 + 10_200 + 20_000))
 
 
+def read_beside(folder: Path, rates: list[float], steps: list[int], share: float, **meta: Any) -> Run:
+    """A run whose host reads at these rates, each for so many steps; its product is at `share` of each."""
+    size, at = 50_000_000, 1_000
+    lines: list[dict[str, Any]] = [
+        {"kind": "run", "schema": 1, "name": "toy", "meta": {"roof": ROOF, **meta}},
+        {"kind": "plan", "ops": [
+            {"kind": "kernel", "lens": "wall", "id": 0, "name": "gate_up", "bytes": [size, 0]}]},
+    ]  # fmt: skip
+    number = 0
+    for rate, count in zip(rates, steps, strict=True):
+        lines.append({"kind": "counter", "name": "memory_read", "t": at, "value": rate, "unit": "B/s"})
+        for _ in range(count):
+            took = round(1e9 * size / (share * rate))
+            facts = {"step": number, "phase": "decode"}
+            lines.append({"kind": "columns", **facts, "t": at + 1, "op": [0], "dt": [0], "dur": [took]})
+            lines.append({"kind": "step", "name": "decode", **facts, "t": at + 1, "dur": took})
+            number, at = number + 1, at + took + 10
+    path = folder / "beside.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (run,) = load(path, cache=False)
+    return run
+
+
+@pytest.mark.parametrize("steps", [[10, 10], [3, 17], [18, 2]])
+def test_a_share_is_of_the_roof_of_its_time(steps: list[int], tmp_path: Path) -> None:
+    """A neighbour takes half of the memory's speed for some of the steps: the shares stay."""
+    run = read_beside(tmp_path, [90e9, 45e9], steps, 0.7)
+    (row,) = kernel_table(run, Look()).to_dicts()
+    assert row["roof_share"] == pytest.approx(0.7, rel=1e-4)
+    notes = ask(view("kernels"), [run], Look()).notes
+    mean = sum(steps) / (steps[0] / 90 + steps[1] / 45)
+    assert any(n.startswith(f"roof: {mean:.2f} GB/s (45.00 to 90.00)") for n in notes), notes
+    assert any("read beside the run" in n for n in notes)
+    assert any(n.startswith("the host swung: memory was read at 45.00 to 90.00 GB/s") for n in notes)
+
+
+def test_a_steady_host_is_not_accused(tmp_path: Path) -> None:
+    notes = ask(view("kernels"), [read_beside(tmp_path, [90e9, 86e9], [5, 5], 0.7)], Look()).notes
+    assert not any("swung" in n for n in notes)
+
+
+@pytest.mark.parametrize(("read", "word"), [(2e9, "memory"), (1e8, "cache"), (None, "cache")])
+def test_what_streams_its_weights_is_not_called_cache(read: float | None, word: str, tmp_path: Path) -> None:
+    """50 MB a call at 103 % of the roof: of two gigabytes a token no cache holds them until the next."""
+    meta = {} if read is None else {"bytes_per_token": read}
+    (row,) = kernel_table(read_beside(tmp_path, [90e9], [4], 1.03, **meta), Look()).to_dicts()
+    assert (row["roof_share"], row["bound"]) == (pytest.approx(1.03, rel=1e-4), word)
+
+
 def test_layers_carry_the_same(tmp_path: Path) -> None:
     table = layer_table(toy(tmp_path, roof=ROOF), Look(), "op")
     (down,) = table.filter(pl.col("layer") == 1, pl.col("op").cast(pl.String) == "mlp.down").to_dicts()
