@@ -28,6 +28,13 @@ _META: Final = ("model", "device", "dtype", "products", "quant", "weights", "roo
                 "driver", "world_size")  # fmt: skip
 
 
+_MARKS: Final = {
+    "inferred": "layers and roles are inferred from what repeats",
+    "inferred_steps": "steps are inferred from what repeats",
+    "captured": "kernels of graphs are told by captures",
+}
+
+
 @dataclass(frozen=True)
 class Job:
     """A file, or the files of one recording, and the question about it."""
@@ -135,8 +142,15 @@ def _member(run: Run, place: int, lacks: Sequence[str]) -> pl.DataFrame:
         "dropped": (pl.Int64, run.log.dropped),
         "rank": (pl.Int64, stated_rank(run)),
         "lacks": (pl.String, " and ".join(lacks) or None),
+        "told": (pl.String, "\n".join(_not_stated(run)) or None),
     }
     return pl.DataFrame({name: pl.Series([value], dtype=kind) for name, (kind, value) in facts.items()})
+
+
+def _not_stated(run: Run) -> list[str]:
+    """Return what a source does not state itself: what is inferred, what captures tell, and guesses."""
+    marks = [words for key, words in _MARKS.items() if run.meta.get(key)]
+    return [*marks, *(f"a guess: {text}" for text in run.meta.get("guess", ()))]
 
 
 def _kept(meta: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,6 +28,7 @@ VIEWS: Final = (
     "memory",
     "counters",
     "ranks",
+    "rankmap",
     "training",
     "fix",
     "roofline",
@@ -74,7 +75,7 @@ class Answer:
     missing: tuple[str, ...] = ()  # columns the source lacks, when it cannot feed the view
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Merging:
     """How one answer about many files is made: what each contributes is merged, then finished."""
 
