@@ -93,7 +93,7 @@ def ask_fleet(asked: View, jobs: Sequence[Job], on: str, tell: Tell) -> Fleet:
 def _finished(asked: View, jobs: Sequence[Job], whole: Partial, faults: tuple[str, ...]) -> Fleet:
     """Return the answer of what the files contributed; that of a single run is the view's own."""
     merging, members, look = asked.merging, whole.members, jobs[0].look
-    if members.height == 1:
+    if members.height == 1 and asked.runs == 1:
         job = jobs[int(members["member"][0])]
         [run] = [run for file in job.files[:1] for run in load(file, cache=job.cache, capture=job.capture)]
         answer = ask(asked, [run], look)

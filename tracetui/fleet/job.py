@@ -46,6 +46,7 @@ class Job:
     cache: bool = True
     capture: str | None = None
     code: str = ""  # the version of the program that asks
+    side: int = 0  # of a comparison: 1 for the files that are held against the others
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +71,7 @@ def do(job: Job) -> Done:
     except Exception as e:
         why = f"a fault of its own: {type(e).__name__}: {clean(str(e), 300)}"
         return Done(job.number, fault=masked(f"{job.files[0]}: {why}"))
-    return Done(job.number, size, _numbered(part, job.number))
+    return Done(job.number, size, _placed(part, job))
 
 
 def _contribution(job: Job) -> tuple[int, Partial]:
@@ -101,10 +102,13 @@ def _place(job: Job, asked: str) -> tuple[Path | None, int, Source | None]:
     return (kept.entry(source, asked) if job.cache else None), source.size, source
 
 
-def _numbered(part: Partial, number: int) -> Partial:
-    """Return what a file contributes with its place among all files."""
-    placed = pl.lit(number, pl.Int64).alias("member")
-    frames = {n: f.with_columns(placed) if "member" in f.columns else f for n, f in part.frames.items()}
+def _placed(part: Partial, job: Job) -> Partial:
+    """Return what a file contributes with its place among all files, and its side."""
+    places = {"member": job.number, "side": job.side}
+    frames = {
+        name: f.with_columns(pl.lit(v, pl.Int64).alias(c) for c, v in places.items() if c in f.columns)
+        for name, f in part.frames.items()
+    }
     return replace(part, frames=frames)
 
 

@@ -37,8 +37,16 @@ def jobs_where_many(args: Namespace, asked: "View", look: "Look") -> "list[Job] 
     from tracetui.fleet.ask import jobs_of
 
     chosen = getattr(args, "which", None)
+    if asked.runs > 1 and args.on:
+        raise UsageError(
+            f"the {asked.name} view compares", todo="tracetui diff A B --on WHERE asks many files"
+        )
     if args.on is None and (
-        chosen or getattr(args, "merge", False) or asked.merging is None or not _may_be_many(args.files)
+        chosen
+        or asked.runs > 1
+        or getattr(args, "merge", False)
+        or asked.merging is None
+        or not _may_be_many(args.files)
     ):
         return None
     if chosen:

@@ -46,6 +46,7 @@ VIEWS: Final = (
     "findings",
     "compare",
     "pair",
+    "sides",
 )
 _RENAMED: Final = {"imported": "import"}  # which Python keeps for itself
 

@@ -1,5 +1,6 @@
 """Many files: one answer, the same whoever computes it, right by a sum in plain Python, with losses named."""
 
+import json
 import math
 import os
 import random
@@ -16,6 +17,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+import scipy.stats
 
 from capture.errors import UsageError
 from capture.open import _parse as parse
@@ -256,6 +258,43 @@ def test_a_folder_of_too_many_files_wants_a_pattern(tmp_path: Path, monkeypatch:
         jobs(folder, "kernels")
     found = jobs_of(view("kernels"), [f"{folder}/*.jsonl"], Look(), cache=False, capture=None)
     assert len(found) == 3
+
+
+def test_two_fleets_are_compared_by_their_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Held to scipy's own t-test on numbers that plain Python adds up."""
+    a, b = fleet(tmp_path / "a", 5, steps=20), fleet(tmp_path / "b", 12, steps=20)
+    for path in sorted(b.iterdir())[:5]:
+        path.unlink()  # ranks 5 to 11 stay, of which 5 is slow in ffn_down
+    words = ["diff", str(a), str(b), "--on", "local:2", "--format", "json"]
+    assert cli.main(words) == 0
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
+    for name in NAMES:
+        sides = [
+            [math.log(sum(r["dur"] for r in durations(n, 20) if r["name"] == name) / 20) for n in ranks]
+            for ranks in (range(5), range(5, 12))
+        ]
+        seen = scipy.stats.ttest_ind(sides[1], sides[0], equal_var=False)
+        interval = seen.confidence_interval(0.95)
+        row = rows[name]
+        change = statistics.mean(sides[1]) - statistics.mean(sides[0])
+        assert row["p"] == pytest.approx(seen.pvalue, rel=1e-6)
+        assert row["change_pct"] == pytest.approx(100 * math.expm1(change), rel=1e-6)
+        assert row["change_low_pct"] == pytest.approx(100 * math.expm1(interval.low), rel=1e-6)
+        assert row["change_high_pct"] == pytest.approx(100 * math.expm1(interval.high), rel=1e-6)
+        assert (row["files_a"], row["files_b"]) == (5, 7)
+
+
+def test_a_slower_fleet_fails_the_gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = fleet(tmp_path / "a", 6, steps=20), fleet(tmp_path / "b", 6, steps=20)
+    gate = ["--on", "local:1", "--fail-over", "3%"]
+    assert cli.main(["diff", str(a), str(b), *gate]) == 0
+    slow = fleet(tmp_path / "c", 6, steps=20, slow="rmsnorm")
+    assert cli.main(["diff", str(a), str(slow), *gate]) == 1
+    assert cli.main(["diff", str(a), str(slow), *gate, "--rows", "ffn"]) == 0
+    rows = [line for line in capsys.readouterr().out.splitlines() if "slower" in line]
+    assert rows and all(line.startswith("rmsnorm") for line in rows)
+    assert cli.main(["diff", str(a / "rank000.jsonl"), str(b / "rank000.jsonl"), *gate]) == 4
+    assert "not enough evidence" in capsys.readouterr().err
 
 
 def test_what_cannot_be_merged_is_said(folder: Path) -> None:
