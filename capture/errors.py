@@ -22,6 +22,10 @@ class UnreadableError(CaptureError):
     """The input is not a profile that can be read."""
 
 
+class UnforeseenError(UnreadableError):
+    """The input holds what its loader was not written for: a fault of the loader; its cause says where."""
+
+
 class UsageError(CaptureError):
     """The command line asks for something that does not exist."""
 

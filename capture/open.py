@@ -1,16 +1,19 @@
 """Opens files and folders as runs: chooses the loader, asks the cache, gathers and merges."""
 
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeGuard
+
+from polars.exceptions import PanicException
 
 from capture import places, remote
 from capture.addresses import is_pattern, is_url, list_file, listed, local_matches
 from capture.cache import entry, fetch, store
 from capture.captures import asked, is_capture
 from capture.classify.names import own_rules
-from capture.errors import UnreadableError
+from capture.errors import CaptureError, UnforeseenError, UnreadableError
 from capture.loaders import Bundler, Loader, bundlers, recognise
 from capture.ranks import merge_ranks
 from capture.run import Run
@@ -74,11 +77,19 @@ def _parse(source: Source) -> list[Run]:
 
 def _load_with(loader: Loader, source: Source) -> list[Run]:
     """Return a loader's runs; turn errors that no loader handles into an UnreadableError."""
+    what = f"could not be read as {loader.FORMAT}"
     try:
         return loader.load(source)
+    except (CaptureError, OSError):
+        raise
     except (RecursionError, MemoryError) as e:
         why = "it is nested too deeply" if isinstance(e, RecursionError) else "there is not enough memory"
-        raise UnreadableError(f"could not be read as {loader.FORMAT}", where=source.label, why=why) from None
+        raise UnreadableError(what, where=source.label, why=why) from None
+    except (Exception, PanicException) as e:
+        place = places.crash_file("".join(traceback.format_exception(e)))
+        details = f"; the details are in {place}" if place else ""
+        why = f"it holds what the loader was not written for{details}"
+        raise UnforeseenError(what, where=source.label, why=why, todo="please report it") from e
 
 
 def load_all(
@@ -154,7 +165,7 @@ def _bundled(paths: Sequence[Input]) -> list[Input]:
 
 def _bundles(files: Sequence[Path]) -> dict[Path, Bundle]:
     """Return file → the recording that it is a part of, for files that are not one alone."""
-    found = [Bundle(group, bundler) for bundler in bundlers() for group in bundler.find(files)]
+    found = [Bundle(group, bundler) for bundler in bundlers(files) for group in bundler.find(files)]
     return {file: bundle for bundle in found for file in bundle.files}
 
 

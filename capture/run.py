@@ -16,7 +16,7 @@ DTYPES: Final[Mapping[str, pl.DataType]] = {
     c.name: {"cat": pl.Categorical(), "i64": pl.Int64(), "i32": pl.Int32(), "f64": pl.Float64()}[c.type]
     for c in COLUMNS
 }
-LONGEST_NS: Final = 1 << 62
+LONGEST_NS: Final = 1 << 61  # an end, and the time between any two of them, is still a number of 64 bits
 FEW: Final = 1 << 10  # rows whose distinct words are found sooner one by one
 
 _CLOSED: Final = {"kind": KINDS, "lens": LENSES, "category": CATEGORIES}
@@ -136,7 +136,15 @@ def _clean_table(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def _drop_impossible(frame: pl.DataFrame, log: Log) -> pl.DataFrame:
-    """Drop and log rows whose duration is below zero or beyond 146 years: it belongs to no sum."""
+    """Drop and log rows whose duration is below zero or beyond 73 years: it belongs to no sum.
+
+    A start that lies further from zero is taken for none.
+    """
+    if "t" in frame.columns:
+        near = pl.col("t").is_between(-LONGEST_NS, LONGEST_NS)
+        if far := frame.select((~near).sum()).item():
+            frame = frame.with_columns(pl.when(near).then("t").alias("t"))
+            log.repair("bad_start", "starts that are further than 73 years from zero are left out", count=far)
     if "dur" not in frame.columns:
         return frame
     possible = pl.col("dur").is_null() | pl.col("dur").is_between(0, LONGEST_NS)

@@ -45,6 +45,11 @@ class Head:
         return self.text.split("\n")
 
     @cached_property
+    def lower(self) -> str:
+        """The text in lower case."""
+        return self.text.lower()
+
+    @cached_property
     def start(self) -> str:
         """The text without leading blanks."""
         return self.text.lstrip()
@@ -141,6 +146,11 @@ class Source:
     def text(self) -> str:
         """Return all of it as text with Unix line ends."""
         return decode(self.read()).replace("\r\n", "\n")
+
+    def utf8(self) -> bytes:
+        """Return all of it as text in UTF-8 with Unix line ends."""
+        raw = self.read()
+        return (raw if raw.isascii() else decode(raw).encode()).replace(b"\r\n", b"\n")
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
         """Yield every line without its end, with the offset of its first byte; a last torn line too."""

@@ -20,12 +20,13 @@ from engines.host.heartbeat import Heartbeat
 from engines.host.roofs import device_name, roof_of
 from engines.host.text import Silent, Text, open_text
 from engines.loop import Engine, Limits
-from engines.models.spec import parameters
+from engines.models.spec import Spec, active_parameters, parameters
 from engines.planted import with_slow_ops
 from engines.ranks.launch import LostError
 from engines.ranks.tensor_parallel import RelayedCommands, Share, Team, join_ranks
 from engines.weights.low_bit_storage import Quantised
 from engines.weights.sources import CountedSource, Source, Tally, open_source
+from engines.weights.storage import Storage
 
 
 def run(
@@ -169,8 +170,8 @@ def about(args: argparse.Namespace, choices: Choices, text: Text, roof: Roof | N
         "stored_as": choices.choice.stored_as,
         "text": "real" if text.meaning else "token ids",
         "batch": args.batch, "tokens_per_report": args.tokens_per_report,
-        "ranks": team and team.rank.size, "layers": spec.layers, "parameters": parameters(spec),
-        "bytes_per_token": round(parameters(spec) * way.weight_bytes), "roof": roof and roof.as_meta(),
+        "ranks": team and team.rank.size, "layers": spec.layers,
+        **_size(spec, way), "roof": roof and roof.as_meta(),
         "capacity": choices.capacity, "mode": args.mode,
         "prompt_tokens" if args.mode == "prefill" else "made_up_context": args.context or None,
         "sampling": sampling_text(args),
@@ -179,6 +180,13 @@ def about(args: argparse.Namespace, choices: Choices, text: Text, roof: Roof | N
         "slow": [f"{name}:{factor}" for name, factor in args.slow] or None,
     }  # fmt: skip
     return {key: value for key, value in facts.items() if value is not None}
+
+
+def _size(spec: Spec, way: Storage) -> dict[str, int]:
+    """Return how many weights a model has, how many of them a token takes if not all, and their bytes."""
+    whole, active = parameters(spec), active_parameters(spec)
+    some = {"active_parameters": active} if active < whole else {}
+    return {"parameters": whole, **some, "bytes_per_token": round(active * way.weight_bytes)}
 
 
 def sampling_text(args: argparse.Namespace) -> str:

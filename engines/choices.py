@@ -140,7 +140,8 @@ def choose_storage(
         return fastest_storage(args, spec, device, team)
     if args.dtype != "auto":
         raise UsageError(f"--quant {form.name} decides the dtype", todo="leave --dtype out")
-    if odd := [n for n in (spec.hidden, spec.query_width, spec.ffn) if n % low_bit.GROUP]:
+    widths = [spec.hidden, spec.query_width, spec.experts.ffn if spec.experts else spec.ffn]
+    if odd := [n for n in widths if n % low_bit.GROUP]:
         raise UsageError(f"{spec.name} has rows of {odd[0]}, which are not whole groups of {low_bit.GROUP}")
     return Measured(Quantised(form, device), 0.0), ()
 

@@ -8,11 +8,13 @@ from typing import NamedTuple
 import torch
 
 from engines.cache import Caches, LayerCache
+from engines.experts import Mixture
 from engines.host.trace import Op
-from engines.layer import Layer, LayerParts, Rope, State, rms_norm
+from engines.layer import Layer, LayerParts, State, rms_norm
 from engines.models.spec import Spec, parameters
-from engines.plan import Load, Row, device_rows
+from engines.plan import MIXTURE, Load, Row, device_rows
 from engines.ranks.tensor_parallel import Collectives, Team
+from engines.rope import Rope
 from engines.sample import GREEDY, Sampler, SamplingOptions
 from engines.weights.loader import Loader
 from engines.weights.sources import Source
@@ -71,6 +73,8 @@ class Decoder:
             )
             for i in range(spec.layers)
         ]
+        mixtures = ((i, self._loader.mixture(i)) for i in range(spec.layers))
+        self._mixtures = {i: Mixture(weights, self.state) for i, weights in mixtures if weights}
         self.ops: tuple[Op, ...] = tuple(self._op_of(row) for row in self.rows())
 
     @property
@@ -110,7 +114,7 @@ class Decoder:
     def embed(self) -> None:
         s = self.state
         x = self._table(s.ids.reshape(-1)).to(self.stream)
-        s.x = x * self._scale if self.spec.embed_scale else x
+        s.h = s.x = x * self._scale if self.spec.embed_scale else x
 
     def final_norm(self) -> None:
         s = self.state
@@ -131,6 +135,8 @@ class Decoder:
         owner: object = self if row.layer is None else self._layers[row.layer]
         if row.op == "sample":
             owner = self.sampler
+        elif row.layer is not None and row.op.startswith(MIXTURE):
+            owner = self._mixtures[row.layer]
         elif row.op == "comm":
             owner = self._collectives
         op: Op = getattr(owner, row.method)

@@ -1,6 +1,5 @@
 """One layer of the decoder: a method for every row of the plan, and the state that they share."""
 
-import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -9,6 +8,7 @@ from torch.nn import functional
 
 from engines.cache import LayerCache
 from engines.models.spec import Spec
+from engines.rope import Rope, as_pairs
 from engines.weights.storage import Matrix
 
 
@@ -60,66 +60,6 @@ class State:
         self.gate, self.up = self.gate_up.chunk(2, -1)
 
 
-class Rope:
-    """Rotary tables of one base, a row for every position; numbers that rotate together lie side by side.
-
-    Such a pair is a complex number and its rotate one product. Not every device and dtype has them: there the
-    cosine, twice, and the signed sine do the same.
-    """
-
-    def __init__(
-        self, spec: Spec, capacity: int, dtype: torch.dtype, device: torch.device, *, local: bool
-    ) -> None:
-        own = local and spec.theta_local > 0
-        frequencies = _frequencies(spec, spec.theta_local if own else spec.theta, scaled=not own)
-        angle = torch.arange(capacity, dtype=torch.float32)[:, None] * frequencies
-        cos, sin = self.tables = angle.cos().to(device, dtype), angle.sin().to(device, dtype)
-        self._complex = _has_complex(cos)
-        parts = (torch.complex(cos, sin),) if self._complex else (_beside(cos, cos), _beside(-sin, sin))
-        self._rotations = [part[:, None] for part in parts]
-        self.seek(0, 1)
-
-    def seek(self, at: int, tokens: int) -> None:
-        """Select the rows for so many positions from one on."""
-        self._now = [rotations[at : at + tokens] for rotations in self._rotations]
-
-    def rotate(self, pairs: torch.Tensor) -> None:
-        """Rotate the numbers of each pair in place; `pairs` are heads as `as_pairs` views them."""
-        if self._complex:
-            pairs.mul_(self._now[0])
-        else:
-            torch.addcmul(pairs * self._now[0], pairs.flip(-1), self._now[1], out=pairs)
-
-
-def as_pairs(heads: torch.Tensor) -> torch.Tensor:
-    """Return a view of heads [batch, tokens, heads, head_dim] in which what rotates together is one pair."""
-    pairs = heads.unflatten(-1, (-1, 2))
-    return torch.view_as_complex(pairs) if _has_complex(heads) else pairs
-
-
-def _has_complex(real: torch.Tensor) -> bool:
-    return real.is_cpu and real.dtype == torch.float32
-
-
-def _beside(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-    return torch.stack((first, second), -1)
-
-
-def _frequencies(spec: Spec, theta: float, *, scaled: bool) -> torch.Tensor:
-    dim = spec.head_dim
-    plain = 1.0 / theta ** (torch.arange(0, dim, 2, dtype=torch.float32) / dim)
-    s = spec.scaling
-    if s is None or not scaled:
-        return plain
-    if s.kind == "linear":
-        return plain / s.factor
-    if s.kind == "stated":
-        return plain / torch.tensor(s.factors)
-    rotations = s.original * plain / (2 * math.pi)  # in the context that the model was first trained on
-    share = ((rotations - s.low) / (s.high - s.low)).clamp(0.0, 1.0)
-    return (1 - share) * plain / s.factor + share * plain
-
-
 @dataclass(frozen=True)
 class LayerWeights:
     """A layer's matrices and norms, ready to multiply."""
@@ -128,6 +68,8 @@ class LayerWeights:
     matrices: dict[str, Matrix]
     norms: dict[str, torch.Tensor]
     bias: torch.Tensor | None
+    out_bias: torch.Tensor | None = None
+    sinks: torch.Tensor | None = None  # [heads of keys, heads that share them]
 
 
 class LayerParts(NamedTuple):
@@ -172,6 +114,10 @@ class Layer:
         self._project("v", self._s.parts["v"], self._spec.query_width + self._spec.kv_width)
 
     def qk_norm(self) -> None:
+        if self._spec.whole_qk_norm:
+            for part in ("q", "k"):
+                self._s.parts[part].copy_(self._normed(self._s.parts[part], f"{part}_norm"))
+            return
         rotated, dim = self._s.rotated, (self._spec.head_dim,)
         normed = torch.rms_norm(rotated.float(), dim, None, self._spec.eps)
         torch.mul(normed, self._w.norms["qk_norm"], out=rotated)
@@ -185,17 +131,22 @@ class Layer:
 
     def attention(self) -> None:
         s = self._s
-        mixed = self._one() if s.tokens == 1 else self._many()
+        if self._w.sinks is not None:
+            mixed = self._beside_sinks(self._w.sinks)
+        else:
+            mixed = self._one() if s.tokens == 1 else self._many()
         s.h = mixed.reshape(s.rows, self._spec.query_width)
 
     def o_proj(self) -> None:
         self._s.h = self._w.matrices["o"](self._s.h)
+        if self._w.out_bias is not None:
+            self._s.h = self._s.h + self._w.out_bias
 
     def post_attn_norm(self) -> None:
         self._s.h = self._normed(self._s.h, "post_attn_norm")
 
     def attn_residual(self) -> None:
-        self._s.x += self._s.h
+        self._add()
 
     def ffn_norm(self) -> None:
         self._s.h = self._normed(self._s.x, "ffn_norm", self._after_ffn_norm)
@@ -221,7 +172,12 @@ class Layer:
         self._s.h = self._normed(self._s.h, "post_ffn_norm")
 
     def ffn_residual(self) -> None:
+        self._add()
+
+    def _add(self) -> None:
+        """Add to the residual stream; the next product takes it as it is where no norm stands before it."""
         self._s.x += self._s.h
+        self._s.h = self._s.x
 
     def _normed(self, x: torch.Tensor, name: str, single: torch.Tensor | None = None) -> torch.Tensor:
         return rms_norm(x, self._w.norms[name], self._spec.eps, self._s.dtype, single)
@@ -235,8 +191,8 @@ class Layer:
 
     def _single(self, width: int, *names: str) -> torch.Tensor:
         """Return the buffer of a row for the first of these matrices that the layer has."""
-        matrix = next(self._w.matrices[name] for name in names if name in self._w.matrices)
-        return self._s.single(width, matrix.takes)
+        there = (self._w.matrices[name].takes for name in names if name in self._w.matrices)
+        return self._s.single(width, next(there, None))
 
     def _one(self) -> torch.Tensor:
         s = self._s
@@ -255,6 +211,18 @@ class Layer:
             enable_gqa=self._gqa,
         )
         return mixed.transpose(1, 2)
+
+    def _beside_sinks(self, sinks: torch.Tensor) -> torch.Tensor:
+        """Return the same where each head may look at nothing: the score of that takes its share of one."""
+        s, groups = self._s, sinks.shape
+        q = s.q.reshape(s.batch, *groups, s.tokens, self._spec.head_dim)
+        scores = (q @ s.keys[:, :, None].mT) * self._spec.attention_scale
+        if s.tokens > 1:
+            scores = scores.masked_fill(~self._visible(), -torch.inf)
+        nothing = sinks[None, :, :, None, None].expand(*scores.shape[:-1], 1).to(scores.dtype)
+        shares = torch.cat((scores, nothing), -1).softmax(-1)[..., :-1]
+        mixed = shares @ s.values[:, :, None]
+        return mixed.flatten(1, 2).transpose(1, 2)
 
     def _visible(self) -> torch.Tensor:
         s = self._s

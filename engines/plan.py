@@ -6,11 +6,12 @@ A row's name is the name of the method that does it, behind what is fused into i
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
-from engines.models.spec import Spec
+from engines.models.spec import Experts, Spec
 
 Linear = tuple[float, float]  # a + b · min(context, window)
+MIXTURE: Final = "moe."  # what begins the op of every row of a mixture of experts
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,8 @@ WAIT = Row("next_token_wait", "wait", "wait", lens="wait")
 
 def _attention_block(spec: Spec, load: Load, layer: int) -> Iterator[Row]:
     q, kv, d = spec.query_width, spec.kv_width, spec.hidden
-    yield _norm("attn_norm", d, load, layer)
+    if spec.pre_norm:
+        yield _norm("attn_norm", d, load, layer)
     if load.fused:
         yield _matmul("qkv_proj", "attn.qkv", q + 2 * kv, d, load, layer)
     else:
@@ -133,18 +135,52 @@ def _attention_block(spec: Spec, load: Load, layer: int) -> Iterator[Row]:
 
 def _ffn_block(spec: Spec, load: Load, layer: int) -> Iterator[Row]:
     d, ffn = spec.hidden, spec.ffn
-    yield _norm("ffn_norm", d, load, layer)
-    if load.fused:
+    if spec.pre_norm:
+        yield _norm("ffn_norm", d, load, layer)
+    if mixture := spec.experts_of(layer):
+        yield from _mixture(mixture, d, load, layer)
+    elif load.fused:
         yield _matmul("ffn_gate_up", "mlp.gate_up", 2 * ffn, d, load, layer)
     else:
         yield _matmul("ffn_gate", "mlp.gate", ffn, d, load, layer)
         yield _matmul("ffn_up", "mlp.up", ffn, d, load, layer)
-    yield _elementwise("ffn_act", "mlp.act", ffn, load, layer, flops=8, passes=3)
-    yield _matmul("ffn_down", "mlp.down", d, ffn, load, layer)
+    if not mixture:
+        yield _elementwise("ffn_act", "mlp.act", ffn, load, layer, flops=8, passes=3)
+        yield _matmul("ffn_down", "mlp.down", d, ffn, load, layer)
     yield from _comm("ffn_all_reduce", d, load, layer, passes=2)
     if spec.sandwich:
         yield _norm("post_ffn_norm", d, load, layer)
     yield _elementwise("ffn_residual", "residual", d, load, layer, flops=1, passes=3)
+
+
+def _mixture(mixture: Experts, d: int, load: Load, layer: int) -> Iterator[Row]:
+    """Yield the rows of a mixture: a row of the stream goes through each of its experts.
+
+    How many experts several rows take in all is what is expected of an even choice.
+    """
+    rows = load.rows * mixture.chosen
+    pairs = replace(load, batch=rows, tokens=1)
+    router = _matmul("router", f"{MIXTURE}router", mixture.count, d, replace(load, fusion=""), layer)
+    passed = load.rows * (d + mixture.count) * load.stream_bytes
+    yield replace(router, bytes=(4 * mixture.count * d + passed, 0))  # its weights are in fp32
+    yield _experts_product("experts_gate_up", "up", mixture, (2 * mixture.ffn, d), load, layer)
+    act = _elementwise("experts_act", f"{MIXTURE}experts.act", mixture.ffn, pairs, layer, flops=8, passes=3)
+    yield replace(act, category="moe")
+    yield _experts_product("experts_down", "down", mixture, (d, mixture.ffn), load, layer)
+    moved = (rows + load.rows) * d * load.stream_bytes
+    shape = f"m={load.rows} n={d} e={mixture.count}/{mixture.chosen}"
+    yield Row("moe_combine", f"{MIXTURE}combine", "moe", layer, shape, (2 * rows * d, 0), (moved, 0))
+
+
+def _experts_product(
+    name: str, part: str, mixture: Experts, size: tuple[int, int], load: Load, layer: int
+) -> Row:
+    n, k = size
+    rows, touched = load.rows * mixture.chosen, mixture.touched(load.rows)
+    moved = touched * n * k * load.weight_bytes + rows * (n + k) * load.stream_bytes
+    shape = f"m={load.rows} n={n} k={k} e={mixture.count}/{mixture.chosen}"
+    flops = 2 * rows * n * k
+    return Row(_fused(name, load), f"{MIXTURE}experts.{part}", "moe", layer, shape, (flops, 0), (moved, 0))
 
 
 def _embed(spec: Spec, load: Load) -> Row:

@@ -92,7 +92,8 @@ VIEW = View("tracks", "Tracks", answer, needs=frozenset({"dur", "track"}))
 FAMILY = '''\
 """Pebble: a family that a test adds, of the common parts alone."""
 
-from engines.models.config import Config, Family, read_decoder, rope_section
+from engines.models.common import read_decoder, rope_section
+from engines.models.config import Config, Family
 from engines.models.spec import Spec
 
 MODEL_TYPE = "pebble"
@@ -138,10 +139,13 @@ def follow(tree: Path, title: str, name: str, file: str, text: str) -> None:
     (tree / file).write_text(text)
     registry = (tree / file).parent / "__init__.py"
     lines = registry.read_text()
-    begin = re.search(r"^(LOADERS|VIEWS|FAMILIES): Final.* = \($", lines, re.MULTILINE)
+    entry = re.compile(
+        r"^(?:LOADERS|VIEWS|FAMILIES): Final[^\n]* = ([({])$.*?(?=\n[)}])", re.MULTILINE | re.DOTALL
+    )
+    begin = entry.search(lines)
     assert begin
-    end = lines.index("\n)", begin.end())
-    registry.write_text(lines[:end] + f'\n    "{name}",' + lines[end:])
+    line = f'\n    "{name}": (),' if begin[1] == "{" else f'\n    "{name}",'
+    registry.write_text(lines[: begin.end()] + line + lines[begin.end() :])
     after = fingerprints(tree)
     changed = {path for path in after if before.get(path) != after[path]}
     assert changed <= named, changed - named

@@ -2,11 +2,13 @@
 
 import argparse
 import gc
+import json
 import os
 import signal
 import sys
 import traceback
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except CaptureError as e:
         _tell(str(e))
         code = e.exit_code
+        if _asks_for_json(sys.argv[1:] if argv is None else argv):
+            _tell_json(e)
     except KeyboardInterrupt:
         code = 128 + signal.SIGINT
     except BrokenPipeError:
@@ -42,7 +46,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as e:
         _tell(f"cannot go on: {e.strerror or e}")
         code = 3
-    except Exception as e:
+    except (SystemExit, GeneratorExit):
+        raise
+    except BaseException as e:  # polars panics with what is no Exception
         code = _crashed(e)
     _close_stdout()
     return code
@@ -133,7 +139,18 @@ def _tell(text: str) -> None:
     print(f"tracetui: {masked(text)}", file=sys.stderr)
 
 
-def _crashed(error: Exception) -> int:
+def _asks_for_json(argv: Sequence[str]) -> bool:
+    """Tell whether a program reads the answer; what stands behind -- is another program's."""
+    own = argv[: argv.index("--")] if "--" in argv else argv
+    return "--format=json" in own or ("--format", "json") in pairwise(own)
+
+
+def _tell_json(error: CaptureError) -> None:
+    parts = {"what": error.what, "where": error.where, "why": error.why, "todo": error.todo}
+    print(json.dumps({"schema": 1, "error": {"code": error.exit_code, **parts}}))
+
+
+def _crashed(error: BaseException) -> int:
     """Print one sentence about a fault of our own, keep the traceback in a file, return the exit code."""
     from capture.places import crash_file
     from capture.text import clean

@@ -69,13 +69,13 @@ def as_json(content: Report) -> str:
         "runs": [run_entry(r, selected=r in content.asked) for r in content.runs],
         "import": [r.log.as_dict() for r in content.runs],
         "columns": content.answer.rows.columns,
-        "rows": _finite(content.answer.rows).to_dicts(),
+        "rows": finite(content.answer.rows).to_dicts(),
         "notes": list(content.answer.notes),
     }
     return json.dumps(envelope, ensure_ascii=True, allow_nan=False, default=str)
 
 
-def _finite(rows: pl.DataFrame) -> pl.DataFrame:
+def finite(rows: pl.DataFrame) -> pl.DataFrame:
     """Return the rows with null for NaN and infinity, which JSON cannot hold."""
     floats = [c for c, t in rows.schema.items() if t.is_float()]
     return rows.with_columns(pl.when(pl.col(c).is_finite()).then(pl.col(c)).alias(c) for c in floats)

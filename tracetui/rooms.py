@@ -36,6 +36,22 @@ def put_first() -> None:
             del sys.modules[name]
 
 
+def import_reader() -> ModuleType:
+    """Import what reads profiles for a program of the user's, whose path stays as it is.
+
+    Raise ImportError where a `capture` of the user's is imported already: ours would take its place.
+    """
+    if "capture" not in sys.modules:
+        sys.path.insert(0, str(folder()))
+        try:
+            importlib.import_module("capture")
+        finally:
+            sys.path.remove(str(folder()))
+    if not _is_ours(sys.modules["capture"]):
+        raise ImportError("another module called capture is imported here; `tracetui query` reads without it")
+    return importlib.import_module("tracetui.profile")
+
+
 def environment() -> dict[str, str]:
     """Return the environment of a process of ours: as this one's, with the rooms first on its path."""
     paths = [str(folder()), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]

@@ -19,11 +19,12 @@ How to add a format:
    from the file needs no cleaning, `build` does that.
 6. Where a recording is several files, write a module as `Bundler` below lists it instead: `find` says which
    files belong together. Its name goes to `BUNDLERS`.
-7. Add the module's name to `LOADERS`, and drop small files into `tests/fixtures/<name>/`: all checks run on
-   them. Figures of its own are proved in `tests/capture/loaders/test_<name>.py`.
+7. Add a line to `LOADERS`: the module's name, and the words without which it need not be asked, or none. Drop
+   small files into `tests/fixtures/<name>/`: all checks run on them. Figures of its own are proved in
+   `tests/capture/loaders/test_<name>.py`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Final, Protocol, cast
@@ -31,37 +32,49 @@ from typing import Final, Protocol, cast
 from capture.run import Run
 from capture.source import Head, Source
 
-# The order decides nothing: exactly one of them claims an input.
-LOADERS: Final[tuple[str, ...]] = (
-    "chrome.jsonl",
-    "chrome.trace",
-    "cs336",
-    "doppler.log",
-    "doppler.json_report",
-    "latencyprism.comparison",
-    "latencyprism.processed",
-    "metallic.recording",
-    "metallic.report",
-    "mlc.profile",
-    "native",
-    "ncu",
-    "nsys.report",
-    "nsys.sqlite",
-    "nsys.stats",
-    "parquet",
-    "perfetto.trace",
-    "plain.table",
-    "proton",
-    "rocprof.csv_tables",
-    "rocprof.rocpd",
-    "rocprof.sdk_json",
-    "vllm_layerwise",
-    "xplane.profile",
-)
+# Each loader with what says that it must be asked: words of which every one of its inputs has at least one in
+# its head, in upper or lower case (`^` is the very beginning), what none of them begins with (`!`), and
+# suffixes (`*.abc`) of files that have no lasting mark. One without any is always asked. The order decides
+# nothing: exactly one claims an input.
+LOADERS: Final[Mapping[str, tuple[str, ...]]] = {
+    "chrome.jsonl": ('"ph"',),
+    "chrome.trace": ('"traceevents"', '"ph"'),
+    "cs336": ("# nsight systems profiling analysis",),
+    "doppler.log": ("[browser:", "gpu profile report"),
+    "doppler.json_report": ('"modelid"',),
+    "latencyprism.comparison": ("performance comparison", "suspicion score"),
+    "latencyprism.processed": ("beta_pct", "counter_name"),
+    "metallic.recording": ('"event"',),
+    "metallic.report": ("=== analyzing",),
+    "mlc.profile": (
+        "## profiling analysis:",
+        "kernel execution statistics",
+        "peak",
+        "entrypoint",
+        "entry_point",
+    ),
+    "native": ('"kind"',),
+    "ncu": ("kernel name",),
+    "nsys.report": ("nsys", "quaddanalysis", "*.nsys-rep", "*.qdrep"),
+    "nsys.sqlite": ("^sqlite format 3",),
+    "nsys.stats": ("!{", "total", "corrid", "rangeid", "** ", "executing '", "processing [", "statistics"),
+    "parquet": ("^par1",),
+    "perfetto.trace": ("^\n",),
+    "plain.table": (),
+    "proton": ("time (ns)", "device_type", "device_id"),
+    "rocprof.csv_tables": ("start_timestamp", "totaldurationns"),
+    "rocprof.rocpd": ("rocpd_",),
+    "rocprof.sdk_json": ("rocprofiler-sdk-tool",),
+    "vllm_layerwise": ('"summary_stats"',),
+    "xplane.profile": ("^\n",),
+}
 
 
-# What is read from several files as one recording.
-BUNDLERS: Final[tuple[str, ...]] = ("nsys.parquetdir", "rocprof.job")
+# What is read from several files as one recording, with the suffixes of such files.
+BUNDLERS: Final[Mapping[str, tuple[str, ...]]] = {
+    "nsys.parquetdir": (".parquet",),
+    "rocprof.job": (".csv", ".csv.gz"),
+}
 
 
 class Format(Protocol):
@@ -98,27 +111,53 @@ class Loader(Format, Protocol):
 
 def loaders() -> list[Loader]:
     """Return all loader modules, imported."""
-    return [cast(Loader, import_module(f"capture.loaders.{name}")) for name in LOADERS]
+    return [_loader(name) for name in LOADERS]
 
 
-def bundlers() -> list[Bundler]:
-    """Return all modules that read several files as one recording, imported."""
-    return [cast(Bundler, import_module(f"capture.loaders.{name}")) for name in BUNDLERS]
+def bundlers(files: Sequence[Path]) -> list[Bundler]:
+    """Return the modules that may read some of the files as one recording, imported."""
+    names = [path.name for path in files]
+    told = [
+        bundler for bundler, suffixes in BUNDLERS.items() if any(name.endswith(suffixes) for name in names)
+    ]
+    return [_bundler(name) for name in told]
 
 
 def formats() -> list[Format]:
     """Return every format that is read, by its name."""
-    known: dict[str, Format] = {format.FORMAT: format for format in (*bundlers(), *loaders())}
+    known: dict[str, Format] = {f.FORMAT: f for f in (*map(_bundler, BUNDLERS), *loaders())}
     return sorted(known.values(), key=lambda format: format.FORMAT.lower())
 
 
 def recognise(head: Head, suffix: str = "") -> list[Loader]:
     """Return the loaders that claim an input: one, or none for what is not read.
 
-    Content decides; the name does only for a format that has no lasting mark (`SUFFIXES`), and only where no
-    loader knows the content, which must be no text.
+    Content decides; the name does only for a format that has no lasting mark, and only where no loader knows
+    the content, which must be no text. Only loaders whose words stand in the head are imported.
     """
-    claims = [loader for loader in loaders() if loader.sniff(head)]
+    claims = [loader for name in LOADERS if may_claim(name, head) and (loader := _loader(name)).sniff(head)]
     if claims or b"\0" not in head.raw:
         return claims
-    return [loader for loader in loaders() if suffix in getattr(loader, "SUFFIXES", ())]
+    return [_loader(name) for name, marks in LOADERS.items() if f"*{suffix}" in marks]
+
+
+def claimed_by_others(head: Head, own: str) -> bool:
+    """Return whether a loader of another name than `own` claims an input."""
+    return any(name != own and may_claim(name, head) and _loader(name).sniff(head) for name in LOADERS)
+
+
+def may_claim(name: str, head: Head) -> bool:
+    """Return whether a loader has to be asked, by the words that its inputs have."""
+    marks = LOADERS[name]
+    if any(mark[0] == "!" and head.start.startswith(mark[1:]) for mark in marks):
+        return False
+    text = head.lower
+    return not marks or any(text.startswith(m[1:]) if m[0] == "^" else m in text for m in marks)
+
+
+def _loader(name: str) -> Loader:
+    return cast(Loader, import_module(f"capture.loaders.{name}"))
+
+
+def _bundler(name: str) -> Bundler:
+    return cast(Bundler, import_module(f"capture.loaders.{name}"))

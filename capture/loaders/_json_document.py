@@ -48,7 +48,12 @@ def dict_in(holder: Any, key: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def list_in(holder: Any, key: str) -> list[Any]:
+    """Return the list that stands under a key; empty where it is absent or something else."""
+    value = holder.get(key) if isinstance(holder, dict) else None
+    return value if isinstance(value, list) else []
+
+
 def dicts_in(holder: Any, key: str) -> list[dict[str, Any]]:
     """Return the objects of the list that stands under a key; other elements are left out."""
-    value = holder.get(key) if isinstance(holder, dict) else None
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+    return [item for item in list_in(holder, key) if isinstance(item, dict)]

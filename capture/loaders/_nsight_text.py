@@ -1,10 +1,11 @@
 """What the printed tables of Nsight Systems and Nsight Compute share: cells, units, names that were cut."""
 
 import csv
-import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Final
+
+import polars as pl
 
 from capture.loaders._numbers import MICROSECOND, MILLISECOND, SECOND
 
@@ -21,7 +22,7 @@ BYTE_UNITS: Final = {
 }  # fmt: skip
 ELLIPSES: Final = ("…", "...")
 
-_CUT: Final = re.compile(r"(?:…|\.\.\.)(?: \[\d+\])?$")
+_CUT: Final = r"(?:…|\.\.\.)(?: \[\d+\])?$"
 
 
 def number_cut_names(names: Sequence[str]) -> list[str]:
@@ -35,8 +36,8 @@ def number_cut_names(names: Sequence[str]) -> list[str]:
     return numbered
 
 
-def count_cut_names(names: Sequence[str]) -> int:
-    return sum(_CUT.search(n) is not None for n in names)
+def count_cut_names(names: pl.Series) -> int:
+    return int(names.str.contains(_CUT).sum())
 
 
 def csv_cells(line: str, delimiter: str) -> list[str] | None:

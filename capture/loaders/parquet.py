@@ -48,9 +48,9 @@ def load(source: Source) -> list[Run]:
         about = msgspec.json.decode(saved, type=About)
         whole.seek(0)
         return [_run(about, pl.read_parquet(whole), source)]
-    except (*_BROKEN, ValueError) as e:
+    except (*_BROKEN, ValueError):
         raise UnreadableError(
-            "is a Parquet file that is damaged", where=source.label, why=str(e)[:200]
+            "is a Parquet file that is damaged", where=source.label, todo="export it again"
         ) from None
 
 

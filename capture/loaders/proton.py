@@ -15,9 +15,9 @@ import msgspec
 import polars as pl
 
 from capture.errors import UnreadableError
-from capture.loaders._json_document import dict_in, document, number
+from capture.loaders._json_document import dict_in, document, number, whole
 from capture.native.schema import PATH_SEPARATOR
-from capture.run import Run, build
+from capture.run import LONGEST_NS, Run, build
 from capture.source import Head, Source
 
 FORMAT: Final = "proton"
@@ -51,9 +51,9 @@ def load(source: Source) -> list[Run]:
         raise UnreadableError("is no list of Proton trees", where=source.label)
     rows, devices = _rows_and_devices(parts)
     source.log.read = len(rows)
-    events = pl.DataFrame(rows, schema=_ROW).with_columns(
-        kind=pl.lit("kernel"), lens=pl.lit("gpu"), t=pl.lit(None, pl.Int64)
-    )
+    timed = pl.DataFrame(rows, schema=_ROW).filter(pl.col("dur").is_not_null())
+    source.log.drop("bad_time", "times that are no number", count=len(rows) - timed.height)
+    events = timed.with_columns(kind=pl.lit("kernel"), lens=pl.lit("gpu"), t=pl.lit(None, pl.Int64))
     meta: dict[str, Any] = {"producer": "Triton Proton", "profiled": True}
     if devices:
         meta["device"] = ", ".join(f"{d['type']} arch {d['arch']}" for d in devices)
@@ -95,7 +95,7 @@ def _rows(tree: dict[str, Any]) -> Iterator[dict[str, Any]]:
         name = str(frame.get("name", ""))
         if name == _HIDDEN:
             continue
-        if number(metrics.get(_TIME)):
+        if metrics.get(_TIME, 0) not in (0, None):
             yield _row(name, above, metrics)
         below = above if name == _ROOT and not above else (*above, name)
         children = node.get("children") if isinstance(node, dict) else None
@@ -107,13 +107,19 @@ def _row(name: str, above: tuple[str, ...], metrics: dict[str, Any]) -> dict[str
     device = metrics.get("device_id")
     return {
         "name": name,
-        "dur": round(number(metrics[_TIME]) or 0),
-        "count": round(number(metrics.get("count")) or 1),
+        "dur": _whole(metrics[_TIME]),
+        "count": _whole(metrics.get("count")) or 1,
         "path": PATH_SEPARATOR.join(above) or None,
         "track": None if device is None else f"gpu{device}",
         "flops": sum(flops) if flops else None,
         "bytes": number(metrics.get("bytes")),
     }
+
+
+def _whole(value: Any) -> int | None:
+    """Return a number, rounded; None for what is none, or too large for a time."""
+    real = number(value)
+    return None if real is None or abs(real) > LONGEST_NS else round(real)
 
 
 def _devices(part: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -124,8 +130,8 @@ def _devices(part: dict[str, Any]) -> Iterator[dict[str, Any]]:
                     "type": str(kind),
                     "id": str(id),
                     "arch": str(properties.get("arch", "?")),
-                    "sms": properties.get("num_sms"),
-                    "bus_width": properties.get("bus_width"),
-                    "clock_khz": properties.get("clock_rate"),
-                    "memory_clock_khz": properties.get("memory_clock_rate"),
+                    "sms": whole(properties.get("num_sms")),
+                    "bus_width": whole(properties.get("bus_width")),
+                    "clock_khz": whole(properties.get("clock_rate")),
+                    "memory_clock_khz": whole(properties.get("memory_clock_rate")),
                 }

@@ -30,9 +30,23 @@ def refusal(spec: Spec, options: SamplingOptions, device: torch.device) -> str:
     """Return why a step cannot be done in these kernels; empty when it can."""
     if why := kernels.refusal(device.type):
         return why
+    if features := _without_kernels(spec):
+        return f"no kernel does {' and '.join(features)}"
     if not kernel("sampling").supported(options.temperature, options.top_k, spec.vocab):
         return "the kernels draw from 64 tokens at most; choose a smaller --top-k"
     return ""
+
+
+def _without_kernels(spec: Spec) -> list[str]:
+    """Return what of a model these kernels do not do."""
+    wanted = {
+        "a mixture of experts": spec.experts is not None,
+        "attention with sinks": spec.sinks,
+        "a norm over all queries": spec.whole_qk_norm,
+        "layers without a norm before them": not spec.pre_norm,
+        "a bias on what attention adds": spec.out_bias,
+    }
+    return [name for name, needed in wanted.items() if needed]
 
 
 def context_class(position: int) -> int:

@@ -11,8 +11,13 @@ from typing import Final
 
 FAMILIES: Final = (
     "gemma3",
+    "gemma3_vision",
+    "gpt_oss",
     "llama",
     "mistral",
+    "olmo2",
+    "phi3",
     "qwen2",
     "qwen3",
+    "qwen3_moe",
 )

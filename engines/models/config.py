@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from engines.models.spec import Scaling, Spec
+from engines.models.spec import Spec
 
 # What training, generation, a tokenizer or a library writes: nothing of it changes what the model computes.
 HARMLESS: Final = frozenset((
@@ -87,11 +87,16 @@ class Config:
             return ()
         return tuple(int(v) for v in (value if isinstance(value, list) else [value]))
 
-    def section(self, key: str) -> "Config":
-        """Return an object within this one, its keys watched as well; an empty one where it is missing."""
+    def section(self, key: str, defaults: Mapping[str, Any] | None = None) -> "Config":
+        """Return an object within this one, its keys watched as well; an empty one where it is missing.
+
+        `defaults` are what it states where it is silent.
+        """
         fields = self.get(key)
         if key not in self._sections:
-            self._sections[key] = Config({} if fields is None else dict(fields), f"{self._path}{key}.")
+            stated = {name: value for name, value in dict(fields or {}).items() if value is not None}
+            own = {**defaults, **stated} if defaults else dict(fields or {})
+            self._sections[key] = Config(own, f"{self._path}{key}.")
         return self._sections[key]
 
     def refuse(self, what: str) -> None:
@@ -123,76 +128,27 @@ class InGguf:
 
 
 @dataclass(frozen=True)
+class Piece:
+    """Where a folder keeps a tensor of ours within a larger one."""
+
+    name: str  # of the larger one
+    shape: tuple[int, ...]
+    rows: slice | None = None  # None: all
+    item: int | None = None  # of its first dimension, where every item is a matrix or vector of its own
+    turned: bool = False  # its columns are our rows
+    scales: str = ""  # name of the exponents of a tensor in MXFP4; of any other there are none
+
+
+@dataclass(frozen=True)
 class Family:
-    """Models of one architecture: the `model_type` of their config.json, its reader, and known models."""
+    """Models of one architecture: the `model_type` of their config.json, its reader, and known models.
+
+    `find_piece` tells where a folder keeps a tensor of ours by another name or within another; None: by
+    its own.
+    """
 
     model_type: str
     read: Callable[[Config, str], Spec]  # config and name → Spec; what it cannot decode it refuses
     presets: tuple[Spec, ...] = ()
     gguf: InGguf | None = None
-
-
-def read_decoder(
-    config: Config,
-    name: str,
-    rope: Config,
-    *,
-    activation: str = "silu",
-    theta: float = 1e4,
-    head_dim: int = 0,
-    tied: bool = False,
-) -> Spec:
-    """Return what all families have in common, with the rotary settings of `rope`.
-
-    `activation` is the only one that the family is decoded with, in the config's words; the others are what
-    it takes where its config is silent. Raise KeyError or ValueError for a field that is missing or broken.
-    """
-    for stated in (config.get("hidden_activation"), config.get("hidden_act")):
-        if stated not in (None, activation):
-            config.refuse(f"activation {stated}")
-    hidden, heads = config.integer("hidden_size"), config.integer("num_attention_heads")
-    return Spec(
-        name,
-        str(config.get("model_type")),
-        vocab=config.integer("vocab_size"),
-        hidden=hidden,
-        layers=config.integer("num_hidden_layers"),
-        heads=heads,
-        kv_heads=config.integer("num_key_value_heads", heads),
-        head_dim=config.integer("head_dim", head_dim or hidden // heads),
-        ffn=config.integer("intermediate_size"),
-        eps=config.number("rms_norm_eps", 1e-6),
-        theta=rope.number("rope_theta", config.number("rope_theta", theta)),
-        scaling=read_scaling(rope),
-        tied=config.flag("tie_word_embeddings", tied),
-        max_context=config.integer("max_position_embeddings", 32768),
-        eos=config.ids("eos_token_id"),
-        bos=next(iter(config.ids("bos_token_id")), None),
-    )
-
-
-def rope_section(config: Config) -> Config:
-    """Return the rotary settings, under the newer key or the older one."""
-    newer, older = config.get("rope_parameters"), config.get("rope_scaling")
-    if newer and older and newer != older:
-        config.refuse("rope_scaling beside other rope_parameters")
-    return config.section("rope_parameters" if newer else "rope_scaling")
-
-
-def read_scaling(rope: Config) -> Scaling | None:
-    """Return how rotary frequencies are stretched; None: not at all."""
-    kinds = {kind for kind in (rope.get("rope_type"), rope.get("type")) if kind}
-    if not kinds - {"default"}:
-        return None
-    if kinds == {"linear"}:
-        return Scaling("linear", rope.number("factor"))
-    if kinds == {"llama3"}:
-        return Scaling(
-            "llama3",
-            rope.number("factor"),
-            rope.number("low_freq_factor"),
-            rope.number("high_freq_factor"),
-            rope.integer("original_max_position_embeddings"),
-        )
-    rope.refuse(f"rope type {' and '.join(sorted(map(str, kinds)))}")
-    return None
+    find_piece: Callable[[Spec, str], Piece | None] = lambda spec, name: None

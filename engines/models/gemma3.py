@@ -3,7 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from engines.models.config import Config, Family, InGguf, read_decoder, read_scaling, rope_section
+from engines.models.common import read_decoder, read_scaling, rope_section
+from engines.models.config import Config, Family, InGguf
 from engines.models.spec import Spec
 from engines.models.windows import FULL, SLIDING, all_but_every, stated_windows, with_windows
 
@@ -21,7 +22,7 @@ def read(config: Config, name: str) -> Spec:
     spec = read_decoder(
         config, name, rope, activation="gelu_pytorch_tanh", theta=THETA, head_dim=256, tied=True
     )
-    if read_scaling(windowed):
+    if read_scaling(windowed, config):
         config.refuse("scaled rotation in windowed layers")
     older = config.number("rope_local_base_freq", THETA_LOCAL)
     scalar = config.number("query_pre_attn_scalar", 256)

@@ -1,6 +1,7 @@
 """Llama 3 and what is built like it (SmolLM2): nothing beyond what all families have in common."""
 
-from engines.models.config import Config, Family, InGguf, read_decoder, rope_section
+from engines.models.common import read_decoder, rope_section
+from engines.models.config import Config, Family, InGguf
 from engines.models.spec import Scaling, Spec
 
 MODEL_TYPE = "llama"

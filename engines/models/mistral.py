@@ -1,6 +1,7 @@
 """Mistral: a window in every layer, or in none."""
 
-from engines.models.config import Config, Family, read_decoder, rope_section
+from engines.models.common import read_decoder, rope_section
+from engines.models.config import Config, Family
 from engines.models.spec import Spec
 from engines.models.windows import with_windows
 

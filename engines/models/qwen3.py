@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from engines.models.config import Config, Family, InGguf, read_decoder, rope_section
+from engines.models.common import read_decoder, rope_section
+from engines.models.config import Config, Family, InGguf
 from engines.models.spec import Spec
 from engines.models.windows import switched_windows
 

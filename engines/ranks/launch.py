@@ -38,6 +38,8 @@ def file_of(out: Path, rank: Rank) -> Path:
 
 def share(spec: Spec, size: int) -> Spec:
     """Return what one of so many ranks decodes; with fewer key heads than ranks, several keep the same."""
+    if whole := _undivided(spec):
+        raise UsageError(f"{spec.name} cannot be shared by ranks", why=f"they do not divide {whole}")
     if not _divides(spec, size):
         fits = ", ".join(str(n) for n in range(2, spec.heads + 1) if _divides(spec, n))
         raise UsageError(
@@ -47,6 +49,16 @@ def share(spec: Spec, size: int) -> Spec:
         )
     kv_heads = max(1, spec.kv_heads // size)
     return replace(spec, heads=spec.heads // size, kv_heads=kv_heads, ffn=spec.ffn // size, tied=False)
+
+
+def _undivided(spec: Spec) -> str:
+    """Return what of a model no rank takes a share of; empty where there is nothing."""
+    wanted = {
+        "a mixture of experts": spec.experts is not None,
+        "attention with sinks": spec.sinks,
+        "a norm over all queries": spec.whole_qk_norm,
+    }
+    return " and ".join(name for name, needed in wanted.items() if needed)
 
 
 def _divides(spec: Spec, size: int) -> bool:

@@ -1,6 +1,7 @@
 """Read the headers of safetensors; every size is checked against the file before it is believed."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,10 @@ from typing import Any, Final
 from capture.errors import EngineError
 
 HEADER_LIMIT: Final = 100 << 20
-SIZES: Final = {"F16": 2, "BF16": 2, "F32": 4}
+SIZES: Final = {"F16": 2, "BF16": 2, "F32": 4, "U8": 1}
+# a language model that lies within a larger one, as two versions of a library write it
+_WITHIN: Final = re.compile(r"^(?:model\.language_model\.|language_model\.model\.)(.+)")
+_HEAD_WITHIN: Final = "language_model.lm_head."
 
 
 @dataclass(frozen=True)
@@ -37,14 +41,20 @@ def check(stored: Mapping[str, Stored], wanted: Mapping[str, tuple[int, ...]], f
 
 
 def read_headers(folder: Path) -> dict[str, Stored]:
-    """Return where every tensor of a folder lies."""
+    """Return where every tensor of a folder lies; those of a language model by the names they have alone."""
     stored: dict[str, Stored] = {}
     for path in shard_files(folder):
-        for name, one in read_header(path).items():
+        for full_name, one in read_header(path).items():
+            name = _name_alone(full_name)
             if name in stored:
                 raise EngineError(f"holds {name!r} a second time", where=str(path))
             stored[name] = one
     return stored
+
+
+def _name_alone(name: str) -> str:
+    within = _WITHIN.match(name)
+    return f"model.{within[1]}" if within else name.replace(_HEAD_WITHIN, "lm_head.", 1)
 
 
 def shard_files(folder: Path) -> list[Path]:

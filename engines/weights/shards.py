@@ -9,7 +9,7 @@ import torch
 from capture.errors import EngineError
 from engines.weights.headers import check, read_headers
 
-_DTYPES: Final = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32}
+_DTYPES: Final = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32, "U8": torch.uint8}
 
 
 class Shards:
@@ -24,18 +24,23 @@ class Shards:
         """Raise EngineError unless every wanted tensor is there, in its shape."""
         check(self._stored, wanted, self.folder)
 
-    def read(self, name: str) -> torch.Tensor:
+    def read(self, name: str, item: int | None = None) -> torch.Tensor:
+        """Return a tensor, or one item of its first dimension."""
         stored = self._stored[name]
-        raw = torch.empty(stored.size, dtype=torch.uint8)
+        shape, size, start = stored.shape, stored.size, stored.start
+        if item is not None:
+            size //= shape[0]
+            shape, start = shape[1:], start + item * size
+        raw = torch.empty(size, dtype=torch.uint8)
         try:
             with stored.path.open("rb") as f:
-                f.seek(stored.start)
+                f.seek(start)
                 got = f.readinto(raw.numpy().data)
         except OSError as e:
             raise EngineError("cannot be read", where=str(stored.path), why=str(e)) from None
-        if got != stored.size or stamp(stored.path) != self._stamps[stored.path]:
+        if got != size or stamp(stored.path) != self._stamps[stored.path]:
             raise EngineError("changed while it was read", where=str(stored.path))
-        return raw.view(_DTYPES[stored.dtype]).view(stored.shape)
+        return raw.view(_DTYPES[stored.dtype]).view(shape)
 
 
 def stamp(path: Path) -> tuple[int, int, int]:

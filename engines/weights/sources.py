@@ -11,12 +11,12 @@ import torch
 from capture.errors import EngineError, UsageError
 from engines.models.catalogue import PRESETS, preset
 from engines.models.spec import Spec, tensors
+from engines.weights.checkpoint import Checkpoint
 from engines.weights.gguf.model import GgufModel, read_model
 from engines.weights.gguf.source import GgufSource
 from engines.weights.hub import read_spec
 from engines.weights.low_bit import Packed
 from engines.weights.names import find
-from engines.weights.shards import Shards
 
 BLOCK: Final = 1 << 23  # numbers drawn: most matrices are a piece of them
 STD: Final = 0.02
@@ -82,21 +82,6 @@ def _automatic(model: str) -> Choice:
     if found.path.is_file():
         return _in_file(found.path, found.name)
     return Choice(read_spec(found.path, found.name), found.path)
-
-
-class Checkpoint:
-    """Weights from a folder of safetensors."""
-
-    def __init__(self, folder: Path, spec: Spec) -> None:
-        self.label = "real"
-        self._shards = Shards(folder)
-        self._shards.check(tensors(spec))
-
-    def read(self, name: str) -> torch.Tensor:
-        return self._shards.read(name)
-
-    def packed(self, name: str) -> None:
-        return None
 
 
 class RandomWeights:

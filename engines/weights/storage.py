@@ -192,10 +192,11 @@ DTYPES: Final = ("auto", "fp32", "fp16", "bf16")
 
 
 def candidates(dtype: str, device: str) -> tuple[Packing, ...]:
-    """Return the ways worth measuring for what `--dtype` asks."""
-    bf16 = (BF16_PREPACKED, BF16) if device == "cpu" and fast_bf16() else (BF16,)
+    """Return the ways worth measuring for what `--dtype` asks, the usual one first."""
+    prepacks = device == "cpu" and fast_bf16()
+    bf16 = (BF16_PREPACKED, BF16) if prepacks else (BF16,)
     if dtype != "auto":
         return {"fp32": (FP32,), "fp16": (FP16,), "bf16": bf16}[dtype]
     if device != "cpu":
         return (FP16,) if device == "mps" else (BF16,)
-    return (FP16, *bf16)
+    return (BF16_PREPACKED, FP16, BF16) if prepacks else (FP16, BF16)

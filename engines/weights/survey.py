@@ -7,12 +7,13 @@ from typing import Any, Final
 from capture.errors import CaptureError, EngineError
 from capture.native.emit import Emitter
 from engines.models.catalogue import PRESETS
-from engines.models.spec import Spec, tensors
+from engines.models.spec import Spec
 from engines.weights import hub, ollama
 from engines.weights.gguf.model import read_model
 from engines.weights.headers import check, read_headers, shard_files
 from engines.weights.hub import cached_folders, read_spec, usable
 from engines.weights.names import find
+from engines.weights.stored import stored_tensors
 
 TOKENIZER: Final = "tokenizer.json"
 
@@ -65,7 +66,7 @@ def _inspect(folder: Path, spec: Spec) -> dict[str, Any]:
     try:
         shards = shard_files(folder)
         about |= {"shards": len(shards), "bytes": sum(_size(path) for path in shards)}
-        check(read_headers(folder), tensors(read_spec(folder, spec.name)), folder)
+        check(read_headers(folder), stored_tensors(read_spec(folder, spec.name)), folder)
     except EngineError as e:
         about["refused"] = str(e)
     return about

@@ -107,7 +107,7 @@ def of_pairs(runs: Sequence[Run]) -> str:
 def judge(label: str, model: str, paths: Sequence[Path]) -> None:
     runs = [load(path)[0] for path in paths]
     works = [step_times(run, Look(phase="decode")) for run in runs]
-    names = sorted(set(works[0].sums["name"]))
+    names = sorted(works[0].names("decode"))
     print(f"{label:14} {model:14} {'1 against 1':20} {of_pairs(runs)}", flush=True)
     for way, sizes in WAYS.items():
         if sum(sizes) <= len(runs):

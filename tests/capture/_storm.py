@@ -23,15 +23,16 @@ def durations(step: int) -> list[int]:
 
 
 def write_for_ever(path: Path) -> None:
-    """A step every few milliseconds; each is acknowledged, with its time, once the emitter has it."""
+    """A step every few milliseconds; each is acknowledged, with the time before the emitter has it."""
     acks = os.open(f"{path}.acks", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     emitter = Emitter(path)
     emitter.run("storm", {"model": "tiny"})
     emitter.plan({"id": i, "name": f"op {i}", "layer": i} for i in range(OPS))
     step = 0
     while True:
+        at = now()
         emitter.columns(range(OPS), starts(step), durations(step), step=step)
-        os.write(acks, ACK.pack(step, now()))
+        os.write(acks, ACK.pack(step, at))
         step += 1
         time.sleep(0.004)
 

@@ -12,7 +12,8 @@ from engines.models.catalogue import PRESETS
 ROOT = Path(engines.models.__file__).parents[2]
 FAMILY = '''"""Tiny: Llama with a window in every other layer."""
 
-from engines.models.config import Config, Family, read_decoder, rope_section
+from engines.models.common import read_decoder, rope_section
+from engines.models.config import Config, Family
 from engines.models.spec import Spec
 from engines.models.windows import all_but_every, with_windows
 

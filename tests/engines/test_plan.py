@@ -5,21 +5,23 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from engines.models.catalogue import preset
-from engines.models.spec import parameters
+from engines.models.spec import active_parameters, parameters
 from engines.plan import Load, Row, device_rows
 from tests.engines import tiny
 
+EXPERTS = ("moe.experts.up", "moe.experts.down")
+
 
 def matmul_flops(rows: tuple[Row, ...]) -> float:
-    return sum(r.flops[0] for r in rows if r.category == "matmul")
+    return sum(r.flops[0] for r in rows if r.category == "matmul" or r.op in EXPERTS)
 
 
 @pytest.mark.parametrize("fused", [True, False], ids=["fused", "granular"])
-@pytest.mark.parametrize("family", tiny.SPECS)
+@pytest.mark.parametrize("family", (*tiny.SPECS, *tiny.MORE))
 @pytest.mark.parametrize(("batch", "tokens"), [(1, 1), (3, 1), (2, 11)])
 def test_products_count_as_torch_counts_them(family: str, fused: bool, batch: int, tokens: int) -> None:
     """torch counts no attention on the CPU, so that its total is that of the products."""
-    spec = tiny.SPECS[family]
+    spec = (tiny.SPECS | tiny.MORE)[family]
     model = tiny.decoder(spec, tiny.weights(spec), batch=batch, fused=fused)
     counter = FlopCounterMode(display=False)
     with torch.no_grad(), counter:
@@ -37,6 +39,38 @@ def test_a_token_reads_every_weight_once() -> None:
     rows = device_rows(spec, Load(weight_bytes=2, stream_bytes=0), ())
     norms = 26 * (4 * 1152 + 2 * 256) + 1152
     assert sum(r.bytes[0] for r in rows if r.category == "matmul") == 2 * (parameters(spec) - norms)
+
+
+def test_a_token_reads_the_experts_that_it_takes() -> None:
+    """Of 128 experts of a layer 8; the router is read in fp32, twice what counts as a weight here."""
+    spec = preset("qwen3-30b-a3b")
+    rows = device_rows(spec, Load(weight_bytes=2, stream_bytes=0), ())
+    norms, router = 48 * (2 * 2048 + 2 * 128) + 2048, 48 * 128 * 2048
+    counted = sum(r.bytes[0] for r in rows if r.category == "matmul" or r.op in EXPERTS)
+    embedding = 151936 * 2048  # one row of it is looked up
+    assert counted == pytest.approx(2 * (active_parameters(spec) - norms - embedding + router))
+    idle = 48 * 120 * 3 * 2048 * 768
+    assert parameters(spec) - active_parameters(spec) == idle
+
+
+def test_several_tokens_share_experts() -> None:
+    """By hand: of 5 experts, of which each of three tokens takes 2, 5·(1 - (3/5)³) are expected."""
+    spec = tiny.MORE["gpt_oss"]
+    rows = device_rows(spec, Load(batch=3, weight_bytes=1, stream_bytes=0), ())
+    [wide, *_] = (r for r in rows if r.op == "moe.experts.up")
+    assert wide.bytes[0] == pytest.approx(5 * (1 - 0.6**3) * 2 * 96 * 64)
+    assert wide.flops == (2 * 3 * 2 * 2 * 96 * 64, 0) and wide.shape == "m=3 n=192 k=64 e=5/2"
+
+
+def test_rows_of_a_mixture_have_the_roles_of_recorded_ones() -> None:
+    rows = device_rows(tiny.MORE["qwen3_moe"], Load(), ())
+    of_layer = [(r.name, r.op) for r in rows if r.layer == 0][-8:]
+    assert of_layer == [
+        ("attn_residual", "residual"), ("ffn_norm", "norm"), ("router", "moe.router"),
+        ("experts_gate_up", "moe.experts.up"), ("experts_act", "moe.experts.act"),
+        ("experts_down", "moe.experts.down"), ("moe_combine", "moe.combine"), ("ffn_residual", "residual"),
+    ]  # fmt: skip
+    assert "ffn_gate_up" in [r.name for r in rows if r.layer == 1], "the dense layer keeps its own"
 
 
 def test_attention_grows_with_the_context_up_to_its_window() -> None:

@@ -249,3 +249,13 @@ def test_ranks_meet_only_where_each_has_a_device() -> None:
     if torch.cuda.device_count() < 64:
         with pytest.raises(UsageError, match="64 ranks need a GPU each"):
             join_ranks(Rank(0, 64, 0, 64), torch.device("cuda"))
+
+
+@pytest.mark.parametrize(
+    ("family", "what"),
+    [("qwen3_moe", "a mixture of experts"), ("olmo2", "a norm over all queries"),
+     ("gpt_oss", "a mixture of experts and attention with sinks")],
+)  # fmt: skip
+def test_what_ranks_do_not_divide_is_refused_by_name(family: str, what: str) -> None:
+    with pytest.raises(UsageError, match=f"cannot be shared by ranks .they do not divide {what}"):
+        launch.share(tiny.MORE[family], 2)

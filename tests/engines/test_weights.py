@@ -11,10 +11,25 @@ import torch
 from capture.errors import EngineError, UsageError
 from engines.models.catalogue import preset
 from engines.models.spec import parameters, tensors
-from engines.weights import hub, sources, storage
+from engines.weights import fastest, hub, sources, storage
 from engines.weights.headers import read_header
 from engines.weights.shards import Shards
 from tests.engines import folders, tiny
+
+
+@pytest.mark.parametrize(
+    ("rates", "taken"),
+    [
+        ((21.2, 17.5, 8.6), 0),
+        ((17.9, 24.3, 9.1), 0),  # 1.36 times as fast, once: as ways that are alike measure on a busy machine
+        ((6.0, 17.5, 8.6), 1),  # a processor that has no such instruction
+        ((3.0, 4.0, 9.1), 2),
+    ],
+)
+def test_ways_that_are_about_as_fast_do_not_take_turns(rates: tuple[float, ...], taken: int) -> None:
+    ways = (storage.BF16_PREPACKED, storage.FP16, storage.BF16)
+    measured = [fastest.Measured(way, rate) for way, rate in zip(ways, rates, strict=True)]
+    assert fastest.usual(measured).packing is ways[taken]
 
 
 @pytest.mark.parametrize("shards", [1, 3])

@@ -6,7 +6,7 @@ import torch
 
 from engines.cache import LayerCache
 from engines.decoder import Decoder
-from engines.models.spec import Scaling, Spec, tensors
+from engines.models.spec import Experts, Scaling, Spec, tensors
 from engines.sample import GREEDY, SamplingOptions
 from engines.weights.storage import FP32, Packing
 
@@ -32,6 +32,23 @@ SPECS = {
         theta=1e6, window=8, local=(True,) * 7, tied=False,
     ),
     "linear": replace(_GEMMA, name="tiny-gemma3-linear", scaling=Scaling("linear", 8.0)),
+}  # fmt: skip
+
+_MIXTURE = Experts(5, 2, 32, layers=(True, False, True, True), normed=False)
+MORE = {  # families that the plain decoder does not know
+    "qwen3_moe": Spec(
+        "tiny-qwen3-moe", "qwen3_moe", 301, 48, 4, 4, 2, 16, 80, qk_norm=True, tied=False, experts=_MIXTURE,
+    ),
+    "gpt_oss": Spec(
+        "tiny-gpt-oss", "gpt_oss", 301, 64, 4, 4, 2, 16, 96, scaling=Scaling("yarn", 8.0, 1.0, 32.0, 16),
+        window=8, local=(True, False) * 2, qkv_bias=True, out_bias=True, sinks=True, tied=False,
+        experts=Experts(5, 2, 96, bias=True, limit=7.0, alpha=1.702),
+    ),
+    "olmo2": Spec(
+        "tiny-olmo2", "olmo2", 301, 48, 4, 4, 2, 16, 80,
+        pre_norm=False, sandwich=True, qk_norm=True, whole_qk_norm=True,
+    ),
+    "phi3": Spec("tiny-phi3", "phi3", 301, 48, 4, 4, 2, 16, 80, rotated=10, tied=False),
 }  # fmt: skip
 
 

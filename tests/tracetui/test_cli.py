@@ -234,3 +234,12 @@ def test_two_files_of_several_runs_are_compared_run_by_run() -> None:
     assert "holds 2 runs (1: pid_90816, 2: pid_90817)" in " ".join(other["notes"])
     reduce = next(r for r in other["rows"] if "cross_device" in r["name"])
     assert reduce["total_b_ns"] > 100 * reduce["total_a_ns"]
+
+
+def test_a_program_gets_an_error_as_json_too() -> None:
+    for option in (("--format", "json"), ("--format=json",)):
+        done = tracetui("report", "kernels", "/no/such/file", *option)
+        told = json.loads(done.stdout)["error"]
+        assert done.returncode == told["code"] == 3
+        assert told["what"] in done.stderr and told["where"] == "/no/such/file"
+    assert tracetui("report", "kernels", "/no/such/file", "--format", "csv").stdout == ""

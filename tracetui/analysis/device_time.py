@@ -179,13 +179,13 @@ def sentence(kernels: Strays) -> str:
 
 
 def watched(run: Run) -> bool:
-    """Tell whether kernels of a device have a start."""
-    return "gpu" in select.lenses(run) and select.on_timeline(run)
+    """Tell whether kernels of a device have a start and a duration."""
+    return run.has("dur") and "gpu" in select.lenses(run) and select.on_timeline(run)
 
 
 def _rows(run: Run) -> pl.LazyFrame:
     """Return the device's own work with the `device` of each row: a rank, or the first part of its track."""
-    return with_device(run, gpu_time.device_rows(run))
+    return with_device(run, gpu_time.device_rows(run)).drop("track", strict=False)
 
 
 def with_device(run: Run, rows: pl.LazyFrame) -> pl.LazyFrame:
@@ -234,11 +234,12 @@ def _in_steps(run: Run) -> "Facts":
 
 @dataclass(frozen=True, eq=False)
 class Facts:
-    """What devices did in their windows, one row each; all gaps, each with `begin`, `end` and what is known
-    of the row that ends it; and rows that are in no window.
+    """What devices did in their windows, one row each, and the rows with which these open; all gaps, each
+    with `begin`, `end` and what is known of the row that ends it; and rows that are in no window.
     """
 
     windows: pl.DataFrame
+    opening: pl.DataFrame
     gaps: pl.DataFrame
     far: pl.DataFrame
 
@@ -249,7 +250,7 @@ def _measured(axis: Axis, by: list[str]) -> Facts:
     gaps = gaps.with_columns(begin=pl.col("t") - pl.col("gap_ns")).rename({"t": "end"}).drop("dur", "class")
     if not gaps["end"].is_sorted():
         gaps = gaps.sort("end", maintain_order=True)
-    return Facts(gpu_time.owned(axis, by), gaps, axis.rows.head(0))
+    return Facts(gpu_time.owned(axis, by), axis.rows.filter(axis.first), gaps, axis.rows.head(0))
 
 
 def _incomplete(run: Run) -> pl.DataFrame:

@@ -52,14 +52,14 @@ def between(run: Run) -> pl.DataFrame:
     """Return the gaps between the windows of the steps, as `gaps` does; `step` is the one that ended it."""
     if not (device_time.watched(run) and run.has("step")):
         return pl.DataFrame(schema=_GAP)
-    windows = device_time.measured(run).windows.sort(DEVICE, "begin")
+    facts = device_time.measured(run)
+    windows = facts.windows.sort(DEVICE, "begin")
     if "step" not in windows.columns:
         return pl.DataFrame(schema=_GAP)
     reach = pl.col("end").cum_max().shift(1).over(DEVICE)
     apart = windows.select(DEVICE, "step", begin=reach, end="begin").filter(pl.col("end") > pl.col("begin"))
-    first = gpu_time.device_rows(run).filter(pl.col("step").is_not_null()).rename({"t": "end"})
-    first = first.join(apart.lazy(), on=["step", "end"], how="semi").drop("dur", "class")
-    rows = apart.join(first.collect().unique(["step", "end"]), on=["step", "end"], how="left")
+    first = facts.opening.rename({"t": "end"}).drop("dur", "class")
+    rows = apart.join(first, on=[DEVICE, "step", "end"], how="left", nulls_equal=True)
     return _judged(run, rows.with_columns(gap_ns=pl.col("end") - pl.col("begin")), inside=False)
 
 

@@ -4,7 +4,7 @@ Streams run at once, so durations must not be added up. An instant belongs to co
 computes, else to communication, else to a copy between memories; what is left of a span is idle.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import polars as pl
@@ -106,27 +106,33 @@ def owned(axis: Axis, by: Sequence[str] = ()) -> pl.DataFrame:
 
 def _unions_of_classes(axis: Axis, by: Sequence[str]) -> pl.DataFrame:
     """Return for each group begin, end, the sum of durations, and the union of each of _SUBSETS."""
-    rows = axis.rows
-    present = [c for c in CLASSES if (rows["class"] == c).any()]
+    present = [c for c in CLASSES if (axis.rows["class"] == c).any()]
     kept = {name: [c for c in classes if c in present] for name, classes in _SUBSETS.items()}
-    placed = rows.lazy().select("class", axis.at, total_ns="dur", end=axis.at + pl.col("dur"))
-    covered = {"+".join(classes): _covered(classes, present) for classes in kept.values() if classes}
-    each = placed.select("total_ns", **covered)  # several subsets are often the same
-    so_far = each.select(pl.all().fill_null(0).cum_sum()).collect().filter(axis.last)
-    sums = so_far.select(pl.all() - pl.all().shift(1, fill_value=0))
     of_subsets = {name: pl.col("+".join(c)) if c else pl.lit(0, pl.Int64) for name, c in kept.items()}
-    sums = sums.select("total_ns", **of_subsets)
-    opening = rows.filter(axis.first).select(*by, begin="t")
-    table = opening.with_columns(sums, end=pl.col("begin") + axis.spans)
+    sums = _covered_by(axis, [classes for classes in kept.values() if classes], len(present))
+    opening = axis.rows.filter(axis.first).select(*by, begin="t")
+    table = opening.with_columns(sums.select("total_ns", **of_subsets), end=pl.col("begin") + axis.spans)
     return table.sort(*by) if by else table
 
 
-def _covered(classes: Sequence[str], present: Collection[str]) -> pl.Expr:
-    """Return the time that each row of some classes adds to what those before it cover, by their starts."""
-    if len(classes) == len(present):
-        before = pl.col("end").cum_max().shift(1)
-        return (pl.col("end") - pl.max_horizontal("at", before)).clip(lower_bound=0)
-    kept = pl.any_horizontal(pl.col("class") == c for c in classes)
-    before = pl.when(kept).then("end").cum_max().forward_fill().shift(1)
-    new = (pl.col("end") - pl.max_horizontal("at", before)).clip(lower_bound=0)
-    return pl.when(kept).then(new)
+def _covered_by(axis: Axis, subsets: Sequence[Sequence[str]], every: int) -> pl.DataFrame:
+    """Return for each group the sum of durations, and under its name what each subset covers together; one of
+    `every` class is of all rows.
+    """
+    placed = axis.rows.select("class", axis.group, axis.at, "dur", end=axis.at + pl.col("dur"))
+    sums = placed.group_by("group", maintain_order=True).agg(total_ns=pl.col("dur").sum())
+    for name, classes in {"+".join(subset): subset for subset in subsets}.items():  # many are the same
+        mine = placed if len(classes) == every else placed.filter(_of(classes))
+        sums = sums.join(_covered(mine, name), on="group", how="left", maintain_order="left")
+    return sums.fill_null(0)
+
+
+def _of(classes: Sequence[str]) -> pl.Expr:
+    return pl.any_horizontal(pl.col("class") == c for c in classes)
+
+
+def _covered(rows: pl.DataFrame, name: str) -> pl.DataFrame:
+    """Return each group with the time that some of its rows, by their starts, cover together."""
+    new = pl.col("end") - pl.max_horizontal("at", pl.col("end").cum_max().shift(1))
+    added = rows.select("group", new.clip(lower_bound=0).alias(name))
+    return added.group_by("group", maintain_order=True).agg(pl.col(name).sum())

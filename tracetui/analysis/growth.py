@@ -5,9 +5,9 @@ from typing import Final
 
 import polars as pl
 
+from capture.classify.positions import distinct, rows_of
 from capture.run import Run
 from tracetui.analysis import laws, select, steps
-from tracetui.analysis.lookup import looked_up
 from tracetui.look import Look
 
 HALF: Final = 0.5
@@ -20,6 +20,7 @@ class Growth:
 
     rows: pl.DataFrame  # one row an op
     series: pl.DataFrame  # one row an op and step: row, step, x, tokens, dur, y (ns per token), share
+    lines: pl.DataFrame  # one row an op: row, slope, intercept, law …
     steps: pl.DataFrame  # one row a step: step, x, tokens, dur, y, expected, outlier
     slow: pl.DataFrame  # what was slow in outlier steps: step, row, y, expected, ratio
     axis: str  # what x is: context, tokens or step
@@ -28,18 +29,20 @@ class Growth:
 def growth(run: Run, look: Look, group: str) -> Growth:
     """Return the growth of every group over the chosen steps, with the law fitted to it."""
     axis, axis_steps = _axis(_chosen_steps(run, look))
-    series = _series(_sums(run, look, group, axis_steps), axis_steps)
-    lines = laws.fit(series)
-    judged = laws.judge(series, lines).with_columns(series["step"])
+    words, series = _series(run, look, group, axis_steps)
+    fitted = laws.fit(series)
+    judged = fitted.points.with_columns(series["step"])
     whole = _whole(series)
-    table = _table(series, lines, judged, axis).join(
-        _names(run, look, group), on="row", how="left", nulls_equal=True
-    )
+    of_word = pl.lit(words).gather(pl.col("row")).alias("row")  # rows are numbers as long as they are many
+    table = _table(series, fitted.lines, judged, axis).with_columns(of_word)
     return Growth(
-        rows=table.rename({"row": group}),
-        series=series,
+        rows=table.join(_names(run, look, group), on="row", how="left", nulls_equal=True).rename(
+            {"row": group}
+        ),
+        series=series.with_columns(of_word),
+        lines=fitted.lines.with_columns(of_word),
         steps=whole,
-        slow=_slow(judged, whole),
+        slow=_slow(judged, whole).with_columns(of_word),
         axis=axis,
     )
 
@@ -62,16 +65,6 @@ def _axis(marks: pl.DataFrame) -> tuple[str, pl.DataFrame]:
     return axis, marks.select("step", "steps", x=x.cast(pl.Float64), tokens=tokens)
 
 
-def _sums(run: Run, look: Look, group: str, axis_steps: pl.DataFrame) -> pl.DataFrame:
-    rows = select.with_group(run, select.timed(run, look), group)
-    rows = rows.filter(pl.col("step").is_in(axis_steps["step"].implode()))
-    return (
-        rows.group_by(pl.col(group).alias("row"), pl.col("step").alias("n"))
-        .agg(pl.col("dur").sum())
-        .collect()
-    )
-
-
 def _names(run: Run, look: Look, group: str) -> pl.DataFrame:
     """Return row → the one name that stands behind it; null where there are several."""
     if group == "name":
@@ -81,24 +74,31 @@ def _names(run: Run, look: Look, group: str) -> pl.DataFrame:
     return rows.unique().group_by("row").agg(one).collect()
 
 
-def _series(sums: pl.DataFrame, axis_steps: pl.DataFrame) -> pl.DataFrame:
-    """Return row, step → its time per token and its share of all that was measured in the step."""
-    total = pl.col("dur").sum().over("n")
+def _series(run: Run, look: Look, group: str, axis_steps: pl.DataFrame) -> tuple[pl.Series, pl.DataFrame]:
+    """Return the word of each row, in order; and row, step → its time per token and its share of all that was
+    measured in the step, by the numbers of the rows and by step.
+    """
+    timed = select.with_group(run, select.timed(run, look), group)
+    rows = timed.select(pl.col(group).alias("row"), "step", "dur").collect()
+    words, numbers = _numbered(rows["row"])
+    place = rows_of(axis_steps["step"], rows["step"], keep="last").cast(pl.Int64)
+    key = (numbers.cast(pl.Int64) * axis_steps.height + place).alias("key")
+    sums = pl.DataFrame([key, rows["dur"]]).lazy().drop_nulls().group_by("key").agg(pl.col("dur").sum())
+    points = sums.sort("key").collect()
+    row, step = points["key"] // max(1, axis_steps.height), points["key"] % max(1, axis_steps.height)
+    points = axis_steps[step].with_columns(points["dur"], row=row.cast(pl.UInt32).set_sorted())
+    total = pl.col("dur").sum().over("step")
     share = pl.when(total > 0).then(pl.col("dur") / total)
-    series = sums.join(axis_steps, left_on="n", right_on="step").select(
-        "row", "x", "steps", "tokens", "dur", y=pl.col("dur") / pl.col("tokens"), share=share, step="n"
-    )
-    return _in_order(series)
+    y = pl.col("dur") / pl.col("tokens")
+    return words, points.select("row", "x", "steps", "tokens", "dur", y=y, share=share, step="step")
 
 
-def _in_order(series: pl.DataFrame) -> pl.DataFrame:
-    """Return the points by row and step; one number is sorted ten times as fast as two columns."""
-    rows, step = series["row"], series["step"]
-    if rows.dtype != pl.Categorical or series.is_empty():
-        return series.sort("row", "step", nulls_last=True)
-    words = rows.unique().drop_nulls().sort()
-    place = looked_up("row", words, pl.Series(range(words.len()), dtype=pl.Int64)).fill_null(words.len())
-    return series.sort(place * (step.max() - step.min() + 1) + pl.col("step"))  # type: ignore[operator]
+def _numbered(column: pl.Series) -> tuple[pl.Series, pl.Series]:
+    """Return the distinct words of a column in their order, null last, and the number of each entry's."""
+    words = distinct(column) if column.dtype == pl.Categorical else column.unique().drop_nulls()
+    words = words.sort()
+    numbers = rows_of(words.to_physical(), column.to_physical(), keep="last").fill_null(words.len())
+    return words.extend(words.clear(1)), numbers
 
 
 def _whole(series: pl.DataFrame) -> pl.DataFrame:
@@ -107,8 +107,7 @@ def _whole(series: pl.DataFrame) -> pl.DataFrame:
         series.group_by("step").agg(pl.col("x", "steps", "tokens").first(), pl.col("dur").sum()).sort("step")
     )
     points = sums.with_columns(row=pl.lit("total"), y=pl.col("dur") / pl.col("tokens"))
-    judged = laws.judge(points, laws.fit(points)).select("expected", "outlier")
-    return points.drop("row").hstack(judged)
+    return points.drop("row").hstack(laws.fit(points).points.select("expected", "outlier"))
 
 
 def _table(series: pl.DataFrame, lines: pl.DataFrame, judged: pl.DataFrame, axis: str) -> pl.DataFrame:

@@ -55,7 +55,9 @@ def _gaps(run: Run, lens: str | None) -> pl.DataFrame:
     if not (run.has("t") and run.has("dur")):
         return pl.DataFrame(schema=_SCHEMA)
     kernel = (pl.col("kind") == "kernel") & (pl.col("dur") > 0) & pl.col("t").is_not_null()
-    rows = run.events.lazy().filter(kernel, *([pl.col("lens") == lens] if lens else []))
+    if lens:
+        kernel &= pl.col("lens") == lens if run.has("lens") else pl.lit(value=False)
+    rows = run.events.lazy().filter(kernel)
     track = pl.coalesce(*select.have(run, ("track", "lens")), "kind").cast(pl.Categorical())
     rows = rows.select("t", "dur", track=track)
     sizes = rows.group_by("track").agg(pl.len()).with_columns(name=pl.col("track").cast(pl.String))

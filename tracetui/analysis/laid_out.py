@@ -49,11 +49,6 @@ class Axis:
         shift = spans.cum_sum() - spans + pl.int_range(spans.len(), eager=True) - table["t"]
         return cls(rows, (rows["t"] + shift.gather(group)).rename("at"), first, group, spans)
 
-    @property
-    def last(self) -> pl.Series:
-        """Whether each row is the last of its group."""
-        return self.first.shift(-1, fill_value=True).rename("last")
-
     @cached_property
     def gaps(self) -> pl.Series:
         """The time before each row in which nothing of its group ran; 0 where it has no start."""

@@ -10,6 +10,7 @@ bend it. Law is one of
 - `noisy`: anything else. Fewer than `FEWEST` points have no law.
 """
 
+from dataclasses import dataclass
 from typing import Final
 
 import polars as pl
@@ -23,26 +24,31 @@ FEWEST: Final = 4
 _DEVIATION: Final = 1.4826  # of a normal distribution, in median absolute deviations
 
 
-def fit(points: pl.DataFrame) -> pl.DataFrame:
-    """Return row, x, y (ordered by x in each row) → row, slope, intercept, slope_se, r2, law."""
-    kept = _with_outliers(points).filter(~pl.col("outlier"))
-    lines = kept.group_by("row").agg(_least_squares())
-    fitted = lines.join(_two_levels(points), on="row", nulls_equal=True).with_columns(_law())
-    return fitted.select("row", "slope", "intercept", "slope_se", "r2", "law")
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """What was made of points: the line of each row, and the points beside it."""
+
+    lines: pl.DataFrame  # row, slope, intercept, slope_se, r2, law
+    points: pl.DataFrame  # row, x, y, outlier, expected: what the line of the row expects
 
 
-def judge(points: pl.DataFrame, lines: pl.DataFrame) -> pl.DataFrame:
-    """Return the points, each with what its line expects and whether it is an outlier."""
-    judged = _with_outliers(points).join(lines, on="row", how="left", nulls_equal=True)
+def fit(points: pl.DataFrame) -> Fit:
+    """Return the fit of row, x, y, ordered by x in each row; the points stay in their order."""
+    marked = _with_outliers(points)
+    lines = marked.filter(~pl.col("outlier")).group_by("row").agg(_least_squares())
+    lines = lines.join(_two_levels(points), on="row", nulls_equal=True).with_columns(_law())
+    lines = lines.select("row", "slope", "intercept", "slope_se", "r2", "law")
+    judged = marked.join(lines, on="row", how="left", nulls_equal=True, maintain_order="left")
     expected = pl.col("intercept") + pl.col("slope").fill_null(0) * pl.col("x")
-    return judged.select("row", "x", "y", "outlier", expected=expected)
+    return Fit(lines, judged.select("row", "x", "y", "outlier", expected=expected))
 
 
 def _with_outliers(points: pl.DataFrame) -> pl.DataFrame:
     """Mark points far from the resistant line of their row, by its own spread and by its own level."""
     lines = points.group_by("row").agg(_resistant()).with_columns(_resistant_slope())
     residual = pl.col("y") - pl.col("_slope") * (pl.col("x") - pl.col("_middle"))
-    near = points.join(lines, on="row", nulls_equal=True).with_columns(_r=residual)
+    near = points.join(lines, on="row", how="left", nulls_equal=True, maintain_order="left")
+    near = near.with_columns(_r=residual)
     off = (pl.col("_r") - pl.col("_r").median().over("row")).abs()
     near = near.with_columns(_off=off, _line=pl.col("y") - pl.col("_r") + pl.col("_r").median().over("row"))
     spread = pl.col("_off").median().over("row") * _DEVIATION

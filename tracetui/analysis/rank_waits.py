@@ -27,6 +27,8 @@ def waiting(run: Run) -> pl.DataFrame:
     own = [device_time.DEVICE, "name"]
     table = table.with_columns(number=pl.int_range(pl.len()).over(own), of=pl.len().over(own))
     together = ["name", "number"]
-    complete = (pl.len().over(together) == len(ranks)) & (pl.col("of").n_unique().over(together) == 1)
-    wait = pl.col("t").max().over(together) - pl.col("t")
-    return table.filter(complete & (wait > MOSTLY * pl.col("dur"))).select(*_FOUND)
+    least, most = pl.col("of").min().alias("least"), pl.col("of").max().alias("most")
+    groups = table.group_by(together).agg(least, most, members=pl.len(), last=pl.col("t").max())
+    complete = groups.filter((pl.col("members") == len(ranks)) & (pl.col("least") == pl.col("most")))
+    table = table.join(complete, on=together, nulls_equal=True)
+    return table.filter(pl.col("last") - pl.col("t") > MOSTLY * pl.col("dur")).select(*_FOUND)

@@ -89,7 +89,7 @@ def timed(run: Run, look: Look, kind: str = "kernel", lens: str | None = None) -
     rows = run.events.lazy().filter((pl.col("kind") == kind) & pl.col("dur").is_not_null())
     chosen = lens or lens_of(run, look)
     if chosen is not None:
-        rows = rows.filter(pl.col("lens") == chosen)
+        rows = rows.filter(pl.col("lens") == chosen if run.has("lens") else pl.lit(value=False))
     return narrowed(rows, run, look)
 
 

@@ -178,23 +178,6 @@ def signed_rank(difference: Floats, tau: Floats) -> Floats:
     return np.asarray(2 * stdtr(_freedom(tau, difference.shape[1]), -z))
 
 
-def medians(values: Floats) -> Floats:
-    """Return the median of each row without its NaN, as `nanmedian` does, which goes through rows one by one;
-    NaN for a row that has nothing else.
-    """
-    empty = np.isnan(values)
-    if not values.shape[1]:
-        return np.full(len(values), np.nan)
-    out = np.full(len(values), np.nan)
-    seen = (~empty).sum(axis=1)
-    for count in np.unique(seen[seen > 0]).tolist():  # rows of one length have their middle at one place
-        rows = np.flatnonzero(seen == count)
-        part = values[rows] if count == values.shape[1] else values[rows][~empty[rows]].reshape(-1, count)
-        middle = [(count - 1) // 2, count // 2]
-        out[rows] = np.partition(part, middle, axis=1)[:, middle].mean(axis=1)
-    return out
-
-
 def cliffs_delta(a: Floats, b: Floats) -> Floats:
     """Return P(b > a) − P(b < a) over all pairs of samples, −1 to 1."""
     from scipy.stats import rankdata
@@ -237,18 +220,14 @@ def verdicts(evidence: Evidence, floor: Floats, *, alpha: float = ALPHA) -> list
     its corrected p is below alpha and its median difference reaches the floor; it is the same when the whole
     interval lies within the floor; anything else is not decided.
     """
-    return [
-        _verdict(*row, alpha)
-        for row in zip(evidence.delta, evidence.low, evidence.high, evidence.p_adjusted, floor, strict=True)
-    ]
-
-
-def _verdict(delta: float, low: float, high: float, p: float, floor: float, alpha: float) -> str:
-    if np.isnan(low) or np.isnan(p):
-        return "~"
-    if low == high == delta == 0:
-        return "same"
-    certain = (low > 0 or high < 0) and p < alpha
-    if certain and abs(delta) >= floor:
-        return "slower" if delta > 0 else "faster"
-    return "same" if max(abs(low), abs(high)) < floor else "~"
+    delta, low, high, p = evidence.delta, evidence.low, evidence.high, evidence.p_adjusted
+    changed = ((low > 0) | (high < 0)) & (p < alpha) & (np.abs(delta) >= floor)
+    cases = {
+        "unknown": np.isnan(low) | np.isnan(p),
+        "equal": (low == 0) & (high == 0) & (delta == 0),
+        "slower": changed & (delta > 0),
+        "faster": changed,
+        "within": np.maximum(np.abs(low), np.abs(high)) < floor,
+    }
+    words = ["~", "same", "slower", "faster", "same"]
+    return [str(word) for word in np.select(list(cases.values()), words, "~")]

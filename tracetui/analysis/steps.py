@@ -111,17 +111,13 @@ def cells(steps: pl.Series, width: int) -> pl.Series:
 
 def step_table(run: Run, look: Look) -> pl.DataFrame:
     """Return one row a step: its kernels under each lens, per token, and beside the wall clock."""
-    chosen = select.lens_of(run, look)
-    others = [x for x in select.lenses(run) if x != chosen]
-    step_marks = paced(run)
-    if look.phase is not None:
-        step_marks = step_marks.filter(pl.col("phase") == look.phase)
-    if look.window is not None:
-        step_marks = step_marks.filter(pl.col("step").is_between(*look.window))
-    table = step_marks.join(_totals(run, look, chosen, "total_ns"), on="step", how="left")
+    others = [x for x in select.lenses(run) if x != select.lens_of(run, look)]
+    table = _with_totals(run, look)
     for lens in others:
         table = table.join(_totals(run, look, lens, f"{lens}_total_ns"), on="step", how="left")
-    device = _on_device(run, look, table.select("step", "total_ns"), chosen)
+    device = _on_device(run, look, table)
+    if not device.is_empty():
+        device = device.join(gap_causes.by_step(run), on="step", how="left")
     table = table.join(device, on="step", how="left")
     return table.with_columns(_derived(table.columns)).select(
         "step",
@@ -138,6 +134,26 @@ def step_table(run: Run, look: Look) -> pl.DataFrame:
         *(["outside_ns"] if "busy_ns" in table.columns else ["gap_ns", "gap_share"]),
         "tokens_per_s",
     )
+
+
+def idle_ns(run: Run, look: Look) -> int | None:
+    """Return how long the devices idled in the steps of the table; None where it lacks that of one."""
+    table = _with_totals(run, look)
+    device = _on_device(run, look, table)
+    if device.is_empty():
+        return None
+    idle = table.select("step").join(device, on="step", how="left")["idle_ns"]
+    return None if idle.has_nulls() else int(idle.sum())
+
+
+def _with_totals(run: Run, look: Look) -> pl.DataFrame:
+    """Return the steps looked at, with the `total_ns` of their kernels under the lens in use."""
+    table = paced(run)
+    if look.phase is not None and run.has("phase"):
+        table = table.filter(pl.col("phase") == look.phase)
+    if look.window is not None:
+        table = table.filter(pl.col("step").is_between(*look.window))
+    return table.join(_totals(run, look, select.lens_of(run, look), "total_ns"), on="step", how="left")
 
 
 def beside_the_wall(run: Run) -> list[str]:
@@ -169,20 +185,19 @@ def _totals(run: Run, look: Look, lens: str | None, name: str) -> pl.DataFrame:
     return rows.group_by("step").agg(pl.col("dur").sum().alias(name)).collect()
 
 
-def _on_device(run: Run, look: Look, totals: pl.DataFrame, lens: str | None) -> pl.DataFrame:
+def _on_device(run: Run, look: Look, totals: pl.DataFrame) -> pl.DataFrame:
     """Return step → what the device did in it, where its kernels' moments tell more than their sum does.
 
     A part of the kernels leaves the rest of the window open: no figures where names are filtered.
     """
     nothing = pl.DataFrame(schema={"step": pl.Int64})
-    if lens != "gpu" or look.filter or look.focus:
+    if select.lens_of(run, look) != "gpu" or look.filter or look.focus:
         return nothing
     windows = device_time.by_step(run)
-    looked_at = windows.join(totals, on="step")
+    looked_at = windows.join(totals.select("step", "total_ns"), on="step")
     if looked_at.is_empty() or not device_time.speaks(looked_at, "total_ns"):
         return nothing
-    found = windows.select("step", "span_ns", *device_time.MEASURES)
-    return found.join(gap_causes.by_step(run), on="step", how="left")
+    return windows.select("step", "span_ns", *device_time.MEASURES)
 
 
 def _derived(columns: Sequence[str]) -> list[pl.Expr]:

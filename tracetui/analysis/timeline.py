@@ -183,7 +183,7 @@ def _placed(inside: pl.DataFrame, window: int) -> pl.DataFrame:
     from tracetui.analysis import lane_rows  # numpy loads with the first question
 
     length = inside["end"] - inside["t"]
-    wide = length * CELLS >= window
+    wide = length >= -(-window // CELLS)
     if wide.sum() > PLACED:
         wide &= length > length.filter(wide).top_k(PLACED).min()
     return inside.with_columns(lane_rows.with_rows(inside, wide), wide=wide)

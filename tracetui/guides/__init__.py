@@ -22,6 +22,7 @@ TOPICS: Final[tuple[str, ...]] = (
     "fleet",
     "training",
     "quantisation",
+    "scripting",
     "native-format",
     "exit-codes",
     "glossary",

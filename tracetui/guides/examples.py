@@ -34,12 +34,22 @@ EXAMPLES: Final = {
         "tracetui export sample:decode -o decode.parquet",
         "tracetui export sample:decode --view kernels -o kernels.svg",
     ),
+    "digest": (
+        "tracetui digest sample:decode --tokens 500",
+        "tracetui digest sample:decode sample:slowed",
+    ),
+    "query": (
+        "tracetui query sample:decode",
+        "tracetui query sample:decode 'SELECT op, sum(dur) AS total_ns FROM events GROUP BY op'",
+    ),
     "formats": ("tracetui formats --format md",),
     "doctor": (
         "tracetui doctor",
         "tracetui doctor sample:decode",
         "tracetui doctor sample:decode --why norm",
     ),
+    "mcp": ("tracetui mcp --root . < /dev/null",),
+    "completion": ("tracetui completion bash",),
     "help": ("tracetui help comparing", "tracetui help roof"),
 }
 

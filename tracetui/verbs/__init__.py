@@ -16,8 +16,12 @@ VERBS: Final = {
     "baseline": "keep a run under a name: baseline:NAME",
     "report": "print a view: table, json, csv or md",
     "export": "write a run as .jsonl .parquet .csv .json (Chrome trace) or a view as .svg",
+    "digest": "a run, or a change, in a bounded number of tokens",
+    "query": "SQL over the events and answers of a run",
     "formats": "what is read, and how each is produced",
     "doctor": "what this machine, or a file, can and cannot do",
+    "mcp": "the profiles of a folder as tools for an agent",
+    "completion": "a script that makes bash, zsh or fish complete",
     "help": "print a guide: tracetui help comparing",
 }
 BESIDE: Final = ("record", "replay")  # what stands beside a program that works; live starts that first

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from capture.errors import PartialError, UsageError
+from tracetui.chosen import choose
 from tracetui.look import GROUPS, PERS, Look
 from tracetui.samples import resolved
 
@@ -27,6 +28,11 @@ def input_options(parser: ArgumentParser, files: str = "+") -> None:
         metavar="FILE",
         help="a profile, a folder of profiles, a URL, @LIST of files, - for stdin, or sample:decode",
     )
+    reading_options(parser)
+
+
+def reading_options(parser: ArgumentParser) -> None:
+    """Declare how files are read."""
     parser.add_argument("--no-cache", action="store_true", help="parse anew, write no cache")
     parser.add_argument(
         "--strict", action="store_true", help="exit 4 when a part of the input could not be read"
@@ -50,7 +56,7 @@ def capture_option(parser: ArgumentParser) -> None:
 
 def look_options(parser: ArgumentParser) -> None:
     """Declare what a view is asked: run, order, filter, grouping, phase, lens, steps."""
-    parser.add_argument("--run", dest="which", metavar="N|NAME", help="one run, where a file holds several")
+    run_option(parser)
     parser.add_argument(
         "--sort", metavar="COLUMN", help="sort by a column: numbers from the largest, text from A"
     )
@@ -68,6 +74,11 @@ def look_options(parser: ArgumentParser) -> None:
         help="what Enter would enter: name=attention, layer=3, table=comparison",
     )
     steps_option(parser)
+
+
+def run_option(parser: ArgumentParser) -> None:
+    """Declare --run."""
+    parser.add_argument("--run", dest="which", metavar="N|NAME", help="one run, where a file holds several")
 
 
 def steps_option(parser: ArgumentParser) -> None:
@@ -121,26 +132,6 @@ def ways(args: Namespace) -> dict[str, Any]:
     """Return how files are read, as the options say, for a loader or for the screen."""
     merge, capture = getattr(args, "merge", False), getattr(args, "capture", None)
     return {"cache": not args.no_cache, "merge": merge, "capture": capture}
-
-
-def choose(runs: "Sequence[Run]", which: str | None) -> int:
-    """Return the place of the run that is meant, by number from one or by a part of its name. Raise
-    UsageError where it is none or several; a number is a place or a whole name, never a part of one.
-    """
-    if which is None:
-        return 0
-    if which.isdecimal() and 1 <= int(which) <= len(runs):
-        return int(which) - 1
-    places = [i for i, r in enumerate(runs) if r.name == which] or _by_part(runs, which)
-    if len(places) == 1:
-        return places[0]
-    names = ", ".join(f"{i}: {r.name}" for i, r in enumerate(runs, 1))
-    what = f"{len(places)} runs are called" if places else "no run is called"
-    raise UsageError(f"{what} {which!r}", todo=f"the runs are {names}")
-
-
-def _by_part(runs: "Sequence[Run]", which: str) -> list[int]:
-    return [] if which.isdecimal() else [i for i, r in enumerate(runs) if which.lower() in r.name.lower()]
 
 
 def pair(runs: "Sequence[Run]", which: str | None) -> "list[Run]":

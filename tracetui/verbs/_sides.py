@@ -8,6 +8,7 @@ from capture.errors import UsageError
 from capture.run import Run
 from tracetui.analysis.compare import recordings
 from tracetui.analysis.select import total
+from tracetui.chosen import choose
 from tracetui.verbs import _shared
 
 
@@ -90,7 +91,7 @@ def _named(args: Namespace) -> Sides:
     several: list[str] = []
     for side, files, which in (("a", first, args.run_a), ("b", second, args.run_b)):
         for loaded in _inputs(args, files):
-            places["ab".index(side)].append(len(runs) + _shared.choose(loaded, which))
+            places["ab".index(side)].append(len(runs) + choose(loaded, which))
             runs += loaded
             if len(loaded) > 1 and which is None:
                 several.append(_first_of(loaded, side))
@@ -117,4 +118,4 @@ def _of_one(args: Namespace) -> Sides:
     runs = load_all(args.files, **_shared.ways(args))
     if len(runs) < 2:
         raise UsageError(f"{args.files[0]} holds one run", todo="name a second file: tracetui diff A B")
-    return Sides(runs, [_shared.choose(runs, args.run_a or "1")], [_shared.choose(runs, args.run_b or "2")])
+    return Sides(runs, [choose(runs, args.run_a or "1")], [choose(runs, args.run_b or "2")])

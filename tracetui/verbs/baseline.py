@@ -7,6 +7,7 @@ from pathlib import Path
 from capture import places
 from capture.errors import UsageError
 from capture.run import Run
+from tracetui.chosen import choose
 from tracetui.samples import resolved
 from tracetui.verbs import _shared
 
@@ -69,7 +70,7 @@ def _keep(args: Namespace, place: Path) -> int:
     if len(runs) > 1 and args.which is None:
         names = ", ".join(f"{i}: {r.name}" for i, r in enumerate(runs, 1))
         raise UsageError(f"{args.files[0]} holds {len(runs)} runs", todo=f"choose one with --run: {names}")
-    export([runs[_shared.choose(runs, args.which)]], place, overwrite=True)
+    export([runs[choose(runs, args.which)]], place, overwrite=True)
     _shared.say(f"kept as baseline:{args.name}")
     return 0
 
@@ -83,7 +84,7 @@ def _keep_repeats(args: Namespace, place: Path) -> int:
     from tracetui.analysis.select import total
 
     of_file = [load_all([file], cache=not args.no_cache) for file in args.files]
-    repeats = [runs[_shared.choose(runs, args.which)] for runs in of_file]
+    repeats = [runs[choose(runs, args.which)] for runs in of_file]
     floor = measured(repeats)
     if floor is None:
         raise UsageError("what these runs differ by cannot be told", todo="name two recordings of the same")

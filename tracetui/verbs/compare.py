@@ -5,6 +5,7 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import replace
 
 from capture.errors import UsageError
+from tracetui.chosen import choose
 from tracetui.look import Look
 from tracetui.verbs import _shared
 
@@ -27,7 +28,7 @@ def run(args: Namespace) -> int:
     runs = _shared.load(args)
     if len(runs) < 2:
         raise UsageError("one run alone cannot be compared", todo="name a second file")
-    base = _shared.choose(runs, args.baseline) if args.baseline else None
+    base = choose(runs, args.baseline) if args.baseline else None
     look = _shared.look(args)
     look = replace(look, terms=replace(look.terms, baseline=base, of=args.view, value=args.value))
     if args.format is None and _shared.has_screen():

@@ -5,6 +5,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from capture.errors import UsageError
+from tracetui.chosen import choose
 from tracetui.verbs import _shared
 
 
@@ -33,7 +34,7 @@ def run(args: Namespace) -> int:
             f"{out.name} has no suffix that says what to write", todo=f"choose one of {suffixes}"
         )
     runs = _shared.load(args)
-    chosen = [runs[_shared.choose(runs, args.which)]] if args.which else runs
+    chosen = [runs[choose(runs, args.which)]] if args.which else runs
     for note in export(chosen, out, overwrite=args.force):
         _shared.say(note)
     sys.stderr.write(f"tracetui: wrote {out}\n")
@@ -51,7 +52,7 @@ def _picture(args: Namespace, out: Path) -> int:
     picture(
         view(args.view),
         runs,
-        _shared.choose(runs, args.which),
+        choose(runs, args.which),
         _shared.look(args),
         (int(columns), int(rows)),
         out,

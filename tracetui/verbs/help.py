@@ -21,7 +21,11 @@ GUIDES: Final = {
     "baseline": "comparing",
     "report": "views",
     "export": "opening",
+    "query": "scripting",
+    "digest": "scripting",
     "formats": "opening",
+    "completion": "scripting",
+    "mcp": "scripting",
     "doctor": "kernels-and-roofs",
 }
 

@@ -4,6 +4,7 @@ import shutil
 import sys
 from argparse import ArgumentParser, Namespace
 
+from tracetui.chosen import choose
 from tracetui.samples import sample
 from tracetui.verbs import _shared
 
@@ -51,7 +52,7 @@ def _summary(args: Namespace) -> int:
     _shared.say("no terminal to draw on; this is the summary (`tracetui report` prints any view)")
     runs = _shared.load(args)
     width = shutil.get_terminal_size((120, 40)).columns
-    places = [_shared.choose(runs, args.which)] if args.which else range(len(runs))
+    places = [choose(runs, args.which)] if args.which else range(len(runs))
     for i in places:
         sys.stdout.write(
             report(view("summary"), runs, _shared.look(args), "table", chosen=i, width=width) + "\n"

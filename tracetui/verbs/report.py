@@ -9,6 +9,7 @@ import polars as pl
 
 from capture.errors import UsageError
 from tracetui import units
+from tracetui.chosen import choose
 from tracetui.look import Look
 from tracetui.report import FORMATS, report, written
 from tracetui.verbs import _fleet, _shared
@@ -54,7 +55,7 @@ def run(args: Namespace) -> int:
     if asked.runs == 2:
         runs, chosen = _shared.pair(runs, args.which), 0
     else:
-        chosen = _shared.choose(runs, args.which)
+        chosen = choose(runs, args.which)
     if look.sort:
         look = sorted_look(
             look, ask(asked, [runs[chosen]] if asked.runs == 1 else runs, look).rows, args.reverse

@@ -1,5 +1,7 @@
 """Draw charts of characters by plotext: curves over a plain axis, lines and marks over logarithmic ones."""
 
+import contextlib
+import io
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -122,7 +124,7 @@ def _plotted(
     import plotext
 
     plot: Any = plotext  # it has no types
-    with _DRAWING:
+    with _DRAWING, contextlib.redirect_stderr(io.StringIO()):  # where it prints advice over the screen
         plot.terminal.limit(False, False)
         figure = plot.figure
         figure.clear()

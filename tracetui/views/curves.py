@@ -42,11 +42,17 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
         notes.append(f"b's x is {compared.b.axis}: the two x axes do not mean the same")
     series = pl.concat(
         [
-            g.series.select(pl.col("row").cast(pl.String), "x", "y", side=pl.lit(s), axis=pl.lit(axis))
+            g.series.select(_words(g.series["row"]), "x", "y", side=pl.lit(s), axis=pl.lit(axis))
             for g, s in ((compared.a, "a"), (compared.b, "b"))
-        ]
+        ],
+        how="vertical_relaxed",
     )
     return Answer(compared.rows.select(group, *COLUMNS), tuple(notes), (group,), {"series": series})
+
+
+def _words(rows: pl.Series) -> pl.Series:
+    """Return rows as they compare with words; millions of categories stay what they are."""
+    return rows if rows.dtype == pl.Categorical else rows.cast(pl.String)
 
 
 def draw(answer: Answer, look: Look, size: Size) -> list[Line]:

@@ -42,8 +42,8 @@ def _row(runs: Sequence[Run], look: Look, focus: dict[str, Any]) -> dict[str, An
     from tracetui.analysis.compare.diff import diff
 
     rows = diff(runs[0], runs[1], replace(look, group=focus.get("by"))).rows
-    same = rows["name"] == focus["name"]
-    for column in ("name_b", "phase"):
+    same = pl.repeat(True, rows.height, eager=True)
+    for column in ("name", "name_b", "phase"):
         if column in focus:
             same &= rows[column].eq_missing(pl.Series([focus[column]], dtype=pl.String))
     entered = rows.filter(same)

@@ -28,7 +28,8 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     run = runs[0]
     sections = _sections(run, look)
     if not sections:
-        return Answer(pl.DataFrame(), ("nothing matches this filter",))
+        nothing = pl.DataFrame({"line": []}, schema={"line": pl.String})
+        return Answer(pl.DataFrame(), ("nothing matches this filter",), parts={"text": nothing})
     lines = [*_head(run), *(ln for section in sections for ln in _lines(section))]
     return Answer(
         pl.concat([_rows(section) for section in sections]),

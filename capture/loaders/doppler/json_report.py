@@ -14,7 +14,7 @@ import polars as pl
 
 from capture.errors import UnreadableError
 from capture.importlog import Log
-from capture.loaders._numbers import MILLISECOND, exact
+from capture.loaders._numbers import MILLISECOND, exact, number
 from capture.loaders.doppler.profile_blocks import SCHEMA, Block, Clock, events, is_whole, totals
 from capture.run import Run, build, with_log
 from capture.source import Head, Source
@@ -116,10 +116,10 @@ def _blocks(steps: Any, phase: str, log: Log) -> Iterator[Block]:
 
 
 def _block(step: dict[str, Any], timings: dict[str, Any], phase: str, index: int, log: Log) -> Block:
-    batch, number = _whole(step.get("stepCount")), _whole(step.get("step"))
-    title = str(step.get("label") or (f"Batch decode (N={batch})" if batch else f"{phase} step {number}"))
+    batch, at = _whole(step.get("stepCount")), _whole(step.get("step"))
+    title = str(step.get("label") or (f"Batch decode (N={batch})" if batch else f"{phase} step {at}"))
     tokens = (batch or 1) if phase == "decode" else None
-    position = number if phase == "decode" and not batch else None
+    position = at if phase == "decode" and not batch else None
     block = Block(title, phase, tokens, position, total=_ns(step.get("totalMs")), part_of_last=index > 0)
     calls = _object(_object(step.get("recorderStats")).get("opLabelCounts"))
     for label, value in timings.items():
@@ -138,8 +138,8 @@ def _whole(value: Any) -> int | None:
 
 
 def _ns(ms: Any) -> int | None:
-    number = isinstance(ms, int | Decimal) and not isinstance(ms, bool)
-    return exact(Decimal(ms), MILLISECOND) if number else None
+    known = isinstance(ms, int | Decimal) and not isinstance(ms, bool)
+    return exact(Decimal(ms), MILLISECOND) if known else None
 
 
 def _clock(meta: dict[str, Any], blocks: list[Block]) -> Clock:
@@ -147,11 +147,10 @@ def _clock(meta: dict[str, Any], blocks: list[Block]) -> Clock:
     stated = _whole(meta.get("tokens"))
     profiled = sum(b.tokens or 0 for b in blocks if b.phase == "decode")
     decoded = profiled if stated in (profiled, profiled + 1) else stated
-    prefill = meta.get("prefill_ms")
     return Clock(
         prompt_tokens=_whole(meta.get("prompt_tokens")),
         decoded=decoded,
-        prefill=None if prefill is None else exact(Decimal(str(prefill)), MILLISECOND),
+        prefill=exact(number(str(meta.get("prefill_ms"))), MILLISECOND),
     )
 
 

@@ -28,7 +28,6 @@ from capture.text import clean
 FORMAT: Final = "nsys-rep"
 PRODUCER: Final = "NVIDIA Nsight Systems; read through your own nsys"
 HOWTO: Final = "nsys profile -t cuda,nvtx -o run CMD"
-SUFFIXES: Final = (".nsys-rep", ".qdrep")  # what tells where the content does not
 
 _MAGIC: Final = (b"NSYS", b"QuadDAnalysis")
 _LOOKED_AT: Final = 1 << 16

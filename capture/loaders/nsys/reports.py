@@ -1,16 +1,18 @@
 """The text that `nsys stats` prints, as sections: a title, a header, and rows of cells."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
 from functools import cached_property
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Final
 
+import polars as pl
+
 from capture.importlog import Log
 from capture.loaders._nsight_text import BYTE_UNITS, TIME_UNITS, csv_cells
-from capture.loaders._numbers import exact, number
+from capture.loaders._numbers import nanoseconds
+from capture.loaders._separated import BLANKS, records, whole_numbers
 
 _TITLES: Final = (
     re.compile(r"^\s*\*\* .*\((?P<report>\w+)\):"),
@@ -27,6 +29,8 @@ _OLD_TITLES: Final = {
     "NVTX Push-Pop Range Statistics": "nvtx_pushpop_sum",
     "NVTX Range Statistics": "nvtx_sum",
 }
+# lines that may be more than rows: blank ones, titles, rules and headings
+_TELLING: Final = r"^[\s\x1c-\x1f]*(?:$|\*\* |\[\d+/|Processing \[|-{2,})|Statistics|Time|Total|Start"
 _RULE: Final = re.compile(r"^\s*-{2,}(?:\s+-{2,}){2,}\s*$")
 _UNIT: Final = re.compile(r"^(.*?)\s*\(([^()]*)\)$")
 _ALIASES: Final = {
@@ -38,14 +42,19 @@ _COUNTS: Final = {"instances", "num calls", "count", "operations", "kern inst"}
 _NAMES: Final = {"name", "operation", "range", "kernel name"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Section:
     """One printed table."""
 
     report: str  # cuda_gpu_kern_sum …, empty where nothing says
     source: str  # the profile that it was made from, where a line says so
     header: tuple[str, ...]
-    rows: list[tuple[str, ...]] = field(default_factory=list)
+    cells: pl.DataFrame  # the rows as text: a column for each of the header, named by its place
+
+    def equals(self, other: "Section") -> bool:
+        """Return whether both print the same."""
+        mine, theirs = ((s.report, s.source, s.header) for s in (self, other))
+        return mine == theirs and self.cells.equals(other.cells)
 
     @cached_property
     def words(self) -> dict[str, int]:
@@ -60,23 +69,25 @@ class Section:
             columns[word] = columns[_ALIASES.get(word, word)] = (i, unit)
         return columns
 
-    def text(self, row: Sequence[str], column: str) -> str:
-        place = self._columns.get(column)
-        return row[place[0]].strip() if place else ""
+    def text(self, column: str) -> pl.Series:
+        """Return a column as text, empty where the table has no such column."""
+        if column not in self._columns:
+            return pl.Series([""], dtype=pl.String).new_from_index(0, self.cells.height)
+        return self.cells[str(self._columns[column][0])].str.strip_chars(BLANKS)
 
-    def value(self, row: Sequence[str], column: str) -> Decimal | None:
-        return number(self.text(row, column))
+    def whole(self, column: str) -> pl.Series:
+        return self._numbers(column, 1)
 
-    def whole(self, row: Sequence[str], column: str) -> int | None:
-        return exact(self.value(row, column), 1)
+    def ns(self, column: str) -> pl.Series:
+        """Return times in ns, by the unit in the header; a header without one is in ns."""
+        return self._numbers(column, TIME_UNITS.get(self._unit(column), 1))
 
-    def ns(self, row: Sequence[str], column: str) -> int | None:
-        """Return a time in ns, by the unit in the header; a header without one is in ns."""
-        return exact(self.value(row, column), TIME_UNITS.get(self._unit(column), 1))
+    def bytes(self, column: str) -> pl.Series:
+        """Return sizes in bytes, by the unit in the header."""
+        return self._numbers(column, BYTE_UNITS.get(self._unit(column), 1))
 
-    def bytes(self, row: Sequence[str], column: str) -> int | None:
-        """Return a size in bytes, by the unit in the header."""
-        return exact(self.value(row, column), BYTE_UNITS.get(self._unit(column), 1))
+    def _numbers(self, column: str, scale: int) -> pl.Series:
+        return whole_numbers(self.text(column), scale, lambda text: nanoseconds(text, scale))
 
     def _unit(self, column: str) -> str:
         return self._columns[column][1] if column in self._columns else ""
@@ -98,16 +109,39 @@ def is_known(header: Sequence[str]) -> bool:
     return {"start", "duration", "name"} <= words and bool(words & {"corrid", "rangeid"})
 
 
-def sections(lines: Iterable[tuple[int, str]], log: Log | None = None) -> Iterator[Section]:
+def sections(text: str, log: Log | None = None) -> Iterator[Section]:
     """Yield every table of a text, whatever stands between them."""
-    reader = _Reader(log or Log())
-    for at, line in lines:
-        done = reader.take(line, at)
+    reader, lines, at = _Reader(log or Log()), text.split("\n"), 0
+    telling = pl.Series(lines, dtype=pl.String).str.contains(_TELLING).arg_true()
+    for place in [*telling, len(lines)]:
+        reader.take_rows(lines[at:place])
+        done = reader.take(lines[place], place) if place < len(lines) else reader.close()
+        at = place + 1
         if done:
             yield done
-    last = reader.close()
-    if last:
-        yield last
+
+
+@dataclass
+class _Open:
+    """A table while its rows are collected."""
+
+    report: str
+    source: str
+    header: list[str]
+    first: int  # the number of its first row's line
+    delimiter: str = ""
+    spans: Sequence[tuple[int, int]] = ()  # where the columns stand, if nothing but their places parts them
+    lines: list[str] = field(default_factory=list)
+
+    def records(self) -> tuple[pl.DataFrame, list[int]]:
+        """Return the rows as cells, and which lines do not fit the header."""
+        names = [str(at) for at in range(len(self.header))]
+        if self.delimiter and self.lines:
+            text = "\n".join(self.lines).encode()
+            cells, bad = records(text, self.delimiter, names, lambda line: csv_cells(line, self.delimiter))
+            return cells.select(names), bad
+        rows = [_sliced(line, self.spans) for line in self.lines]
+        return pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String), orient="row"), []
 
 
 @dataclass
@@ -118,8 +152,14 @@ class _Reader:
     report: str = ""
     source: str = ""
     before: str = ""
-    section: Section | None = None
-    split: Callable[[str], list[str] | None] = lambda line: None
+    table: _Open | None = None
+
+    def take_rows(self, lines: list[str]) -> None:
+        """Take lines that can be nothing but rows of the table that is open."""
+        if lines:
+            self.before = lines[-1]
+            if self.table:
+                self.table.lines += lines
 
     def take(self, line: str, at: int) -> Section | None:
         """Take one more line; return the table that it ends, None while there is none."""
@@ -128,25 +168,31 @@ class _Reader:
             return self.close()
         if _RULE.match(line):
             spans = [(m.start(), m.end()) for m in re.finditer("-+", line)]
-            return self._open(_sliced(before, spans), lambda text: _sliced(text, spans))
+            return self._open(_Open(self.report, self.source, _sliced(before, spans), at + 1, spans=spans))
         delimiter = _delimiter(line)
         if delimiter:
             cells = csv_cells(line, delimiter) or []
             if is_known(cells):
-                return self._open(cells, lambda text: csv_cells(text, delimiter))
-        if self.section:
-            self._row(self.section, line, at)
+                return self._open(_Open(self.report, self.source, cells, at + 1, delimiter))
+        if self.table:
+            self.table.lines.append(line)
         return None
 
     def close(self) -> Section | None:
-        done, self.section = self.section, None
-        return done
+        """Return the table that is open, with its rows; None where there is none."""
+        table, self.table = self.table, None
+        if table is None:
+            return None
+        cells, bad = table.records()
+        self.log.read += len(table.lines)
+        for at in bad:
+            self.log.drop("bad_row", "rows that do not fit the header above them", at=table.first + at)
+        return Section(table.report, table.source, tuple(table.header), cells)
 
-    def _open(self, header: list[str], split: Callable[[str], list[str] | None]) -> Section | None:
+    def _open(self, table: _Open) -> Section | None:
         done = self.close()
-        if is_known(header) or self.report:
-            self.section = Section(self.report, self.source, tuple(header))
-            self.split, self.report = split, ""
+        if is_known(table.header) or self.report:
+            self.table, self.report = table, ""
         return done
 
     def _title(self, line: str) -> bool:
@@ -161,14 +207,6 @@ class _Reader:
                 self.source = _stem(groups["source"]) if groups.get("source") else self.source
                 return True
         return bool(old)
-
-    def _row(self, section: Section, line: str, at: int) -> None:
-        self.log.read += 1
-        cells = self.split(line)
-        if cells is None or len(cells) != len(section.header):
-            self.log.drop("bad_row", "rows that do not fit the header above them", at=at)
-        else:
-            section.rows.append(tuple(cells))
 
 
 def _word(cell: str) -> str:

@@ -13,9 +13,9 @@ import polars as pl
 from capture.importlog import Log
 from capture.loaders._nsight_text import count_cut_names
 from capture.loaders.nsys.reports import Section, sections
-from capture.loaders.nsys.stats_rows import READERS, Row
-from capture.run import DTYPES, Run, build, with_log
-from capture.source import Head, Source, decode
+from capture.loaders.nsys.stats_rows import READERS
+from capture.run import Run, build, with_log
+from capture.source import Head, Source
 
 FORMAT = "nsys-stats"
 PRODUCER = "NVIDIA Nsight Systems"
@@ -68,13 +68,13 @@ def sniff(head: Head) -> bool:
     """Return whether the first table of the text is one of `nsys stats`."""
     if head.start.startswith("{"):
         return False
-    return any(True for s in sections(enumerate(head.lines)) if _kind(s) != "other")
+    return any(_kind(table) != "other" for table in sections(head.text))
 
 
 def load(source: Source) -> list[Run]:
     """Return a run for each profile that the text says it comes from, or whose reports begin anew."""
     profiles: dict[str, list[list[Section]]] = {}
-    for table in sections(_lines(source), source.log):
+    for table in sections(source.text(), source.log):
         parts = profiles.setdefault(table.source, [[]])
         if _kind(table) != "other" and any(_alike(t, table) for t in parts[-1]):
             parts.append([])
@@ -85,41 +85,37 @@ def load(source: Source) -> list[Run]:
 
 def _profile(name: str, parts: Sequence[list[Section]], log: Log) -> list[Run]:
     """Return a run of each part; one that says what a part before it says is none."""
-    distinct = [part for i, part in enumerate(parts) if part not in parts[:i]]
+    distinct = [part for i, part in enumerate(parts) if not any(_equal(part, other) for other in parts[:i])]
     if len(distinct) == 1:
         return [_run(name, distinct[0], log)]
     log.note("reports_again", f"{len(distinct)} reports of the same kind: a run each")
     return [_run(f"{name or NAME}, {i}", part, log) for i, part in enumerate(distinct, 1)]
 
 
+def _equal(part: Sequence[Section], other: Sequence[Section]) -> bool:
+    pairs = zip(part, other, strict=False)
+    return len(part) == len(other) and all(one.equals(another) for one, another in pairs)
+
+
 def _alike(one: Section, other: Section) -> bool:
     return (one.report, one.header) == (other.report, other.header)
 
 
-def _lines(source: Source) -> Iterator[tuple[int, str]]:
-    if source.head.raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return enumerate(source.text().split("\n"))
-    return ((at, decode(raw)) for at, raw in source.lines())
-
-
 def _run(name: str, tables: Sequence[Section], log: Log) -> Run:
-    chosen = _chosen(tables, log)
-    stated = [row for kind, table in chosen for row in READERS[kind](table)]
-    rows = [row for row in stated if row["name"] and row.get("dur", row.get("bytes")) is not None]
-    log.drop("no_figure", "rows without a name or a total", count=len(stated) - len(rows))
-    _weigh(rows, tables)
-    cut = count_cut_names([row["name"] for row in rows])
+    stated = [READERS[kind](table) for kind, table in _chosen(tables, log)]
+    kept = [rows.filter(pl.col("name") != "", pl.col(_figure(rows)).is_not_null()) for rows in stated]
+    rows = pl.concat([*kept, pl.DataFrame(schema={"kind": pl.String, "name": pl.String})], how="diagonal")
+    log.drop("no_figure", "rows without a name or a total", count=sum(map(len, stated)) - rows.height)
+    events = _weighed(rows, tables)
+    cut = count_cut_names(events["name"])
     if cut:
         log.note("names_cut", "names that the source cut; equal ones are numbered", count=cut)
     meta = {"producer": "Nsight Systems, nsys stats", "profiled": True} | ({"names_cut": cut} if cut else {})
-    events = pl.DataFrame(rows, schema=_schema(rows))
     return build(name or NAME, meta, events, log, dict(_named_tables(tables)))
 
 
-def _schema(rows: Iterable[Row]) -> dict[str, pl.DataType]:
-    text = {c: pl.String() if t == pl.Categorical else t for c, t in DTYPES.items()}
-    used = {"kind", "name"}.union(*rows)
-    return {c: t for c, t in text.items() if c in used}
+def _figure(rows: pl.DataFrame) -> str:
+    return "dur" if "dur" in rows.columns else "bytes"
 
 
 def _kind(table: Section) -> str:
@@ -150,14 +146,20 @@ def _repeats(kind: str, table: Section, chosen: Sequence[tuple[str, Section]]) -
     return bool(table.report) and any(table.report == t.report for _, t in chosen)
 
 
-def _weigh(rows: Iterable[Row], tables: Iterable[Section]) -> None:
-    """Give copies the bytes that the table of sizes states for them."""
+def _weighed(rows: pl.DataFrame, tables: Iterable[Section]) -> pl.DataFrame:
+    """Return rows in which copies have the bytes that the table of sizes states for them."""
     sizes = {
-        t.text(row, "name"): t.bytes(row, "total") for t in tables if _kind(t) == "sizes" for row in t.rows
+        name: size
+        for t in tables
+        if _kind(t) == "sizes"
+        for name, size in zip(t.text("name"), t.bytes("total"), strict=True)
     }
-    for row in rows:
-        if row["kind"] == "kernel" and row["name"] in sizes:
-            row["bytes"] = sizes[row["name"]]
+    if not sizes:
+        return rows
+    sized = (pl.col("kind") == "kernel") & pl.col("name").is_in(list(sizes))
+    stated = pl.col("bytes") if "bytes" in rows.columns else pl.lit(None, dtype=pl.Int64)
+    printed = pl.col("name").replace_strict(sizes, default=None, return_dtype=pl.Int64)
+    return rows.with_columns(bytes=pl.when(sized).then(printed).otherwise(stated))
 
 
 def _named_tables(tables: Iterable[Section]) -> Iterator[tuple[str, pl.DataFrame]]:
@@ -173,16 +175,14 @@ def _frame(table: Section) -> pl.DataFrame:
     """Return columns as numbers where every cell is one."""
     header = [cell or f"column {i}" for i, cell in enumerate(table.header)]
     names = [h if header.index(h) == i else f"{h} ({i})" for i, h in enumerate(header)]
-    columns = zip(*table.rows, strict=True) if table.rows else [()] * len(names)
-    return pl.DataFrame([_column(n, cells) for n, cells in zip(names, columns, strict=True)])
+    return pl.DataFrame([_column(cells.alias(n)) for n, cells in zip(names, table.cells, strict=True)])
 
 
-def _column(name: str, cells: Sequence[str]) -> pl.Series:
-    text = pl.Series(name, cells, dtype=pl.String)
+def _column(text: pl.Series) -> pl.Series:
     bare = text.str.strip_chars().str.replace_all(",", "", literal=True)
     blanks = (bare == "").sum()
     for type in (pl.Int64(), pl.Float64()):
         numbers = bare.cast(type, strict=False)
-        if numbers.null_count() == blanks < len(cells):
+        if numbers.null_count() == blanks < len(text):
             return numbers
     return text

@@ -1,138 +1,141 @@
 """The rows of each report of `nsys stats` as events: sums, traces, ranges."""
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import polars as pl
 
 from capture.classify.names import phase_of
 from capture.loaders._nsight_text import number_cut_names
 from capture.loaders.nsys.reports import Section
 from capture.native.schema import PATH_SEPARATOR
 
-Row = dict[str, Any]
-
-_COPY: Final = re.compile(r"^\[?(?:CUDA )?mem(?:cpy|set)", re.IGNORECASE)
-_DEVICE_NUMBER: Final = re.compile(r"\((\d+)\)\s*$")
+_COPY: Final = r"(?i)^\[?(?:CUDA )?mem(?:cpy|set)"
+_DEVICE_NUMBER: Final = r"\((\d+)\)\s*$"
 
 
-def _sums(table: Section, **fixed: Any) -> Iterator[Row]:
-    """Yield the rows of a summary: count, total and the spread that it prints."""
-    names = number_cut_names([table.text(row, "name") for row in table.rows])
-    for name, row in zip(names, table.rows, strict=True):
-        yield {
-            "name": name,
-            "count": table.whole(row, "count"),
-            "dur": table.ns(row, "total time"),
-            "min": table.ns(row, "min"),
-            "max": table.ns(row, "max"),
-            "p50": table.ns(row, "med"),
-            "std": table.ns(row, "stddev"),
-            **fixed,
-        }
+def _sums(table: Section, **fixed: str) -> pl.DataFrame:
+    """Return the rows of a summary: count, total and the spread that it prints."""
+    columns = {"dur": "total time", "min": "min", "max": "max", "p50": "med", "std": "stddev"}
+    return pl.DataFrame(
+        {
+            "name": number_cut_names(table.text("name").to_list()),
+            "count": table.whole("count"),
+            **{name: table.ns(column) for name, column in columns.items()},
+        },
+        schema_overrides={"name": pl.String},
+    ).with_columns(_fixed(**fixed))
 
 
-def _kernels(table: Section) -> Iterator[Row]:
-    for row in _sums(table, kind="kernel", lens="gpu"):
-        yield row | ({"category": "copy"} if _COPY.match(row["name"]) else {})
+def _fixed(**words: str) -> list[pl.Expr]:
+    return [pl.lit(word).alias(column) for column, word in words.items()]
 
 
-def _sizes(table: Section) -> Iterator[Row]:
-    for row in table.rows:
-        yield {
-            "kind": "memory",
-            "name": table.text(row, "name"),
-            "count": table.whole(row, "count"),
-            "bytes": table.bytes(row, "total"),
-        }
+def _copies_marked() -> pl.Expr:
+    copy = pl.col("name").str.contains(_COPY)
+    return pl.when(copy).then(pl.lit("copy")).alias("category")
 
 
-def _calls(table: Section) -> Iterator[Row]:
+def _kernels(table: Section) -> pl.DataFrame:
+    return _sums(table, kind="kernel", lens="gpu").with_columns(_copies_marked())
+
+
+def _sizes(table: Section) -> pl.DataFrame:
+    columns = {"name": table.text("name"), "count": table.whole("count"), "bytes": table.bytes("total")}
+    return pl.DataFrame(columns).with_columns(_fixed(kind="memory"))
+
+
+def _calls(table: Section) -> pl.DataFrame:
     return _sums(table, kind="span", lens="host", category="host")
 
 
-def _ranges(table: Section) -> Iterator[Row]:
-    for row in _sums(table, kind="span", lens="wall"):
-        name = row["name"].removeprefix(":")
-        yield row | {"name": name, "phase": phase_of(name)}
+def _ranges(table: Section) -> pl.DataFrame:
+    rows = _sums(table, kind="span", lens="wall").with_columns(_plain_name(pl.col("name")))
+    return rows.with_columns(phase=_phases(rows["name"]))
 
 
-def _range_kernels(table: Section) -> Iterator[Row]:
-    """Yield kernels under every range that encloses them: with more than one range they must not be added
+def _plain_name(name: pl.Expr) -> pl.Expr:
+    """Return the names of ranges without the colon of the default domain."""
+    return name.str.strip_prefix(":")
+
+
+def _phases(texts: pl.Series) -> pl.Series:
+    words = texts.unique()
+    phases = pl.Series([phase_of(word) for word in words], dtype=pl.String)
+    return texts.replace_strict(words, phases, return_dtype=pl.String)
+
+
+def _range_kernels(table: Section) -> pl.DataFrame:
+    """Return kernels under every range that encloses them: with more than one range they must not be added
     up.
     """
-    ranges = [table.text(row, "nvtx range").removeprefix(":") for row in table.rows]
-    kind = "span" if len(set(ranges)) > 1 else "kernel"
-    for row, path in zip(_sums(table, kind=kind, lens="gpu"), ranges, strict=True):
-        yield row | {"path": path}
+    ranges = table.text("nvtx range").str.strip_prefix(":")
+    kind = "span" if ranges.n_unique() > 1 else "kernel"
+    return _sums(table, kind=kind, lens="gpu").with_columns(path=ranges)
 
 
-def _device_trace(table: Section) -> Iterator[Row]:
-    for row in table.rows:
-        name = table.text(row, "name")
-        yield {
-            "kind": "kernel",
-            "lens": "gpu",
-            "name": name,
-            "category": "copy" if _COPY.match(name) else None,
-            "t": table.ns(row, "start"),
-            "dur": table.ns(row, "duration"),
-            "bytes": table.bytes(row, "bytes"),
-            "track": _gpu_track(table.text(row, "device"), table.text(row, "strm")),
-        }
+def _device_trace(table: Section) -> pl.DataFrame:
+    columns = {
+        "name": table.text("name"),
+        "t": table.ns("start"),
+        "dur": table.ns("duration"),
+        "bytes": table.bytes("bytes"),
+        "track": _gpu_tracks(table.text("device"), table.text("strm")),
+    }
+    return pl.DataFrame(columns).with_columns(_copies_marked(), *_fixed(kind="kernel", lens="gpu"))
 
 
-def _gpu_track(device: str, stream: str) -> str:
-    match = _DEVICE_NUMBER.search(device)
-    gpu = f"gpu{match[1]}" if match else device or "gpu?"
-    return f"{gpu}/stream{stream}" if stream else gpu
+def _gpu_tracks(device: pl.Series, stream: pl.Series) -> pl.Series:
+    number = pl.lit("gpu") + device.str.extract(_DEVICE_NUMBER)
+    stated = pl.when(device != "").then(device)
+    lane = pl.when(stream != "").then(pl.lit("/stream") + stream).otherwise(pl.lit(""))
+    return pl.select(pl.coalesce(number, stated, pl.lit("gpu?")) + lane).to_series()
 
 
-def _call_trace(table: Section) -> Iterator[Row]:
-    for row in table.rows:
-        yield {
-            "kind": "span",
-            "lens": "host",
-            "category": "host",
-            "name": table.text(row, "name"),
-            "t": table.ns(row, "start"),
-            "dur": table.ns(row, "duration"),
-            "track": _thread(table, row),
-        }
+def _call_trace(table: Section) -> pl.DataFrame:
+    columns = {"name": table.text("name"), "t": table.ns("start"), "dur": table.ns("duration")}
+    rows = pl.DataFrame({**columns, "track": _threads(table)})
+    return rows.with_columns(_fixed(kind="span", lens="host", category="host"))
 
 
-def _range_trace(table: Section) -> Iterator[Row]:
+def _range_trace(table: Section) -> pl.DataFrame:
     return _traced_ranges(table, "wall", "start", "duration")
 
 
-def _projection(table: Section) -> Iterator[Row]:
-    """Yield NVTX ranges laid over the device time of what they launched."""
+def _projection(table: Section) -> pl.DataFrame:
+    """Return NVTX ranges laid over the device time of what they launched."""
     return _traced_ranges(table, "gpu", "projected start", "projected duration")
 
 
-def _traced_ranges(table: Section, lens: str, start: str, duration: str) -> Iterator[Row]:
-    names = {table.text(row, "rangeid"): table.text(row, "name").removeprefix(":") for row in table.rows}
-    for row in table.rows:
-        *above, _ = table.text(row, "rangestack").strip(":").split(":")
-        parents = [names[i] for i in above if i in names]
-        name = table.text(row, "name").removeprefix(":")
-        yield {
-            "kind": "span",
-            "lens": lens,
-            "name": name,
-            "t": table.ns(row, start),
-            "dur": table.ns(row, duration),
-            "path": PATH_SEPARATOR.join(parents) or None,
-            "phase": phase_of(PATH_SEPARATOR.join([*parents, name])),
-            "track": _thread(table, row),
-        }
+def _traced_ranges(table: Section, lens: str, start: str, duration: str) -> pl.DataFrame:
+    names = table.text("name").str.strip_prefix(":")
+    by_id = dict(zip(table.text("rangeid"), names, strict=True))
+    paths = [_above(stack, by_id) for stack in table.text("rangestack")]
+    columns = {
+        "name": names,
+        "t": table.ns(start),
+        "dur": table.ns(duration),
+        "path": pl.Series(paths, dtype=pl.String),
+        "track": _threads(table),
+    }
+    rows = pl.DataFrame(columns).with_columns(_fixed(kind="span", lens=lens))
+    whole = rows.select(pl.concat_str("path", "name", separator=PATH_SEPARATOR, ignore_nulls=True))
+    return rows.with_columns(phase=_phases(whole.to_series()))
 
 
-def _thread(table: Section, row: Sequence[str]) -> str | None:
-    pid, tid = table.text(row, "pid"), table.text(row, "tid")
-    return f"pid{pid}/tid{tid}" if tid else None
+def _above(stack: str, names: Mapping[str, str]) -> str | None:
+    """Return the names of the ranges around the last of a stack of ids, None where there are none."""
+    *above, _ = stack.strip(":").split(":")
+    return PATH_SEPARATOR.join([names[i] for i in above if i in names]) or None
 
 
-READERS: Final[Mapping[str, Callable[[Section], Iterator[Row]]]] = {
+def _threads(table: Section) -> pl.Series:
+    tid = table.text("tid")
+    track = pl.format("pid{}/tid{}", pl.lit(table.text("pid")), pl.lit(tid))
+    return pl.select(pl.when(tid != "").then(track)).to_series()
+
+
+READERS: Final[Mapping[str, Callable[[Section], pl.DataFrame]]] = {
     "kernels": _kernels,
     "copies": _kernels,
     "device": _kernels,

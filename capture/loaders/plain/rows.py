@@ -2,7 +2,6 @@
 
 import csv
 import json
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -13,13 +12,8 @@ from capture.importlog import Log
 SEPARATORS: Final = (",", ";", "\t", "|")
 _LONGEST_RECORD: Final = 1 << 20
 _LONGEST_FIELD: Final = 1 << 24
-_NEWLINE: Final = re.compile(r"\r\n|\n|\r")
 
 Cells = list[Any]
-
-
-def lines_of(text: str) -> list[str]:
-    return _NEWLINE.split(text)
 
 
 def cells(line: str, separator: str) -> list[str]:
@@ -31,8 +25,8 @@ def cells(line: str, separator: str) -> list[str]:
         return line.split(separator)
 
 
-def records(lines: Sequence[str], separator: str, log: Log) -> Iterator[Cells]:
-    """Yield records of separated values.
+def records(lines: Sequence[str], separator: str, log: Log, first: int = 0) -> Iterator[tuple[int, Cells]]:
+    """Yield records of separated values with the number of their line, that of the first line being given.
 
     One whose quote never closes is dropped, and reading goes on behind it.
     """
@@ -41,14 +35,14 @@ def records(lines: Sequence[str], separator: str, log: Log) -> Iterator[Cells]:
         last = _end_of_record(lines, number)
         if last is None:
             log.read += 1
-            log.drop("unclosed_quote", "records whose quote does not close", at=number + 1)
+            log.drop("unclosed_quote", "records whose quote does not close", at=first + number + 1)
             number += 1
             continue
         record = "\n".join(lines[number : last + 1])
-        number = last + 1
         if record.strip():
             log.read += 1
-            yield cells(record, separator)
+            yield first + number, cells(record, separator)
+        number = last + 1
 
 
 def _end_of_record(lines: Sequence[str], first: int) -> int | None:
@@ -64,8 +58,8 @@ def _end_of_record(lines: Sequence[str], first: int) -> int | None:
     return None
 
 
-def objects(lines: Sequence[str], keys: Sequence[str], log: Log) -> Iterator[Cells]:
-    """Yield the values behind some keys of one JSON object a line."""
+def objects(lines: Sequence[str], keys: Sequence[str], log: Log) -> Iterator[tuple[int, Cells]]:
+    """Yield the values behind some keys of one JSON object a line, with the number of the line."""
     last = max((i for i, line in enumerate(lines) if line.strip()), default=-1)
     for number, line in enumerate(lines):
         if not line.strip(" \t\0"):
@@ -73,7 +67,7 @@ def objects(lines: Sequence[str], keys: Sequence[str], log: Log) -> Iterator[Cel
         log.read += 1
         record = object_in(line)
         if record is not None:
-            yield [record.get(k) for k in keys]
+            yield number, [record.get(k) for k in keys]
         elif number == last:
             log.drop("cut_line", "the last line is cut off", at=number + 1)
         else:

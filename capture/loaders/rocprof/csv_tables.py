@@ -7,10 +7,9 @@ rocprofv3: https://rocm.docs.amd.com/projects/rocprofiler-sdk/en/latest/how-to/u
 """
 
 import csv
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import polars as pl
 
@@ -18,6 +17,7 @@ from capture.errors import UnreadableError
 from capture.importlog import Log
 from capture.inference import with_inferred
 from capture.loaders._json_document import number, whole
+from capture.loaders._separated import integers, reals, records
 from capture.run import Run, build
 from capture.source import Head, Source
 
@@ -27,14 +27,11 @@ HOWTO: Final = "rocprofv3 --kernel-trace --stats --output-format csv -- python r
 
 _TIMES: Final = {"start_timestamp", "end_timestamp"}
 _STATISTICS: Final = {"name", "calls", "totaldurationns", "averagens"}
-_FLOATED: Final = re.compile(r"\d+(?:[.,]\d+)?[eE]\+?\d+")
-_ROW: Final = {
-    "kind": pl.String, "name": pl.String, "t": pl.Int64, "dur": pl.Int64, "count": pl.Int64, "min": pl.Int64,
-    "max": pl.Int64, "std": pl.Int64, "lens": pl.String, "track": pl.String, "category": pl.String,
-}  # fmt: skip
+_FLOATED: Final = r"^\s*[0-9]+(?:[.,][0-9]+)?[eE]\+?[0-9]+\s*$"
+_HOST: Final = r"^(?:hip|hsa|roctx|rccl|nccl|__hip)[A-Z_]"
+_COUNTER: Final = "counter_name"
 _TOO_LONG: Final = 1 << 24
-
-Cells = dict[str, str]
+_LARGEST: Final = 1 << 62
 
 
 def sniff(head: Head) -> bool:
@@ -43,16 +40,15 @@ def sniff(head: Head) -> bool:
 
 def load(source: Source) -> list[Run]:
     csv.field_size_limit(_TOO_LONG)
-    lines = source.text().replace("\0", "").lstrip().split("\n")
-    header = _header(lines[0])
+    first, _, rest = source.utf8().replace(b"\0", b"").lstrip().partition(b"\n")
+    header = _header(first.decode())
     read = _reader(header)
     if read is None:
         raise UnreadableError("has no header that rocprof writes", where=source.label)
-    records = list(_records(lines[1:], header, source.log))
-    rows = [read(cells) for cells in _once(records)]
-    events = _plausible(pl.DataFrame(rows, schema=_ROW), source.log)
+    rows = _records(rest, header, source.log)
+    events = _plausible(read(_once(rows)), source.log)
     meta = {"producer": "rocprof", "profiled": True}
-    run = build(Path(source.label).name, meta, events, source.log, _counters(records))
+    run = build(Path(source.label).name, meta, events, source.log, _counters(rows))
     return [with_inferred(run, source.log)]
 
 
@@ -63,31 +59,28 @@ def _header(line: str) -> list[str]:
         return []
 
 
-def _reader(header: list[str]) -> Callable[[Cells], dict[str, Any]] | None:
-    """Return the function that reads a row under this header; None for headers of other programs."""
+def _reader(header: list[str]) -> Callable[[pl.DataFrame], pl.DataFrame] | None:
+    """Return the function that reads the rows under this header; None for headers of other programs."""
     names = set(header)
     if names >= _STATISTICS:
-        return _statistic
+        return _statistics
     if names >= _TIMES and "kernel_name" in names:
-        return _kernel
+        return _kernels
     if names >= _TIMES and "direction" in names:
-        return _copy
+        return _copies
     if names >= _TIMES and {"domain", "function"} <= names:
-        return _call
+        return _calls
     return None
 
 
-def _records(lines: list[str], header: list[str], log: Log) -> Iterator[Cells]:
-    """Yield each line by its column names; a line that does not fit the header is dropped and counted."""
-    for line in lines:
-        if not line.strip():
-            continue
-        log.read += 1
-        cells = _cells(line)
-        if len(cells) == len(header):
-            yield dict(zip(header, cells, strict=True))
-        else:
-            log.drop("ragged_row", "rows that do not have as many cells as the header")
+def _records(text: bytes, header: Sequence[str], log: Log) -> pl.DataFrame:
+    """Return lines as cells by their column names; lines that do not fit the header are dropped."""
+    places = [str(at) for at in range(len(header))]
+    rows, bad = records(text, ",", places, _cells)
+    log.read += rows.height + len(bad)
+    log.drop("ragged_row", "rows that do not have as many cells as the header", count=len(bad))
+    by_name = dict(zip(header, places, strict=True))  # of two columns of one name the last
+    return rows.select(pl.col(place).alias(name) for name, place in by_name.items())
 
 
 def _cells(line: str) -> list[str]:
@@ -97,74 +90,85 @@ def _cells(line: str) -> list[str]:
         return []
 
 
-def _once(records: list[Cells]) -> list[Cells]:
+def _once(rows: pl.DataFrame) -> pl.DataFrame:
     """Return each dispatch once: counter files repeat it for each counter."""
-    if not records or "counter_name" not in records[0]:
-        return records
-    return list({(r.get("dispatch_id"), r.get("correlation_id")): r for r in reversed(records)}.values())[
-        ::-1
-    ]
+    if _COUNTER not in rows.columns:
+        return rows
+    told_by = [c for c in ("dispatch_id", "correlation_id") if c in rows.columns]
+    return rows.unique(told_by, keep="first", maintain_order=True) if told_by else rows.head(1)
 
 
-def _counters(records: list[Cells]) -> dict[str, pl.DataFrame]:
-    if not records or "counter_name" not in records[0]:
+def _counters(rows: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    if _COUNTER not in rows.columns or rows.is_empty():
         return {}
-    kept = ("dispatch_id", "kernel_name", "counter_name", "counter_value")
-    return {"counters": pl.DataFrame([{k: r.get(k) for k in kept} for r in records])}
+    kept = ("dispatch_id", "kernel_name", _COUNTER, "counter_value")
+    return {"counters": rows.select(_stated(rows, column).alias(column) for column in kept)}
 
 
-def _kernel(cells: Cells) -> dict[str, Any]:
-    device = cells.get("agent_id") or cells.get("gpu_id") or "?"
-    lane = next((f"/{k}{cells[f'{k}_id']}" for k in ("stream", "queue") if cells.get(f"{k}_id")), "")
-    track = f"gpu{device.removeprefix('Agent').strip()}{lane}"
-    return _timed(cells) | {"kind": "kernel", "name": cells["kernel_name"], "lens": "gpu", "track": track}
+def _stated(rows: pl.DataFrame, *columns: str) -> pl.Expr:
+    """Return the first of some columns that a row states; null where it states none."""
+    stated = [pl.when(pl.col(c) != "").then(c) for c in columns if c in rows.columns]
+    return pl.coalesce(stated) if stated else pl.lit(None, dtype=pl.String)
 
 
-def _copy(cells: Cells) -> dict[str, Any]:
-    stream = cells.get("stream_id")
-    return _timed(cells) | {
-        "kind": "kernel",
-        "name": cells["direction"],
-        "lens": "gpu",
-        "track": f"copy/stream{stream}" if stream else "copy",
-        "category": "copy",
-    }
+def _kernels(rows: pl.DataFrame) -> pl.DataFrame:
+    device = _stated(rows, "agent_id", "gpu_id").fill_null("?")
+    lanes = [pl.lit(f"/{k}") + _stated(rows, f"{k}_id") for k in ("stream", "queue")]
+    track = (
+        pl.lit("gpu") + device.str.strip_prefix("Agent").str.strip_chars() + pl.coalesce(*lanes, pl.lit(""))
+    )
+    return rows.select(*_timed(rows), name="kernel_name", track=track).with_columns(
+        kind=pl.lit("kernel"), lens=pl.lit("gpu")
+    )
 
 
-def _call(cells: Cells) -> dict[str, Any]:
-    track = f"thread {cells.get('thread_id', '?')}"
-    name = {"name": cells["function"], "track": track}
-    return _timed(cells) | name | {"kind": "span", "lens": "host", "category": "host"}
+def _copies(rows: pl.DataFrame) -> pl.DataFrame:
+    track = pl.coalesce(pl.lit("copy/stream") + _stated(rows, "stream_id"), pl.lit("copy"))
+    return rows.select(*_timed(rows), name="direction", track=track).with_columns(
+        kind=pl.lit("kernel"), lens=pl.lit("gpu"), category=pl.lit("copy")
+    )
 
 
-def _statistic(cells: Cells) -> dict[str, Any]:
-    """Return a row over all calls of one name: an aggregate without a time."""
-    host = re.match(r"(?:hip|hsa|roctx|rccl|nccl|__hip)[A-Z_]", cells["name"])
-    return {
-        "kind": "span" if host else "kernel",
-        "name": cells["name"],
-        "dur": _rounded(cells["totaldurationns"]),
-        "count": _rounded(cells["calls"]),
-        "min": _rounded(cells.get("minns")),
-        "max": _rounded(cells.get("maxns")),
-        "std": _rounded(cells.get("stddev")),
-        "lens": "host" if host else "gpu",
-    }
+def _calls(rows: pl.DataFrame) -> pl.DataFrame:
+    thread = pl.col("thread_id") if "thread_id" in rows.columns else pl.lit("?")
+    return rows.select(*_timed(rows), name="function", track=pl.lit("thread ") + thread).with_columns(
+        kind=pl.lit("span"), lens=pl.lit("host"), category=pl.lit("host")
+    )
 
 
-def _rounded(text: str | None) -> int | None:
-    value = number(text)
-    return None if value is None or abs(value) > 1 << 62 else round(value)
+def _statistics(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return a row over all calls of each name: aggregates without a time."""
+    columns = {"dur": "totaldurationns", "count": "calls", "min": "minns", "max": "maxns", "std": "stddev"}
+    figures = [_rounded(rows[c]).alias(name) for name, c in columns.items() if c in rows.columns]
+    host = pl.col("name").str.contains(_HOST)
+    return rows.select("name", *figures).with_columns(
+        kind=pl.when(host).then(pl.lit("span")).otherwise(pl.lit("kernel")),
+        lens=pl.when(host).then(pl.lit("host")).otherwise(pl.lit("gpu")),
+    )
 
 
-def _timed(cells: Cells) -> dict[str, Any]:
-    """Return start and duration; times that a spreadsheet rounded (8.1097E+14) are none."""
-    begin, end = cells["start_timestamp"], cells["end_timestamp"]
-    if _FLOATED.fullmatch(begin.strip()) or _FLOATED.fullmatch(end.strip()):
-        return {"t": None, "dur": None, "count": 1}
-    start, stop = whole(begin), whole(end)
-    lost = start is None or stop is None
-    return {"t": start, "dur": None if lost else (stop or 0) - (start or 0), "count": None if lost else 1}
+def _rounded(texts: pl.Series) -> pl.Series:
+    values = reals(texts, number)
+    reached = pl.select(pl.when(values.abs() <= _LARGEST).then(values.round(mode="half_to_even")))
+    return reached.to_series().cast(pl.Int64)
+
+
+def _timed(rows: pl.DataFrame) -> list[pl.Series]:
+    """Return starts, durations and counts; times that a spreadsheet rounded (8.1097E+14) are none.
+
+    A row whose times are no numbers has no count.
+    """
+    begin, end = rows["start_timestamp"], rows["end_timestamp"]
+    floated = begin.str.contains(_FLOATED) | end.str.contains(_FLOATED)
+    start, stop = integers(begin, whole), integers(end, whole)
+    length = stop - start
+    timed = ~floated & length.is_not_null()
+    times = pl.select(
+        t=pl.when(~floated).then(start),
+        dur=pl.when(timed).then(length),
+        count=pl.when(floated | timed).then(pl.lit(1, dtype=pl.Int64)),
+    )
+    return times.get_columns()
 
 
 def _plausible(rows: pl.DataFrame, log: Log) -> pl.DataFrame:

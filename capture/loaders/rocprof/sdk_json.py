@@ -14,7 +14,7 @@ import polars as pl
 from capture.errors import UnreadableError
 from capture.importlog import Log
 from capture.inference import with_inferred
-from capture.loaders._json_document import dict_in, dicts_in, document, whole
+from capture.loaders._json_document import dict_in, dicts_in, document, list_in, whole
 from capture.run import Run, build
 from capture.source import Head, Source
 
@@ -90,7 +90,7 @@ def _kernels(
     process: Mapping[str, Any], records: Mapping[str, Any], agents: Mapping[Any, dict[str, Any]]
 ) -> Iterator[dict[str, Any]]:
     names = {
-        symbol.get("kernel_id"): next((symbol[k] for k in _NAMES if symbol.get(k)), None)
+        _id(symbol.get("kernel_id")): next((symbol[k] for k in _NAMES if symbol.get(k)), None)
         for symbol in dicts_in(process, "kernel_symbols")
     }
     for record in dicts_in(records, "kernel_dispatch"):
@@ -98,7 +98,7 @@ def _kernels(
         device = agents.get(_handle(info, "agent_id"), {"track": "gpu?"})["track"]
         stream, queue = _handle(record, "stream_id"), _handle(info, "queue_id")
         lane = f"queue{queue}" if stream is None else f"stream{stream}"
-        id = info.get("kernel_id")
+        id = _id(info.get("kernel_id"))
         yield _row(record, "kernel", str(names.get(id) or f"kernel {id}"), "gpu", f"{device}/{lane}", None)
 
 
@@ -111,7 +111,7 @@ def _copies(
             agents.get(_handle(record, key), {"track": "?"})["track"]
             for key in ("src_agent_id", "dst_agent_id")
         ]
-        name = operations.get((record.get("kind"), record.get("operation")), "memory copy")
+        name = operations.get((_id(record.get("kind")), _id(record.get("operation"))), "memory copy")
         device = next((end for end in ends if end.startswith("gpu")), "gpu?")
         yield _row(record, "kernel", name, "gpu", f"{device}/copy", "copy")
 
@@ -119,7 +119,7 @@ def _copies(
 def _calls(process: Mapping[str, Any], records: Mapping[str, Any], api: str) -> Iterator[dict[str, Any]]:
     operations = _operations(process)
     for record in dicts_in(records, api):
-        name = operations.get((record.get("kind"), record.get("operation")), api)
+        name = operations.get((_id(record.get("kind")), _id(record.get("operation"))), api)
         yield _row(record, "span", name, "host", f"thread {record.get('thread_id')}", "host")
 
 
@@ -136,9 +136,14 @@ def _operations(process: Mapping[str, Any]) -> dict[tuple[Any, Any], str]:
     return {
         (kind, operation): str(name)
         for kind, entry in enumerate(kinds)
-        for operation, name in enumerate(entry.get("operations") or ())
+        for operation, name in enumerate(list_in(entry, "operations"))
     }
 
 
 def _handle(holder: Mapping[str, Any], key: str) -> Any:
-    return dict_in(holder, key).get("handle")
+    return _id(dict_in(holder, key).get("handle"))
+
+
+def _id(value: Any) -> Any:
+    """Return what may be an id; None for a list or an object, which is none."""
+    return None if isinstance(value, dict | list) else value

@@ -1,13 +1,19 @@
 """`nsys stats` in print and in CSV, against a plain reading of the same lines."""
 
 import csv
+import re
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from capture.errors import UnreadableError
+from capture.importlog import Log
+from capture.loaders.nsys.reports import sections
 from capture.open import load
 from capture.run import Run
 from tests.conftest import FIXTURES, document, shared
@@ -197,3 +203,39 @@ def test_a_header_alone_holds_nothing(tmp_path: Path) -> None:
     except UnreadableError:
         return
     assert run.events.is_empty()
+
+
+TRACE = "Start (ns),Duration (ns),CorrId,Device,Strm,Name"
+TIME = st.one_of(
+    st.integers(0, 10**13).map(str), st.sampled_from(["", "x", "1,000", "1.5", "2.5", " 7 ", "1e3", "-4"])
+)
+NAME = st.text("ab<,> \"'Time\t", max_size=6).map(lambda name: '"' + name.replace('"', '""') + '"')
+ROW = st.tuples(TIME.map(lambda t: f'"{t}"' if "," in t else t), TIME.map(lambda t: f'"{t}"'), NAME)
+LINE = st.one_of(
+    *[ROW.map(lambda row: f"{row[0]},{row[1]},3,GPU (0),7,{row[2]}")] * 3,
+    st.text('a1",', min_size=1, max_size=9),
+)
+
+
+@given(st.lists(LINE.filter(lambda line: line.strip() != ""), max_size=8))
+@example(["5,6,3,GPU (0),7,k", '5,6,3,GPU (0),7,"a ""b"" Time"', "5,6,3", '5,"6', "Time,1"])
+def test_a_trace_equals_a_plain_reading(lines: list[str]) -> None:
+    log = Log()
+    (table,) = sections("\n".join(["noise", TRACE, *lines]), log)
+    expected = [cells for line in lines if len(cells := plain_cells(line)) == 6]
+    assert table.cells.rows() == [tuple(cells) for cells in expected]
+    assert (log.read, log.dropped) == (len(lines), len(lines) - len(expected))
+    assert table.text("name").to_list() == [cells[5].strip() for cells in expected]
+    assert table.ns("start").to_list() == [plain_number(cells[0]) for cells in expected]
+
+
+def plain_cells(line: str) -> list[str]:
+    try:
+        return next(csv.reader([line], strict=True))
+    except csv.Error:
+        return []
+
+
+def plain_number(text: str) -> int | None:
+    digits = text.strip().replace(",", "")
+    return round(Decimal(digits)) if re.fullmatch(r"-?[0-9.]+(e[0-9]+)?", digits) else None

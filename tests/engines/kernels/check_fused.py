@@ -21,11 +21,11 @@ PROMPT, STEPS = 13, 2  # beyond the window of the tiny models
 
 def few_layers(name: str) -> Spec:
     """The interpreter is slow: two layers show every joint, one of each kind."""
-    spec = tiny.SPECS[name]
+    spec = (tiny.SPECS | tiny.MORE)[name]
     return replace(spec, layers=2, local=spec.local[-2:][::-1])
 
 
-@pytest.mark.parametrize("name", ["gemma3", "llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize("name", ["gemma3", "llama", "phi3", "qwen2", "qwen3"])
 def test_the_fused_step_is_the_decoder(name: str) -> None:
     spec = few_layers(name)
     plain, model = (tiny.decoder(spec, tiny.weights(spec), batch=2) for _ in range(2))
@@ -107,6 +107,14 @@ def test_what_the_kernels_cannot_draw_is_refused() -> None:
     spec = tiny.SPECS["gemma3"]
     assert refusal(spec, GREEDY, torch.device("cpu")) == ""  # interpreted
     assert "64" in refusal(spec, SamplingOptions(temperature=1.0, top_k=100), torch.device("cpu"))
+
+
+def test_what_the_kernels_do_not_do_is_named() -> None:
+    cpu = torch.device("cpu")
+    assert refusal(tiny.MORE["qwen3_moe"], GREEDY, cpu) == "no kernel does a mixture of experts"
+    assert "attention with sinks" in refusal(tiny.MORE["gpt_oss"], GREEDY, cpu)
+    assert "layers without a norm before them" in refusal(tiny.MORE["olmo2"], GREEDY, cpu)
+    assert refusal(tiny.MORE["phi3"], GREEDY, cpu) == ""
 
 
 def test_what_triton_lacks_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

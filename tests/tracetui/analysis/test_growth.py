@@ -16,7 +16,7 @@ from tracetui.views import ask, view
 def fitted(y: list[float] | np.ndarray, x: list[float] | np.ndarray | None = None) -> dict[str, object]:
     xs = np.arange(len(y), dtype=float) if x is None else np.asarray(x, dtype=float)
     points = pl.DataFrame({"row": ["r"] * len(y), "x": xs, "y": np.asarray(y, dtype=float)})
-    (found,) = laws.fit(points).to_dicts()
+    (found,) = laws.fit(points).lines.to_dicts()
     return found
 
 
@@ -52,7 +52,7 @@ def test_a_spike_bends_no_line_and_is_an_outlier() -> None:
     found = fitted(y)
     assert (found["slope"], found["law"]) == (pytest.approx(clean["slope"]), "linear")
     points = pl.DataFrame({"row": ["r"] * 50, "x": x, "y": y})
-    judged = laws.judge(points, laws.fit(points))
+    judged = laws.fit(points).points
     assert judged.filter("outlier")["x"].to_list() == [20, 21, 40]
 
 
@@ -112,3 +112,29 @@ def test_the_doppler_log() -> None:
     assert all("attn.core" in n.split(";")[1] for n in slow)
     assert "mlp.down 1.03–1.10×" in slow[2] and "norm 2.5–5.4×" in slow[2]
     assert any("37,092.20 ms of decode, 91.7%" in n for n in answer.notes)
+
+
+@pytest.mark.parametrize("group", ["op", "layer", "step", "shape"])
+def test_points_are_the_sums_of_a_plain_count(group: str) -> None:
+    """Rows without a step or of no op, steps out of order, a column that the source lacks."""
+    random = np.random.default_rng(8)
+    ops, layers, steps = ["norm", "mlp.up", None, "attn.core"], [0, 7, None], [5, 2, 9, None, 3]
+    rows = [
+        {"kind": "kernel", "name": "k", "dur": int(random.integers(0, 90)), "op": ops[random.integers(4)],
+         "layer": layers[random.integers(3)], "step": steps[random.integers(5)]}
+        for _ in range(200)
+    ]  # fmt: skip
+    found = growth(made(rows), Look(), group).series
+    plain: dict[tuple[object, int], int] = {}
+    for row in rows:
+        if row["step"] is not None:
+            key = row.get(group), int(str(row["step"]))
+            plain[key] = plain.get(key, 0) + int(str(row["dur"]))
+    whole = {step: sum(dur for (_, s), dur in plain.items() if s == step) for _, step in plain}
+    expected = {
+        (row, step): (dur, dur / whole[step] if whole[step] else None) for (row, step), dur in plain.items()
+    }
+    assert {(row, step): (dur, share) for row, step, dur, share in
+            found.select("row", "step", "dur", "share").iter_rows()} == expected  # fmt: skip
+    ordered = found.with_row_index().sort("row", "step", nulls_last=True)["index"]
+    assert ordered.to_list() == list(range(found.height))

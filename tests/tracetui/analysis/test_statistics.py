@@ -1,7 +1,5 @@
 """The statistics against scipy, and their error rates on series that are made to be alike or not."""
 
-from statistics import median
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -131,9 +129,28 @@ def test_too_few_samples_decide_nothing() -> None:
     assert statistics.verdicts(statistics.paired(few, few * 9), np.zeros(1)) == ["~"]
 
 
-@given(st.lists(st.lists(st.one_of(st.none(), st.integers(-9, 9)), min_size=4, max_size=4), max_size=6))
-def test_medians_leave_out_what_is_not_there(rows: list[list[int | None]]) -> None:
-    found = statistics.medians(np.array(rows, dtype=float).reshape(-1, 4))
-    for row, middle in zip(rows, found, strict=True):
-        there = [value for value in row if value is not None]
-        assert np.isnan(middle) if not there else middle == median(there)
+FIGURE = st.one_of(st.just(float("nan")), st.integers(-3, 3).map(float))
+
+
+def plain_verdict(delta: float, low: float, high: float, p: float, floor: float) -> str:
+    """The rule that `verdicts` states, for one row."""
+    if np.isnan(low) or np.isnan(p):
+        return "~"
+    if low == high == delta == 0:
+        return "same"
+    if (low > 0 or high < 0) and p < 0.05 and abs(delta) >= floor:
+        return "slower" if delta > 0 else "faster"
+    return "same" if max(abs(low), abs(high)) < floor else "~"
+
+
+@given(
+    st.lists(st.tuples(FIGURE, FIGURE, FIGURE, st.sampled_from([0.01, 0.2, float("nan")]), st.integers(0, 3)))
+)
+def test_verdicts_follow_the_rule_row_by_row(rows: list[tuple[float, float, float, float, int]]) -> None:
+    rows = [row for row in rows if np.isnan(row[1]) == np.isnan(row[2])]  # an interval has both ends
+    columns = np.array(rows, dtype=float).reshape(-1, 5).T
+    delta, low, high, p, floor = columns
+    nothing = np.zeros(len(rows))
+    counts = nothing.astype(np.int64)
+    evidence = statistics.Evidence(nothing, nothing, delta, low, high, p, p, nothing, counts, counts)
+    assert statistics.verdicts(evidence, floor) == [plain_verdict(*row) for row in rows]

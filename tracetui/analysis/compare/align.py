@@ -47,12 +47,12 @@ def align(runs: Sequence[Run], phase: str | None, by: str = "context") -> Alignm
 
 def steps(run: Run, phase: str | None) -> pl.DataFrame:
     """Return step, tokens, context and kernel total of each step of a phase, in order; no folded steps."""
-    if not run.has("step"):
+    if not (run.has("step") and run.has("dur")):
         return pl.DataFrame(
             schema={"step": pl.Int64, "tokens": pl.Int64, "context": pl.Int64, "total": pl.Int64}
         )
     rows = run.events.lazy().filter(pl.col("step").is_not_null() & select.whole(run))
-    if phase is not None:
+    if phase is not None and run.has("phase"):
         rows = rows.filter(pl.col("phase") == phase)
     work = (
         rows.filter(pl.col("kind") == "kernel").group_by("step").agg(total=pl.col("dur").sum()).sort("step")

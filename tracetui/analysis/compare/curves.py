@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import polars as pl
 
 from capture.run import Run
-from tracetui.analysis import laws
 from tracetui.analysis.growth import Growth, growth
 from tracetui.look import Look
 
@@ -53,15 +52,14 @@ def _sided(column: str, side: str) -> str:
 
 def _crossing(a: Growth, b: Growth) -> pl.DataFrame:
     """Return row → the x at which both lines are equal, within what was measured."""
-    left, right = laws.fit(a.series), laws.fit(b.series)
+    left, right = (g.lines.with_columns(pl.col("row").cast(pl.String)) for g in (a, b))
     both = left.join(right, on="row", suffix="_b")
     x = (pl.col("intercept_b") - pl.col("intercept")) / (pl.col("slope") - pl.col("slope_b"))
     low, high = _extent(a, b)
-    return both.select(
-        pl.col("row").cast(pl.String), cross=pl.when(x.is_between(low, high) & x.is_finite()).then(x)
-    )
+    return both.select("row", cross=pl.when(x.is_between(low, high) & x.is_finite()).then(x))
 
 
 def _extent(a: Growth, b: Growth) -> tuple[float, float]:
-    x = pl.concat([a.series["x"], b.series["x"]]).to_list()
-    return (min(x), max(x)) if x else (0.0, 0.0)
+    x = pl.concat([a.series["x"], b.series["x"]])
+    low, high = x.min(), x.max()
+    return (low, high) if isinstance(low, float) and isinstance(high, float) else (0.0, 0.0)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 import polars as pl
@@ -72,7 +73,8 @@ def _carriers(compared: Diff, phases: pl.DataFrame) -> pl.DataFrame:
     ).drop("before")
 
 
-def sentences(compared: Diff, terms: Terms) -> list[str]:
+@lru_cache(maxsize=2)  # a view says them, and how many they are
+def sentences(compared: Diff, terms: Terms) -> tuple[str, ...]:
     """Return the decision in a few lines: phases, what carries their changes, what is decided but small."""
     found = decision(compared)
     lines = []
@@ -83,7 +85,7 @@ def sentences(compared: Diff, terms: Terms) -> list[str]:
         lines += [_total(row, terms, compared.seconds) for row in shown]
         own = found.carriers.filter(of_phase)
         lines += [f"  {text}" for text in (_carried(own), _small(own)) if text]
-    return lines
+    return tuple(lines)
 
 
 def _alike(step: dict[str, Any], kernels: dict[str, Any]) -> bool:

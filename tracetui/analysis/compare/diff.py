@@ -18,7 +18,7 @@ from tracetui.analysis.compare.step_times import phased
 from tracetui.analysis.compare.waterfall import parts
 from tracetui.analysis.compare.what_it_takes import seconds_each
 from tracetui.analysis.select import timed
-from tracetui.analysis.steps import step_table
+from tracetui.analysis.steps import idle_ns
 from tracetui.look import Look
 
 
@@ -49,10 +49,10 @@ def _diff(a: Run, b: Run, look: Look) -> Diff:
     matches = match(left.to_dicts(), right.to_dicts(), names_linked(look.terms.links, a, b))
     totals = left["total_ns"].to_list(), right["total_ns"].to_list()
     names = _names(left, right, matches)
-    rows = parts(_joined(left, right, matches))
+    rows = parts(_joined(left, right, matches, names))
     evidence, how = row_evidence(a, b, look, rows, names)
-    members = {s: [pair[i] for pair in names] for i, s in enumerate(("members_a", "members_b"))}
-    rows = rows.hstack(evidence).with_columns(pl.Series(s, m, pl.List(pl.String)) for s, m in members.items())
+    members = (_members(f"members_{s}", [pair[i] for pair in names]) for i, s in enumerate("ab"))
+    rows = rows.hstack(evidence).with_columns(*members)
     rows = _without_mixtures(rows)
     rows = rows.sort(pl.col("delta_ns").abs(), "name", descending=[True, False], maintain_order=True)
     scaled = (f"{run.name}: {note}" for run in (a, b) for note in windows.notes(run, look, scaled=True))
@@ -116,13 +116,34 @@ _NOTHING: Final = pl.DataFrame(
 
 def _names(left: pl.DataFrame, right: pl.DataFrame, matches: Sequence[Match]) -> list[Names]:
     """Return for each match the names of its rows on either side."""
-    return [([left["name"][i] for i in m.a], [right["name"][j] for j in m.b]) for m in matches]
+    here, there = left["name"].to_list(), right["name"].to_list()
+    return [([here[i] for i in m.a], [there[j] for j in m.b]) for m in matches]
 
 
-def _joined(left: pl.DataFrame, right: pl.DataFrame, matches: Sequence[Match]) -> pl.DataFrame:
+def _members(column: str, names: Sequence[Sequence[str]]) -> pl.Series:
+    """Return a column of lists."""
+    rows = pl.Series("row", [i for i, own in enumerate(names) for _ in own], dtype=pl.Int64)
+    flat = pl.DataFrame({"row": rows, column: pl.Series([n for own in names for n in own], dtype=pl.String)})
+    lists = flat.group_by("row", maintain_order=True).agg(column)
+    every = pl.DataFrame({"row": pl.int_range(len(names), eager=True)})
+    return every.join(lists, on="row", how="left", maintain_order="left")[column].fill_null([])
+
+
+def _joined(
+    left: pl.DataFrame, right: pl.DataFrame, matches: Sequence[Match], names: Sequence[Names]
+) -> pl.DataFrame:
     """Return one row a match; several rows of one role are added up."""
-    out = [_row(_pick(left, m.a), _pick(right, m.b), m.how) for m in matches]
-    return pl.DataFrame(out, schema=_JOINED, orient="row")
+    first = [m.a[0] if m.a else left.height + m.b[0] for m in matches]
+    labels = pl.concat([left, right])[pl.Series(first, dtype=pl.UInt32)]
+    columns: dict[str, list[Any]] = {}
+    for side, rows, places in (("a", left, [m.a for m in matches]), ("b", right, [m.b for m in matches])):
+        columns[f"name_{side}"] = _titles(rows, places)
+        columns[f"count_{side}"] = _added(rows["count"], places)
+        columns[f"total_{side}_ns"] = _added(rows["total_ns"], places)
+    columns["match"] = [m.how for m in matches]
+    columns["fused"] = [_fused(here, there) for here, there in names]
+    table = labels.with_columns(pl.Series(c, v, _JOINED[c]) for c, v in columns.items())
+    return table.with_columns(name=pl.coalesce("name_a", "name_b")).select(*_JOINED)
 
 
 _JOINED: Final = {
@@ -143,41 +164,31 @@ _JOINED: Final = {
 }
 
 
-def _pick(side: pl.DataFrame, places: Sequence[int]) -> list[dict[str, Any]]:
-    return [side.row(i, named=True) for i in places]
+def _titles(side: pl.DataFrame, places: Sequence[Sequence[int]]) -> list[str | None]:
+    """Return what to call the rows in these places together; None where there is none."""
+    names, ops, categories = (side[c].to_list() for c in ("name", "op", "category"))
+
+    def title(rows: Sequence[int]) -> str | None:
+        """Return what to call some rows of the side."""
+        if len(rows) < 2:
+            return names[rows[0]] if rows else None
+        return f"{ops[rows[0]] or categories[rows[0]]} ({len(rows)} kernels)"
+
+    return [title(rows) for rows in places]
 
 
-def _row(a: list[dict[str, Any]], b: list[dict[str, Any]], how: str) -> dict[str, Any]:
-    """Return a row of the diff; either side may have no row, but not both."""
-    first = (a or b)[0]
-    name_a, name_b = _title(a), _title(b)
-    return {
-        "name": name_a if a else name_b,
-        "name_a": name_a,
-        "name_b": name_b,
-        "match": how,
-        "fused": _fused(a, b) if a and b else None,
-        **{c: first[c] for c in ("op", "layer", "category", "shape", "phase")},
-        "count_a": sum(r["count"] for r in a),
-        "count_b": sum(r["count"] for r in b),
-        "total_a_ns": sum(r["total_ns"] for r in a),
-        "total_b_ns": sum(r["total_ns"] for r in b),
-    }
+def _added(values: pl.Series, places: Sequence[Sequence[int]]) -> list[int]:
+    """Return the sums of the values in these places."""
+    every = values.to_list()
+    return [every[rows[0]] if len(rows) == 1 else sum(every[i] for i in rows) for rows in places]
 
 
-def _fused(a: list[dict[str, Any]], b: list[dict[str, Any]]) -> str | None:
+def _fused(a: Sequence[str], b: Sequence[str]) -> str | None:
     """Return what is fused into the kernels of one side alone; None where both do the same."""
-    on_a, on_b = ({f for row in side for f in fusions(row["name"])} for side in (a, b))
-    return ", ".join(sorted(on_a ^ on_b)) or None
-
-
-def _title(rows: list[dict[str, Any]]) -> str | None:
-    """Return what to call the rows of one side; None where there is none."""
-    if not rows:
+    if not a or not b or a == b:
         return None
-    if len(rows) == 1:
-        return str(rows[0]["name"])
-    return f"{rows[0]['op'] or rows[0]['category']} ({len(rows)} kernels)"
+    on_a, on_b = ({f for name in side for f in fusions(name)} for side in (a, b))
+    return ", ".join(sorted(on_a ^ on_b)) or None
 
 
 def _gap(a: Run, b: Run, look: Look) -> int | None:
@@ -195,16 +206,14 @@ def _idle(run: Run, look: Look) -> int | None:
     partly = look.filter or look.focus or windows.coverage(run, look) is not None
     if partly or not (run.has("step") and run.has("dur")):
         return None
-    table = step_table(run, look)
-    known = "idle_ns" in table.columns and not table["idle_ns"].has_nulls()
-    return int(table["idle_ns"].sum()) if known else None
+    return idle_ns(run, look)
 
 
 def _unmeasured(run: Run, look: Look) -> int | None:
     if not (run.has("step") and run.has("dur")) or windows.coverage(run, look) is not None:
         return None
     marks = run.events.filter((pl.col("kind") == "step") & pl.col("dur").is_not_null())
-    if look.phase is not None:
+    if look.phase is not None and run.has("phase"):
         marks = marks.filter(pl.col("phase") == look.phase)
     if marks.is_empty():
         return None

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import numpy as np
-import polars as pl
 
 from capture.run import Run
 from tracetui.analysis.compare import machine, repeats
@@ -30,16 +29,12 @@ def measured(runs: Sequence[Run]) -> Floor | None:
 def _longest_phase(works: Sequence[StepTimes]) -> str | None:
     """Return the phase of all runs that takes longest in the first; None where they have none in common."""
     named = [p for p in phases(works[0].run) if all(p in phases(w.run) for w in works)]
-    return max(named, key=lambda p: int(_of(works[0], p)["dur"].sum()), default=None)
-
-
-def _of(work: StepTimes, phase: str | None) -> pl.DataFrame:
-    return work.sums.filter(pl.col("phase").eq_missing(pl.lit(phase, pl.String)))
+    return max(named, key=lambda p: int(works[0].dur[works[0].of(p)].sum()), default=None)
 
 
 def _times(works: Sequence[StepTimes], phase: str | None) -> list[Floats]:
     """Return rows × steps of each run, without those in which others had the processor; a launch for few."""
-    names = [[n] for n in sorted(set.intersection(*(set(_of(w, phase)["name"]) for w in works)))]
+    names = [[n] for n in sorted(set.intersection(*(w.names(phase) for w in works)))]
     if not names:
         return []
     aligned = align([w.run for w in works], phase)

@@ -53,7 +53,7 @@ def _common(runs: Sequence[Run]) -> str | None:
 def _cells(run: Run, look: Look, column: str) -> pl.LazyFrame:
     """Return timed rows of known layers, with the column as text: categoricals of two runs differ."""
     rows = select.with_group(run, select.timed(run, look), column).filter(pl.col("layer").is_not_null())
-    return rows if column == "step" else rows.with_columns(pl.col(column).cast(pl.String))
+    return rows.with_columns(pl.col(column).cast(pl.Int64 if column == "step" else pl.String))
 
 
 def _by_step(run: Run, look: Look, steps: pl.DataFrame) -> pl.DataFrame:

@@ -5,17 +5,18 @@ assumed. The steps add their own uncertainty. Each row has one number, the logar
 over the steps; steps of one run follow each other, and what that costs is told by all rows together.
 """
 
-import warnings
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tracetui.analysis import ragged
+from tracetui.analysis.compare.cells import Cells
 from tracetui.analysis.compare.shared_moments import ALONE
-from tracetui.analysis.statistics import FEWEST, LEVEL, Evidence, Floats, cliffs_delta, holm, medians
+from tracetui.analysis.ragged import Ints
+from tracetui.analysis.statistics import FEWEST, LEVEL, Evidence, Floats, holm
 from tracetui.look import Floor
 
-BUSY: Final = 0.7  # spread of runs beside which other programs had the processor: a factor of two
 MOMENT: Final = 0.2  # spread of all that runs in one moment, where there are too few steps to see it
 LEAST: Final = 0.07  # the smallest weight of a row
 TO_SIGMA: Final = 1.4826  # of a median deviation
@@ -32,16 +33,24 @@ PRIOR: Final = 20.0  # most degrees of freedom that the other rows lend to one
 
 def judge(a: Floats, b: Floats, floor: Floor) -> Evidence:
     """Return the evidence of each row of rows × steps, or of rows × one sum; NaN is a step left out."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # a row that is nowhere has no median: it stays NaN
-        log = np.log(np.where(b > 0, b, np.nan)) - np.log(np.where(a > 0, a, np.nan))
-        middles = medians(a), medians(b)
-        delta = medians(b - a)
-        seen = (~np.isnan(log)).sum(axis=1)
-        mostly = 2 * seen >= (~np.isnan(a)).sum(axis=1)
-        shift = np.where(mostly, medians(log), np.nan)
-        own, freedom = inside(log) if a.shape[1] >= FEW else (np.zeros(len(a)), np.ones(len(a)))
-        state = _state(log) if a.shape[1] >= FEWEST else np.zeros(len(a))
+    return judge_cells(Cells.of(a, b), floor)
+
+
+def judge_cells(cells: Cells, floor: Floor) -> Evidence:
+    """Return the evidence of each row."""
+    both = np.asarray((cells.a > 0) & (cells.b > 0))
+    log = np.log(cells.b[both]) - np.log(cells.a[both])
+    row, step, rows = cells.row[both], cells.step[both], cells.rows
+    seen, size = np.bincount(row, minlength=rows), _sizes(cells)
+    middles = ragged.medians(cells.a, cells.row, size[0]), ragged.medians(cells.b, cells.row, size[1])
+    delta = ragged.medians(cells.b - cells.a, cells.row, size[2])
+    center = ragged.medians(log, row, seen)
+    off = log - center[row]
+    scatter = ragged.medians(np.abs(off), row, seen)
+    nothing = np.zeros(rows), np.ones(rows)
+    own, freedom = inside(off, row, step, scatter, cells.steps) if cells.steps >= FEW else nothing
+    state = _state(scatter) if cells.steps >= FEWEST else np.zeros(rows)
+    shift = np.where(2 * seen >= size[0], center, np.nan)
     degrees, error = _error(own, freedom, floor, state)
     low, high = _interval(shift, error, degrees, middles, delta, own)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -49,15 +58,19 @@ def judge(a: Floats, b: Floats, floor: Floor) -> Evidence:
     p = _p(t, degrees)
     weight = np.nan_to_num(middles[0] + middles[1])
     weight = np.sqrt(weight / max(weight.sum(), 1e-300)).clip(LEAST)
-    adjusted = np.minimum(1.0, holm(p, weight) / (1 - WHOLE if len(p) > 1 else 1))
-    cliff = cliffs_delta(np.nan_to_num(a), np.nan_to_num(b))
-    return Evidence(*middles, delta, low, high, p, adjusted, cliff, seen, seen)
+    adjusted = np.minimum(1.0, holm(p, weight) / (1 - WHOLE if rows > 1 else 1))
+    return Evidence(*middles, delta, low, high, p, adjusted, cells.cliffs_delta(), seen, seen)
 
 
-def _state(log: Floats) -> Floats:
+def _sizes(cells: Cells) -> tuple[Ints, Ints, Ints]:
+    """Return of each row how many steps count for a, for b, and for both."""
+    out = [np.bincount(cells.row[np.isnan(side)], minlength=cells.rows) for side in (cells.a, cells.b)]
+    return cells.size - out[0], cells.size - out[1], cells.size - out[0] - out[1]
+
+
+def _state(scatter: Floats) -> Floats:
     """Return the variance of rows between two runs of which each may be in another state throughout."""
-    off = np.abs(log - medians(log)[:, None])
-    return np.asarray(np.nan_to_num(ALONE * TO_SIGMA * medians(off)) ** 2)
+    return np.asarray(np.nan_to_num(ALONE * TO_SIGMA * scatter) ** 2)
 
 
 def _error(own: Floats, freedom: Floats, floor: Floor, state: Floats) -> tuple[Floats, Floats]:
@@ -94,54 +107,59 @@ def _interval(
     return np.asarray(low), np.asarray(high)
 
 
-def inside(log: Floats) -> tuple[Floats, Floats]:
-    """Return the variance of each row's median over its steps, and its degrees of freedom.
+def inside(off: Floats, row: Ints, step: Ints, scatter: Floats, steps: int) -> tuple[Floats, Floats]:
+    """Return the variance of each row's median over its steps, and its degrees of freedom; `off` are the
+    distances from it, row by row, and `scatter` is their median.
 
     Rows of one run live through the same moments, so their memory is one; and a row that was lucky to scatter
     little in few steps is not believed: its variance is drawn towards that of the others.
     """
-    n = (~np.isnan(log)).sum(axis=1)
-    off = log - medians(log)[:, None]
-    scatter = medians(np.abs(off))
+    n = np.bincount(row, minlength=len(scatter))
     deviation = TO_SIGMA * (1 + 1 / np.maximum(n, 1)) * scatter
-    memory = _memory(off, scatter)
+    memory = _memory(off, row, step, scatter, steps)
     lengths, place = np.unique(n, return_inverse=True)
     worth = np.array([_worth(memory, int(k)) for k in lengths])[place]
     variance, lent = _moderated(deviation**2, worth, np.asarray(n >= FEW))
     return variance * _of_mean(memory, n) * (1 + 0.57 * (1 - memory)), worth + lent
 
 
-def _memory(off: Floats, scatter: Floats) -> float:
-    """Return the autocorrelation of a step with the next, over all rows, freed of its bias in few steps;
-    `scatter` is the median of the distances of each row.
-    """
-    n = int((~np.isnan(off)).any(axis=0).sum())
+def _memory(off: Floats, row: Ints, step: Ints, scatter: Floats, steps: int) -> float:
+    """Return the autocorrelation of a step with the next, over all rows, freed of its bias in few steps."""
+    n = int((np.bincount(step) > 0).sum())
     if n < FEW + 1:
         return 0.0
-    limit = FAR * TO_SIGMA * scatter[:, None]
-    near = np.where(np.abs(off) <= limit, off, np.nan)
-    near = near - np.nanmean(near, axis=1, keepdims=True)
-    first, second = (_lagged(near, lag) + 1 / n for lag in (1, 2))
+    usual = np.abs(off) <= FAR * TO_SIGMA * scatter[row]
+    near, row, step = off[usual], row[usual], step[usual]
+    near = near - ragged.means(near, row, len(scatter))[row]
+    first, second = (_lagged(near, row, step, (len(scatter), steps), lag) + 1 / n for lag in (1, 2))
     if np.isnan(first).all():
         return 0.0
     rows = max(1, int((~np.isnan(first)).sum()))
     error = max(float(np.nanstd(first)), 1 / np.sqrt(n)) / np.sqrt(rows)
     freed = (np.nanmean(first) + 2 * error) / max(0.3, 1 - 4 / n)
-    decay = np.nanmean(second) / np.nanmean(first) if np.nanmean(first) > 3 * error else 0.0
+    decay = _mean(second) / np.nanmean(first) if np.nanmean(first) > 3 * error else 0.0
     memory = float(np.clip(max(freed, decay), 0.0, MOST_MEMORY))
     return 1 - (1 - memory) * (1 - DOUBT * memory**2)
 
 
-def _lagged(rows: Floats, lag: int) -> Floats:
+def _mean(values: Floats) -> float:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else np.nan
+
+
+def _lagged(near: Floats, row: Ints, step: Ints, shape: tuple[int, int], lag: int) -> Floats:
     """Return each row's autocorrelation at a lag, with the bias of few steps in it; NaN for a constant."""
-    n = rows.shape[1]
-    products = np.nanmean(rows[:, lag:] * rows[:, :-lag], axis=1) * (n - lag) / n
-    squares = np.nanmean(rows**2, axis=1)
-    ratio = np.divide(products, squares, out=np.full(len(rows), np.nan), where=squares > 0)
-    return np.asarray(ratio)
+    (rows, steps), products, of_row = shape, [], []
+    for behind in range(1, lag + 1):  # between a step and the one asked for stand few others
+        pairs = np.flatnonzero((row[behind:] == row[:-behind]) & (step[behind:] - step[:-behind] == lag))
+        products.append(near[pairs] * near[pairs + behind])
+        of_row.append(row[pairs])
+    mean = ragged.means(np.concatenate(products), np.concatenate(of_row), rows) * (steps - lag) / steps
+    squares = ragged.means(near**2, row, rows)
+    return np.asarray(np.divide(mean, squares, out=np.full(rows, np.nan), where=squares > 0))
 
 
-def _of_mean(memory: float, n: Floats) -> Floats:
+def _of_mean(memory: float, n: Ints) -> Floats:
     """Return the variance of the mean of n steps, as a multiple of the variance that shows among them."""
     out = np.full(len(n), np.nan)
     for k in np.unique(n[n > 1]).astype(int):

@@ -12,12 +12,20 @@ from capture.run import Run
 from tracetui.analysis import select, statistics, windows
 from tracetui.analysis.compare import machine, one_pair, repeats
 from tracetui.analysis.compare.align import Alignment, align
-from tracetui.analysis.compare.step_times import StepTimes, launches, per_launch, per_step, step_times
+from tracetui.analysis.compare.step_times import (
+    StepTimes,
+    launches,
+    pair_cells,
+    per_launch,
+    per_step,
+    step_times,
+)
 from tracetui.analysis.statistics import ALPHA, FEWEST, Evidence, Floats
 from tracetui.look import Floor, Look, Terms
 
 Names = tuple[list[str], list[str]]  # of one match: its rows on either side
 
+MOSTLY: Final = 0.5  # of its steps a run must have had alone, so that they are its own
 UNQUIET: Final = "; others had the processor in most steps of most runs: repeat them on a quiet machine"
 
 _NOTHING: Final = pl.DataFrame(
@@ -61,8 +69,9 @@ def row_evidence(
     """
     sides = [[step_times(run, look) for run in runs] for runs in _sides(a, b, look.terms)]
     judged, how = [], []
-    for phase in rows["phase"].unique(maintain_order=True):
-        members = [i for i, (x, y) in enumerate(names) if x and y and rows["phase"][i] == phase]
+    phases = rows["phase"].to_list()
+    for phase in dict.fromkeys(phases):
+        members = [i for i, (x, y) in enumerate(names) if x and y and phases[i] == phase]
         evidence = _judge_phase(sides, phase, [names[i] for i in members])
         judged.append(_table(members, evidence, look.terms))
         how.append(f"{phase or 'all rows'}: {evidence.how}")
@@ -133,12 +142,10 @@ def _judge_pair(
     aligned = _watched(align([a.run, b.run], phase, terms.align), works)
     if aligned.height >= FEWEST:
         alone = ~(_busy(a, aligned.sides[0]) | _busy(b, aligned.sides[1]))
-        floor = terms.floor if alone.sum() >= FEWEST else replace(terms.floor, spread=one_pair.BUSY)
-        x, y = (per_step(w, phase, s, n) for w, s, n in zip(works, aligned.sides, names, strict=True))
-        if alone.sum() >= FEWEST:
-            x, y = (np.where(alone, times, np.nan) for times in (x, y))
+        floor = terms.floor if alone.sum() >= FEWEST else replace(terms.floor, spread=repeats.BUSY)
+        cells = pair_cells(works, phase, aligned.sides, names)
         unit = _unit(works)
-        evidence = one_pair.judge(x, y, floor)
+        evidence = one_pair.judge_cells(cells.only(alone) if alone.sum() >= FEWEST else cells, floor)
         sides = zip(works, aligned.sides, "ab", strict=True)
         left_out = [out for w, steps, side in sides if (out := machine.taken(w.run, steps["step"], side))]
         words = _words(aligned, unit, floor, alone, left_out)
@@ -260,11 +267,12 @@ def _alone(
 ) -> tuple[Floats, NDArray[np.int64], str]:
     """Return the times without the steps, and without the runs, in which others had the processor.
 
-    Nothing is left out where a side would have no run left, or none of the runs would be a repeat.
+    A run that was mostly among others is left out whole: its few other steps still feel them. Nothing is
+    left out where a side would have no run left, or none of the runs would be a repeat.
     """
     if not alone or all(a.all() for a in alone):
         return times, groups, ""
-    quiet = np.array([a.sum() >= FEWEST for a in alone])
+    quiet = np.array([a.sum() >= max(FEWEST, MOSTLY * len(a)) for a in alone])
     kept = np.bincount(groups[quiet], minlength=3)
     if not kept[0] or not kept[1] or kept.max() < 2:
         return times, groups, UNQUIET

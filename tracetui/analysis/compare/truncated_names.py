@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Final
 
 _END: Final = re.compile(r"(?:…|\.\.\.)(?: \[\d+\])?$")  # a number tells equal ones of a source apart
+_LAST: Final = ("…", "...", "]")
 LEAST: Final = 12  # letters that are left of a name which says anything
 
 
@@ -46,7 +47,7 @@ def _homes(sources: Sequence[Collection[str]]) -> dict[str, set[int]]:
 
 def stem(name: str) -> str:
     """Return a name without the mark of a cut; a whole name as it is."""
-    return _END.sub("", name)
+    return _END.sub("", name) if name.endswith(_LAST) else name
 
 
 def _alike(stems: Mapping[str, str], cut: Collection[str]) -> dict[str, set[str]]:

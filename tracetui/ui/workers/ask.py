@@ -4,6 +4,8 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from polars.exceptions import PanicException
+
 from capture.errors import CaptureError
 from capture.places import crash_file
 from capture.text import clean
@@ -33,7 +35,7 @@ def reply(job: Job) -> Answered | Refused:
         return Answered(job.number, make_picture(job.question, job.look, job.size, job.previous))
     except CaptureError as e:
         return Refused(job.number, str(e))
-    except Exception as e:
+    except (Exception, PanicException) as e:
         why = describe_fault(f"the {job.question.view.name} view failed", e)
         return Refused(job.number, why, fault=True)
 
@@ -63,7 +65,7 @@ def _drawn(question: Question, answer: Answer, look: Look, size: Size) -> Sequen
     return question.view.draw(answer, look, size)
 
 
-def describe_fault(what: str, error: Exception) -> str:
+def describe_fault(what: str, error: BaseException) -> str:
     """Return a fault of our own as one sentence that names the file with its traceback."""
     place = crash_file("".join(traceback.format_exception(error)))
     details = f"; the details are in {place}" if place else ""

@@ -1,0 +1,33 @@
+"""OLMo 2: norms only after attention and feed-forward, and one over all queries and over all keys."""
+
+from dataclasses import replace
+
+from engines.models.common import read_decoder, rope_section
+from engines.models.config import Config, Family
+from engines.models.spec import Spec
+
+MODEL_TYPE = "olmo2"
+
+
+def read(config: Config, name: str) -> Spec:
+    """Return the model of a config."""
+    return _with_features(read_decoder(config, name, rope_section(config), eps=1e-5))
+
+
+def _with_features(spec: Spec) -> Spec:
+    return replace(spec, pre_norm=False, sandwich=True, qk_norm=True, whole_qk_norm=True)
+
+
+FAMILY = Family(
+    MODEL_TYPE,
+    read,
+    (
+        _with_features(
+            Spec(
+                "olmo-2-1b", MODEL_TYPE, 100352, 2048, 16, 16, 16, 128, 8192,
+                theta=5e5, tied=False, max_context=4096, eos=(100257,),
+                hub=("allenai/OLMo-2-0425-1B-Instruct", "allenai/OLMo-2-0425-1B"),
+            )
+        ),
+    ),
+)  # fmt: skip

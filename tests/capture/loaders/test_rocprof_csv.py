@@ -1,0 +1,83 @@
+"""rocprof's CSVs beside a plain reading of them, line by line, whatever stands in the cells."""
+
+import csv
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from capture.loaders.rocprof.csv_tables import load
+from capture.source import Source
+
+HEADER = "Kind,Agent_Id,Queue_Id,Stream_Id,Kernel_Name,Start_Timestamp,End_Timestamp"
+TIMES = st.one_of(
+    st.integers(0, 3 * 10**18).map(str),
+    st.sampled_from(
+        ["", "8.1097E+14", " 7", "+7", "-7", "1.5", "1e3", "x", "9" * 19, "9" * 20, "٣", "1_000"]
+    ),
+)
+WORDS = st.text("abA4 ,\"'\t\r\né", max_size=5)
+AGENTS = st.sampled_from(["1", "Agent 2", "", '"Agent 4"', " Agent"])
+QUOTED = WORDS.map(lambda word: '"' + word.replace('"', '""') + '"')
+REGULAR = st.tuples(
+    st.just("K"), AGENTS, st.sampled_from(["", "0"]), st.sampled_from(["", "3"]), QUOTED, TIMES, TIMES
+)
+LINES = st.one_of(*[REGULAR.map(",".join)] * 3, st.lists(st.one_of(WORDS, QUOTED), max_size=9).map(",".join))
+
+
+def plain_reading(text: str) -> tuple[list[dict[str, Any]], int, int]:
+    """Return the rows of a kernel trace, how many lines were read, and how many of them were dropped."""
+    rows, read, dropped = [], 0, 0
+    for line in text.replace("\r\n", "\n").split("\n"):
+        if not line.strip():
+            continue
+        read += 1
+        try:
+            cells = next(csv.reader([line], strict=True))
+        except csv.Error:
+            cells = []
+        row = timed(cells) if len(cells) == 7 else None
+        dropped += row is None
+        rows += [row] if row else []
+    return rows, read, dropped
+
+
+def timed(cells: list[str]) -> dict[str, Any] | None:
+    """Return a row of the events, None for one without times."""
+    _, agent, queue, stream, name, begin, end = cells
+    lane = f"/stream{stream}" if stream else f"/queue{queue}" if queue else ""
+    row = {"name": name, "track": f"gpu{(agent or '?').removeprefix('Agent').strip()}{lane}"}
+    if any(re.fullmatch(r"\s*\d+([.,]\d+)?[eE]\+?\d+\s*", time, re.ASCII) for time in (begin, end)):
+        return row | {"t": None, "dur": None}
+    times = [
+        int(time) if re.fullmatch(r"\s*-?\d{1,19}\s*", time, re.ASCII) else None for time in (begin, end)
+    ]
+    start, stop = (
+        None if time is None or len(str(time)) > 19 or abs(time) > 1 << 62 else time for time in times
+    )
+    return None if start is None or stop is None else row | {"t": start, "dur": stop - start}
+
+
+@given(st.lists(LINES, max_size=8), st.sampled_from(["\n", "\r\n"]))
+@example(["K,1,0,3,k,5,9", "K,1,0,3,k,8.1E+14,9", "K,1,0,3,k,5", 'K,1,0,3,"k<a, ""b"">",5,9', ""], "\n")
+@example(["K,1,0,3,k,5,9", "K,1,0,,k\rl,5,9"], "\n")
+def test_a_kernel_trace_equals_a_plain_reading(lines: list[str], end: str) -> None:
+    text = end.join(lines)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel_trace.csv"
+        path.write_bytes(f"{HEADER}{end}{text}".encode())
+        (run,) = load(Source.of(path))
+    expected, read, dropped = plain_reading(text)
+    expected = [row for row in expected if row["dur"] is None or row["dur"] >= 0]
+    events = run.events.filter(run.events["kind"].cast(pl.String) == "kernel")
+    missing = [c for c in ("t", "dur", "track") if c not in events.columns]
+    found = events.with_columns(pl.lit(None).alias(c) for c in missing).select("name", "track", "t", "dur")
+    assert found["t"].to_list() == [row["t"] for row in expected]
+    assert found["dur"].to_list() == [row["dur"] for row in expected]
+    assert found["track"].to_list() == [row["track"] for row in expected]
+    assert (run.log.read, run.log.read - run.log.kept) == (read, read - len(expected))
+    assert run.log.dropped >= dropped
