@@ -29,7 +29,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[tuple[str, Path, list[str]]]:
     """A folder behind an HTTP server on this machine: its URL, the folder, and what was asked of it."""
-    if not importlib.util.find_spec("aiohttp"):
+    if not all(map(importlib.util.find_spec, ("fsspec", "aiohttp"))):
         pytest.skip("the extra http is not installed")
     folder = tmp_path / "served"
     folder.mkdir()

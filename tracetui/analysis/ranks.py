@@ -148,7 +148,7 @@ def _mean(column: str) -> pl.Expr:
 
 def _behind(work: Floats, look: Look) -> pl.DataFrame:
     """Return each rank's work against the median of the others in the same steps, with evidence."""
-    others = np.stack([np.median(np.delete(work, i, axis=0), axis=0) for i in range(len(work))])
+    others = median_of_others(work)
     seen = paired(others, work)
     floor = look.terms.threshold * seen.median_a
     figures = {"behind_ns": seen.delta, "behind_low_ns": seen.low, "behind_high_ns": seen.high}
@@ -164,6 +164,20 @@ def _behind(work: Floats, look: Look) -> pl.DataFrame:
             pl.Series("verdict", verdicts(seen, floor)),
         ]
     )
+
+
+def median_of_others(work: Floats) -> Floats:
+    """Return of each rank and step the median of all other ranks in the step; there are two ranks or more."""
+    order = np.sort(work, axis=0)
+    place = np.argsort(np.argsort(work, axis=0, kind="stable"), axis=0, kind="stable")
+
+    def remaining(at: int) -> Floats:
+        """Return what stands at a place of the order once a rank itself is taken out of it."""
+        return np.asarray(np.where(place > at, order[at], order[at + 1]), dtype=float)
+
+    others = len(work) - 1
+    middle: Floats = (remaining((others - 1) // 2) + remaining(others // 2)) / 2
+    return middle
 
 
 def _trends(work: Floats) -> list[list[float]]:

@@ -69,13 +69,18 @@ def _verdict(one: Verdict) -> dict[str, Any]:
 
 def facts(run: Run) -> pl.DataFrame:
     """Return what is known of the run as a whole: what it says itself, then what its steps add up to."""
-    stated = {k: run.meta[k] for k in ASKED_FIRST if run.meta.get(k) not in (None, "", [], {})}
-    words = {**{_named(k): _written(k, v) for k, v in stated.items()}, **_of_steps(run, stated)}
+    words = {**stated(run.meta), **_of_steps(run, run.meta)}
     words |= _of_devices(run)
     return _rows("run", list(words), list(words.values()))
 
 
-def _of_steps(run: Run, stated: Mapping[str, Any]) -> dict[str, str]:
+def stated(meta: Mapping[str, Any]) -> dict[str, str]:
+    """Return what metadata says of what is asked first, by the name that a person reads."""
+    told = {k: meta[k] for k in ASKED_FIRST if meta.get(k) not in (None, "", [], {})}
+    return {_named(k): _written(k, v) for k, v in told.items()}
+
+
+def _of_steps(run: Run, meta: Mapping[str, Any]) -> dict[str, str]:
     """Return how many steps each phase has, and the decode rate where the source does not state it."""
     table = steps.paced(run)
     words = {}
@@ -86,7 +91,7 @@ def _of_steps(run: Run, stated: Mapping[str, Any]) -> dict[str, str]:
         words["steady steps"] = f"{state.first}–{state.last} of {state.steps}"
     decode = table.filter(pl.col("phase") == "decode").drop_nulls(["tokens", "took_ns"])
     took = int(decode["took_ns"].sum())
-    if took and "decode_tokens_per_s" not in stated:
+    if took and meta.get("decode_tokens_per_s") in (None, "", [], {}):
         whose = f" (device: {units.duration(took)})" if decode["on_device"].all() else ""
         words["decode tokens/s"] = f"{units.speed(int(decode['tokens'].sum()) * 1e9 / took)}{whose}"
     return words

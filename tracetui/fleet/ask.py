@@ -4,16 +4,19 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from itertools import islice
 from os.path import commonprefix
+from pathlib import Path
 from typing import Final
 
 import polars as pl
 
-from capture.addresses import masked
+from capture.addresses import is_url, masked
 from capture.errors import UnreadableError, UsageError
 from capture.importlog import ImportLog, Log
-from capture.open import Bundle, Input, gather, load
+from capture.open import MOST_FILES, Bundle, Input, gather, load
 from capture.run import Run
+from capture.text import clean
 from tracetui.analysis.partial.algebra import Partial
 from tracetui.fleet.executors import executor
 from tracetui.fleet.fold import Fold
@@ -33,6 +36,7 @@ class Fleet:
     answer: Answer
     run: Run
     faults: tuple[str, ...]
+    whole: Partial  # what all files contributed
 
 
 def jobs_of(
@@ -46,11 +50,22 @@ def jobs_of(
             why=f"those of {names} can",
             todo="name one file",
         )
+    _refuse_large_folders(inputs)
     files = gather(inputs)
     return [
         Job(number, _files(each), asked.name, look, cache, capture, version())
         for number, each in enumerate(files)
     ]
+
+
+def _refuse_large_folders(inputs: Sequence[Input]) -> None:
+    """Raise UsageError for a folder of more files than are looked into to see which are profiles."""
+    for each in inputs:
+        if isinstance(each, Bundle) or is_url(each) or not Path(each).is_dir():
+            continue
+        if sum(1 for _ in islice(Path(each).rglob("*"), MOST_FILES + 1)) > MOST_FILES:
+            todo = f"name them by a pattern: '{clean(str(each), 4096).rstrip('/')}/*.json.gz', or by a list"
+            raise UsageError(f"holds more than {MOST_FILES:,} files", where=clean(str(each), 4096), todo=todo)
 
 
 def _files(each: Input) -> tuple[str, ...]:
@@ -78,7 +93,7 @@ def ask_fleet(asked: View, jobs: Sequence[Job], on: str, tell: Tell) -> Fleet:
 def _finished(asked: View, jobs: Sequence[Job], whole: Partial, faults: tuple[str, ...]) -> Fleet:
     """Return the answer of what the files contributed; that of a single run is the view's own."""
     merging, members, look = asked.merging, whole.members, jobs[0].look
-    if members.height == 1:
+    if members.height == 1 and asked.runs == 1:
         job = jobs[int(members["member"][0])]
         [run] = [run for file in job.files[:1] for run in load(file, cache=job.cache, capture=job.capture)]
         answer = ask(asked, [run], look)
@@ -86,7 +101,9 @@ def _finished(asked: View, jobs: Sequence[Job], whole: Partial, faults: tuple[st
         run = stand_in(whole, [job.files[0] for job in jobs])
         able = members["lacks"].null_count()
         answer = merging.finish(whole, look) if merging and able else Answer(pl.DataFrame())
-    return Fleet(replace(answer, notes=(*_notes(len(jobs), members, faults), *answer.notes)), run, faults)
+    return Fleet(
+        replace(answer, notes=(*_notes(len(jobs), members, faults), *answer.notes)), run, faults, whole
+    )
 
 
 def _notes(files: int, members: pl.DataFrame, faults: Sequence[str]) -> list[str]:
@@ -103,6 +120,8 @@ def _notes(files: int, members: pl.DataFrame, faults: Sequence[str]) -> list[str
         )
     for what, number in sorted(Counter(members["lacks"].drop_nulls()).items()):
         notes.append(f"{number:,} of {runs:,} runs do not tell {what}: they are not in the answer")
+    told = Counter(line for text in members["told"].drop_nulls() for line in text.splitlines())
+    notes += [f"in {number:,} of {runs:,} runs: {line}" for line, number in told.most_common(NAMED)]
     return notes
 
 

@@ -28,6 +28,13 @@ _META: Final = ("model", "device", "dtype", "products", "quant", "weights", "roo
                 "driver", "world_size")  # fmt: skip
 
 
+_MARKS: Final = {
+    "inferred": "layers and roles are inferred from what repeats",
+    "inferred_steps": "steps are inferred from what repeats",
+    "captured": "kernels of graphs are told by captures",
+}
+
+
 @dataclass(frozen=True)
 class Job:
     """A file, or the files of one recording, and the question about it."""
@@ -39,6 +46,7 @@ class Job:
     cache: bool = True
     capture: str | None = None
     code: str = ""  # the version of the program that asks
+    side: int = 0  # of a comparison: 1 for the files that are held against the others
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +71,7 @@ def do(job: Job) -> Done:
     except Exception as e:
         why = f"a fault of its own: {type(e).__name__}: {clean(str(e), 300)}"
         return Done(job.number, fault=masked(f"{job.files[0]}: {why}"))
-    return Done(job.number, size, _numbered(part, job.number))
+    return Done(job.number, size, _placed(part, job))
 
 
 def _contribution(job: Job) -> tuple[int, Partial]:
@@ -94,10 +102,13 @@ def _place(job: Job, asked: str) -> tuple[Path | None, int, Source | None]:
     return (kept.entry(source, asked) if job.cache else None), source.size, source
 
 
-def _numbered(part: Partial, number: int) -> Partial:
-    """Return what a file contributes with its place among all files."""
-    placed = pl.lit(number, pl.Int64).alias("member")
-    frames = {n: f.with_columns(placed) if "member" in f.columns else f for n, f in part.frames.items()}
+def _placed(part: Partial, job: Job) -> Partial:
+    """Return what a file contributes with its place among all files, and its side."""
+    places = {"member": job.number, "side": job.side}
+    frames = {
+        name: f.with_columns(pl.lit(v, pl.Int64).alias(c) for c, v in places.items() if c in f.columns)
+        for name, f in part.frames.items()
+    }
     return replace(part, frames=frames)
 
 
@@ -135,8 +146,15 @@ def _member(run: Run, place: int, lacks: Sequence[str]) -> pl.DataFrame:
         "dropped": (pl.Int64, run.log.dropped),
         "rank": (pl.Int64, stated_rank(run)),
         "lacks": (pl.String, " and ".join(lacks) or None),
+        "told": (pl.String, "\n".join(_not_stated(run)) or None),
     }
     return pl.DataFrame({name: pl.Series([value], dtype=kind) for name, (kind, value) in facts.items()})
+
+
+def _not_stated(run: Run) -> list[str]:
+    """Return what a source does not state itself: what is inferred, what captures tell, and guesses."""
+    marks = [words for key, words in _MARKS.items() if run.meta.get(key)]
+    return [*marks, *(f"a guess: {text}" for text in run.meta.get("guess", ()))]
 
 
 def _kept(meta: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ TOPICS: Final[tuple[str, ...]] = (
     "comparing",
     "gating",
     "ranks",
+    "fleet",
     "training",
     "quantisation",
     "scripting",

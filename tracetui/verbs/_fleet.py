@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from capture.addresses import is_pattern, is_url, list_file
+from capture.addresses import is_pattern, is_url, list_file, masked
 from capture.errors import PartialError, UsageError
 from tracetui import units
 from tracetui.verbs import _shared
@@ -32,18 +32,55 @@ def on_option(parser: ArgumentParser) -> None:
 
 def jobs_where_many(args: Namespace, asked: "View", look: "Look") -> "list[Job] | None":
     """Return a job for each file where one answer about all is asked for: by --on, or by many files of which
-    none is chosen. None where each is to be looked at by itself.
+    none is chosen. None where each is to be looked at by itself, as the only one of all is.
     """
     from tracetui.fleet.ask import jobs_of
 
+    chosen = getattr(args, "which", None)
+    if asked.runs > 1 and args.on:
+        raise UsageError(
+            f"the {asked.name} view compares", todo="tracetui diff A B --on WHERE asks many files"
+        )
     if args.on is None and (
-        args.which or args.merge or asked.merging is None or not _may_be_many(args.files)
+        chosen
+        or asked.runs > 1
+        or getattr(args, "merge", False)
+        or asked.merging is None
+        or not _may_be_many(args.files)
     ):
         return None
-    if args.which:
+    if chosen:
         raise UsageError("--on asks all files, --run chooses one", todo="leave one of them out")
     jobs = jobs_of(asked, args.files, look, cache=not args.no_cache, capture=args.capture)
-    return jobs if args.on or len(jobs) >= MANY else None
+    return jobs if len(jobs) >= (2 if args.on else MANY) else None
+
+
+def choose_file(args: Namespace) -> None:
+    """Where one of many files is chosen, leave that one alone on the command line: the others are not read.
+    Raise UsageError where the choice is none or several of them.
+    """
+    if not args.which or args.on or getattr(args, "merge", False) or not _may_be_many(args.files):
+        return
+    from capture.open import gather
+
+    files = [str(f) for f in gather(args.files)]
+    if len(files) < MANY:
+        return
+    fitting = _called(files, args.which)
+    if len(fitting) != 1:
+        what = f"{len(fitting)} files are" if fitting else "no file is"
+        raise UsageError(f"{what} called {args.which!r}", todo=f"choose 1 to {len(files)}, or a whole name")
+    _shared.say(f"{masked(fitting[0])}, file {files.index(fitting[0]) + 1} of {len(files)}")
+    args.files, args.which = fitting, None
+
+
+def _called(files: list[str], which: str) -> list[str]:
+    """Return the file of a number from one, that of a name up to its first dot, else all with such a part."""
+    if which.isdecimal() and 1 <= int(which) <= len(files):
+        return [files[int(which) - 1]]
+    names = {file: file.rstrip("/").rpartition("/")[2].lower() for file in files}
+    exact = [file for file, name in names.items() if name.partition(".")[0] == which.lower()]
+    return exact or [file for file, name in names.items() if which.lower() in name]
 
 
 def _may_be_many(files: list[str]) -> bool:

@@ -14,7 +14,7 @@ from tracetui import units
 from tracetui.kept_links import kept
 from tracetui.look import GROUPS, RANKINGS, Floor, Link, Look, Terms
 from tracetui.samples import resolved
-from tracetui.verbs import _interleaved, _shared
+from tracetui.verbs import _diff_many, _fleet, _interleaved, _shared
 from tracetui.verbs._sides import Sides, sides_of
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ def options(parser: ArgumentParser) -> None:
     _shared.input_options(parser, "*")
     _side_options(parser)
     _recording_options(parser)
+    _fleet.on_option(parser)
     _shared.screen_options(parser, None)
     _gate_options(parser)
     _answer_options(parser)
@@ -93,6 +94,8 @@ def _answer_options(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Show or print the comparison; return 0, 1 for a regression, or 4 where nothing could be decided."""
+    if args.on:
+        return _diff_many.print_sides(args, percent(args.fail_over or args.threshold))
     share = _record(args) if args.record else 1.0
     sides = sides_of(args)
     a, b = sides.pair

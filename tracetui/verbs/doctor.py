@@ -7,7 +7,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from itertools import chain
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from capture import roofs
 from capture.classify.names import own_rules
@@ -17,9 +17,14 @@ from capture.loaders.chrome import scan
 from capture.run import Run
 from capture.text import clean
 from tracetui.analysis import advice, roofline, why
+from tracetui.look import Look
 from tracetui.process import why_not_attached
-from tracetui.verbs import _machine, _shared
-from tracetui.views import View, missing, views
+from tracetui.verbs import _fleet, _machine, _shared
+from tracetui.views import View, missing, view, views
+from tracetui.views.summary import of_runs
+
+if TYPE_CHECKING:
+    from tracetui.fleet.ask import Fleet
 
 _PACKAGES: Final = (
     "textual",
@@ -39,6 +44,7 @@ def options(parser: ArgumentParser) -> None:
     """Declare the options of the command."""
     _shared.input_options(parser, "*")
     _shared.capture_option(parser)
+    _fleet.on_option(parser)
     parser.add_argument(
         "--measure", action="store_true", help="measure how fast this machine is at best, and keep it"
     )
@@ -72,6 +78,10 @@ def _measured(device: str) -> Iterator[str]:
 
 def _file(args: Namespace) -> Iterator[str]:
     all_views = views()
+    jobs = _fleet.jobs_where_many(args, view("summary"), Look()) if args.why is None else None
+    if jobs is not None:
+        yield from _many(_fleet.answered(args, view("summary"), jobs), len(jobs))
+        return
     for r in _shared.load(args):
         if args.why is not None:
             yield from _reasons(r, args.why)
@@ -81,6 +91,19 @@ def _file(args: Namespace) -> Iterator[str]:
         yield from (f"  {n.severity}: {n.message}" for n in r.log.notices)
         yield from answers(r, [v for v in all_views if v.runs == 1])
         yield from _roof(r)
+
+
+def _many(fleet: "Fleet", files: int) -> Iterator[str]:
+    """Yield what many files can and cannot answer, and which could not be read."""
+    members, log = fleet.whole.members, fleet.run.log
+    lacking = fleet.whole.frames["lacking"].select("view", "needs", "runs").rows()
+    yield f"{log.source}: {files:,} files with {members.height:,} runs, {log.format}"
+    yield f"  {log.read:,} records read, {log.kept:,} kept, {log.dropped:,} dropped"
+    yield from (f"  could not be read: {fault}" for fault in fleet.faults)
+    everywhere = [v.name for v in views() if v.runs == 1 and v.name not in {name for name, _, _ in lacking}]
+    yield "  can answer: " + ", ".join(everywhere)
+    for name, needs, count in lacking:
+        yield f"  cannot answer {name}: it needs {needs}{of_runs(count, members.height)}"
 
 
 def _reasons(run: Run, part: str) -> Iterator[str]:

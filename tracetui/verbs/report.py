@@ -47,6 +47,7 @@ def run(args: Namespace) -> int:
     if not args.files:
         raise UsageError("no file was named", todo=f"tracetui report {args.view} FILE")
     look = _look(args)
+    _fleet.choose_file(args)
     jobs = _fleet.jobs_where_many(args, asked, look)
     if jobs is not None:
         return _of_many(args, asked, look, jobs)

@@ -28,6 +28,7 @@ VIEWS: Final = (
     "memory",
     "counters",
     "ranks",
+    "rankmap",
     "training",
     "fix",
     "roofline",
@@ -45,6 +46,7 @@ VIEWS: Final = (
     "findings",
     "compare",
     "pair",
+    "sides",
 )
 _RENAMED: Final = {"imported": "import"}  # which Python keeps for itself
 

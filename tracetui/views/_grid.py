@@ -1,4 +1,4 @@
-"""Draw a grid of cells: layers down, ops or steps across, as much of it as fits around the cursor."""
+"""Draw a grid of cells: layers or ranks down, ops or steps across, as much as fits around the cursor."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,17 +10,18 @@ from tracetui.look import Look
 from tracetui.views import Answer, Focus, ink
 from tracetui.views.ink import Line, Size, Span
 
-HEAD: Final = 6  # cells of the layer's number
+HEAD: Final = 6  # cells of the number of a layer or rank
 NARROWEST, WIDEST = 2, 10  # cells of a cell
-REST: Final = 3  # lines that are no layers
+REST: Final = 3  # lines that are no rows
 
 Cell = dict[str, Any]  # a row of the answer
 
 
 @dataclass(frozen=True)
 class Grid:
-    """The rows of an answer by layer and column, and where the cursor stands."""
+    """The rows of an answer by layer or rank and by column, and where the cursor stands."""
 
+    row_name: str
     column: str
     downs: Sequence[Any]
     acrosses: Sequence[Any]
@@ -44,7 +45,7 @@ class Grid:
         return self.acrosses[left : left + fits]
 
     def down(self, size: Size) -> Sequence[Any]:
-        """Return the layers in sight."""
+        """Return the rows in sight."""
         room = max(1, size.height - REST)
         top = max(0, min(self.row - (size.height - REST) // 2, len(self.downs) - (size.height - REST)))
         return self.downs[top : top + room]
@@ -58,17 +59,17 @@ def place_of(cell: Cell, column: str) -> str:
 
 def grid(answer: Answer, look: Look, weight: str) -> Grid:
     """Return the grid of an answer: layers and numbers in order, ops by their falling sum of the weight."""
-    column = answer.key[1]
-    downs = answer.rows["layer"].unique().sort().to_list()
+    row_name, column = answer.key
+    downs = answer.rows[row_name].unique().sort().to_list()
     sums = answer.rows.group_by(column).agg(pl.col(weight).sum())
     if answer.rows.schema[column].is_numeric():
         sums = sums.sort(column)
     else:
         sums = sums.sort(weight, column, descending=[True, False], nulls_last=True)
     acrosses = sums[column].to_list()
-    cells = {(r["layer"], r[column]): r for r in answer.rows.iter_rows(named=True)}
+    cells = {(r[row_name], r[column]): r for r in answer.rows.iter_rows(named=True)}
     row, place = (max(0, min(at, len(of) - 1)) for at, of in zip(look.cursor, (downs, acrosses), strict=True))
-    return Grid(column, downs, acrosses, cells, row, place)
+    return Grid(row_name, column, downs, acrosses, cells, row, place)
 
 
 def drawn(
@@ -77,7 +78,9 @@ def drawn(
     """Return a heading, the cells as `paint` draws them, and the lines of the foot."""
     across = shown.across(size)
     here = shown.downs[shown.row], shown.acrosses[shown.place]
-    head = ink.line(("layer ", "title"), (_headings(across, shown.wide(size), size), "title"))
+    head = ink.line(
+        (f"{shown.row_name:<{HEAD}}"[:HEAD], "title"), (_headings(across, shown.wide(size), size), "title")
+    )
     body = [
         ink.line(
             (f"{down!s:>{HEAD - 1}} ", "dim"),
@@ -106,8 +109,8 @@ def _short(labels: Sequence[str], wide: int) -> Sequence[str]:
 
 
 def entered(answer: Answer, look: Look, weight: str) -> Focus:
-    """Return the layer and the column under the cursor."""
+    """Return the row and the column under the cursor."""
     if answer.rows.is_empty():
         return ()
     shown = grid(answer, look, weight)
-    return (("layer", shown.downs[shown.row]), (shown.column, shown.acrosses[shown.place]))
+    return ((shown.row_name, shown.downs[shown.row]), (shown.column, shown.acrosses[shown.place]))

@@ -89,12 +89,22 @@ def of_many(whole: Partial, look: Look) -> Answer:
     table, group = merged_table(whole, look), look.group or "name"
     order = [c for c in (*_ORDER, *SPREAD) if c != "trend"]
     notes = [
+        *_stopwatches(whole),
         "least, most and spread are of the totals of single files; spread is most less least over their mean",
         f"percentiles are from sketches, off by at most {ERROR:.1%}",
     ]
     if look.per != "total":
         notes.append(f"totals and counts are per {look.per} of one file")
     return Answer(_ordered(table, group, order), tuple(notes), key=(group,), columns=_OF_MANY)
+
+
+def _stopwatches(whole: Partial) -> list[str]:
+    """Return which stopwatch the times are of, and a warning where that of the files differs."""
+    counts = whole.members.group_by("lens").len().sort("lens", nulls_last=True).rows()
+    if len(counts) < 2:
+        return [f"{lens} times" for lens, _ in counts if lens]
+    words = ", ".join(f"{lens or 'unknown'} in {number:,} runs" for lens, number in counts)
+    return [f"times of different stopwatches are added ({words}); --lens chooses one"]
 
 
 _OF_MANY: Final = (

@@ -16,6 +16,7 @@ from tracetui.views import Answer, Focus, Merging, View
 if TYPE_CHECKING:
     from tracetui.analysis.ranks import Ranks
 
+SAME_RANK: Final = "several files are of the same rank: name those of one launch"
 NOTHING: Final = "no step that all ranks have matches this filter, phase and window"
 
 
@@ -37,7 +38,7 @@ def of_many(whole: Partial, look: Look) -> Answer:
     keys, guess = numbered(whole)
     members = whole.members
     if keys.is_empty() and whole.frames["cells"].height:
-        return Answer(pl.DataFrame(), ("several files are of the same rank: name those of one launch",))
+        return Answer(pl.DataFrame(), (SAME_RANK,))
     phases, notes = members["phase"].drop_nulls().unique(), members["notes"].drop_nulls().unique().sort()
     phase = str(phases[0]) if phases.len() == 1 else None
     told = _told(of_all(whole, keys), look, phase, [line for text in notes for line in text.splitlines()])
@@ -126,7 +127,7 @@ def enter(answer: Answer, look: Look) -> Focus:
     return (("track", own[0]),) if own.len() == 1 else ()
 
 
-_SHAPES: Final = {
+SHAPES: Final = {
     "cells": Shape(("member", "run", "own", "step")),
     "ops": Shape(("member", "run", "own", "op")),
 }
@@ -136,7 +137,7 @@ VIEW = View(
     "Ranks",
     answer,
     needs=frozenset({"dur", "step", "several:ranks"}),
-    merging=Merging(_contribution, _SHAPES, of_many, needs=frozenset({"dur", "step"})),
+    merging=Merging(_contribution, SHAPES, of_many, needs=frozenset({"dur", "step"})),
     group="track",
     enter=enter,
     columns=(

@@ -8,10 +8,12 @@ import polars as pl
 
 from capture.run import Run
 from tracetui import units
+from tracetui.analysis.partial.algebra import Partial
+from tracetui.analysis.partial.summary import SHAPES, merged_summary, partial
 from tracetui.analysis.summary import SCHEMA, scope, summary_table
 from tracetui.look import Look
 from tracetui.shown_names import shown_names
-from tracetui.views import Answer, View, ink, missing, views
+from tracetui.views import Answer, Merging, View, ink, missing, views
 from tracetui.views.ink import Line, Size
 
 _TITLES: Final = {
@@ -19,9 +21,18 @@ _TITLES: Final = {
     "category": "time by category",
     "op": "time by op",
     "name": "top kernels",
+    "outlier": "files unlike the others",
     "unknown": "what this source cannot tell",
 }
-_BY_WEIGHT: Final = ("category", "name", "phase", "unknown", "op")  # what a small screen keeps longest
+_BY_WEIGHT: Final = (
+    "category",
+    "name",
+    "outlier",
+    "phase",
+    "unknown",
+    "op",
+)  # what a small screen keeps longest
+_IN_WORDS: Final = ("outlier", "unknown")
 _FIX: Final = "F: what to fix"
 _INDENT: Final = "  "
 MOST_BARS: Final = 10
@@ -36,13 +47,43 @@ def summary(runs: Sequence[Run], look: Look) -> Answer:
 
 def _unknown(run: Run) -> pl.DataFrame:
     """Return the views that the source cannot feed, each with what is missing."""
-    asked = [v for v in views() if v.runs == 1 and not _of_some_sources(v)]
-    lacking = {v.name: needs for v in asked if (needs := missing(v, [run]))}
     rows = [
-        {"part": "unknown", "name": name, "text": f"needs {' and '.join(needs)}"}
-        for name, needs in lacking.items()
+        {"part": "unknown", "name": v.name, "text": f"needs {' and '.join(needs)}"}
+        for v, needs in _lacking(run)
+        if not _of_some_sources(v)
     ]
     return pl.DataFrame(rows, schema=SCHEMA)
+
+
+def _lacking(run: Run) -> list[tuple[View, tuple[str, ...]]]:
+    """Return the views that a run cannot feed, each with what is missing."""
+    asked = [v for v in views() if v.runs == 1]
+    return [(v, needs) for v in asked if (needs := missing(v, [run]))]
+
+
+def contribution(run: Run, look: Look) -> Mapping[str, pl.DataFrame]:
+    """Return what a run contributes to a summary of many, and to what a doctor says of them."""
+    kinds = {"view": pl.String, "needs": pl.String, "runs": pl.Int64}
+    lacking = [(v.name, " and ".join(needs), 1) for v, needs in _lacking(run)]
+    return {**partial(run, look), "lacking": pl.DataFrame(lacking, schema=kinds, orient="row")}
+
+
+def of_many(whole: Partial, look: Look) -> Answer:
+    """Return the summary of many files."""
+    runs, kept = whole.members.height, {v.name for v in views() if not _of_some_sources(v)}
+    texts = [
+        {"part": "unknown", "name": name, "text": f"needs {needs}{of_runs(count, runs)}"}
+        for name, needs, count in whole.frames["lacking"].select("view", "needs", "runs").rows()
+        if name in kept
+    ]
+    rows = pl.concat([merged_summary(whole, look), pl.DataFrame(texts, schema=SCHEMA)])
+    note = "times of all files are added; a file stands out where its time lies far from the median"
+    return Answer(rows, (note,), key=("name",))
+
+
+def of_runs(count: int, runs: int) -> str:
+    """Return of how many runs something holds, in words; nothing where it holds of all."""
+    return "" if count == runs else f" (in {count:,} of {runs:,} runs)"
 
 
 def _of_some_sources(view: View) -> bool:
@@ -60,7 +101,7 @@ def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
     for part in (p for p in parts if p in chosen):
         rows = parts[part]
         lines += [ink.line(), ink.line((_TITLES[part], "title"))]
-        lines += _texts(rows) if part == "unknown" else _bars(rows, Size(size.width, most, size.ascii))
+        lines += _texts(rows) if part in _IN_WORDS else _bars(rows, Size(size.width, most, size.ascii))
     return ink.clip(lines, size)
 
 
@@ -82,7 +123,7 @@ def _fitting(parts: Mapping[str, pl.DataFrame], room: int) -> tuple[list[str], i
     while chosen:
         for most in range(MOST_BARS, 2, -1):
             if (
-                sum(2 + (parts[p].height if p == "unknown" else min(most, parts[p].height)) for p in chosen)
+                sum(2 + (parts[p].height if p in _IN_WORDS else min(most, parts[p].height)) for p in chosen)
                 <= room
             ):
                 return chosen, most
@@ -133,4 +174,4 @@ def _texts(rows: pl.DataFrame) -> list[Line]:
     ]
 
 
-VIEW = View("summary", "Summary", summary, draw)
+VIEW = View("summary", "Summary", summary, draw, merging=Merging(contribution, SHAPES, of_many))

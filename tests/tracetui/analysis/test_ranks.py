@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -9,6 +10,7 @@ from capture.run import Run
 from tests.tracetui.runs import made
 from tracetui.analysis import ranks
 from tracetui.analysis.compare.diff import diff
+from tracetui.analysis.ranks import median_of_others
 from tracetui.analysis.steps import step_table
 from tracetui.look import Look
 from tracetui.views import ask, entered, view
@@ -207,6 +209,13 @@ def test_enter_asks_about_a_rank_or_a_step() -> None:
     assert entered(shown, ask(shown, [run], Look()), Look(cursor=(1, 0))) == (("track", "rank 1"),)
     assert entered(shown, ask(shown, [run], Look(group="step")), Look(cursor=(2, 0))) == (("step", 2),)
     assert entered(shown, ask(shown, [run], Look()), Look(cursor=(9, 0))) == ()
+
+
+@pytest.mark.parametrize("number", range(2, 9))
+def test_the_median_of_the_others_leaves_a_rank_itself_out(number: int) -> None:
+    work = np.random.default_rng(number).integers(0, 5, (number, 50)).astype(float)  # with many ties
+    plain = np.stack([np.median(np.delete(work, i, axis=0), axis=0) for i in range(number)])
+    assert (median_of_others(work) == plain).all()
 
 
 def test_one_rank_alone_is_told() -> None:

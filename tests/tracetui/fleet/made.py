@@ -10,20 +10,24 @@ from capture.native.schema import seal
 NAMES = ("attention", "ffn_down", "rmsnorm", "all_reduce")
 
 
-def durations(rank: int, steps: int = 6) -> list[dict[str, Any]]:
-    """The kernels of a rank: whole numbers drawn by its number; rank 5 is slow in ffn_down."""
+def durations(rank: int, steps: int = 6, slow: str = "") -> list[dict[str, Any]]:
+    """The kernels of a rank, drawn by its number; rank 5 is slow in ffn_down, every rank in `slow`."""
     draw = random.Random(rank)
     rows, clock = [], 0
     for step in range(steps):
         for name in NAMES:
             for _ in range(3):
-                dur = draw.randrange(1_000, 90_000) * (3 if (rank, name) == (5, "ffn_down") else 1)
+                dur = (
+                    draw.randrange(1_000, 90_000)
+                    * (3 if (rank, name) == (5, "ffn_down") else 1)
+                    * (2 if name == slow else 1)
+                )
                 rows.append({"name": name, "t": clock, "dur": dur, "step": step})
                 clock += dur
     return rows
 
 
-def fleet(folder: Path, ranks: int, steps: int = 6) -> Path:
+def fleet(folder: Path, ranks: int, steps: int = 6, slow: str = "") -> Path:
     """A folder with a native file a rank."""
     folder.mkdir(parents=True, exist_ok=True)
     for rank in range(ranks):
@@ -32,7 +36,8 @@ def fleet(folder: Path, ranks: int, steps: int = 6) -> Path:
             {"kind": "run", "schema": 1, "id": f"r{rank}", "name": "job", "meta": meta}
         ]
         lines += [
-            {"kind": "kernel", "phase": "decode", "lens": "gpu", **row} for row in durations(rank, steps)
+            {"kind": "kernel", "phase": "decode", "lens": "gpu", **row}
+            for row in durations(rank, steps, slow)
         ]
         (folder / f"rank{rank:03}.jsonl").write_bytes(b"".join(map(seal, lines)))
     return folder

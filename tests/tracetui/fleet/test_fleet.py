@@ -1,9 +1,11 @@
 """Many files: one answer, the same whoever computes it, right by a sum in plain Python, with losses named."""
 
+import json
 import math
 import os
 import random
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -15,8 +17,10 @@ from typing import Any
 
 import polars as pl
 import pytest
+import scipy.stats
 
 from capture.errors import UsageError
+from capture.open import _parse as parse
 from capture.open import load
 from tests.conftest import FIXTURES
 from tests.tracetui.fleet.made import NAMES, durations, fleet, written
@@ -31,7 +35,7 @@ from tracetui.look import Look
 from tracetui.views import ask, view
 
 RANKS = 64
-VIEWS = ("kernels", "ranks")
+VIEWS = ("kernels", "ranks", "summary")
 
 
 @pytest.fixture(scope="module")
@@ -173,8 +177,124 @@ def test_many_files_are_one_answer_unless_one_is_chosen(
 ) -> None:
     assert cli.main(["report", "kernels", str(folder)]) == 0
     assert f"one answer about {RANKS} files" in capsys.readouterr().out
-    assert cli.main(["report", "kernels", str(folder), "--run", "2"]) == 0
-    assert f"run 2 of {RANKS}" in capsys.readouterr().out
+    assert cli.main(["report", "kernels", str(folder / "rank005.jsonl"), "--format", "csv"]) == 0
+    alone = capsys.readouterr().out
+    for which in ("6", "rank005"):
+        assert cli.main(["report", "kernels", str(folder), "--run", which, "--format", "csv"]) == 0
+        out, err = capsys.readouterr()
+        assert out == alone and f"rank005.jsonl, file 6 of {RANKS}" in err
+    assert cli.main(["report", "kernels", str(folder), "--run", "rank00"]) == 2
+    assert "10 files are called 'rank00'" in capsys.readouterr().err
+
+
+def test_one_of_many_is_read_without_the_others(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    monkeypatch.setattr("capture.open._parse", lambda source: (read.append(source.label), parse(source))[1])
+    assert cli.main(["report", "kernels", str(folder), "--run", "6", "--no-cache"]) == 0
+    assert [Path(label).name for label in read] == ["rank005.jsonl"]
+
+
+def test_the_map_holds_every_rank_against_the_median_of_its_step(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = fleet(tmp_path / "ranks", 8, steps=5)
+    work: dict[tuple[int, int], int] = {}
+    for rank in range(8):
+        for row in durations(rank, 5):
+            if row["name"] != "all_reduce":
+                work[rank, row["step"]] = work.get((rank, row["step"]), 0) + row["dur"]
+    answer = here(jobs(folder, "rankmap")).answer
+    assert [(r["rank"], r["step"]) for r in answer.rows.to_dicts()] == sorted(work)
+    for row in answer.rows.to_dicts():
+        middle = statistics.median(work[rank, row["step"]] for rank in range(8))
+        assert row["work_ns"] == work[row["rank"], row["step"]]
+        assert row["behind_share"] == pytest.approx(row["work_ns"] / middle - 1)
+    assert cli.main(["report", "rankmap", str(folder), "--merge"]) == 0
+    merged = capsys.readouterr().out
+    assert cli.main(["report", "rankmap", str(folder), "--on", "local:1"]) == 0
+    assert capsys.readouterr().out == merged.replace(
+        "\nnote: ", "\nnote: one answer about 8 files\nnote: ", 1
+    )
+    slow = next(line for line in merged.splitlines() if line.split()[:1] == ["5"])
+    assert "▲▲▲" in slow
+
+
+def test_the_summary_of_many_adds_up_and_names_who_stands_out(tmp_path: Path) -> None:
+    rows = here(jobs(fleet(tmp_path / "ranks", 12, steps=20), "summary")).answer.rows.to_dicts()
+    parts = {(row["part"], row["name"]): row for row in rows}
+    every = [row for rank in range(12) for row in durations(rank, 20)]
+    whole = sum(row["dur"] for row in every)
+    for name in NAMES:
+        own = [row["dur"] for row in every if row["name"] == name]
+        assert (parts["name", name]["total_ns"], parts["name", name]["count"]) == (sum(own), len(own))
+        assert parts["name", name]["share"] == pytest.approx(sum(own) / whole)
+    assert parts["run", "files"]["text"] == "12" and parts["run", "device"]["text"] == "paper"
+    assert parts["run", "decode steps"]["text"] == "20"
+    totals = [sum(row["dur"] for row in durations(rank, 20)) for rank in range(12)]
+    ratio = totals[5] / statistics.median(totals)
+    assert [row["name"] for row in rows if row["part"] == "outlier"] == ["rank005.jsonl"]
+    assert parts["outlier", "rank005.jsonl"]["text"].endswith(f"{ratio:.2f} times the median")
+
+
+def test_the_doctor_counts_what_files_cannot_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = fleet(tmp_path / "ranks", 3)
+    (folder / "plain.jsonl").write_bytes((FIXTURES / "native" / "columns.jsonl").read_bytes())
+    assert cli.main(["doctor", str(folder), "--on", "local:1"]) == 0
+    out = capsys.readouterr().out
+    assert "4 files with 4 runs, " in out and " records read, " in out
+    assert "  can answer: summary, kernels" in out
+    assert "  cannot answer memory: it needs kind:memory" not in out
+    assert "cannot answer ranks: it needs several ranks\n" in out
+    single = [line for line in out.splitlines() if "of 4 runs)" in line]
+    assert single, out
+
+
+def test_a_folder_of_too_many_files_wants_a_pattern(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tracetui.fleet.ask.MOST_FILES", 2)
+    folder = fleet(tmp_path / "ranks", 3)
+    with pytest.raises(UsageError, match="holds more than 2 files; name them by a pattern"):
+        jobs(folder, "kernels")
+    found = jobs_of(view("kernels"), [f"{folder}/*.jsonl"], Look(), cache=False, capture=None)
+    assert len(found) == 3
+
+
+def test_two_fleets_are_compared_by_their_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Held to scipy's own t-test on numbers that plain Python adds up."""
+    a, b = fleet(tmp_path / "a", 5, steps=20), fleet(tmp_path / "b", 12, steps=20)
+    for path in sorted(b.iterdir())[:5]:
+        path.unlink()  # ranks 5 to 11 stay, of which 5 is slow in ffn_down
+    words = ["diff", str(a), str(b), "--on", "local:2", "--format", "json"]
+    assert cli.main(words) == 0
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
+    for name in NAMES:
+        sides = [
+            [math.log(sum(r["dur"] for r in durations(n, 20) if r["name"] == name) / 20) for n in ranks]
+            for ranks in (range(5), range(5, 12))
+        ]
+        seen = scipy.stats.ttest_ind(sides[1], sides[0], equal_var=False)
+        interval = seen.confidence_interval(0.95)
+        row = rows[name]
+        change = statistics.mean(sides[1]) - statistics.mean(sides[0])
+        assert row["p"] == pytest.approx(seen.pvalue, rel=1e-6)
+        assert row["change_pct"] == pytest.approx(100 * math.expm1(change), rel=1e-6)
+        assert row["change_low_pct"] == pytest.approx(100 * math.expm1(interval.low), rel=1e-6)
+        assert row["change_high_pct"] == pytest.approx(100 * math.expm1(interval.high), rel=1e-6)
+        assert (row["files_a"], row["files_b"]) == (5, 7)
+
+
+def test_a_slower_fleet_fails_the_gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = fleet(tmp_path / "a", 6, steps=20), fleet(tmp_path / "b", 6, steps=20)
+    gate = ["--on", "local:1", "--fail-over", "3%"]
+    assert cli.main(["diff", str(a), str(b), *gate]) == 0
+    slow = fleet(tmp_path / "c", 6, steps=20, slow="rmsnorm")
+    assert cli.main(["diff", str(a), str(slow), *gate]) == 1
+    assert cli.main(["diff", str(a), str(slow), *gate, "--rows", "ffn"]) == 0
+    rows = [line for line in capsys.readouterr().out.splitlines() if "slower" in line]
+    assert rows and all(line.startswith("rmsnorm") for line in rows)
+    assert cli.main(["diff", str(a / "rank000.jsonl"), str(b / "rank000.jsonl"), *gate]) == 4
+    assert "not enough evidence" in capsys.readouterr().err
 
 
 def test_what_cannot_be_merged_is_said(folder: Path) -> None:

@@ -72,6 +72,7 @@ def _weights(run: Run, look: Look) -> pl.DataFrame:
             "divisor": [int(divisor(run, look))],
             "whole_ns": [windows.whole(run, look, unfiltered)],
             "listed": [bool(run.meta.get("listed"))],
+            "lens": pl.Series([select.lens_of(run, look)], dtype=pl.String),
         }
     )
 

@@ -32,7 +32,9 @@ def run(jobs: Sequence[Job], where: str) -> Iterator[Done]:
             for job, done in _ran(pool, suspects if alone else queue, 1 if alone else 2 * number):
                 if done is not None:
                     yield done
-                elif lost.update([job.number]) or lost[job.number] > RETRIES:
+                    continue
+                lost[job.number] += 1
+                if lost[job.number] > RETRIES:
                     yield Done(job.number, fault=f"{job.files[0]}: its process was lost {RETRIES + 1} times")
                 else:
                     suspects.append(job)
