@@ -5,10 +5,9 @@ rules.
 Nsight Compute: https://docs.nvidia.com/nsight-compute/NsightComputeCli/index.html
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
-from itertools import zip_longest
 from typing import Any, Final
 
 import polars as pl
@@ -16,6 +15,7 @@ import polars as pl
 from capture.importlog import Log
 from capture.loaders._nsight_text import TIME_UNITS, csv_cells
 from capture.loaders._numbers import exact, number, real
+from capture.loaders._separated import LINE, reals, records
 from capture.run import Run, build
 from capture.source import Head, Source
 
@@ -31,24 +31,19 @@ _FIGURES: Final = ("Metric Name", "Metric Unit", "Metric Value", "Average", "Min
 _DURATIONS: Final = ("Duration", "gpu__time_duration.sum", "gpu__time_duration.avg", "gpu__time_duration.max")
 
 
-@dataclass(frozen=True)
-class Metric:
-    """One printed figure of one launch, or of all launches of a kernel."""
-
-    launch: str
-    name: str
-    unit: str
-    value: str
-    least: str = ""
-    most: str = ""
+_METRIC: Final = ("launch", "name", "unit", "value", "least", "most")
+_SCHEMA: Final = {
+    "kind": pl.String, "lens": pl.String, "name": pl.String, "track": pl.String,
+    "dur": pl.Int64, "count": pl.Int64, "min": pl.Int64, "max": pl.Int64,
+}  # fmt: skip
 
 
 @dataclass
 class Page:
-    """The launches in the order of the file, and their metrics."""
+    """The launches by their ids, in the order of the file; and every metric of each, as text."""
 
-    launches: dict[str, dict[str, str]] = field(default_factory=dict)
-    metrics: list[Metric] = field(default_factory=list)
+    launches: dict[str, dict[str, str]]
+    metrics: pl.DataFrame
 
 
 def sniff(head: Head) -> bool:
@@ -71,53 +66,56 @@ def load(source: Source) -> list[Run]:
     ]
 
 
-_SCHEMA: Final = {
-    "kind": pl.String, "lens": pl.String, "name": pl.String, "track": pl.String,
-    "dur": pl.Int64, "count": pl.Int64, "min": pl.Int64, "max": pl.Int64,
-}  # fmt: skip
-
-
 def _is_header(cells: Sequence[str] | None) -> bool:
     words = set(cells or ())
     return {"Kernel Name", "Process ID"} <= words and bool(words & {"ID", "Metric Name"})
 
 
-def _read(lines: Iterable[str], log: Log) -> Page:
+def _read(lines: Sequence[str], log: Log) -> Page:
     """Read every record after a header; what was printed around them is passed over."""
-    page = Page()
-    header: list[str] = []
-    units: dict[str, str] = {}
-    quoted = True
-    for at, line in enumerate(lines):
-        telling = line.startswith('"') or "Kernel Name" in line or not quoted
-        cells = csv_cells(line, ",") if telling and line.strip() else []
-        if _is_header(cells):
-            header, units, quoted = cells or [], {}, line.startswith('"')
-        elif cells == [] or not header:
-            continue
-        elif _is_units(cells, header):
-            units = dict(zip(header, cells or (), strict=True))
-        else:
-            _take(page, header, units, cells, at, log)
+    page = Page({}, pl.DataFrame(schema=dict.fromkeys(_METRIC, pl.String)))
+    named = pl.Series(lines, dtype=pl.String).str.contains("Kernel Name", literal=True).arg_true()
+    headers = [(at, cells) for at in named if _is_header(cells := csv_cells(lines[at], ",") or [])]
+    metrics = [page.metrics]
+    for (at, header), end in zip(headers, [*(at for at, _ in headers[1:]), len(lines)], strict=True):
+        rows = lines[at + 1 : end]
+        if lines[at].startswith('"'):
+            rows = [line if line.startswith('"') or "Kernel Name" in line else "" for line in rows]
+        for units, table in _tables(rows, header, at + 1, log):
+            _keep_launches(page, table)
+            metrics.append(_long(table) if "Metric Name" in header else _wide(table, units))
+    page.metrics = pl.concat(metrics)
     return page
 
 
-def _is_units(cells: list[str] | None, header: list[str]) -> bool:
-    """Return whether a row is that of the units, which names no launch."""
-    return bool(cells) and len(cells or ()) == len(header) and not any((cells or ())[:5])
+def _tables(
+    lines: Sequence[str], header: Sequence[str], first: int, log: Log
+) -> Iterator[tuple[dict[str, str], pl.DataFrame]]:
+    """Yield the rows under a header, by the columns' names, with the units that are stated above them."""
+    places = [str(at) for at in range(len(header))]
+
+    def cells(line: str) -> list[str] | None:
+        found = csv_cells(line, ",")
+        fits = found is not None and _needed(header) <= len(found) <= len(header)
+        return [*found, *[""] * (len(header) - len(found))] if found is not None and fits else None
+
+    rows, bad = records("\n".join(lines).encode(), ",", places, cells)
+    of_units = rows.select(pl.all_horizontal(pl.col(places[:5]) == "")).to_series().arg_true().to_list()
+    log.read += rows.height - len(of_units) + len(bad)
+    for at in bad:
+        log.drop("bad_row", "rows that do not fit the header above them", at=first + at)
+    by_name = dict(zip(header, places, strict=True))  # of two columns of one name the last
+    table = rows.select(LINE, *(pl.col(place).alias(name) for name, place in by_name.items()))
+    for begin, end in zip([-1, *of_units], [*of_units, rows.height], strict=True):
+        units = table.drop(LINE).row(begin, named=True) if begin >= 0 else {}
+        yield units, _with_launch(table[begin + 1 : end])
 
 
-def _take(
-    page: Page, header: list[str], units: dict[str, str], cells: list[str] | None, at: int, log: Log
-) -> None:
-    log.read += 1
-    if cells is None or not _needed(header) <= len(cells) <= len(header):
-        log.drop("bad_row", "rows that do not fit the header above them", at=at)
-        return
-    row = dict(zip_longest(header, cells, fillvalue=""))
-    launch = row.get("ID") or f"{row.get('Process ID')} {row['Kernel Name']}"
-    page.launches.setdefault(launch, {c: row[c] for c in _IDENTITY if c in row})
-    page.metrics += _long(launch, row) if "Metric Name" in row else _wide(launch, row, units)
+def _with_launch(table: pl.DataFrame) -> pl.DataFrame:
+    """Return rows with the id of their launch; without one, process and kernel tell it."""
+    told = pl.concat_str("Process ID", "Kernel Name", separator=" ")
+    stated = pl.when(pl.col("ID") != "").then("ID") if "ID" in table.columns else None
+    return table.with_columns(launch=told if stated is None else pl.coalesce(stated, told))
 
 
 def _needed(header: Sequence[str]) -> int:
@@ -127,31 +125,41 @@ def _needed(header: Sequence[str]) -> int:
     return 1 + max(i for i, c in enumerate(header) if c == "Kernel Name" or c in _FIGURES)
 
 
-def _long(launch: str, row: dict[str, str]) -> Iterator[Metric]:
-    """Yield a row of the details page; one without a metric speaks of a rule."""
-    if row["Metric Name"]:
-        value = row.get("Metric Value", row.get("Average", ""))
-        unit, least, most = row.get("Metric Unit", ""), row.get("Minimum", ""), row.get("Maximum", "")
-        yield Metric(launch, row["Metric Name"], unit, value, least, most)
+def _keep_launches(page: Page, table: pl.DataFrame) -> None:
+    identity = [c for c in _IDENTITY if c in table.columns]
+    for row in table.unique("launch", keep="first", maintain_order=True).iter_rows(named=True):
+        page.launches.setdefault(row["launch"], {c: row[c] for c in identity})
 
 
-def _wide(launch: str, row: dict[str, str], units: dict[str, str]) -> Iterator[Metric]:
-    for name, value in row.items():
-        if name not in _IDENTITY and value:
-            yield Metric(launch, name, units.get(name, ""), value)
+def _long(table: pl.DataFrame) -> pl.DataFrame:
+    """Return the metrics of a details page; a row without one speaks of a rule."""
+    value = "Metric Value" if "Metric Value" in table.columns else "Average"
+    columns = dict(zip(_METRIC[1:], ("Metric Name", "Metric Unit", value, "Minimum", "Maximum"), strict=True))
+    stated = [pl.col(c) if c in table.columns else pl.lit("") for c in columns.values()]
+    named = table.filter(pl.col("Metric Name") != "")
+    return named.select("launch", *(cell.alias(name) for name, cell in zip(columns, stated, strict=True)))
 
 
-def _durations(page: Page) -> dict[str, Metric]:
+def _wide(table: pl.DataFrame, units: Mapping[str, str]) -> pl.DataFrame:
+    """Return the metrics of a raw page, which has a column for each."""
+    names = [c for c in table.columns if c not in (*_IDENTITY, LINE, "launch")]
+    cells = table.unpivot(names, index=[LINE, "launch"], variable_name="name", value_name="value")
+    unit = pl.col("name").replace_strict(units, default="", return_dtype=pl.String) if units else pl.lit("")
+    stated = cells.filter(pl.col("value") != "").sort(LINE, maintain_order=True)
+    return stated.with_columns(unit=unit, least=pl.lit(""), most=pl.lit("")).select(_METRIC)
+
+
+def _durations(page: Page) -> dict[str, dict[str, str]]:
     """Return the metric that times each launch, the plainest one where there are several."""
-    durations: dict[str, Metric] = {}
-    for name in _DURATIONS:
-        for metric in page.metrics:
-            if metric.name == name and metric.unit in TIME_UNITS and number(metric.value) is not None:
-                durations.setdefault(metric.launch, metric)
-    return durations
+    ranks = {name: rank for rank, name in enumerate(_DURATIONS)}
+    timed = page.metrics.filter(pl.col("name").is_in(_DURATIONS), pl.col("unit").is_in(list(TIME_UNITS)))
+    numbers = timed.filter(reals(timed["value"], real).is_not_null())
+    plainest = numbers.sort(pl.col("name").replace_strict(ranks, return_dtype=pl.Int8), maintain_order=True)
+    first = plainest.unique("launch", keep="first", maintain_order=True)
+    return {metric["launch"]: metric for metric in first.iter_rows(named=True)}
 
 
-def _events(page: Page, durations: dict[str, Metric]) -> Iterator[dict[str, Any]]:
+def _events(page: Page, durations: Mapping[str, dict[str, str]]) -> Iterator[dict[str, Any]]:
     """Yield a row for each launch; launches are replayed one by one, so there is no timeline."""
     for launch, identity in page.launches.items():
         count = exact(number(identity.get("Invocations", "1")), 1) or 1
@@ -165,10 +173,10 @@ def _events(page: Page, durations: dict[str, Metric]) -> Iterator[dict[str, Any]
         }
 
 
-def _times(duration: Metric, count: int) -> dict[str, int | None]:
-    unit = TIME_UNITS[duration.unit]
-    mean = number(duration.value) or Decimal(0)
-    spread = {"min": exact(number(duration.least), unit), "max": exact(number(duration.most), unit)}
+def _times(duration: Mapping[str, str], count: int) -> dict[str, int | None]:
+    unit = TIME_UNITS[duration["unit"]]
+    mean = number(duration["value"]) or Decimal(0)
+    spread = {"min": exact(number(duration["least"]), unit), "max": exact(number(duration["most"]), unit)}
     return {"dur": exact(mean * count, unit), **{k: v for k, v in spread.items() if v is not None}}
 
 
@@ -180,12 +188,13 @@ def _meta(page: Page) -> dict[str, Any]:
 
 def _metrics(page: Page) -> pl.DataFrame:
     """Return every metric of every launch, as number where it is one."""
-    rows = [
-        (m.launch, page.launches[m.launch]["Kernel Name"], m.name, m.unit, real(m.value), m.value)
-        for m in page.metrics
-    ]
-    columns = {"id": pl.String, "kernel": pl.String, "metric": pl.String, "unit": pl.String}
-    return pl.DataFrame(rows, schema=columns | {"value": pl.Float64, "text": pl.String}, orient="row")
+    kernels = {launch: identity["Kernel Name"] for launch, identity in page.launches.items()}
+    rows = page.metrics
+    kernel = rows["launch"].replace_strict(kernels, return_dtype=pl.String) if kernels else rows["launch"]
+    return rows.select(
+        pl.col("launch").alias("id"), kernel.alias("kernel"), pl.col("name").alias("metric"), "unit",
+        reals(rows["value"], real).alias("value"), pl.col("value").alias("text"),
+    )  # fmt: skip
 
 
 def _launches(page: Page) -> pl.DataFrame:

@@ -5,7 +5,11 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
+from capture.importlog import Log
+from capture.loaders.ncu import _read
 from capture.open import load
 from tests.conftest import FIXTURES, shared
 
@@ -103,3 +107,31 @@ def test_bad_rows_are_dropped_and_counted(tmp_path: Path) -> None:
     path.write_text((NCU / "details.csv").read_text() + '"4","4711"\n"5","open\n')
     (run,) = load(path)
     assert (run.log.read, run.log.dropped) == (10, 2)
+
+
+CELL = st.one_of(st.sampled_from(["Duration", "us", "1.5", "12,345", "", "0"]), st.text('ab,"1 ', max_size=4))
+QUOTED = CELL.map(lambda cell: '"' + cell.replace('"', '""') + '"')
+HEADER = '"ID","Process ID","Kernel Name","Metric Name","Metric Unit","Metric Value","Rule Name"'
+ROW = st.lists(QUOTED, min_size=5, max_size=8).map(",".join)
+LINES = st.lists(st.one_of(ROW, ROW, st.text('"a,1=', min_size=1, max_size=6)), max_size=8)
+
+
+@given(LINES)
+@example(['"0","7","k","Duration","us","1.5"', '"0","7","k","Dur', '"","7","k, ""l""","x","","12,345",""'])
+def test_a_page_equals_a_plain_reading(lines: list[str]) -> None:
+    log = Log()
+    page = _read(["noise", HEADER, *lines], log)
+    rows = [plain_cells(line) for line in lines if line.startswith('"')]
+    fitting = [[*cells, *[""] * (7 - len(cells))] for cells in rows if 6 <= len(cells) <= 7]
+    stated = [cells for cells in fitting if any(cells[:5])]  # a row that names nothing is that of the units
+    named = [(c[0] or f"{c[1]} {c[2]}", c[3], c[4], c[5], "", "") for c in stated if c[3]]
+    assert page.metrics.rows() == named
+    assert list(page.launches) == list(dict.fromkeys(c[0] or f"{c[1]} {c[2]}" for c in stated))
+    assert (log.read - len(stated), log.dropped) == (len(rows) - len(fitting),) * 2
+
+
+def plain_cells(line: str) -> list[str]:
+    try:
+        return next(csv.reader([line], strict=True))
+    except csv.Error:
+        return []

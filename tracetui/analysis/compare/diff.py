@@ -49,10 +49,10 @@ def _diff(a: Run, b: Run, look: Look) -> Diff:
     matches = match(left.to_dicts(), right.to_dicts(), names_linked(look.terms.links, a, b))
     totals = left["total_ns"].to_list(), right["total_ns"].to_list()
     names = _names(left, right, matches)
-    rows = parts(_joined(left, right, matches))
+    rows = parts(_joined(left, right, matches, names))
     evidence, how = row_evidence(a, b, look, rows, names)
-    members = {s: [pair[i] for pair in names] for i, s in enumerate(("members_a", "members_b"))}
-    rows = rows.hstack(evidence).with_columns(pl.Series(s, m, pl.List(pl.String)) for s, m in members.items())
+    members = (_members(f"members_{s}", [pair[i] for pair in names]) for i, s in enumerate("ab"))
+    rows = rows.hstack(evidence).with_columns(*members)
     rows = _without_mixtures(rows)
     rows = rows.sort(pl.col("delta_ns").abs(), "name", descending=[True, False], maintain_order=True)
     scaled = (f"{run.name}: {note}" for run in (a, b) for note in windows.notes(run, look, scaled=True))
@@ -120,7 +120,18 @@ def _names(left: pl.DataFrame, right: pl.DataFrame, matches: Sequence[Match]) ->
     return [([here[i] for i in m.a], [there[j] for j in m.b]) for m in matches]
 
 
-def _joined(left: pl.DataFrame, right: pl.DataFrame, matches: Sequence[Match]) -> pl.DataFrame:
+def _members(column: str, names: Sequence[Sequence[str]]) -> pl.Series:
+    """Return a column of lists."""
+    rows = pl.Series("row", [i for i, own in enumerate(names) for _ in own], dtype=pl.Int64)
+    flat = pl.DataFrame({"row": rows, column: pl.Series([n for own in names for n in own], dtype=pl.String)})
+    lists = flat.group_by("row", maintain_order=True).agg(column)
+    every = pl.DataFrame({"row": pl.int_range(len(names), eager=True)})
+    return every.join(lists, on="row", how="left", maintain_order="left")[column].fill_null([])
+
+
+def _joined(
+    left: pl.DataFrame, right: pl.DataFrame, matches: Sequence[Match], names: Sequence[Names]
+) -> pl.DataFrame:
     """Return one row a match; several rows of one role are added up."""
     first = [m.a[0] if m.a else left.height + m.b[0] for m in matches]
     labels = pl.concat([left, right])[pl.Series(first, dtype=pl.UInt32)]
@@ -130,7 +141,7 @@ def _joined(left: pl.DataFrame, right: pl.DataFrame, matches: Sequence[Match]) -
         columns[f"count_{side}"] = _added(rows["count"], places)
         columns[f"total_{side}_ns"] = _added(rows["total_ns"], places)
     columns["match"] = [m.how for m in matches]
-    columns["fused"] = [_fused(here, there) for here, there in _names(left, right, matches)]
+    columns["fused"] = [_fused(here, there) for here, there in names]
     table = labels.with_columns(pl.Series(c, v, _JOINED[c]) for c, v in columns.items())
     return table.with_columns(name=pl.coalesce("name_a", "name_b")).select(*_JOINED)
 

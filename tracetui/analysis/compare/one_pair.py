@@ -17,7 +17,6 @@ from tracetui.analysis.ragged import Ints
 from tracetui.analysis.statistics import FEWEST, LEVEL, Evidence, Floats, holm
 from tracetui.look import Floor
 
-BUSY: Final = 0.7  # spread of runs beside which other programs had the processor: a factor of two
 MOMENT: Final = 0.2  # spread of all that runs in one moment, where there are too few steps to see it
 LEAST: Final = 0.07  # the smallest weight of a row
 TO_SIGMA: Final = 1.4826  # of a median deviation

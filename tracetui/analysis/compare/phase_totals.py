@@ -104,7 +104,7 @@ def _judged_pair(times: Floats, alone: NDArray[np.bool_], terms: Terms) -> Evide
     if FEWEST <= both.sum() < both.size:
         times = np.where(both, times, np.nan)
     elif times.shape[1] >= FEWEST and both.sum() < FEWEST:
-        floor = Floor(one_pair.BUSY)
+        floor = Floor(repeats.BUSY)
     return one_pair.judge(times[None, 0], times[None, 1], floor)
 
 

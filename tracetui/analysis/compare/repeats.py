@@ -29,6 +29,7 @@ LEAST: Final = 0.07  # the smallest weight of a row
 LENT: Final = 3.0  # degrees of freedom that the other rows lend to one
 FEW_RUNS: Final = 1.0  # by which the logarithm of a variance of one degree of freedom is too small, about
 POWER: Final = 0.8
+BUSY: Final = 0.7  # spread of runs beside which other programs had the processor: a factor of two
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +66,7 @@ def judge(times: Floats, groups: NDArray[np.int64], *, alpha: float = ALPHA, bus
     evidence, spread = between(rows.time, groups, alpha)
     noise = time_noise = _typical(spread, rows.weight)
     judged = np.asarray(~np.isnan(rows.time).any(axis=1))
-    everything = _all_rows(rows, groups, judged)
+    everything = _all_rows(rows, groups, judged, BUSY if busy else 0.0)
     freed = bool(everything >= ALL * alpha)
     if freed:
         own = own_shift(rows.time[judged], rows.steps[judged], groups, busy)
@@ -79,13 +80,26 @@ def judge(times: Floats, groups: NDArray[np.int64], *, alpha: float = ALPHA, bus
     return Judged(replace(evidence, p_adjusted=adjusted), spread, freed, noise, time_noise)
 
 
-def _all_rows(rows: Levels, groups: NDArray[np.int64], judged: NDArray[np.bool_]) -> float:
-    """Return p of the middle of all rows that matter; NaN where too few rows are there to be compared."""
+def _all_rows(rows: Levels, groups: NDArray[np.int64], judged: NDArray[np.bool_], doubt: float) -> float:
+    """Return p of the middle of all rows that matter; NaN where too few rows are there to be compared.
+
+    `doubt` is by what part a whole run may be off for another reason, one standard deviation.
+    """
+    from scipy.special import stdtr
+
     big = judged & (np.nan_to_num(rows.weight) >= BIG)
     if min(big.sum(), judged.sum()) < ENOUGH:
         return np.nan
     middle = np.median(rows.time[big] - rows.time[big].mean(axis=1, keepdims=True), axis=0)
-    return float(between(middle[None, :], groups)[0].p[0])
+    spread, freedom = _pooled(middle[None, :], groups)
+    left, right = (middle[groups == g] for g in (0, 1))
+    shift = abs(right.mean() - left.mean())
+    if not shift or not (freedom[0] and spread[0] + doubt):
+        return 0.0 if shift else 1.0
+    whole = np.hypot(spread[0], doubt)
+    error = whole * np.sqrt(1 / len(left) + 1 / len(right))
+    sure = freedom[0] * (whole / max(spread[0], 1e-9)) ** 4  # the doubt itself is stated, not measured
+    return float(2 * stdtr(sure, -shift / error))
 
 
 def _of_own(evidence: Evidence, judged: NDArray[np.bool_], own: Own, alpha: float) -> Evidence:

@@ -25,6 +25,7 @@ from tracetui.look import Floor, Look, Terms
 
 Names = tuple[list[str], list[str]]  # of one match: its rows on either side
 
+MOSTLY: Final = 0.5  # of its steps a run must have had alone, so that they are its own
 UNQUIET: Final = "; others had the processor in most steps of most runs: repeat them on a quiet machine"
 
 _NOTHING: Final = pl.DataFrame(
@@ -141,7 +142,7 @@ def _judge_pair(
     aligned = _watched(align([a.run, b.run], phase, terms.align), works)
     if aligned.height >= FEWEST:
         alone = ~(_busy(a, aligned.sides[0]) | _busy(b, aligned.sides[1]))
-        floor = terms.floor if alone.sum() >= FEWEST else replace(terms.floor, spread=one_pair.BUSY)
+        floor = terms.floor if alone.sum() >= FEWEST else replace(terms.floor, spread=repeats.BUSY)
         cells = pair_cells(works, phase, aligned.sides, names)
         unit = _unit(works)
         evidence = one_pair.judge_cells(cells.only(alone) if alone.sum() >= FEWEST else cells, floor)
@@ -266,11 +267,12 @@ def _alone(
 ) -> tuple[Floats, NDArray[np.int64], str]:
     """Return the times without the steps, and without the runs, in which others had the processor.
 
-    Nothing is left out where a side would have no run left, or none of the runs would be a repeat.
+    A run that was mostly among others is left out whole: its few other steps still feel them. Nothing is
+    left out where a side would have no run left, or none of the runs would be a repeat.
     """
     if not alone or all(a.all() for a in alone):
         return times, groups, ""
-    quiet = np.array([a.sum() >= FEWEST for a in alone])
+    quiet = np.array([a.sum() >= max(FEWEST, MOSTLY * len(a)) for a in alone])
     kept = np.bincount(groups[quiet], minlength=3)
     if not kept[0] or not kept[1] or kept.max() < 2:
         return times, groups, UNQUIET

@@ -20,10 +20,11 @@ FAR: Final = 3.5  # standard errors from which a row is none that tells what is 
 MOST_FAR: Final = 4  # of so many rows one at most
 SPIKE: Final = 4.0  # deviations to which a step's distance is cut
 TO_SIGMA: Final = 1.4826  # of a median deviation
-LENT: Final = 5.0  # degrees of freedom that the other rows lend to one
-LEAST: Final = 0.15  # of a row's spread over steps: what its runs differ by at least
-ALONE: Final = 0.4  # the same, of a side that is one run, which may have been in another state throughout
-DOUBT: Final = 0.1  # of what all rows share, by which a row may take part in it more or less than it did
+LENT: Final = 3.0  # degrees of freedom that the other rows lend to one
+LEAST: Final = 0.12  # of a row's spread over steps: what its runs differ by at least
+LEAST_BUSY: Final = 0.3  # where other programs had the processor
+ALONE: Final = 0.3  # the same, of a side that is one run, which may have been in another state throughout
+DOUBT: Final = 0.05  # of what all rows share, by which a row may take part in it more or less than it did
 DOUBT_BUSY: Final = 0.3  # where other programs had the processor
 DOUBT_FREEDOM: Final = 5.0
 LEAST_STEPS: Final = 1e-3  # spread over steps that is told from none
@@ -49,7 +50,8 @@ def own_shift(level: Floats, steps: Floats, groups: NDArray[np.int64], busy: boo
     over_steps = _over_steps(steps)
     scale = over_steps if over_steps is not None else np.ones(len(level))
     ways = _ways(steps, scale) if over_steps is not None else np.ones((len(level), 1))
-    variance, freedom = _variance(level, groups, ways, scale, known=over_steps is not None)
+    least = (LEAST_BUSY if busy else LEAST) if over_steps is not None else LEAST_STEPS
+    variance, freedom = _variance(level, groups, ways, scale, least)
     left, right = (level[:, groups == g] for g in (0, 1))
     each = 1 / left.shape[1] + 1 / right.shape[1]
     between = variance * each
@@ -84,11 +86,12 @@ def _ways(steps: Floats, scale: Floats) -> Floats:
 
 
 def _variance(
-    level: Floats, groups: NDArray[np.int64], ways: Floats, scale: Floats, *, known: bool
+    level: Floats, groups: NDArray[np.int64], ways: Floats, scale: Floats, least: float
 ) -> tuple[Floats, float]:
     """Return the variance of each row's own level among runs of the same, and its degrees of freedom.
 
-    Few runs tell it badly, so it is drawn towards what the rows have in common, each by how it scatters.
+    Few runs tell it badly, so it is drawn towards what the rows have in common, each by how it scatters,
+    which is not taken below `least` of that scatter.
     """
     from scipy.special import digamma
 
@@ -101,7 +104,7 @@ def _variance(
         some = seen[seen > 0] / scale[seen > 0] ** 2
         low = np.log(freedom / 2) - digamma(freedom / 2)  # by which the logarithm of a variance is too small
         typical = np.exp(np.median(np.log(some)) + low) if len(some) else 0.0
-        common = max(typical, LEAST**2 if known else LEAST_STEPS**2)
+        common = max(typical, least**2)
         variance = (LENT * common * scale**2 + freedom * seen) / (LENT + freedom)
     return variance, freedom + LENT
 

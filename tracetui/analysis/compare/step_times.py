@@ -8,9 +8,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from capture.classify.positions import kinds_of
 from capture.run import Run
 from tracetui.analysis import select
+from tracetui.analysis.coded import Coded
 from tracetui.analysis.compare.cells import Cells
 from tracetui.analysis.ragged import Ints
 from tracetui.analysis.statistics import Floats
@@ -19,25 +19,6 @@ from tracetui.look import Look
 Names = Sequence[Sequence[str]]  # of each row of a table: the names that it has in a run
 
 NO_NAME: Final = "–"
-
-
-@dataclass(frozen=True, eq=False)
-class Coded:
-    """A column as numbers: of each entry the place of its word."""
-
-    words: pl.Series  # the last is null
-    codes: Ints
-
-    @classmethod
-    def of(cls, column: pl.Series) -> "Coded":
-        """Return a column of categories or of whole numbers."""
-        kinds, rows = kinds_of(column.to_physical())
-        words = column.gather(rows)
-        return cls(words.extend(words.clear(1)), kinds.cast(pl.Int64).fill_null(len(rows)).to_numpy())
-
-    def placed(self, places: Sequence[int]) -> Ints:
-        """Return for each entry the place that its word is given."""
-        return np.array(places, dtype=np.int64)[self.codes]
 
 
 @dataclass(frozen=True, eq=False)

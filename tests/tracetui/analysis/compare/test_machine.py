@@ -83,5 +83,18 @@ def test_a_step_that_others_slowed_does_not_decide() -> None:
     assert rows["verdict"].to_list() == ["same"] and rows["median_delta_ns"].to_list() == [0.0]
 
 
+def test_a_repeat_that_was_mostly_among_others_is_left_out_whole() -> None:
+    """Of one of three repeats 14 of 20 steps were beside others; of another 6, which alone are left out."""
+    steps = [(float(n), n + 1.0) for n in range(20)]
+
+    def repeat(among_others: int) -> Run:
+        had = [float(n < among_others) for n in range(20)]
+        return sampled(steps, [(n + 1.0, 2.0 - o, 2.0) for n, o in enumerate(had)], 2, threads=2)
+
+    terms = Terms(more_a=(repeat(14), repeat(6)), more_b=(repeat(0),))
+    (how,) = diff(repeat(0), repeat(0), Look(terms=terms)).how
+    assert how.endswith("; left out, since others had the processor: 6 steps and 1 run")
+
+
 def test_what_nobody_sampled_is_not_known() -> None:
     assert machine.other_load(sampled([(0.0, 1.0)], [], 2)) is None

@@ -119,6 +119,20 @@ def test_a_row_that_did_not_change_is_not_faster_where_all_others_are_slower() -
     assert set(words[:3]) == {"slower"}
 
 
+def test_a_run_that_is_slow_as_a_whole_beside_others_is_no_change() -> None:
+    """All of b takes twice as long: a change on a quiet machine, and beside others what they may make of it;
+    ten times as long is more than others make.
+    """
+    rng = np.random.default_rng(11)
+    times = measured(rng, THREE, 0.01, 0.01)
+    for factor, busy, verdict in ((2.0, False, "slower"), (2.0, True, "~"), (10.0, True, "slower")):
+        slow = np.where((THREE == 1)[None, :, None], factor * times, times)
+        found = repeats.judge(slow, THREE, busy=busy)
+        assert found.freed == (verdict == "~")
+        words = set(verdicts(found.evidence, 0.5 * found.evidence.median_a))
+        assert words <= {"slower", "same", "~"} and ("slower" in words) == (verdict == "slower")
+
+
 def test_repeats_that_are_needed_give_the_power_promised() -> None:
     for effect, spread in ((0.5, 0.2), (0.1, 0.05), (0.03, 0.03)):
         n = repeats.needed(effect, spread, 0.05)

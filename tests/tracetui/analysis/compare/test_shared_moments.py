@@ -40,19 +40,19 @@ def test_swapping_the_sides_swaps_the_signs() -> None:
 
 
 def test_a_side_of_one_run_may_have_been_in_another_state() -> None:
-    """Beside three runs and one the error holds 0.4 of how the row scatters over its steps."""
+    """Beside three runs and one the error holds 0.3 of how the row scatters over its steps."""
     level, steps = made(4)
     one = [0, 1, 2, 3]
     found = own_shift(level[:, one], steps[:, one], np.array([0, 0, 0, 1]))
     scatter = 1.4826 * np.median(np.abs(steps[:, one]), axis=(1, 2))
-    assert (found.error > 0.4 * scatter).all()
+    assert (found.error > 0.3 * scatter).all()
 
 
 def test_others_beside_make_what_is_shared_less_sure() -> None:
     level, steps = made(5)
     quiet, busy = (own_shift(level, steps, GROUPS, busy=b) for b in (False, True))
     assert (busy.error > quiet.error).all()
-    np.testing.assert_allclose(busy.shift, quiet.shift)
+    assert (np.abs(busy.shift - quiet.shift) < quiet.error / 3).all()
 
 
 def test_holms_correction_is_the_step_down_by_hand() -> None:
