@@ -5,7 +5,7 @@ from functools import partial
 
 from textual.app import App, SystemCommand
 from textual.await_complete import AwaitComplete
-from textual.command import CommandPalette
+from textual.command import CommandList, CommandPalette
 
 from tracetui import units
 from tracetui.ui import keys
@@ -16,14 +16,15 @@ from tracetui.ui.workspace import Workspace
 
 
 class Palette(CommandPalette):
-    """Textual's palette, which closes once, and whose keys wait until there is a list to move in."""
+    """Textual's palette, which closes once, and turns no page of a list that is not laid out yet."""
 
     def dismiss(self, result: None = None) -> AwaitComplete:
         """Close it, where it is still open: a second click may lie behind the one that closes it."""
         return super().dismiss(result) if self.app.screen is self else AwaitComplete()
 
     def _action_command_list(self, action: str) -> None:
-        if self._list_visible:
+        laid_out = self._list_visible and self.query_one(CommandList).scrollable_content_region.width
+        if laid_out or not action.startswith("page_"):
             super()._action_command_list(action)
 
 

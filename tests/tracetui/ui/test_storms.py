@@ -2,11 +2,17 @@
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
+from textual.command import CommandList
+from textual.pilot import Pilot
 
+from tests.tracetui.ui.hand import decode, play, until
 from tests.tracetui.ui.pty import Terminal
 from tests.tracetui.ui.test_terminal import capture, given_back
+from tracetui.ui.app import Explorer
+from tracetui.ui.palette import Palette
 
 PALETTE = "\x10"
 PASTE = "\x1b[200~{}\x1b[201~"
@@ -73,3 +79,23 @@ def test_a_storm_of_sizes(terminal: Terminal) -> None:
         terminal.resize(80, 24)
         terminal.wait(lambda text: "kernel_" in text)
         leave(terminal)
+
+
+@pytest.mark.parametrize("action", ["page_up", "page_down"])
+def test_no_page_is_turned_before_the_list_is_laid_out(action: str) -> None:
+    """The moment between the list and its lines: on a slow terminal a key may fall into it."""
+
+    async def script(app: Explorer, pilot: Pilot[Any]) -> None:
+        await pilot.press("ctrl+p")
+        await until(app, pilot, "quit")
+        palette = app.screen
+        assert isinstance(palette, Palette)
+        commands = palette.query_one(CommandList)
+        commands.highlighted = 1
+        commands.styles.display = "none"  # as before its first layout: no room, and no line
+        await pilot.pause()
+        commands._clear_caches()
+        palette._action_command_list(action)
+        assert app.is_running and app.crash is None
+
+    play(script, [decode()])
