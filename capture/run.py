@@ -102,6 +102,8 @@ def _check_closed_words(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the frame with a kind; raise ValueError for words that a closed column does not have."""
     if "kind" not in frame.columns:
         frame = frame.insert_column(0, pl.lit("kernel", dtype=pl.Categorical()).alias("kind"))
+    elif frame["kind"].null_count():
+        frame = frame.with_columns(pl.col("kind").fill_null("kernel"))
     closed = [c for c in _CLOSED if c in frame.columns]
     for column, words in _words(frame, closed).items():
         allowed = _CLOSED[column]

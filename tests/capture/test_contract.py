@@ -246,3 +246,8 @@ print(refused)
     done = subprocess.run(command, capture_output=True, text=True, cwd=FIXTURES.parent.parent, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert int(done.stdout) > 100
+
+
+def test_a_row_without_a_kind_is_a_kernel() -> None:
+    frame = pl.DataFrame({"kind": ["span", None], "name": ["a", "b"], "dur": [1, 2]})
+    assert build("x", {}, frame, Log(read=2)).events["kind"].to_list() == ["span", "kernel"]
