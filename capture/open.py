@@ -1,8 +1,9 @@
 """Opens files and folders as runs: chooses the loader, asks the cache, gathers and merges."""
 
 import traceback
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeGuard
 
@@ -14,6 +15,7 @@ from capture.cache import entry, fetch, store
 from capture.captures import asked, is_capture
 from capture.classify.names import own_rules
 from capture.errors import CaptureError, UnforeseenError, UnreadableError
+from capture.importlog import Notice
 from capture.loaders import Bundler, Loader, bundlers, recognise
 from capture.ranks import merge_ranks
 from capture.run import Run
@@ -21,7 +23,7 @@ from capture.source import Source
 from capture.text import clean
 from capture.unknown import FORMATS_HINT, unknown_input
 
-MOST_FILES: Final = 2000
+NAMED: Final = 20  # files that cannot be read are named, of one folder
 _PROFILE: Final = "profile"
 _CAPTURE: Final = "capture"
 
@@ -41,15 +43,18 @@ class Bundle:
 Input = str | Path | Bundle
 
 
-def load(path: Input | Source, *, cache: bool = True, capture: str | None = None) -> list[Run]:
+def load(
+    path: Input | Source, *, cache: bool = True, capture: str | None = None, limits: bool = True
+) -> list[Run]:
     """Return all runs of one file, from the cache where it has them, or of files that are one recording.
 
     `capture` is a file or folder that tells of the graphs which a trace replays, `none` for none at all;
-    where it is not given, one is looked for beside the file. Raises UnreadableError for what is no profile.
+    where it is not given, one is looked for beside the file. Without `limits` an input may unpack to any
+    size, and a stream may be of any length. Raises UnreadableError for what is no profile.
     """
     if isinstance(path, Bundle):
         return path.bundler.load(path.files)
-    source = path if isinstance(path, Source) else Source.of(path)
+    source = path if isinstance(path, Source) else Source.of(path, limits=limits)
     source.named_captures = None if capture is None else asked(capture)
     place = entry(source) if cache else None
     cached = fetch(place, source) if place else None
@@ -93,14 +98,46 @@ def _load_with(loader: Loader, source: Source) -> list[Run]:
 
 
 def load_all(
-    paths: Sequence[Input], *, cache: bool = True, merge: bool = False, capture: str | None = None
+    paths: Sequence[Input],
+    *,
+    cache: bool = True,
+    merge: bool = False,
+    capture: str | None = None,
+    limits: bool = True,
 ) -> list[Run]:
     """Return all runs of all files; a folder gives its profiles, `merge` makes one run of several ranks."""
-    runs = [
-        [run for path in gather(group) for run in load(path, cache=cache, capture=capture)]
-        for group in groups(paths, merge=merge)
-    ]
+    read = partial(load, cache=cache, capture=capture, limits=limits)
+    runs = [_runs_of(group, read) for group in groups(paths, merge=merge)]
     return [run for group in runs for run in (merge_ranks(group) if merge else group)]
+
+
+def _runs_of(paths: Sequence[Input], read: Callable[[Input], list[Run]]) -> list[Run]:
+    """Return the runs of some paths; a file of a folder that cannot be read costs itself, and the log of the
+    first run names it.
+    """
+    named = {str(path) for path in paths}
+    runs: list[Run] = []
+    lost: list[UnreadableError] = []
+    for path in gather(paths):
+        try:
+            runs += read(path)
+        except UnreadableError as e:
+            if str(path) in named:
+                raise
+            lost.append(e)
+    if not runs and lost:
+        raise lost[0]
+    return _with_lost(runs, lost) if lost else runs
+
+
+def _with_lost(runs: list[Run], lost: Sequence[UnreadableError]) -> list[Run]:
+    """Return the runs; the log of the first names the files beside it that could not be read."""
+    others = ", ".join(e.where for e in lost[1:NAMED]) + (" …" if len(lost) > NAMED else "")
+    message = f"left out, for it cannot be read: {lost[0]}" + (f"; likewise {others}" if others else "")
+    notice = Notice("unreadable_file", "data_loss", len(lost), clean(message, 4000))
+    log = runs[0].log
+    told = replace(log, notices=(*log.notices, notice))
+    return [replace(run, log=told) if run.log is log else run for run in runs]
 
 
 def groups(paths: Sequence[Input], *, merge: bool) -> list[list[Input]]:
@@ -185,12 +222,11 @@ def _profiles(folder: str | Path) -> list[Input]:
     Captures of graphs are left out where there is anything else: they tell of the other traces.
     """
     found = sorted(p for p in Path(folder).rglob("*") if p.is_file() and not p.name.startswith("."))
-    bundled = _bundled(found[:MOST_FILES])
-    kinds = [(path, _kind(path)) for path in bundled]
+    kinds = [(path, _kind(path)) for path in _bundled(found)]
     traces = [path for path, kind in kinds if kind == _PROFILE]
     profiles = traces or [path for path, kind in kinds if kind == _CAPTURE]
     if not profiles:
-        what = f"is a folder without profiles (looked into {min(len(found), MOST_FILES)} files)"
+        what = f"is a folder without profiles (looked into {len(found):,} files)"
         raise UnreadableError(what, where=clean(str(folder), 4096), todo=FORMATS_HINT)
     return profiles
 

@@ -1,5 +1,6 @@
 """A Run: what happened in one execution, as metadata and one validated frame."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -77,14 +78,14 @@ def with_log(run: Run, log: Log) -> Run:
 
 
 def clean_meta(value: Any) -> Any:
-    """Return metadata with all its text cleaned."""
+    """Return metadata with all its text cleaned, and without what is no number."""
     if isinstance(value, str):
         return clean(value, 10_000)
     if isinstance(value, Mapping):
         return {clean(str(k), 200): clean_meta(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [clean_meta(v) for v in value]
-    return value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _cast(events: pl.DataFrame) -> pl.DataFrame:
@@ -101,6 +102,8 @@ def _check_closed_words(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the frame with a kind; raise ValueError for words that a closed column does not have."""
     if "kind" not in frame.columns:
         frame = frame.insert_column(0, pl.lit("kernel", dtype=pl.Categorical()).alias("kind"))
+    elif frame["kind"].null_count():
+        frame = frame.with_columns(pl.col("kind").fill_null("kernel"))
     closed = [c for c in _CLOSED if c in frame.columns]
     for column, words in _words(frame, closed).items():
         allowed = _CLOSED[column]

@@ -3,6 +3,7 @@
 import contextlib
 import gzip
 import os
+import shutil
 import stat
 import sys
 import tempfile
@@ -22,8 +23,10 @@ from capture.text import clean
 
 HEAD = 1 << 18  # bytes that a sniffer may look at
 CHUNK = 1 << 20
-BOMB_FLOOR = 1 << 30  # bytes; only what unpacks to more can be refused as a bomb
+BOMB_FLOOR = 1 << 27  # bytes; only what unpacks to more can be refused as a bomb
 BOMB_RATIO = 200  # unpacked size to packed size
+STREAM_LIMIT = 8 << 30  # bytes of a stream that are copied; never more than half of what is free
+GO_ON = "--no-limits reads on"
 
 _GZIP = b"\x1f\x8b"
 
@@ -71,15 +74,17 @@ class Source:
     log: Log = field(default_factory=Log)
     named_captures: tuple[Path, ...] | None = None  # None: they are looked for beside the input
     spooled: bool = False  # copied to a temporary file, which is no input that could come again
+    limits: bool = True  # on how far it may unpack
+    held: IO[bytes] | None = field(default=None, repr=False)  # what keeps a temporary file alive
 
     @classmethod
-    def of(cls, path: str | Path) -> "Source":
+    def of(cls, path: str | Path, *, limits: bool = True) -> "Source":
         """Return the input at a path or a URL, `-` for standard input; raise UnreadableError for no file."""
         if str(path) == "-":
-            return cls.spool(sys.stdin.buffer, "stdin")
+            return cls.spool(sys.stdin.buffer, "stdin", limits=limits)
         if is_url(path):
             label = masked(str(path))
-            return cls(copy_of(look_up(str(path))), label, Log(source=label))
+            return cls(copy_of(look_up(str(path))), label, Log(source=label), limits=limits)
         label = clean(str(path), 4096)
         path = Path(path)
         try:
@@ -88,18 +93,31 @@ class Source:
             raise UnreadableError(reason(e), where=label, todo="check the path") from None
         if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode):
             with path.open("rb") as stream:
-                return cls.spool(stream, label)
+                return cls.spool(stream, label, limits=limits)
         if not stat.S_ISREG(mode):
             raise UnreadableError(f"is a {_kind(mode)}, not a file", where=label)
-        return cls(path, label, Log(source=label))
+        return cls(path, label, Log(source=label), limits=limits)
 
     @classmethod
-    def spool(cls, stream: IO[bytes], label: str) -> "Source":
-        """Return a stream as an input: copied to a private temporary file, for it cannot be read twice."""
-        with tempfile.NamedTemporaryFile(prefix="tracetui-", delete=False) as copy:
-            while chunk := stream.read(CHUNK):
-                copy.write(chunk)
-        return cls(Path(copy.name), label, Log(source=label), spooled=True)
+    def spool(cls, stream: IO[bytes], label: str, *, limits: bool = True) -> "Source":
+        """Return a stream as an input: copied to a temporary file, for it cannot be read twice.
+
+        Raises UnreadableError where it is longer than STREAM_LIMIT. Where the system can, the file has no
+        name and is gone with the process, however that ends.
+        """
+        unnamed = Path("/proc/self/fd").is_dir()
+        make = tempfile.TemporaryFile if unnamed else tempfile.NamedTemporaryFile
+        copy = make(prefix="tracetui-")
+        most, have = min(STREAM_LIMIT, shutil.disk_usage(tempfile.gettempdir()).free // 2), 0
+        while chunk := stream.read(CHUNK):
+            have += len(chunk)
+            if limits and have > most:
+                copy.close()
+                raise UnreadableError(f"is a stream of more than {most:,} bytes", where=label, todo=GO_ON)
+            copy.write(chunk)
+        copy.flush()
+        path = Path(f"/proc/{os.getpid()}/fd/{copy.fileno()}" if unnamed else copy.name)
+        return cls(path, label, Log(source=label), spooled=True, limits=limits, held=copy)
 
     @cached_property
     def captures(self) -> tuple[Path, ...]:
@@ -154,13 +172,17 @@ class Source:
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
         """Yield every line without its end, with the offset of its first byte; a last torn line too."""
-        rest, at = b"", 0
+        begun, at = list[bytes](), 0  # a line may be longer than many chunks
         for chunk in self.chunks():
-            *whole, rest = (rest + chunk).split(b"\n")
-            for line in whole:
+            first, *whole = chunk.split(b"\n")
+            begun.append(first)
+            if not whole:
+                continue
+            for line in (b"".join(begun), *whole[:-1]):
                 yield at, line.removesuffix(b"\r")
                 at += len(line) + 1
-        if rest:
+            begun = [whole[-1]]
+        if rest := b"".join(begun):
             yield at, rest
 
     def _open(self) -> IO[bytes]:
@@ -195,12 +217,9 @@ class Source:
         try:
             while chunk := unpacked.read1(CHUNK):
                 out += len(chunk)
-                if out > max(BOMB_FLOOR, BOMB_RATIO * self.size):
-                    raise UnreadableError(
-                        f"unpacks to more than {BOMB_RATIO} times its size",
-                        where=self.label,
-                        todo="unpack it by hand if it is genuine",
-                    )
+                if self.limits and out > max(BOMB_FLOOR, BOMB_RATIO * self.size):
+                    what = f"unpacks to more than {BOMB_RATIO} times its size"
+                    raise UnreadableError(what, where=self.label, todo=GO_ON)
                 yield chunk
         except zlib.error:
             raw.seek(0)

@@ -16,7 +16,7 @@ from tests.fuzz.inputs import Inputs
 from tests.fuzz.shrink import shrunk
 from tests.fuzz.worker import STDERR_FILE
 
-SLICE = 250  # cases
+SLICE = 120  # cases
 OF_A_PROGRAM = {"nsys.report"}  # read through a program that need not be here
 
 

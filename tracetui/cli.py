@@ -14,6 +14,7 @@ from typing import Final
 
 from capture.addresses import masked
 from capture.errors import CaptureError, UsageError
+from capture.text import clean
 from tracetui import verbs
 from tracetui.guides.examples import epilog
 from tracetui.threads import leave_the_cores
@@ -135,8 +136,8 @@ def _close_stdout() -> None:
 
 
 def _tell(text: str) -> None:
-    """Print a sentence on stderr, without the credentials of a URL that it may repeat."""
-    print(f"tracetui: {masked(text)}", file=sys.stderr)
+    """Print a sentence on stderr, without the credentials of a URL and the control characters of a path."""
+    print(f"tracetui: {clean(masked(text), 10_000)}", file=sys.stderr)
 
 
 def _asks_for_json(argv: Sequence[str]) -> bool:
@@ -153,7 +154,6 @@ def _tell_json(error: CaptureError) -> None:
 def _crashed(error: BaseException) -> int:
     """Print one sentence about a fault of our own, keep the traceback in a file, return the exit code."""
     from capture.places import crash_file
-    from capture.text import clean
 
     report = "".join(traceback.format_exception(error))
     place = crash_file(report)

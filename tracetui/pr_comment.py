@@ -1,6 +1,5 @@
 """Write a comparison as a comment for a pull request: the decision, and folded below it what it rests on."""
 
-import re
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -13,6 +12,7 @@ from tracetui.analysis.compare.decision import sentences
 from tracetui.analysis.compare.diff import Diff, diff
 from tracetui.analysis.select import total
 from tracetui.look import Look
+from tracetui.markdown import code, item, plain
 from tracetui.shown_names import shown_name
 from tracetui.views import ask, ink, view
 from tracetui.views.diff import MIDDLE, titles
@@ -60,7 +60,7 @@ def _folded(title: str, text: str) -> str:
 def _decision(compared: Diff, look: Look) -> str:
     """Return the phases with their verdicts, what carries them, and the counts of verdicts."""
     lines = [
-        f"  - {_plain(line.strip())}" if line.startswith(" ") else f"- **{_plain(line)}**"
+        f"  - {item(line.strip())}" if line.startswith(" ") else f"- **{plain(line)}**"
         for line in sentences(compared, look.terms)
     ]
     counts = ", ".join(headline.counts(compared)) or "no rows"
@@ -69,7 +69,7 @@ def _decision(compared: Diff, look: Look) -> str:
     whole = f"kernel time in all {units.duration(before)} → {units.duration(after)}{change}"
     lines.append(f"- {counts} of {compared.rows.height} rows; {whole}")
     if not compared.comparable.ok:
-        reasons = _plain("; ".join(compared.comparable.reasons))
+        reasons = plain("; ".join(compared.comparable.reasons))
         lines.insert(0, f"- **Not comparable** ({compared.comparable.score:.2f}): {reasons}")
     return "\n".join(lines)
 
@@ -115,7 +115,7 @@ def _table(rows: pl.DataFrame) -> str:
 
 
 def _cell(column: str, value: Any) -> str:
-    return _code(str(value)) if column == "name" else _plain(units.cell(column, value))
+    return _code(str(value)) if column == "name" else plain(units.cell(column, value))
 
 
 def _waterfall(a: Run, b: Run, look: Look) -> str:
@@ -125,12 +125,12 @@ def _waterfall(a: Run, b: Run, look: Look) -> str:
     if asked.draw is None or answer.rows.is_empty():
         return "Nothing to split."
     drawn = ink.plain(asked.draw(answer, look, BARS))
-    return f"```text\n{drawn}\n```\n\n{_plain(answer.notes[-1])}"
+    return f"```text\n{drawn}\n```\n\n{plain(answer.notes[-1])}"
 
 
 def _findings(a: Run, b: Run, look: Look) -> str:
     told = ask(view("findings"), (a, b), look).rows["finding"].to_list()[:MOST_FINDINGS]
-    return "\n".join(f"- {_plain(s)}" for s in told) or "- none"
+    return "\n".join(f"- {item(s)}" for s in told) or "- none"
 
 
 def _compared(a: Run, b: Run, compared: Diff) -> str:
@@ -140,7 +140,7 @@ def _compared(a: Run, b: Run, compared: Diff) -> str:
     lines.append(["format", *(r.log.format for r in (a, b))])
     for key in META:
         if any(r.meta.get(key) is not None for r in (a, b)):
-            lines.append([key, *(_plain(str(r.meta.get(key, units.ABSENT))) for r in (a, b))])
+            lines.append([key, *(plain(str(r.meta.get(key, units.ABSENT))) for r in (a, b))])
     lines.append(["kernel time", *(units.cell("total_ns", total(r)) for r in (a, b))])
     lines.append(["rows read", *(f"{r.log.read:,}, {r.log.dropped:,} dropped" for r in (a, b))])
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
@@ -149,7 +149,7 @@ def _compared(a: Run, b: Run, compared: Diff) -> str:
 
 def _terms(compared: Diff) -> str:
     terms = [f"comparable: {compared.comparable.score:.2f}", *compared.comparable.reasons, *compared.how]
-    return "\n".join(f"- {_plain(t)}" for t in terms)
+    return "\n".join(f"- {item(t)}" for t in terms)
 
 
 def _code(text: str) -> str:
@@ -157,18 +157,4 @@ def _code(text: str) -> str:
     name = shown_name(text)
     if len(name) > LONGEST:
         name = f"{name[: LONGEST // 2]}…{name[-LONGEST // 2 + 1 :]}"
-    return f"`{name.replace('`', chr(39)).replace('|', chr(92) + '|')}`"
-
-
-def _plain(text: str) -> str:
-    """Return text in which nothing is alive: no markup, link, image, mention, reference or address."""
-    for mark, word in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
-        text = text.replace(mark, word)
-    for mark in "\\|*_`[]!~":
-        text = text.replace(mark, f"\\{mark}")
-    for mark, word in (("@", "&#64;"), ("://", "&#58;//"), ("www.", "www&#46;")):
-        text = text.replace(mark, word)
-    return _REFERENCE.sub("&#35;", text)
-
-
-_REFERENCE: Final = re.compile(r"#(?=[0-9])")
+    return code(name)

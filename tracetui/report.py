@@ -11,7 +11,7 @@ from typing import Any, Final
 import polars as pl
 
 from capture.run import Run
-from tracetui import glyphs, units
+from tracetui import glyphs, markdown, units
 from tracetui.analysis.select import total
 from tracetui.look import Look
 from tracetui.shown_names import COLUMNS, shown_names
@@ -99,7 +99,7 @@ def as_csv(content: Report) -> str:
     """Return a heading and the rows, without notes."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(content.answer.rows.columns)
+    writer.writerow(map(_csv_cell, content.answer.rows.columns))
     writer.writerows([_csv_cell(v) for v in row] for row in content.answer.rows.iter_rows())
     return out.getvalue()
 
@@ -107,7 +107,8 @@ def as_csv(content: Report) -> str:
 def _csv_cell(value: Any) -> Any:
     """Return a cell as text or number; a leading apostrophe keeps spreadsheets from reading a formula."""
     if isinstance(value, list):
-        return " ".join("" if v is None else str(v) for v in value)
+        text = " ".join("" if v is None else str(v) for v in value)
+        return _csv_cell(text) if any(isinstance(v, str) for v in value) else text
     if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
         return "'" + value
     return value
@@ -119,15 +120,16 @@ def as_markdown(content: Report) -> str:
     if document is not None and not content.answer.missing:
         return document(content.asked, content.look)
     answer, columns = content.answer, content.answer.rows.columns
-    lines = [f"### {content.view.title}: {', '.join(r.name for r in content.asked)}", ""]
+    runs = ", ".join(markdown.plain(r.name) for r in content.asked)
+    lines = [f"### {content.view.title}: {runs}", ""]
     if columns:
         numeric = [answer.rows.schema[c].is_numeric() for c in columns]
         lines += [
-            "| " + " | ".join(units.heading(c) for c in columns) + " |",
+            "| " + " | ".join(markdown.plain(units.heading(c)) for c in columns) + " |",
             "|" + "|".join("--:" if n else ":--" for n in numeric) + "|",
         ]
-        lines += ["| " + " | ".join(cells) + " |" for cells in _cells(answer.rows, escape=True)]
-    return "\n".join([*lines, "", *(f"- {n}" for n in answer.notes)]).rstrip() + "\n"
+        lines += [f"| {' | '.join(map(markdown.plain, cells))} |" for cells in _cells(answer.rows)]
+    return "\n".join([*lines, "", *(f"- {markdown.item(n)}" for n in answer.notes)]).rstrip() + "\n"
 
 
 def as_table(content: Report) -> str:
@@ -187,15 +189,12 @@ def _fitting_columns(widths: Mapping[str, int], content: Report) -> set[str]:
     return shown
 
 
-def _cells(rows: pl.DataFrame, escape: bool = False) -> list[list[str]]:
-    """Return every value as it is written; `escape` protects the bars of a Markdown table."""
+def _cells(rows: pl.DataFrame) -> list[list[str]]:
+    """Return every value as it is written."""
     rows, out = _with_shown_names(rows), []
     for row in rows.iter_rows():
-        cells = [
-            glyphs.sparkline(v, 20) if isinstance(v, list) else units.cell(c, v)
-            for c, v in zip(rows.columns, row, strict=True)
-        ]
-        out.append([c.replace("|", "\\|") for c in cells] if escape else cells)
+        cells = zip(rows.columns, row, strict=True)
+        out.append([glyphs.sparkline(v, 20) if isinstance(v, list) else units.cell(c, v) for c, v in cells])
     return out
 
 

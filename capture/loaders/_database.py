@@ -174,7 +174,7 @@ def _sound(work: Callable[[], T], source: Source, kind: Kind) -> T:
 @contextmanager
 def _on_disk(source: Source) -> Iterator[Path]:
     """Yield the file itself, or an unpacked private copy of it."""
-    if not source.gzipped:
+    if not (source.gzipped or source.spooled):  # SQLite opens no file without a name
         yield source.path
         return
     with tempfile.NamedTemporaryFile(prefix="tracetui-", suffix=".sqlite") as copy:

@@ -1,22 +1,39 @@
 """Whole JSON documents read with care: the document, and members and numbers of the expected type."""
 
 import json
-from typing import Any
+import re
+from collections.abc import Callable
+from typing import Any, Final
 
 from capture.errors import UnreadableError
 from capture.source import Source
 
+_SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
-def document(source: Source) -> Any:
-    """Return the parsed document; raise UnreadableError where it is damaged or nested too deeply."""
+
+def document(source: Source, parse_float: Callable[[str], Any] | None = None) -> Any:
+    """Return the parsed document; raise UnreadableError where it is damaged or nested too deeply.
+
+    Half a character, which JSON can write and no text holds, is replaced.
+    """
+    text = source.text()
     try:
-        return json.loads(source.text(), strict=False)
+        parsed = json.loads(text, strict=False, parse_float=parse_float)
+        return _whole_characters(parsed) if _SURROGATE.search(text) else parsed
     except RecursionError:
         raise UnreadableError("is nested too deeply", where=source.label) from None
     except ValueError as e:
         raise UnreadableError(
             "is damaged or cut short", where=source.label, why=str(e), todo="write or copy the file again"
         ) from None
+
+
+def _whole_characters(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, dict):
+        return {_whole_characters(key): _whole_characters(inner) for key, inner in value.items()}
+    return [_whole_characters(inner) for inner in value] if isinstance(value, list) else value
 
 
 def number(value: Any) -> float | None:

@@ -16,6 +16,7 @@ import polars as pl
 from capture.importlog import Log
 from capture.loaders._nsight_text import ELLIPSES, number_cut_names
 from capture.loaders._numbers import MILLISECOND, exact, number
+from capture.loaders._rows import frame_of
 from capture.run import Run, build, with_log
 from capture.source import Head, Source
 
@@ -82,7 +83,7 @@ def _read(lines: Iterable[str], log: Log) -> Iterator[tuple[str, Table]]:
         elif not line.startswith("|") or not section:
             table = None
         elif table is None:
-            table = Table(_cells(line), [])
+            table = Table(_distinct(_cells(line)), [])
             yield section, table
         elif not _RULE.fullmatch(line.strip()):
             _add(table, _cells(line), at, log)
@@ -95,6 +96,15 @@ def _section_of(heading: str) -> str:
 
 def _cells(line: str) -> tuple[str, ...]:
     return tuple(cell.strip() for cell in line.strip().strip("|").split("|"))
+
+
+def _distinct(header: tuple[str, ...]) -> tuple[str, ...]:
+    """Return names of columns of which none stands twice: a later one is numbered."""
+    names: list[str] = []
+    for name in header:
+        numbered = (name, *(f"{name} ({n})" for n in range(2, len(header) + 2)))
+        names.append(next(each for each in numbered if each not in names))
+    return tuple(names)
 
 
 def _add(table: Table, cells: tuple[str, ...], at: int, log: Log) -> None:
@@ -133,7 +143,7 @@ def _run(file: str, tables: Mapping[str, Table], frames: Mapping[str, pl.DataFra
     ]
     schema = {"kind": pl.String, "name": pl.String, "dur": pl.Int64, "count": pl.Int64, "std": pl.Int64}
     schema |= {"lens": pl.String, "phase": pl.String, "category": pl.String, "unit": pl.String}
-    events = pl.DataFrame(rows, schema=schema | {"value": pl.Float64})
+    events = frame_of(rows, schema | {"value": pl.Float64}, log)
     return build(file, _meta(file, tables), events, log, frames)
 
 

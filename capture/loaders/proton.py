@@ -16,6 +16,7 @@ import polars as pl
 
 from capture.errors import UnreadableError
 from capture.loaders._json_document import dict_in, document, number, whole
+from capture.loaders._rows import frame_of
 from capture.native.schema import PATH_SEPARATOR
 from capture.run import LONGEST_NS, Run, build
 from capture.source import Head, Source
@@ -51,7 +52,7 @@ def load(source: Source) -> list[Run]:
         raise UnreadableError("is no list of Proton trees", where=source.label)
     rows, devices = _rows_and_devices(parts)
     source.log.read = len(rows)
-    timed = pl.DataFrame(rows, schema=_ROW).filter(pl.col("dur").is_not_null())
+    timed = frame_of(rows, _ROW, source.log).filter(pl.col("dur").is_not_null())
     source.log.drop("bad_time", "times that are no number", count=len(rows) - timed.height)
     events = timed.with_columns(kind=pl.lit("kernel"), lens=pl.lit("gpu"), t=pl.lit(None, pl.Int64))
     meta: dict[str, Any] = {"producer": "Triton Proton", "profiled": True}

@@ -13,6 +13,7 @@ import polars as pl
 
 from capture.errors import UnreadableError
 from capture.loaders._json_document import dict_in, dicts_in, document, number
+from capture.loaders._rows import frame_of
 from capture.native.schema import PATH_SEPARATOR
 from capture.run import Run, build
 from capture.source import Head, Source
@@ -45,9 +46,9 @@ def load(source: Source) -> list[Run]:
         raise UnreadableError("holds neither a prefill nor a decode step", where=source.label)
     rows = [row for name, phase in phases.items() for row in _phase_rows(name, phase)]
     source.log.read = len(rows)
-    events = pl.DataFrame(rows, schema=_ROW)
+    events = frame_of(rows, _ROW, source.log)
     summary = [row for name, phase in phases.items() for row in _summary(name, phase)]
-    tables = {"summary": pl.DataFrame(summary, schema=_SUMMARY, strict=False)}
+    tables = {"summary": frame_of(summary, _SUMMARY, source.log)}
     return [build(Path(source.label).name, _meta(dict_in(parsed, "context")), events, source.log, tables)]
 
 

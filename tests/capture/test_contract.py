@@ -1,6 +1,8 @@
 """One contract at every edge of reading: what no loader was written for is one sentence and exit 3."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -10,10 +12,11 @@ import pytest
 
 from capture import open as opening
 from capture.captures import NONE
-from capture.errors import UnforeseenError
+from capture.errors import UnforeseenError, UnreadableError
 from capture.importlog import Log
-from capture.open import load
+from capture.open import gather, load, load_all
 from capture.run import Run, build
+from tests.conftest import FIXTURES
 from tracetui.cli import main
 
 
@@ -104,3 +107,147 @@ def test_a_phase_that_a_source_does_not_tell_is_no_fault_of_the_diff(tmp_path: P
     path.write_text("".join(json.dumps(line) + "\n" for line in (head, mark, kernel)))
     for view in ("diff", "waterfall"):
         assert main(["report", view, str(path), str(path), "--phase", "decode"]) == 0
+
+
+def folder_of(tmp_path: Path, **files: str) -> Path:
+    for name, content in files.items():
+        (tmp_path / f"{name}.csv").write_text(content)
+    return tmp_path
+
+
+GOOD = "name,duration_ns\nk,5\n"
+NO_EVENT = "name,duration_ns\n,\n"  # is claimed, and holds nothing
+
+
+def test_a_damaged_file_of_a_folder_costs_itself_and_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = folder_of(tmp_path, a=NO_EVENT, b=GOOD, c=GOOD, d=NO_EVENT)
+    runs = load_all([folder], cache=False)
+    assert [run.events["dur"].sum() for run in runs] == [5, 5]
+    (notice,) = [n for n in runs[0].log.notices if n.id == "unreadable_file"]
+    assert notice.severity == "data_loss" and notice.count == 2
+    assert str(folder / "a.csv") in notice.message and str(folder / "d.csv") in notice.message
+    assert not [n for n in runs[1].log.notices if n.id == "unreadable_file"]
+    assert main(["report", "kernels", str(folder), "--no-cache"]) == 0
+    assert str(folder / "a.csv") in capsys.readouterr().err
+    assert main(["report", "kernels", str(folder), "--no-cache", "--strict"]) == 4
+
+
+def test_a_damaged_file_that_was_named_is_refused(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, a=NO_EVENT, b=GOOD)
+    with pytest.raises(UnreadableError, match=r"a\.csv"):
+        load_all([folder / "a.csv", folder / "b.csv"], cache=False)
+
+
+def test_a_folder_of_which_nothing_can_be_read_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableError, match=r"a\.csv"):
+        load_all([folder_of(tmp_path, a=NO_EVENT, b=NO_EVENT)], cache=False)
+
+
+def test_nothing_is_cut_at_two_thousand_files(tmp_path: Path) -> None:
+    for number in range(2003):
+        (tmp_path / f"{number:04}.csv").write_text("name,duration_ns\nk,1\n")
+    assert len(gather([tmp_path])) == 2003
+
+
+HUGE, HALF = 2**64, "\ud800"
+VLLM = {"entry": {"name": HALF, "cuda_time_us": 1e300}, "children": []}
+DOPPLER_STEP = {"label": HALF, "timings": {HALF: HUGE, "k": 1.5}, "totalMs": HUGE, "stepCount": HUGE}
+
+BAD_CELLS = {
+    "proton": ([{"frame": {"name": HALF}, "metrics": {"time (ns)": 5, "count": HUGE, "device_id": []}}], 5),
+    "vllm": ({"context": {"batch_size": HUGE}, "prefill": {"summary_stats": [VLLM], "model_stats": [VLLM]}},
+             None),
+    "vllm step": ({"context": {}, "prefill": {"summary_stats": []}, f"decode_{10**30}": {}}, None),
+    "chrome": ({"schemaVersion": HALF, "deviceProperties": [{"id": HUGE, "name": HALF}],
+                "traceEvents": [{"ph": "X", "cat": "kernel", "name": HALF, "pid": HUGE, "tid": [], "ts": 1,
+                                 "dur": 5}]},
+               5000),
+    "chrome args": ({"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 5, "args":
+                     {"stream": HUGE, "device": [], "correlation": {}, "External id": HUGE, "grid": HUGE}}]},
+                    5000),
+    "doppler": ({"suite": HALF, "modelId": [], "timing": {"prefillMs": HUGE, "decodeMs": HALF},
+                 "metrics": {"decodeProfileSteps": [DOPPLER_STEP, {}, 5]}}, 1_500_000),
+    "native": ({"kind": "kernel", "name": "k", "dur": 5, "t": HUGE}, None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", BAD_CELLS)
+def test_a_bad_cell_costs_itself(tmp_path: Path, kind: str) -> None:
+    """Integers beyond 64 bits, half characters, lists and objects where a number or a name should stand."""
+    document, total = BAD_CELLS[kind]
+    try:
+        run = read(tmp_path, document)
+    except UnforeseenError:
+        raise
+    except UnreadableError:
+        assert total is None
+        return
+    assert total is None or run.events.filter(kind="kernel")["dur"].sum() == total
+    for view in ("kernels", "summary", "tree", "import"):
+        assert main(["report", view, str(tmp_path / "x.json"), "--no-cache", "--format", "json"]) == 0
+
+
+def test_a_column_of_cs336_may_stand_twice(tmp_path: Path) -> None:
+    text = (FIXTURES / "cs336" / "report.md").read_text()
+    wider, above = "", ""
+    for line in text.splitlines():
+        last = line.strip("|").split("|")[-1].strip()
+        cell = "" if not line.startswith("|") else last if not above.startswith("|") else "x"
+        cell = "---" if cell and set(line) <= set("|-: ") else cell
+        wider, above = f"{wider}{line}{cell and f' {cell} |'}\n", line
+    assert "(2)" not in text
+    for name, content in (("x", wider), ("y", text)):
+        (tmp_path / f"{name}.md").write_text(content)
+    runs, same = (load(tmp_path / f"{name}.md", cache=False) for name in "xy")
+    assert len(runs) == len(same) > 0 and runs[0].log.dropped == same[0].log.dropped
+    assert [run.events.height for run in runs] == [run.events.height for run in same]
+
+
+DUPLICATE = {
+    "plain": "name,duration_ns,name\nk,5,j\n",
+    "rocprof": '"Name","Calls","TotalDurationNs","AverageNs","Percentage","Name"\n"k",1,5,5,100,"j"\n',
+}
+
+
+@pytest.mark.parametrize("kind", DUPLICATE)
+def test_a_column_of_a_table_may_stand_twice(tmp_path: Path, kind: str) -> None:
+    run = read(tmp_path, DUPLICATE[kind], "x.csv")
+    assert run.events["dur"].to_list() == [5]
+
+
+def test_a_damaged_parquet_prints_nothing_of_its_library(tmp_path: Path) -> None:
+    """300 flips and cuts in one process of its own, whose standard error is looked at."""
+    code = """
+import random, sys
+from pathlib import Path
+from capture.errors import UnreadableError
+from capture.open import load
+whole, place, draw = Path(sys.argv[1]).read_bytes(), Path(sys.argv[2]), random.Random(14)
+refused = 0
+for n in range(300):
+    at = draw.randrange(4, len(whole)) if n % 2 else draw.randrange(len(whole) - 1200, len(whole) - 8)
+    place.write_bytes(whole[:at] if n % 5 == 0 else whole[:at] + draw.randbytes(3) + whole[at + 3:])
+    try:
+        load(place, cache=False)
+    except UnreadableError as e:
+        refused += 1
+        assert "\\n" not in str(e) and ".rs" not in str(e), e
+print(refused)
+"""
+    command = [
+        sys.executable,
+        "-c",
+        code,
+        str(FIXTURES / "parquet" / "columns.parquet"),
+        str(tmp_path / "x.parquet"),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=FIXTURES.parent.parent, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert int(done.stdout) > 100
+
+
+def test_a_row_without_a_kind_is_a_kernel() -> None:
+    frame = pl.DataFrame({"kind": ["span", None], "name": ["a", "b"], "dur": [1, 2]})
+    assert build("x", {}, frame, Log(read=2)).events["kind"].to_list() == ["span", "kernel"]

@@ -91,6 +91,8 @@ def of_kind(run: Run, kind: str, columns: Sequence[str]) -> pl.DataFrame:
 def timed(run: Run, look: Look, kind: str = "kernel", lens: str | None = None) -> pl.LazyFrame:
     """Return rows of one kind with a duration, under one lens, in the phase, window and filter asked for."""
     cancel.check()  # nearly every query begins here
+    if not run.has("dur"):
+        return run.events.clear().with_columns(dur=pl.lit(None, pl.Int64)).lazy()
     rows = run.events.lazy().filter((pl.col("kind") == kind) & pl.col("dur").is_not_null())
     chosen = lens or lens_of(run, look)
     if chosen is not None:

@@ -1,7 +1,7 @@
 """The explorer: a Textual app that holds the workspace and its controllers, and passes events on to them."""
 
 import os
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,7 @@ from tracetui.ui.key_commands import Controllers, has_to_wait, key_commands, pas
 from tracetui.ui.keyboard import Keyboard
 from tracetui.ui.main_screen import MainScreen
 from tracetui.ui.options import Options
-from tracetui.ui.palette import palette_commands
+from tracetui.ui.palette import open_palette, palette_commands
 from tracetui.ui.questions import Questions
 from tracetui.ui.renderer import Renderer
 from tracetui.ui.terminal import theme, tty
@@ -64,7 +64,10 @@ class Explorer(App[None]):
         self.questions = Questions(self.workspace, self.renderer, self.pool, self.post_message)
         self.input_line = InputLine(self.workspace, self.renderer)
         self.controllers = self._controllers()
-        own = {"suspend": self.action_suspend_process, "palette": self.action_command_palette}
+        own: dict[str, Callable[[], object]] = {
+            "suspend": self.action_suspend_process,
+            "palette": partial(open_palette, self),
+        }
         commands = key_commands(self.workspace, self.controllers, own)
         paste = partial(paste_text, self.workspace, self.input_line, self.controllers.files)
         waits = partial(has_to_wait, self.workspace, self.questions)
@@ -225,7 +228,8 @@ def open_feed(paths: list[str], options: Options) -> Feed:
     """Return what follows a file that grows; with others beside it, what reads all of them once."""
     if options.follow and len(paths) == 1:
         return FileFollower(paths[0], options.engine, options.view, options.beside)
-    return FileReader(paths, options.cache, options.view, options.merge, options.capture)
+    ways = {"cache": options.cache, "capture": options.capture, "limits": options.limits}
+    return FileReader(paths, options.view, options.merge, ways)
 
 
 def run(paths: Sequence[str | Path], options: Options) -> int:

@@ -23,4 +23,5 @@ class Options:
     clipboard: bool = True
     cache: bool = True
     merge: bool = False  # runs of one rank each become one run
+    limits: bool = True  # on how far a file may unpack, and how long a stream may be
     capture: str | None = None  # of the graphs that a trace replays; None: looked for beside it

@@ -3,7 +3,9 @@
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from textual.app import SystemCommand
+from textual.app import App, SystemCommand
+from textual.await_complete import AwaitComplete
+from textual.command import CommandList, CommandPalette
 
 from tracetui import units
 from tracetui.ui import keys
@@ -11,6 +13,25 @@ from tracetui.ui.controllers.navigation import Navigation
 from tracetui.ui.keyboard import Keyboard
 from tracetui.ui.terminal.theme import PALETTES
 from tracetui.ui.workspace import Workspace
+
+
+class Palette(CommandPalette):
+    """Textual's palette, which closes once, and turns no page of a list that is not laid out yet."""
+
+    def dismiss(self, result: None = None) -> AwaitComplete:
+        """Close it, where it is still open: a second click may lie behind the one that closes it."""
+        return super().dismiss(result) if self.app.screen is self else AwaitComplete()
+
+    def _action_command_list(self, action: str) -> None:
+        laid_out = self._list_visible and self.query_one(CommandList).scrollable_content_region.width
+        if laid_out or not action.startswith("page_"):
+            super()._action_command_list(action)
+
+
+def open_palette(app: App[None]) -> None:
+    """Show the palette, where no other screen is in front."""
+    if len(app.screen_stack) == 1:
+        app.push_screen(Palette(id="--command-palette"))
 
 
 def palette_commands(

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from capture.errors import PartialError, UsageError
+from capture.text import clean
 from tracetui.chosen import choose
 from tracetui.look import GROUPS, PERS, Look
 from tracetui.samples import resolved
@@ -34,6 +35,11 @@ def input_options(parser: ArgumentParser, files: str = "+") -> None:
 def reading_options(parser: ArgumentParser) -> None:
     """Declare how files are read."""
     parser.add_argument("--no-cache", action="store_true", help="parse anew, write no cache")
+    parser.add_argument(
+        "--no-limits",
+        action="store_true",
+        help="read on where a file unpacks to more than 200 times its size, or a stream is very long",
+    )
     parser.add_argument(
         "--strict", action="store_true", help="exit 4 when a part of the input could not be read"
     )
@@ -131,7 +137,8 @@ def load(args: Namespace) -> "list[Run]":
 def ways(args: Namespace) -> dict[str, Any]:
     """Return how files are read, as the options say, for a loader or for the screen."""
     merge, capture = getattr(args, "merge", False), getattr(args, "capture", None)
-    return {"cache": not args.no_cache, "merge": merge, "capture": capture}
+    limits = not getattr(args, "no_limits", False)
+    return {"cache": not args.no_cache, "merge": merge, "capture": capture, "limits": limits}
 
 
 def pair(runs: "Sequence[Run]", which: str | None) -> "list[Run]":
@@ -185,7 +192,7 @@ def _window(text: str) -> tuple[int, int]:
 
 def say(text: str) -> None:
     """Print a line for the person on stderr, beside the data."""
-    print(f"tracetui: {text}", file=sys.stderr)
+    print(f"tracetui: {clean(text, 10_000)}", file=sys.stderr)
 
 
 def room(args: Namespace) -> tuple[int, bool]:

@@ -132,11 +132,11 @@ def _own_rules() -> Iterator[str]:
 
 
 def answers(run: Run, asked: list[View]) -> Iterator[str]:
-    lacking = {v: missing(v, [run]) for v in asked}
-    yield "  can answer: " + ", ".join(v.name for v in asked if not lacking[v])
-    for v in asked:
-        if lacking[v]:
-            yield f"  cannot answer {v.name}: it needs {' and '.join(lacking[v])}"
+    lacking = {v.name: missing(v, [run]) for v in asked}
+    yield "  can answer: " + ", ".join(name for name, needs in lacking.items() if not needs)
+    for name, needs in lacking.items():
+        if needs:
+            yield f"  cannot answer {name}: it needs {' and '.join(needs)}"
     yield from (f"  next time, for {way}" for way in advice.next_time(run, chain(*lacking.values())))
 
 

@@ -1,6 +1,5 @@
 """`tracetui export FILE -o OUT`: a run in another format, chosen by the suffix of OUT."""
 
-import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
@@ -37,7 +36,7 @@ def run(args: Namespace) -> int:
     chosen = [runs[choose(runs, args.which)]] if args.which else runs
     for note in export(chosen, out, overwrite=args.force):
         _shared.say(note)
-    sys.stderr.write(f"tracetui: wrote {out}\n")
+    _shared.say(f"wrote {out}")
     return 0
 
 

@@ -124,7 +124,8 @@ def _plotted(
     import plotext
 
     plot: Any = plotext  # it has no types
-    with _DRAWING, contextlib.redirect_stderr(io.StringIO()):  # where it prints advice over the screen
+    said = io.StringIO()  # advice, which it would print over the screen
+    with _DRAWING, contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
         plot.terminal.limit(False, False)
         figure = plot.figure
         figure.clear()

@@ -4,6 +4,7 @@ from typing import Any, Final
 
 import polars as pl
 
+from capture.loaders._json_document import whole
 from capture.loaders.chrome.incomplete import Names
 from capture.loaders.chrome.tables import Trace
 from capture.roofs import name_by_properties
@@ -64,12 +65,12 @@ def devices_of(header: dict[str, Any]) -> pl.DataFrame:
     devices = header.get("deviceProperties")
     rows = [
         {
-            "id": d.get("id"),
-            "name": str(d.get("name")),
-            "memory_bytes": d.get("totalGlobalMem"),
-            "sms": d.get("numSms"),
-            "major": d.get("computeMajor"),
-            "minor": d.get("computeMinor"),
+            "id": whole(d.get("id")),
+            "name": clean(str(d.get("name"))),
+            "memory_bytes": whole(d.get("totalGlobalMem")),
+            "sms": whole(d.get("numSms")),
+            "major": whole(d.get("computeMajor")),
+            "minor": whole(d.get("computeMinor")),
         }
         for d in (devices if isinstance(devices, list) else ())
         if isinstance(d, dict)

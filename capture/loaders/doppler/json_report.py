@@ -4,7 +4,6 @@ Read: single reports and comparisons; every figure is kept in a table. Not read:
 Doppler: https://github.com/clocksmith/doppler
 """
 
-import json
 import re
 from collections.abc import Iterator
 from decimal import Decimal
@@ -12,9 +11,10 @@ from typing import Any, Final
 
 import polars as pl
 
-from capture.errors import UnreadableError
 from capture.importlog import Log
+from capture.loaders._json_document import document
 from capture.loaders._numbers import MILLISECOND, exact, number
+from capture.loaders._rows import frame_of
 from capture.loaders.doppler.profile_blocks import SCHEMA, Block, Clock, events, is_whole, totals
 from capture.run import Run, build, with_log
 from capture.source import Head, Source
@@ -42,13 +42,8 @@ def sniff(head: Head) -> bool:
 
 
 def load(source: Source) -> list[Run]:
-    try:
-        document = json.loads(source.text(), parse_float=Decimal)
-    except ValueError as e:
-        raise UnreadableError(
-            "is not whole JSON", where=source.label, why=str(e), todo="save the report again"
-        ) from None
-    runs = [_run(report, source.log) for report in _reports(document, _DEEPEST)]
+    found = _reports(document(source, parse_float=Decimal), _DEEPEST)
+    runs = [_run(report, source.log) for report in found]
     return [with_log(run, source.log) for run in runs]
 
 
@@ -84,7 +79,7 @@ def _run(report: dict[str, Any], log: Log) -> Run:
     sizes = list(_sizes(report.get("memory")))
     log.read += len(sizes)
     counts = [n for b in blocks for n in b.counts]
-    frame = _frame(rows, counts, sizes)
+    frame = _frame(rows, counts, sizes, log)
     return build(str(meta.get("model", "doppler")), meta, frame, log, _tables(timing, metrics))
 
 
@@ -171,13 +166,13 @@ def _leaves(value: Any, path: str, depth: int) -> Iterator[tuple[str, float]]:
 
 
 def _frame(
-    rows: list[dict[str, Any]], counts: list[int | None], sizes: list[tuple[str, float]]
+    rows: list[dict[str, Any]], counts: list[int | None], sizes: list[tuple[str, float]], log: Log
 ) -> pl.DataFrame:
     launches = iter(counts)
     for row in rows:
         row["count"] = next(launches) if row["kind"] == "kernel" else None
     rows += [{"kind": "memory", "name": name, "bytes": size} for name, size in sizes]
-    return pl.DataFrame(rows, {**SCHEMA, "count": pl.Int64})
+    return frame_of(rows, {**SCHEMA, "count": pl.Int64}, log)
 
 
 def _tables(timing: dict[str, Any], metrics: dict[str, Any]) -> dict[str, pl.DataFrame]:

@@ -15,6 +15,7 @@ import polars as pl
 
 from capture.importlog import Log
 from capture.loaders._numbers import MILLISECOND, exact, nanoseconds, number
+from capture.loaders._rows import frame_of
 from capture.loaders.doppler.lines import Line, facts, memory, parse, selection
 from capture.loaders.doppler.profile_blocks import NO_LAUNCHES, SCHEMA, Block, Clock, events, is_whole, totals
 from capture.run import Run, build, with_log
@@ -161,7 +162,7 @@ def _run(draft: Draft, index: int, log: Log) -> Run:
         guesses.append("sizes: printed with few digits, 1 GB taken as 2^30 bytes")
     if guesses:
         meta["guess"] = guesses
-    frame = pl.DataFrame(rows + draft.rows, SCHEMA)
+    frame = frame_of(rows + draft.rows, SCHEMA, log)
     name = str(meta.get("model", "doppler")) + (f" #{index + 1}" if index else "")
     return build(name, meta, frame, log, _tables(draft))
 

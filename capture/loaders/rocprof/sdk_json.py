@@ -15,6 +15,7 @@ from capture.errors import UnreadableError
 from capture.importlog import Log
 from capture.inference import with_inferred
 from capture.loaders._json_document import dict_in, dicts_in, document, list_in, whole
+from capture.loaders._rows import frame_of
 from capture.run import Run, build
 from capture.source import Head, Source
 
@@ -60,7 +61,7 @@ def _run(process: Mapping[str, Any], several: bool, source: Source) -> Run:
         "argv": command if isinstance(command, list) else None,
         "profiled": True,
     }
-    events = _timed(pl.DataFrame(rows, schema={**_ROW, "end": pl.Int64}), source.log)
+    events = _timed(frame_of(rows, {**_ROW, "end": pl.Int64}, source.log), source.log)
     return with_inferred(build(name, {k: v for k, v in meta.items() if v}, events, source.log), source.log)
 
 

@@ -79,7 +79,21 @@ def test_keys_alone_and_quit(opened: Any) -> None:
         given_back(terminal)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT])
+TEN = [
+    "TERM",
+    "HUP",
+    "INT",
+    "QUIT",
+    "USR1",
+    "USR2",
+    "ALRM",
+    "XCPU",
+    "VTALRM",
+    "PROF",
+]  # what schedulers and limits send
+
+
+@pytest.mark.parametrize("number", [signal.Signals[f"SIG{name}"] for name in TEN])
 def test_a_signal_gives_the_terminal_back(opened: Any, number: signal.Signals) -> None:
     with opened() as terminal:
         terminal.child.kill(number)

@@ -69,6 +69,12 @@ def test_a_chart_of_one_value_or_of_nothing_is_no_error() -> None:
     assert charts.chart({"a": [(0.0, 1.0)]}, Size(10, 3)) == []
 
 
+def test_a_chart_prints_nothing_beside_itself(capfd: pytest.CaptureFixture[str]) -> None:
+    """Places that no float tells apart, of which plotext prints a warning of its own."""
+    assert charts.chart({"a": [(1e17, 1.0), (1e17, 2.0)]}, Size(80, 20))
+    assert capfd.readouterr() == ("", "")
+
+
 def test_charts_start_plotext_only_when_drawn() -> None:
     profile = str(FIXTURES / "native" / "flat.jsonl")
     code = (

@@ -12,7 +12,11 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Final
 
-FATAL: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT)
+FATAL: Final = (
+    *(signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT),
+    # what schedulers send before a time limit, and what ends a program that takes no notice
+    *(signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGXCPU, signal.SIGVTALRM, signal.SIGPROF),
+)
 GRACE: Final = 1.0  # seconds that the screen has to close by itself after a signal
 CLIPBOARD_LIMIT: Final = 100_000
 DUMB: Final = ("", "dumb", "unknown")

@@ -4,9 +4,9 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from capture.activity import current
 from capture.addresses import masked
@@ -25,10 +25,10 @@ class FileReader:
     live: Final = None  # nobody writes these files
 
     def __init__(
-        self, paths: Sequence[str], cache: bool, view: str, merge: bool = False, capture: str | None = None
+        self, paths: Sequence[str], view: str, merge: bool = False, ways: Mapping[str, Any] | None = None
     ) -> None:
-        self._paths = list(paths)
-        self._cache, self._view, self._merge, self._capture = cache, view, merge, capture
+        """Read files and begin with a view; `ways` are further arguments of `load_all`."""
+        self._paths, self._view, self._merge, self._ways = list(paths), view, merge, ways or {}
         self._began = time.monotonic()
         self._size = sum(_size(p) for p in self._paths)
 
@@ -49,7 +49,7 @@ class FileReader:
         errors: list[CaptureError] = []
         for group in groups(self._paths, merge=self._merge):
             try:
-                runs += load_all(group, cache=self._cache, merge=self._merge, capture=self._capture)
+                runs += load_all(group, merge=self._merge, **self._ways)
             except Exception as e:
                 errors.append(_as_capture_error(e, str(group[0])))
         if not runs:
