@@ -15,6 +15,7 @@ import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from ..native.emit import now
 from .watcher import Watcher
 from .wraps import Wraps
 
@@ -41,13 +42,18 @@ def _wrap_modules(torch: Any, watcher: Watcher, wraps: Wraps) -> None:
     kind = torch.nn.Module
     plain = kind.__call__
     is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", None) or bool
-    enter, leave = watcher.enter_module, watcher.leave
-    # torch.jit.trace writes down all that it sees, also what we would ask of a tensor
-    tracing = getattr(getattr(torch, "_C", None), "_get_tracing_state", None) or _nothing
+    enter, leave, of_thread = watcher.enter_module, watcher.leave, watcher.of_thread
 
     def _wrapped_call_impl(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if watcher.off or is_compiling() or tracing() is not None:
+        if watcher.off or is_compiling():
             return plain(self, *args, **kwargs)
+        log = of_thread.log
+        if log is not None:  # most calls, by far: they cost what these few lines cost
+            log += self, now()
+            try:
+                return plain(self, *args, **kwargs)
+            finally:
+                log += self, -now()
         call = enter(self, args, kwargs)
         try:
             return plain(self, *args, **kwargs)
@@ -119,10 +125,6 @@ def _wrap_data(torch: Any, watcher: Watcher, wraps: Wraps) -> None:
     wraps.put(loader, "__next__", _as_part("data", loader.__next__, watcher))
 
 
-def _nothing() -> None:
-    """Stand for what a torch does not have."""
-
-
 def _as_part(part: str, plain: Callable[..., Any], watcher: Watcher) -> Callable[..., Any]:
     """Return a function with its time noted as this part of the program."""
     torch = watcher.shared.torch
@@ -159,6 +161,7 @@ def _wrap_captures(torch: Any, watcher: Watcher, wraps: Wraps) -> None:
         watcher.guard(shared.windows.begin_capture)
         result = begin(self, *args, **kwargs)
         watcher.guard(lambda: shared.graphs.begin(self))
+        watcher.of_thread.log = None
         return result
 
     @functools.wraps(end)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations  # what runs in a program of the user's reads on Python 3.8
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from .inputs import Length
+    from .kernels import Window
     from .launch_order import LaunchOrder
+    from .phases import Facts
+
+LOOKED_AT: Final = 8  # modules whose inputs are searched for the tokens of a step
 
 
 class Call:
@@ -14,8 +18,10 @@ class Call:
 
     __slots__ = ("inner", "mark", "module", "part", "start", "watch")
 
-    def __init__(self, watch: Any, module: Any, part: str) -> None:
-        self.watch, self.module, self.part = watch, module, part
+    def __init__(self, watch: Any) -> None:
+        self.watch = watch
+        self.module: Any = None  # None of a part
+        self.part = ""
         self.mark: Any = None
         self.inner = 0  # ns within the calls that it made
         self.start = 0  # by the clock, read last of all
@@ -43,6 +49,29 @@ class Step:
         self.looked_at = 0
         self.generates = False
         self.orders: list[LaunchOrder] = []  # of the graphs that were replayed in it
+
+    @property
+    def looks_for_length(self) -> bool:
+        """Whether inputs of the modules within are searched for tokens still."""
+        return self.length is None and self.looked_at < LOOKED_AT
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether a further call of the root in training belongs to it."""
+        return self.training and not self.is_complete
+
+
+class EndedStep(NamedTuple):
+    """A step that is over, with its rows and what a profiler window saw in it."""
+
+    start: int
+    took: int
+    rows: list[int]  # op, start and duration of each, flat
+    facts: Facts | None  # None of training
+    track: str | None
+    lens: str  # of the rows
+    seen: Window | None = None
+    cost: int = 0  # ns that the window took
 
 
 def innermost(calls: list[Call]) -> Any:

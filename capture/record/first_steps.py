@@ -2,27 +2,15 @@
 
 from __future__ import annotations  # what runs in a program of the user's reads on Python 3.8
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .kernels import Window
-    from .phases import Facts
-    from .shared import Shared
+    from .calls import EndedStep
 
 MOST: Final = 8  # steps that are held
 LONGEST_NS: Final = 2_000_000_000  # from the beginning of the first, so that a screen is not kept waiting
-
-
-class EndedStep(NamedTuple):
-    """A step that is over, with its rows and what a profiler window saw in it."""
-
-    start: int
-    took: int
-    rows: list[tuple[int, int, int]]
-    facts: Facts | None
-    seen: Window | None
 
 
 class FirstSteps:
@@ -47,23 +35,9 @@ class FirstSteps:
         for step in held or ():
             self._write(step)
 
-    def take_back(self) -> list[tuple[int, int, int]] | None:
+    def take_back(self) -> list[int] | None:
         """Return the rows of what is held, which are no steps after all; None where they are written."""
         if self._held is None:
             return None
         held, self._held = self._held, []
         return [row for step in held for row in step.rows]
-
-
-def write(step: EndedStep, shared: Shared, track: str | None, lens: str) -> None:
-    """Write a step of a thread whose rows are of this lens, and what a profiler window saw in it."""
-    recording, seen = shared.recording, step.seen
-    number = recording.step(step.start, step.took, step.rows, step.facts, track)
-    if seen is None:
-        return
-    assert recording.emitter is not None  # noqa: S101
-    recording.emitter.cost_ns += shared.windows.overhead_ns
-    for what, count in seen.problems.items():
-        recording.emitter.mark(f"window of step {number}: {count} {what}", "log")
-    of_window = "gpu" if lens == "host" else "host"  # what is not written in every step
-    recording.window(of_window, seen.rows, number, step.facts, track)

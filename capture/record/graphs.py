@@ -59,11 +59,11 @@ class Graphs:
             self._borders.append((count, owner))
 
     def end(self, graph: Any) -> None:
-        """Note that a capture is about to end, and learn its order."""
-        if self._current is None or self.of(graph) is not self._current or not self._is_here():
+        """Note that a capture is about to end, and learn its order; from another thread, none."""
+        if self._current is None or self.of(graph) is not self._current:
             return
         self.border(None)
-        names = self._nodes.names(self._stream) if self._nodes is not None else None
+        names = self._nodes.names(self._stream) if self._nodes is not None and self._is_here() else None
         if names is not None and self._borders and self._borders[-1][0] == len(names):
             self._current.order = _order(names, self._borders)
         self.capturing, self._thread, self._current = False, None, None

@@ -136,7 +136,8 @@ class Context:
         self.callback = type(params.cb_eval)(self._evaluate)
         self._duties = {"prefill": Duty(), "decode": Duty()}
         self._price = self._price_of_a_question()
-        self._questions = 0  # that a step asks
+        self._asked = 0  # questions of the step that is looked at
+        self._questions = 0  # that every step asks: as many as the last one that was looked at
         self._looking = False
         self._wanted = False  # whether the program wants to see the node that was asked for
         self._number: int | None = None  # of the node that is computed
@@ -158,7 +159,7 @@ class Context:
         self._write(at, follows=facts.phase == "decode")
         self._rows, self._facts = [], facts
         recording.forwards += 1
-        self._named = (None, "")
+        self._named, self._asked = (None, ""), 0
         self._start, self._called = at, now()
         self._looking = self._looked = self._duties[facts.phase].due(at)
 
@@ -192,7 +193,7 @@ class Context:
         except Exception as e:
             self._looking, self._number = False, None
             self._watcher.let_go(e)
-        self._questions += 1
+        self._asked += 1
         self._began = now()
         return self._number is not None
 
@@ -208,7 +209,8 @@ class Context:
             gap = min(gap, sorted(self._gaps)[len(self._gaps) // 2] if self._gaps else 0)
         recording, took = self._watcher.recording, self._end + gap - self._start
         rows = self._all_rows(gap) if self._looked else []
-        number = recording.step(self._start, took, rows, facts, self._track)
+        flat = [value for row in rows for value in row]
+        number = recording.step(self._start, took, flat, facts, self._track)
         assert recording.emitter is not None  # noqa: S101
         recording.emitter.cost_ns += self._charge(facts.phase, took)
         if self._looked:
@@ -226,14 +228,15 @@ class Context:
 
     def _charge(self, phase: str, took: int) -> int:
         """Return what the watching of a step took: the questions, and what looking slowed it down by."""
-        asked, duty = round(self._questions * self._price), self._duties[phase]
+        duty = self._duties[phase]
+        if self._looked:
+            self._questions = self._asked
+        cost = round(self._questions * self._price)
         if not self._looked:
             duty.add_plain_step(took)
-            return asked
+            return cost
         spent = duty.spent_ns
-        duty.add_window(now(), asked, took)
-        asked_now, self._questions = self._questions, 0
-        self._questions = len(self._rows) or asked_now
+        duty.add_window(now(), cost, took)
         return duty.spent_ns - spent
 
     def _price_of_a_question(self) -> float:

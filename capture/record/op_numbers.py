@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from .kernels import Row
 
+    Known = dict[int, tuple[weakref.ref[Any], int]]
+
 # what a module of such a name does besides calling its projections is the attention itself
 _ATTENTION: Final = re.compile(r"(?i)(^|[._])(self_?)?att(entio)?n$")
 
@@ -80,25 +82,29 @@ class OpNumbers:
 class ModuleOps:
     """The numbers of the modules that one thread calls, kept so that a call costs one look."""
 
-    def __init__(self, numbers: OpNumbers, track: str | None) -> None:
+    def __init__(self, numbers: OpNumbers, names: ModuleNames, track: str | None) -> None:
         self.lens = "wall"  # of the modules' own work
-        self._numbers, self._track = numbers, track
-        self._modules: dict[tuple[int, bool, str | None], tuple[weakref.ref[Any], int]] = {}
+        self._numbers, self._names, self._track = numbers, names, track
+        self._known: dict[str | None, tuple[Known, Known]] = {}
 
-    def of(self, module: Any, names: ModuleNames, *, has_inner: bool, phase: str | None) -> int:
+    def of(self, module: Any, *, has_inner: bool, phase: str | None) -> int:
         """Return the number of a module's own work; `has_inner` when it called modules within it."""
-        key = id(module), has_inner, phase
-        entry = self._modules.get(key)
+        known = self.known(phase)[has_inner]
+        entry = known.get(id(module))
         if entry is not None and entry[0]() is module:  # an id may come again once its module is gone
             return entry[1]
-        op = _module_op(module, names.of(module), has_inner=has_inner)
+        op = _module_op(module, self._names.of(module), has_inner=has_inner)
         number = self._numbers.of({**op, "lens": self.lens, "phase": phase, "track": self._track})
-        self._modules[key] = weakref.ref(module), number
+        known[id(module)] = weakref.ref(module), number
         return number
+
+    def known(self, phase: str | None) -> tuple[Known, Known]:
+        """Return id → module and number, without and with modules called within; `of` adds to it."""
+        return self._known.setdefault(phase, ({}, {}))
 
     def forget(self) -> None:
         """Number the modules anew: their names have changed."""
-        self._modules.clear()
+        self._known.clear()
 
 
 class ModuleNames:

@@ -16,8 +16,9 @@ from .op_numbers import OpNumbers
 from .root import device_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
+    from .calls import EndedStep
     from .kernels import Row
     from .phases import Facts
 
@@ -34,7 +35,7 @@ class Recording:
         self._counter = account.StepCounter(shared=False)
         self.steps = self.forwards = 0
         self.tracks: set[str | None] = set()  # of the threads that made steps
-        self._waiting: list[tuple[Facts | None, Callable[[], None]]] = []  # steps that are not written yet
+        self._waiting: list[EndedStep] = []  # steps that are not written yet
         self._written = 0  # when the last of them were
 
     def open(self, module: Any) -> bool:
@@ -50,13 +51,14 @@ class Recording:
                     self._begin(name, about)
             return not self.is_refused
 
-    def later(self, facts: Facts | None, write: Callable[[], None], *, at_once: bool) -> None:
-        """Have one step written, by this function, together with others: at the latest 100 ms after the call
-        that follows it.
+    def later(self, step: EndedStep) -> None:
+        """Have one step written together with others: at the latest 100 ms after the call that follows it.
+
+        One with a window is written at once: that is large.
         """
         with self._lock:
-            self._waiting.append((facts, write))
-            if at_once or now() - self._written >= EVERY_NS:
+            self._waiting.append(step)
+            if step.seen is not None or now() - self._written >= EVERY_NS:
                 self.write_waiting()
 
     def write_waiting(self) -> None:
@@ -65,16 +67,17 @@ class Recording:
             waiting, self._waiting = self._waiting, []
             if not waiting or self.emitter is None:
                 return
-            self._counter.reserve(len(waiting) - self._is_prefill_at_first(waiting[0][0]))
-            for _, write in waiting:
-                write()
+            self._counter.reserve(len(waiting) - self._is_prefill_at_first(waiting[0].facts))
+            for step in waiting:
+                self._write(step)
             self.emitter.flush()
             self._written = now()
 
-    def step(
-        self, start: int, took: int, rows: list[tuple[int, int, int]], facts: Facts | None, track: str | None
-    ) -> int:
-        """Write a step with its rows, and return its number; without facts it is one of training."""
+    def step(self, start: int, took: int, rows: Sequence[int], facts: Facts | None, track: str | None) -> int:
+        """Write a step with its rows, and return its number; without facts it is one of training.
+
+        `rows` holds op, start and duration of each, flat.
+        """
         with self._lock:
             assert self.emitter is not None  # noqa: S101
             number = self._take_number(facts)
@@ -88,17 +91,28 @@ class Recording:
             self.emitter.event("step", name or "step", t=start, dur=took, **about)
         return number
 
-    def rows(self, rows: list[tuple[int, int, int]], step: int | None, phase: str | None) -> None:
-        """Write rows of op, start and duration."""
+    def rows(self, rows: Sequence[int], step: int | None, phase: str | None) -> None:
+        """Write rows: op, start and duration of each, flat."""
         if not rows or self.emitter is None:
             return
         with self._lock:
             if new := self.ops.take_new():
                 self.emitter.plan({**op, "track": self._track(op.get("track"))} for op in new)
-            ops, starts, durations = zip(*rows)
-            self.emitter.columns(ops, starts, durations, step=step, phase=phase)
+            self.emitter.columns(rows[::3], rows[1::3], rows[2::3], step=step, phase=phase)
 
-    def window(
+    def _write(self, step: EndedStep) -> None:
+        """Write a step, and what a profiler window saw in it."""
+        number, seen = self.step(step.start, step.took, step.rows, step.facts, step.track), step.seen
+        if seen is None:
+            return
+        assert self.emitter is not None  # noqa: S101
+        self.emitter.cost_ns += step.cost
+        for what, count in seen.problems.items():
+            self.emitter.mark(f"window of step {number}: {count} {what}", "log")
+        of_window = "gpu" if step.lens == "host" else "host"  # what is not written in every step
+        self._write_window(of_window, seen.rows, number, step.facts, step.track)
+
+    def _write_window(
         self, lens: str, rows: Iterable[Row], number: int, facts: Facts | None, track: str | None
     ) -> None:
         """Write the rows that a profiler window saw in a step, and that the step had one."""
@@ -106,8 +120,8 @@ class Recording:
         inside = facts.phase if facts else "forward"
         with self._lock:
             emit_window(self.emitter, lens, step=number, phase=facts.phase if facts else None)
-            told = [(self.ops.of_row(row, inside, track), row.start, row.duration) for row in rows]
-            self.rows(told, number, None)
+            told = ((self.ops.of_row(row, inside, track), row.start, row.duration) for row in rows)
+            self.rows([value for row in told for value in row], number, None)
 
     def close(self) -> None:
         """End the recording with the process."""

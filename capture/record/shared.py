@@ -24,7 +24,12 @@ class Shared:
         self.trains = False  # whether the program has an optimizer, or went backward
         self.has_optimizer = False
         # tensors are looked at without what the program has put around functions of torch
+        self._tracing = getattr(getattr(torch, "_C", None), "_get_tracing_state", None) or _nothing
         self.unseen = getattr(getattr(torch, "_C", None), "DisableTorchFunction", None) or nullcontext
+
+    def is_traced(self) -> bool:
+        """Return whether torch.jit.trace writes down all that it sees, also what we would ask of a tensor."""
+        return self._tracing() is not None
 
     def annotate(self, name: str) -> Any:
         """Return an annotation that the profiler sees, entered."""
@@ -33,3 +38,7 @@ class Shared:
         mark = _RecordFunctionFast(name)
         mark.__enter__()
         return mark
+
+
+def _nothing() -> None:
+    """Stand for what a torch does not have."""

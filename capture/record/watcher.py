@@ -31,6 +31,14 @@ class _Token:
     __slots__ = ("__weakref__",)
 
 
+class _OfThread(threading.local):
+    """What belongs to a thread. Calls of modules within another one go into the log, where there is one."""
+
+    watch: ThreadWatch | None = None
+    token: _Token | None = None
+    log: list[Any] | None = None
+
+
 class Watcher(Guarded):
     """Is told what a process does, thread by thread, and has it written."""
 
@@ -39,7 +47,7 @@ class Watcher(Guarded):
         super().__init__(self.shared.recording)
         self._late = late  # whether modules were called before it was there
         self._call: tuple[CodeType | None, CodeType | None] = None, None
-        self._local = threading.local()
+        self.of_thread = _OfThread()
         self._lock = threading.RLock()
         self._threads: list[ThreadWatch] = []
         self._tokens: dict[int, tuple[weakref.ref[_Token], ThreadWatch]] = {}
@@ -52,11 +60,20 @@ class Watcher(Guarded):
     def enter_module(self, module: Any, args: Any, kwargs: Any) -> Call | None:
         """Note that a module is called; the call goes to `leave` when it is over."""
         try:
-            watch = getattr(self._local, "watch", None)
-            if watch is None:
-                with self.shared.unseen():
-                    watch = self._begin_thread(module)
-            return None if watch is None else watch.enter_module(module, args, kwargs)
+            watch = self.of_thread.watch
+            if watch is not None and watch.stack.modules:
+                call = watch.enter_inner(module, args, kwargs)
+            elif self.shared.is_traced():
+                return None
+            else:
+                if watch is None:
+                    with self.shared.unseen():
+                        watch = self._begin_thread(module)
+                if watch is None:
+                    return None
+                call = watch.enter_outermost(module, args, kwargs)
+            self.of_thread.log = watch.open_log()
+            return call
         except Exception as e:
             self.let_go(e)
         return None
@@ -64,7 +81,7 @@ class Watcher(Guarded):
     def enter_replay(self, graph: Any) -> Call | None:
         """Note that a graph is replayed; the call goes to `leave` when it is over."""
         try:
-            watch = getattr(self._local, "watch", None)
+            watch = self.of_thread.watch
             known = self.shared.graphs.of(graph)
             root = None if known is None else known.root()
             if watch is None and root is not None:
@@ -78,7 +95,7 @@ class Watcher(Guarded):
     def enter_part(self, part: str) -> Call | None:
         """Note that a thread which called modules goes backward, or into the optimizer or its data."""
         try:
-            watch: ThreadWatch | None = getattr(self._local, "watch", None)
+            watch = self.of_thread.watch
             self.shared.trains = self.shared.trains or part in ("backward", "optimizer")
             return None if watch is None or self.off else watch.enter_part(part)
         except Exception as e:
@@ -92,7 +109,9 @@ class Watcher(Guarded):
         try:
             if call is not None:
                 call.watch.leave(call)
-            elif part and (watch := getattr(self._local, "watch", None)) is not None:
+                if not call.watch.stack.modules:
+                    self.of_thread.log = None
+            elif part and (watch := self.of_thread.watch) is not None:
                 watch.note_part(part)
         except Exception as e:
             self.let_go(e)
@@ -113,7 +132,7 @@ class Watcher(Guarded):
     def stop(self) -> None:
         """Watch no more, from a thread of our own; steps that have not ended are left out.
 
-        A profiler window can be ended only by the thread that began it: this waits until that has come by.
+        A profiler window can be ended only by the thread that began it: this waits for its next call.
         """
         windows = self.shared.windows
         windows.open_no_more()
@@ -129,7 +148,8 @@ class Watcher(Guarded):
 
     def forget_after_fork(self) -> None:
         """Begin anew in a forked child."""
-        self._local, self._lock = threading.local(), threading.RLock()
+        self.of_thread.watch = self.of_thread.token = self.of_thread.log = None
+        self._lock = threading.RLock()
         self._threads, self._free, self._tokens = [], [], {}
         self.shared.recording.forget_after_fork()
         self.shared.windows.forget_after_fork()
@@ -155,7 +175,7 @@ class Watcher(Guarded):
             self._take_back()
             watch = self._free.pop() if self._free else self._new_thread()
             self._tokens[id(token)] = weakref.ref(token), watch
-        self._local.token, self._local.watch = token, watch
+        self.of_thread.token, self.of_thread.watch = token, watch
         return watch
 
     def _is_within_a_call(self) -> bool:

@@ -1,112 +1,104 @@
-"""What being recorded costs a program: its loop alone and recorded, in turn, by its own clocks.
+"""What being recorded costs a program, found in the program itself: its steps watched and unwatched, in turn.
 
-    python -m tests.bench.recorded [NAME…] [--rounds 5] [--steps 400] [--backend inductor]
+    python -m tests.bench.recorded [NAME…] [--pairs 40] [--backend inductor]
 
-CPU time is that of the program's own process, which others change little; a ratio of wall times needs a quiet
-machine. Of compiled programs the graphs are counted as well.
+In one process the watcher is switched off and on for blocks of steps, and each pair of blocks gives a ratio:
+other programs on the machine are felt by both. CPU time is that of the program's own process, which others
+change little; a ratio of wall times needs a quiet machine. Profiler windows are measured apart: what they add
+to their steps, and which part of the time they take. Of compiled programs the graphs are counted, alone and
+recorded. Of the start the import of torch is measured.
 """
 
 import argparse
 import json
 import os
+import platform
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
+from importlib.metadata import version
+from importlib.util import find_spec
+from math import sqrt
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Final
 
+from tests.house import ROOT
 from tracetui.process import recorded_environment
 
-PROGRAM = """
-import json, sys, time, torch
-from torch import nn
-
-name, steps, backend = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-torch.manual_seed(0)
-torch.set_num_threads(1)
-WIDTH = 512
-
-class Block(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.norm, self.mix, self.mlp = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
-
-    def forward(self, x):
-        return x + self.mlp(torch.relu(self.mix(self.norm(x))))
-
-class Decoder(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embed, self.head = nn.Embedding(100, WIDTH), nn.Linear(WIDTH, 100)
-        self.layers = nn.ModuleList(Block() for _ in range(8))
-
-    def forward(self, ids):
-        x = self.embed(ids)
-        for layer in self.layers:
-            x = layer(x)
-        return self.head(x)
-
-model = Decoder()
-call = torch.compile(model, fullgraph=True, backend=backend) if name == "compiled" else model
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-
-def step():
-    if name == "train":
-        call(torch.ones(4, 8, dtype=torch.long)).square().mean().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    else:
-        with torch.no_grad():
-            call(torch.ones(1, 1, dtype=torch.long)).argmax(-1).item()
-
-for _ in range(10):
-    step()
-cpu, wall = time.process_time(), time.perf_counter()
-for _ in range(steps):
-    step()
-told = {"cpu": time.process_time() - cpu, "wall": time.perf_counter() - wall}
-if name == "compiled":
-    counters = torch._dynamo.utils.counters
-    told["graphs"] = [dict(counters["stats"]), dict(counters["graph_break"])]
-print(json.dumps(told))
-"""
-NAMES = ("decode", "train", "compiled")
+NAMES: Final = ("decode", "train", "generate", "compiled", "fullgraph")
+ROUNDS: Final = 7  # of the start
+START: Final = "import torch, time; print(time.process_time())"
 
 
-def once(name: str, args: argparse.Namespace, out: Path | None) -> dict[str, Any]:
-    """Return what the program tells of one run, recorded into a file where one is named."""
+def run(command: Sequence[str], *, recorded: bool) -> str:
+    """Return what a Python program prints, run alone or recorded into a file that is thrown away."""
     plain = {k: v for k, v in os.environ.items() if k != "PYTHONPATH" and not k.startswith("TRACETUI")}
-    added = {k: v for k, v in recorded_environment(out).items() if k.startswith("TRACETUI")} if out else {}
-    if out is not None:
-        added["PYTHONPATH"] = recorded_environment(out)["PYTHONPATH"].partition(os.pathsep)[0]
-    command = [sys.executable, "-c", PROGRAM, name, str(args.steps), args.backend]
-    done = subprocess.run(command, env={**plain, **added}, capture_output=True, text=True, check=True)
-    return dict(json.loads(done.stdout))
+    with tempfile.TemporaryDirectory(prefix="recorded-bench-") as folder:
+        own = recorded_environment(Path(folder) / "prof.jsonl") if recorded else {}
+        added = {k: v for k, v in own.items() if k.startswith("TRACETUI")}
+        site = [own["PYTHONPATH"].partition(os.pathsep)[0]] if recorded else []
+        env = {**plain, **added, "PYTHONPATH": os.pathsep.join([*site, str(ROOT)])}
+        done = subprocess.run(
+            [sys.executable, *command], env=env, stdout=subprocess.PIPE, text=True, check=True
+        )
+    return done.stdout
+
+
+def interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """Return the median, and between which values it lies in 95 of 100 such series."""
+    ordered, half = sorted(values), 0.98 * sqrt(len(values))
+    middle = (len(ordered) - 1) / 2
+    low, high = max(0, int(middle - half)), min(len(ordered) - 1, int(middle + half + 1))
+    return median(ordered), ordered[low], ordered[high]
+
+
+def program_line(name: str, pairs: int, backend: str) -> str:
+    """Return the figures of one program in a line."""
+    command = ["-m", "tests.bench._recorded_program", name, str(pairs), backend]
+    told: dict[str, Any] = json.loads(run(command, recorded=True).splitlines()[-1])
+    cpu, wall = (interval(ratios) for ratios in zip(*told["ratios"], strict=True))
+    windows = [f"{ns / 1e6:.1f}" for ns in told["windows_ns"]]
+    words = [
+        f"{name:10}{told['step_ns'] / 1e6:7.2f} ms a step",
+        f"recorded {cpu[0]:.3f}x [{cpu[1]:.3f}-{cpu[2]:.3f}] of its CPU, {wall[0]:.3f}x of the wall",
+        f"windows {' '.join(windows) or 'none'} ms, together {told['windows_share']:.1%}",
+        f"unwatched after windows {told['after_a_window']:.3f}x",
+    ]
+    if name in ("compiled", "fullgraph"):
+        alone = json.loads(run(command, recorded=False).splitlines()[-1])
+        words.append(f"graphs {'the same' if alone['graphs'] == told['graphs'] else 'DIFFERENT'}")
+    return "; ".join(words)
+
+
+def start_line() -> str:
+    """Return what the import of torch takes alone, and what a recording adds to it."""
+    alone, added = [], []
+    for _ in range(ROUNDS):
+        plain, recorded = (float(run(["-c", START], recorded=it)) for it in (False, True))
+        alone.append(plain)
+        added.append(recorded - plain)
+    return f"start     {median(alone):7.2f} s of CPU; recorded {1e3 * median(added):+.0f} ms"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", default=NAMES)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("names", nargs="*", default=[*NAMES, "start"])
+    parser.add_argument("--pairs", type=int, default=40)
     parser.add_argument("--backend", default="inductor", help="of torch.compile")
     args = parser.parse_args()
+    load = ", ".join(f"{x:.1f}" for x in os.getloadavg())
+    print(
+        f"{os.cpu_count()} cores, load {load}; Python {platform.python_version()}, torch {version('torch')}"
+    )
     for name in args.names:
-        ratios: dict[str, list[float]] = {"cpu": [], "wall": []}
-        alone: list[dict[str, Any]] = []
-        same = True
-        for _ in range(args.rounds):
-            with tempfile.TemporaryDirectory() as folder:
-                alone.append(once(name, args, None))
-                recorded = once(name, args, Path(folder) / "prof.jsonl")
-            for clock, found in ratios.items():
-                found.append(recorded[clock] / alone[-1][clock])
-            same = same and recorded.get("graphs") == alone[-1].get("graphs")
-        per = 1e3 * median(told["cpu"] for told in alone) / args.steps
-        words = "" if name != "compiled" else f", graphs {'the same' if same else 'DIFFERENT'}"
-        figures = [f"{clock} {median(r):.3f}x [{min(r):.3f}-{max(r):.3f}]" for clock, r in ratios.items()]
-        print(f"{name:10} {per:6.2f} ms of CPU a step alone; {', '.join(figures)}{words}", flush=True)
+        if name == "generate" and find_spec("transformers") is None:
+            print("generate   transformers is not installed")
+        else:
+            print(
+                start_line() if name == "start" else program_line(name, args.pairs, args.backend), flush=True
+            )
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from capture.errors import EngineError
-from tracetui.process import Engine, recorded_environment
+from tracetui.process import Engine, Foreign, recorded_environment
 
 LISTENS = "import sys, time\nfor line in sys.stdin: print('got', line.strip(), flush=True)"
 
@@ -138,6 +138,58 @@ def test_an_engine_that_is_started_anew_is_sampled_anew(tmp_path: Path) -> None:
         out.unlink()
         engine.start()
     engine.stop()
+
+
+STRAY = """
+import os, signal, subprocess, sys, time
+def tidy(*_):
+    time.sleep(0.05)
+    open({note!r}, "a").write("tidied" + chr(10))
+    os._exit(0)
+signal.signal(signal.SIGTERM, tidy)
+open({note!r}, "w").write(str(os.getpid()) + chr(10))
+time.sleep(60)
+"""
+
+
+COUNTS = """
+import signal, sys, time
+def count(*_):
+    open({note!r}, "a").write("asked ")
+signal.signal(signal.SIGTERM, count)
+open({note!r}, "w").write("here ")
+while "asked" not in open({note!r}).read():
+    time.sleep(0.01)
+time.sleep(0.2)
+"""
+
+
+def test_a_program_is_asked_to_end_once_and_nobody_waits_for_that(tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    engine = Engine([sys.executable, "-c", COUNTS.format(note=str(note))], takes_orders=False)
+    until(note.exists)
+    until(lambda: note.read_text() == "here ")
+    engine.ask_to_end()
+    assert engine.running
+    engine.ask_to_end()
+    engine.stop()
+    assert note.read_text() == "here asked " and engine.returncode == 0
+    assert engine.failure_reason() == ""
+    engine.start()
+    until(lambda: note.read_text() == "here ")
+    engine.stop()
+    assert note.read_text() == "here asked ", "started anew it is asked anew"
+
+
+def test_what_a_program_started_in_a_session_of_its_own_has_time_to_end(tmp_path: Path) -> None:
+    note = tmp_path / "stray"
+    stray = f"[sys.executable, '-c', {STRAY.format(note=str(note))!r}]"
+    code = f"import subprocess, sys\nsubprocess.Popen({stray}, start_new_session=True).wait()"
+    program = Foreign([sys.executable, "-c", code], tmp_path / "out.jsonl")
+    until(lambda: note.exists() and note.read_text().endswith("\n"))
+    program.stop(in_background=True)
+    until(lambda: _dead(int(note.read_text().split()[0])))
+    assert note.read_text().split()[1:] == ["tidied"]
 
 
 def test_a_watchdog_leaves_with_its_program() -> None:

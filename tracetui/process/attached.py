@@ -1,5 +1,6 @@
 """A process that ran before us and goes on after us: it is watched for as long as a link to it is open."""
 
+import contextlib
 import json
 import secrets
 import select
@@ -66,16 +67,23 @@ class Attached(Engine):
         """Return False: it takes no orders."""
         return False
 
+    def ask_to_end(self) -> None:
+        """Ask the recorder to leave the process, and wait for nothing: `stop` does."""
+        if self._asked_to_end:
+            return
+        self._asked_to_end = True
+        if self._link is not None:
+            with contextlib.suppress(OSError):  # it has ended
+                self._link.sendall(b"stop\n")
+        if self._sampler is not None:
+            self._sampler.ask_to_end()
+
     def stop(self, *, in_background: bool = False) -> None:
         """Detach, which takes no longer in the background; the process goes on."""
-        self._asked_to_end = True
+        self.ask_to_end()
         link, self._link = self._link, None
         if link is not None:
-            try:
-                link.sendall(b"stop\n")
-                _line(link, LEAVE_S)
-            except OSError:
-                pass  # it has ended
+            _line(link, LEAVE_S)
             link.close()
         if self._sampler is not None:
             self._sampler.stop()  # it would go on for as long as the process

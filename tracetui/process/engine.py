@@ -18,6 +18,7 @@ from tracetui.process.commands import sampler_command, watchdog_command
 from tracetui.process.output import OutputTail
 
 PATIENCE: Final = 3.0  # seconds between asking an engine to end and ending it
+LOOK_S: Final = 0.005  # between two looks whether it has
 OWN: Final = re.compile(r"^(engines|tracetui): ")  # begins a line that a recorder of ours prints
 GAPS: Final = re.compile(OWN.pattern + "the recording has gaps")
 
@@ -72,6 +73,7 @@ class Engine:
         assert self._child.stdout is not None  # noqa: S101
         self._output = OutputTail(self._child.stdout, self._log)
         self._asked_to_end = False
+        self._leaving: list[int] | None = None  # what was asked to end beside it, once it was
         if self._with_watchdog:
             self._watchdog = _start_watchdog(self._child.pid)
         if self._sampled is not None:
@@ -119,18 +121,29 @@ class Engine:
             return False
         return True
 
+    def ask_to_end(self) -> None:
+        """Ask the engine and its helpers to end, once, and wait for nothing: `stop` does."""
+        if self._leaving is not None:
+            return
+        self._asked_to_end = self._asked_to_end or self.running
+        self._leaving = self._strays()
+        if not self.send({"do": "quit"}):
+            self._signal(signal.SIGTERM, self._leaving)
+        if self._sampler is not None:
+            self._sampler.ask_to_end()
+
     def stop(self, *, in_background: bool = False) -> None:
         """Ask the engine to end, then tell it, then kill all that it started; no orphan stays.
 
         In the background means that another process does the killing where it takes more than a moment.
         """
-        self._asked_to_end = self._asked_to_end or self.running
-        strays = self._strays()
-        if self.send({"do": "quit"}):
+        self.ask_to_end()
+        strays = self._leaving or []
+        if self._takes_orders:
             self._wait(self.patience)
-        self._signal(signal.SIGTERM, strays)
+            self._signal(signal.SIGTERM, strays)
         moment = self.moment if in_background and self.moment is not None else self.patience
-        if not self._wait(moment) and moment < self.patience:
+        if not self._wait(moment, strays) and moment < self.patience:
             _start_watchdog(self._child.pid, strays)
         else:
             self._signal(signal.SIGKILL, strays)
@@ -179,12 +192,12 @@ class Engine:
         own = (line for line in reversed(self.last_lines()) if GAPS.match(line))
         return OWN.sub("", next(own, ""))
 
-    def _wait(self, seconds: float) -> bool:
-        """Wait for the end, at most so long; return whether it has come."""
+    def _wait(self, seconds: float, others: Sequence[int] = ()) -> bool:
+        """Wait for its end and that of others, at most so long; return whether all have come."""
         deadline = time.monotonic() + seconds
-        while self.running and time.monotonic() < deadline:
-            time.sleep(0.02)
-        return not self.running
+        while (going := self.running or any(map(_is_alive, others))) and time.monotonic() < deadline:
+            time.sleep(LOOK_S)
+        return not going
 
     def _signal(self, number: signal.Signals, strays: Sequence[int] = ()) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -204,6 +217,14 @@ def _start_watchdog(group: int, strays: Sequence[int] | None = None) -> subproce
         start_new_session=True,
         env=rooms.environment(),
     )
+
+
+def _is_alive(pid: int) -> bool:
+    """Return whether a process that is not our child has not ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 def _signal_name(number: int) -> str:

@@ -199,6 +199,7 @@ class Explorer(App[None]):
         self.renderer.show_progress()
 
     def on_close_requested(self, message: messages.CloseRequested) -> None:
+        self.workspace.ask_engine_to_end()
         self.exit(return_code=message.code)
 
     def on_notice(self, message: messages.Notice) -> None:

@@ -40,6 +40,11 @@ class Workspace:
         """The file that grows, where one is followed."""
         return self.feed.live if self.feed is not None else None
 
+    def ask_engine_to_end(self) -> None:
+        """Have what is followed end while the screen closes, where it was started for that."""
+        if self.live is not None and self.live.engine is not None:
+            self.live.engine.ask_to_end()
+
     @property
     def view(self) -> View:
         loaded = next((v for v in self.views if v.name == self.session.view), None)

@@ -4,11 +4,12 @@ import os
 
 import pytest
 
-from capture.record.first_steps import LONGEST_NS, MOST, EndedStep, FirstSteps
+from capture.record.calls import EndedStep
+from capture.record.first_steps import LONGEST_NS, MOST, FirstSteps
 
 
 def step(number: int, start: int) -> EndedStep:
-    return EndedStep(start, 10, [(number, start, 5)], None, None)
+    return EndedStep(start, 10, [number, start, 5], None, None, "wall")
 
 
 def test_eight_steps_are_held_and_all_others_passed_on() -> None:
@@ -39,7 +40,7 @@ def test_steps_of_a_draft_become_rows_and_those_of_its_target_steps() -> None:
     first = FirstSteps(written.append)
     for number in range(4):
         first.add(step(number, 100 * number))
-    assert first.take_back() == [(0, 0, 5), (1, 100, 5), (2, 200, 5), (3, 300, 5)]
+    assert first.take_back() == [0, 0, 5, 1, 100, 5, 2, 200, 5, 3, 300, 5]
     first.add(step(4, 400))
     first.settle()
     assert [s.start for s in written] == [400]

@@ -336,6 +336,20 @@ def test_another_thread_has_no_part_in_a_capture(watcher: Watcher) -> None:
     assert known is not None and known.order == LaunchOrder((("a", "mine"),)) and known.root() is None
 
 
+def test_a_capture_that_another_thread_ends_is_over_and_unknown(watcher: Watcher) -> None:
+    graphs, graph, model = watcher.shared.graphs, Module("graph"), Tiny()
+    driver: Any = graphs._nodes._driver  # type: ignore[union-attr]
+    graphs.begin(graph)
+    called(watcher, driver, model)
+    thread = threading.Thread(target=graphs.end, args=(graph,))
+    thread.start()
+    thread.join()
+    known = graphs.of(graph)
+    assert not graphs.capturing and known is not None and known.order is None
+    graphs.begin(again := Module("again"))
+    assert graphs.capturing and graphs.of(again) is not None, "the next capture is seen"
+
+
 class PlayedGraph:
     """A graph that says what is done with it."""
 

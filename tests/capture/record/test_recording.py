@@ -4,8 +4,6 @@ import gc
 import json
 import math
 import weakref
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,8 @@ import pytest
 from capture.native.schema import flat_json, intact, seal
 from capture.record import recording as module
 from capture.record.account import ACCOUNT, RUN, StepCounter
+from capture.record.calls import EndedStep
+from capture.record.kernels import Window
 from capture.record.phases import Facts
 from capture.record.recording import Recording
 
@@ -31,8 +31,7 @@ def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def play(recording: Recording, start: int, facts: Facts, *, at_once: bool = False) -> None:
-    write: Callable[[], Any] = partial(recording.step, start, 5, [], facts, None)
-    recording.later(facts, write, at_once=at_once)
+    recording.later(EndedStep(start, 5, [], facts, None, "wall", Window([]) if at_once else None))
 
 
 def steps(folder: Path) -> list[tuple[int, int]]:

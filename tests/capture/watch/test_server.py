@@ -260,13 +260,14 @@ def test_a_slow_profiler_is_given_its_time(vllm: State, tmp_path: Path) -> None:
     assert rows.filter((pl.col("kind") == "counter") & (pl.col("name") == "requests running")).height >= 3
 
 
-def test_a_server_that_fails_to_profile_is_asked_ever_less_often(vllm: State, tmp_path: Path) -> None:
-    vllm.replies["/start_profile"] = (
-        500,
-        b"Profiling is already in progress. Call \x1b[31m/stop_profile first.",
-    )
+@pytest.mark.parametrize("status", [500, 409])
+def test_a_server_that_fails_to_profile_is_asked_ever_less_often(
+    status: int, vllm: State, tmp_path: Path
+) -> None:
+    words = b"Profiling is already in progress. Call \x1b[31m/stop_profile first."
+    vllm.replies["/start_profile"] = (status, words)
     with watching(vllm, tmp_path, *traces(vllm, every=0.3)) as watcher:
-        said = watcher.until("windows", "did not begin a profile (500)")
+        said = watcher.until("windows", f"did not begin a profile ({status})")
         time.sleep(3.0)
         watcher.end()
     assert "Profiling is already in progress" in said and "\x1b" not in said

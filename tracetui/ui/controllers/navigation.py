@@ -39,6 +39,7 @@ class Navigation:
     def quit(self) -> None:
         """Close the program."""
         loading = isinstance(self._workspace.page, LoadingPage)
+        self._workspace.ask_engine_to_end()
         self._close(CANCELLED if loading else self._workspace.exit_code)
 
     def toggle_help(self) -> None:
