@@ -4,19 +4,16 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from itertools import islice
 from os.path import commonprefix
-from pathlib import Path
 from typing import Final
 
 import polars as pl
 
-from capture.addresses import is_url, masked
+from capture.addresses import masked
 from capture.errors import UnreadableError, UsageError
 from capture.importlog import ImportLog, Log
-from capture.open import MOST_FILES, Bundle, Input, gather, load
+from capture.open import Bundle, Input, gather, load
 from capture.run import Run
-from capture.text import clean
 from tracetui.analysis.partial.algebra import Partial
 from tracetui.fleet.executors import executor
 from tracetui.fleet.fold import Fold
@@ -50,22 +47,11 @@ def jobs_of(
             why=f"those of {names} can",
             todo="name one file",
         )
-    _refuse_large_folders(inputs)
     files = gather(inputs)
     return [
         Job(number, _files(each), asked.name, look, cache, capture, version())
         for number, each in enumerate(files)
     ]
-
-
-def _refuse_large_folders(inputs: Sequence[Input]) -> None:
-    """Raise UsageError for a folder of more files than are looked into to see which are profiles."""
-    for each in inputs:
-        if isinstance(each, Bundle) or is_url(each) or not Path(each).is_dir():
-            continue
-        if sum(1 for _ in islice(Path(each).rglob("*"), MOST_FILES + 1)) > MOST_FILES:
-            todo = f"name them by a pattern: '{clean(str(each), 4096).rstrip('/')}/*.json.gz', or by a list"
-            raise UsageError(f"holds more than {MOST_FILES:,} files", where=clean(str(each), 4096), todo=todo)
 
 
 def _files(each: Input) -> tuple[str, ...]:

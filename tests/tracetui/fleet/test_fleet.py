@@ -251,15 +251,6 @@ def test_the_doctor_counts_what_files_cannot_answer(
     assert single, out
 
 
-def test_a_folder_of_too_many_files_wants_a_pattern(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tracetui.fleet.ask.MOST_FILES", 2)
-    folder = fleet(tmp_path / "ranks", 3)
-    with pytest.raises(UsageError, match="holds more than 2 files; name them by a pattern"):
-        jobs(folder, "kernels")
-    found = jobs_of(view("kernels"), [f"{folder}/*.jsonl"], Look(), cache=False, capture=None)
-    assert len(found) == 3
-
-
 def test_two_fleets_are_compared_by_their_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Held to scipy's own t-test on numbers that plain Python adds up."""
     a, b = fleet(tmp_path / "a", 5, steps=20), fleet(tmp_path / "b", 12, steps=20)
