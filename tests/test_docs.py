@@ -30,6 +30,7 @@ TORCH = importlib.util.find_spec("torch") is not None
 OTHERS = {
     *("--nproc-per-node", "--out"),  # of torchrun, and of the engine behind it
     *("--profiler-config", "--enable-metrics"),  # of servers
+    *("--seconds", "--case"),  # of the fuzzer
 }
 
 EVERY = commands.commands()

@@ -184,7 +184,7 @@ def test_the_verdicts_of_the_bench_are_those_of_the_diff() -> None:
     a, b, look = compared({"mlp.down": 1.4})
     runs = [[a, *look.terms.more_a], [b, *look.terms.more_b], []]
     works = [[step_times(run, Look(phase="decode")) for run in side] for side in runs]
-    names = sorted(set(works[0][0].sums["name"]))
+    names = sorted(works[0][0].names("decode"))
     rows = [[name] for name in names]
     theirs = dict(zip(names, bench.called(run_samples(works, "decode", rows, rows)), strict=True))
     assert theirs == dict(diff(a, b, look).rows.select("name", "verdict").iter_rows())
