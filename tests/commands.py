@@ -35,7 +35,7 @@ EXCEPTIONS: Final = (
     (r"^tracetui record --pid ", "parser", "needs a process of this number; tests attach to their own"),
     (r"^torchrun ", "engine", "decodes until it is stopped"),
 )
-NEEDS_TORCH: Final = r"^tracetui record "
+NEEDS: Final = {r"^tracetui record ": "torch", r"^tracetui mcp ": "mcp"}  # what is not everywhere
 
 PROGRAM: Final = """\
 import torch
@@ -50,6 +50,11 @@ class Command(NamedTuple):
 
     where: str
     text: str
+
+    @property
+    def needs(self) -> str | None:
+        """Return the module without which the command cannot run; None where it needs none."""
+        return next((module for pattern, module in NEEDS.items() if re.search(pattern, self.text)), None)
 
     @property
     def exception(self) -> tuple[str, str] | None:

@@ -114,12 +114,12 @@ def _placed(part: Partial, job: Job) -> Partial:
 
 def contribution(asked: View, runs: Sequence[Run], look: Look) -> Partial:
     """Return what the runs of one file contribute to an answer of this view, which must be a merging one."""
-    assert_merging = asked.merging
-    if assert_merging is None:
+    merging = asked.merging
+    if merging is None:
         raise TypeError(f"the {asked.name} view cannot be merged")
-    whole, *rest = (_of_run(assert_merging, run, place, look) for place, run in enumerate(runs))
+    whole, *rest = (_of_run(merging, run, place, look) for place, run in enumerate(runs))
     for part in rest:
-        whole = merge(whole, part, assert_merging.shapes)
+        whole = merge(whole, part, merging.shapes)
     return whole
 
 

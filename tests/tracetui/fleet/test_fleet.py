@@ -2,18 +2,10 @@
 
 import json
 import math
-import os
 import random
-import signal
 import statistics
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
 from functools import reduce
-from multiprocessing import active_children
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
@@ -23,54 +15,16 @@ from capture.errors import UsageError
 from capture.open import _parse as parse
 from capture.open import load
 from tests.conftest import FIXTURES
+from tests.tracetui.fleet.asked import RANKS, VIEWS, here, ignore, jobs, same
 from tests.tracetui.fleet.made import NAMES, durations, fleet, written
 from tracetui import cli
 from tracetui.analysis.partial import sketch
 from tracetui.analysis.partial.algebra import merge
-from tracetui.fleet.ask import Fleet, ask_fleet, jobs_of
-from tracetui.fleet.executors import RETRIES, local
+from tracetui.fleet.ask import ask_fleet, jobs_of
 from tracetui.fleet.fold import Fold
-from tracetui.fleet.job import Done, Job, do
+from tracetui.fleet.job import do
 from tracetui.look import Look
 from tracetui.views import ask, view
-
-RANKS = 64
-VIEWS = ("kernels", "ranks", "summary")
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return fleet(tmp_path_factory.mktemp("fleet") / "ranks", RANKS)
-
-
-@pytest.fixture(autouse=True)
-def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("CACHE", "STATE"):
-        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name.lower()))
-
-
-def jobs(folder: Path, name: str, look: Look = Look()) -> list[Job]:  # noqa: B008 - frozen
-    return jobs_of(view(name), [str(folder)], look, cache=False, capture=None)
-
-
-def here(asked: list[Job]) -> Fleet:
-    """The answer of one process, which is this one."""
-
-    class Here:
-        def run(self, jobs: Any, where: str) -> Iterator[Done]:
-            yield from map(do, jobs)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tracetui.fleet.ask.executor", lambda on: (Here(), ""))
-        return ask_fleet(view(asked[0].view), asked, "here", lambda done: None)
-
-
-def ignore(done: Done) -> None:
-    pass
-
-
-def same(one: Fleet, other: Fleet) -> bool:
-    return one.answer.rows.equals(other.answer.rows) and one.answer.notes == other.answer.notes
 
 
 def test_the_kernel_table_is_the_sum_in_plain_python(folder: Path) -> None:
@@ -113,40 +67,6 @@ def test_ranks_of_many_files_are_those_of_the_merged_run(
 def test_a_straggler_among_files_is_named_with_evidence(tmp_path: Path) -> None:
     answer = here(jobs(fleet(tmp_path / "ranks", 8, steps=40), "ranks")).answer
     assert any(note.startswith("straggler: rank 5,") and "mlp.down" in note for note in answer.notes)
-
-
-def test_processes_give_the_same_and_leave_nothing(folder: Path) -> None:
-    for name in VIEWS:
-        asked = jobs(folder, name)
-        assert same(ask_fleet(view(name), asked, "local:2", ignore), here(asked))
-    assert active_children() == []
-
-
-def test_a_process_that_is_killed_changes_nothing(folder: Path) -> None:
-    killed = []
-
-    def kill_one(done: Done) -> None:
-        if not killed:
-            killed.append(active_children()[0].pid)
-            os.kill(killed[0], signal.SIGKILL)
-
-    asked = jobs(folder, "kernels")[:24]
-    assert same(ask_fleet(view("kernels"), asked, "local:2", kill_one), here(asked))
-    assert killed
-
-
-def dies_at_three(job: Job) -> Done:
-    if job.number == 3:
-        os._exit(9)
-    return do(job)
-
-
-def test_a_file_that_kills_its_process_is_named_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "do", dies_at_three)
-    asked = jobs(folder, "kernels")[:6]
-    found = ask_fleet(view("kernels"), asked, "local:2", ignore)
-    assert found.faults == (f"{asked[3].files[0]}: its process was lost {RETRIES + 1} times",)
-    assert found.answer.rows["files"].to_list() == [5] * len(NAMES)
 
 
 def test_a_wrong_file_is_named_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -357,69 +277,6 @@ def test_a_second_question_reads_no_file_again(folder: Path, monkeypatch: pytest
     first = here(asked)
     monkeypatch.setattr("tracetui.fleet.job.load", lambda *a, **k: pytest.fail("a file is read again"))
     assert same(here(asked), first)
-
-
-def waiting(ready: Callable[[], bool], seconds: float = 30) -> bool:
-    end = time.monotonic() + seconds
-    while not ready() and time.monotonic() < end:
-        time.sleep(0.05)
-    return ready()
-
-
-def test_ctrl_c_leaves_no_process(tmp_path: Path) -> None:
-    folder = fleet(tmp_path / "ranks", 1, steps=400)
-    (one,) = folder.iterdir()
-    for number in range(1, 300):  # that take a while to read
-        (folder / f"rank{number:03}.jsonl").hardlink_to(one)
-    words = [sys.executable, "-m", "tracetui", "report", "kernels", str(folder), "--on", "local:2"]
-    words.append("--no-cache")
-    asking = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
-
-    def group() -> list[str]:
-        found = subprocess.run(["pgrep", "-g", str(asking.pid)], capture_output=True, text=True, check=False)
-        return found.stdout.split()
-
-    assert waiting(lambda: len(group()) >= 3)  # the one that asks, and two that read
-    os.killpg(asking.pid, signal.SIGINT)
-    out, err = asking.communicate(timeout=30)
-    assert asking.returncode == 130 and out == b"" and b"Traceback" not in err
-    assert waiting(lambda: group() == [], 10)
-
-
-def test_dask_gives_the_same_also_when_a_worker_is_killed(folder: Path) -> None:
-    distributed = pytest.importorskip("distributed", reason="the extra dask is not installed")
-    with (
-        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
-        distributed.Client(cluster, set_as_default=False) as client,
-    ):
-        on = cluster.scheduler_address.replace("tcp", "dask")
-        pids, killed = list(client.run(os.getpid).values()), []
-
-        def kill_one(done: Done) -> None:
-            if not killed:
-                killed.append(pids[0])
-                os.kill(pids[0], signal.SIGKILL)
-
-        asked = jobs(folder, "kernels")
-        assert same(ask_fleet(view("kernels"), asked, on, kill_one), here(asked))
-        assert killed
-    with pytest.raises(UsageError, match="no Dask scheduler answers"):
-        ask_fleet(view("kernels"), asked, on.rpartition(":")[0] + ":1", ignore)
-
-
-@pytest.mark.table  # Ray alone takes some twenty seconds to start
-@pytest.mark.timeout(300)
-def test_ray_gives_the_same(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ray = pytest.importorskip("ray", reason="the extra ray is not installed")
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    ray.init(num_cpus=2, include_dashboard=False, _node_ip_address="127.0.0.1", log_to_driver=False,
-             object_store_memory=100 << 20)  # fmt: skip
-    try:
-        for name in VIEWS:
-            asked = jobs(folder, name)
-            assert same(ask_fleet(view(name), asked, "ray://auto", ignore), here(asked))
-    finally:
-        ray.shutdown()
 
 
 @pytest.mark.parametrize("path", sorted(FIXTURES.glob("*/*.json*"))[::3], ids=lambda path: path.name)
