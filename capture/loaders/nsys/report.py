@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -50,13 +50,12 @@ def load(source: Source) -> list[Run]:
             why="only nsys can read it, and it is not on PATH",
             todo=f"export it: {_EXPORT}",
         )
-    with _tidied_up(), tempfile.TemporaryDirectory(prefix="tracetui-") as folder:
+    with _tidied_up() as ending, tempfile.TemporaryDirectory(prefix="tracetui-") as folder:
         report = _plain(source, Path(folder))
         export = Path(folder) / "export.sqlite"
         with doing("nsys exports the report"):
-            said = _run(
-                [nsys, "export", "--type=sqlite", f"--output={export}", "--force-overwrite=true", str(report)]
-            )
+            to_sqlite = ["--type=sqlite", f"--output={export}", "--force-overwrite=true"]
+            said = _run([nsys, "export", *to_sqlite, str(report)], ending)
         if said is not None or not export.is_file():
             why = f"nsys says: {said}" if said else "nsys ended without an export"
             todo = f"try it by hand: {_EXPORT}"
@@ -64,22 +63,42 @@ def load(source: Source) -> list[Run]:
         return sqlite.load(Source(export, source.label, source.log))
 
 
+class _Ending:
+    """Makes an exit of a signal; one that comes while a child is started waits until the child is known."""
+
+    def __init__(self) -> None:
+        self._waits, self._came = False, 0
+
+    def __call__(self, number: int, frame: object) -> None:
+        self._came = number
+        if not self._waits:
+            self._exit()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        self._waits = True
+        yield
+        self._waits = False
+        if self._came:
+            self._exit()
+
+    def _exit(self) -> None:
+        raise SystemExit(128 + self._came)  # as shells say of a signal
+
+
 @contextmanager
-def _tidied_up() -> Iterator[None]:
+def _tidied_up() -> Iterator[_Ending]:
     """Let signals that would end us at once be exits, so that neither a child nor a file is left behind."""
+    ending = _Ending()
     ours = threading.current_thread() is threading.main_thread()
     taken = [s for s in _ENDING if ours and signal.getsignal(s) is signal.SIG_DFL]
     for number in taken:
-        signal.signal(number, _exit)
+        signal.signal(number, ending)
     try:
-        yield
+        yield ending
     finally:
         for number in taken:
             signal.signal(number, signal.SIG_DFL)
-
-
-def _exit(number: int, frame: object) -> None:
-    raise SystemExit(128 + number)  # as shells say of a signal
 
 
 def _plain(source: Source, folder: Path) -> Path:
@@ -93,25 +112,25 @@ def _plain(source: Source, folder: Path) -> Path:
     return copy
 
 
-def _run(command: Sequence[str]) -> str | None:
+def _run(command: Sequence[str], ending: _Ending) -> str | None:
     """Run a command to its end; return its last line where it fails, else None.
 
     It ends with us, however we end: it is in a group of its own, which is killed.
     """
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
-    end = partial(_end, process)
-    try:
-        atexit.register(end)
+    with ExitStack() as undo:
+        with ending.held():
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            end = partial(_end, process)
+            undo.callback(atexit.unregister, end)
+            undo.callback(end)
+            atexit.register(end)
         output, _ = process.communicate()
-    finally:
-        end()
-        atexit.unregister(end)
     lines = output.decode("utf-8", "replace").split("\n")
     last = next((line.strip() for line in reversed(lines) if line.strip()), f"exit code {process.returncode}")
     return clean(last, _LAST_WORDS) if process.returncode else None

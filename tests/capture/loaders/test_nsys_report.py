@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from polars.testing import assert_frame_equal
@@ -193,3 +194,23 @@ def test_a_command_that_is_ended_leaves_neither_child_nor_file(
     ours.send_signal(number)
     assert ours.wait(timeout=60) == 128 + number
     assert _gone(sleeper) and not list(tmp_path.glob("tracetui-*"))
+
+
+def test_a_signal_that_comes_while_the_child_starts_ends_it_too(
+    report: Path, called: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_nsys(tmp_path, monkeypatch, 'sleep 600 & echo $! > "$NSYS_CALLED.pid"; wait\n')
+    pid, plain = Path(f"{called}.pid"), subprocess.Popen
+
+    def interrupted(*args: Any, **more: Any) -> "subprocess.Popen[bytes]":
+        process = plain(*args, **more)
+        while not (pid.exists() and pid.read_text().strip()):
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGTERM)
+        return process
+
+    monkeypatch.setattr("capture.loaders.nsys.report.subprocess.Popen", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        load(report, cache=False)
+    assert ended.value.code == 128 + signal.SIGTERM
+    assert _gone(int(pid.read_text()))
