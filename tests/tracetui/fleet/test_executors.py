@@ -68,6 +68,7 @@ def test_ctrl_c_leaves_no_process(tmp_path: Path) -> None:
         (folder / f"rank{number:03}.jsonl").hardlink_to(one)
     words = [sys.executable, "-m", "tracetui", "report", "kernels", str(folder), "--on", "local:2"]
     words.append("--no-cache")
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a child inherits that it is ignored
     asking = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
 
     def group() -> list[str]:
