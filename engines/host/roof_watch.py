@@ -15,6 +15,7 @@ from capture.roofs import READING
 SHARE: Final = 0.004  # of the run's time that is spent on readings
 EVERY_NS: Final = 1_000_000_000  # from one reading to the next, at least
 FIELD: Final = 1 << 25  # numbers that are read: more than the caches hold
+PASSES: Final = 3  # of a reading: whoever takes a core for a moment, as a screen does, spoils one of them
 
 
 class RoofWatch:
@@ -31,11 +32,15 @@ class RoofWatch:
         begun = now()
         if begun < self._next:
             return False
-        self._field.sum()
-        took = max(now() - begun, 1)
-        self._emitter.counter(READING, 1e9 * self._size / took, "B/s")
-        self._next = begun + max(EVERY_NS, int(took / SHARE))
+        best = min(self._pass() for _ in range(PASSES))
+        self._emitter.counter(READING, 1e9 * self._size / best, "B/s")
+        self._next = begun + max(EVERY_NS, int((now() - begun) / SHARE))
         return True
+
+    def _pass(self) -> int:
+        begun = now()
+        self._field.sum()
+        return max(now() - begun, 1)
 
 
 def watch(emitter: Emitter, device: torch.device, *, bare: bool) -> Callable[[], bool]:

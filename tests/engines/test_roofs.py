@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from itertools import cycle
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -69,8 +70,8 @@ def test_reading_goes_over_several_gigabytes_and_keeps_its_middle(monkeypatch: p
 
 
 def test_memory_is_read_again_in_the_pauses_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each reading takes 20 ms of a played clock, so that the next is due 5 s after its begin."""
-    clock = {"now": 0}
+    """Passes of 40, 20 and 60 ms of a played clock: the fastest is told, the next is 30 s later."""
+    clock, passes = {"now": 0}, cycle((40_000_000, 20_000_000, 60_000_000))
     told: list[tuple[str, float, str]] = []
 
     class Field:
@@ -81,16 +82,16 @@ def test_memory_is_read_again_in_the_pauses_of_a_run(monkeypatch: pytest.MonkeyP
             return 4
 
         def sum(self) -> None:
-            clock["now"] += 20_000_000
+            clock["now"] += next(passes)
 
     emitter = SimpleNamespace(counter=lambda *facts: told.append(facts))
     monkeypatch.setattr(roof_watch, "now", lambda: clock["now"])
     pause = roof_watch.RoofWatch(emitter, Field()).pause  # type: ignore[arg-type]
     taken = []
-    for _ in range(100):  # steps of 0.1 s
+    for _ in range(400):  # steps of 0.1 s
         clock["now"] += 100_000_000
         taken.append(pause())
-    assert [n for n, read in enumerate(taken) if read] == [0, 50], "at 0.1 s and at 5.1 s"
+    assert [n for n, read in enumerate(taken) if read] == [0, 299], "at 0.1 s and at 30.1 s"
     assert told == [("memory_read", 4000 / 0.02, "B/s")] * 2
 
 
