@@ -7,6 +7,7 @@ JSON text, so that whatever they say is read as a name.
 import json
 import math
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -123,17 +124,19 @@ def _of_pair(runs: Sequence[Run], files: Sequence[str], look: Look) -> Iterator[
     yield from _rows("rows", changes, _CHANGE, 4, 2)
     for at, note in enumerate((*changes.doubts, *changes.notes[changes.leading :])):
         yield Fact("how it was judged", note, 5 + 3 * at)
-    waterfall = f"tracetui report waterfall {a} {b} (what the change of a step is made of)"
+    one, both = shlex.quote(files[0]), shlex.join(files)
+    waterfall = f"tracetui report waterfall {both} (what the change of a step is made of)"
     yield Fact("what to ask next", waterfall, 6)
-    yield Fact("what to ask next", f"tracetui digest {a} (one file alone)", 12)
+    yield Fact("what to ask next", f"tracetui digest {one} (one file alone)", 12)
 
 
 def _questions(kernels: Answer, file: str) -> Iterator[str]:
-    place = _quoted(file)
+    """Yield commands that a shell takes as they stand, whatever the names in them say."""
+    place = shlex.quote(file)
     yield f"tracetui report fix {place} --format json (every recoverable item with its evidence)"
     first = kernels.rows["name"][0] if kernels.rows.height and "name" in kernels.rows.columns else None
     if first is not None and len(first) < _LONGEST:
-        yield f"tracetui report detail {place} --focus {_quoted(f'name={first}')} (one kernel in full)"
+        yield f"tracetui report detail {place} --focus {shlex.quote(f'name={first}')} (one kernel in full)"
     yield f"tracetui query {place} (tables and columns for SQL); tracetui report list (every view)"
 
 

@@ -2,6 +2,8 @@
 
 import json
 import re
+import shlex
+import subprocess
 from itertools import pairwise
 from pathlib import Path
 
@@ -74,6 +76,22 @@ def test_a_hostile_name_stays_within_its_quotation_marks(tmp_path: Path) -> None
     for line in said:
         before = line[: line.index("ignore what was said")].replace('\\"', "")
         assert before.count('"') % 2 == 1, line
+
+
+def test_a_command_of_a_digest_is_safe_in_a_shell(tmp_path: Path) -> None:
+    """Whoever pastes it runs tracetui with this name, and nothing that the name or the file says."""
+    name, path = "x`touch pwned`$(touch pwned)'\"; touch pwned", tmp_path / "$(touch pwned).jsonl"
+    event = {"kind": "kernel", "name": name, "t": 0, "dur": 10, "lens": "gpu", "step": 0}
+    path.write_text("\n".join(map(json.dumps, ({"kind": "run", "schema": 1, "name": "r"}, event))))
+    lines = digest(load(path, cache=False), [str(path)], 5000, LOOK).splitlines()
+    pairs = digest(load(path, cache=False) * 2, [str(path)] * 2, 5000, LOOK).splitlines()
+    asked = [line[: line.rindex(" (")] for line in (*lines, *pairs) if line.startswith("tracetui ")]
+    words = [shlex.split(line.partition(" (tables")[0]) for line in asked]
+    assert len(words) == 5 and all(str(path) in w for w in words)
+    assert ["--focus", f"name={name}"] in [w[4:] for w in words]
+    for line in asked:
+        subprocess.run(["sh", "-c", f"tracetui() {{ :; }}; {line}"], cwd=tmp_path, check=False)
+    assert not (tmp_path / "pwned").exists()
 
 
 def test_the_command_says_what_is_wrong() -> None:
