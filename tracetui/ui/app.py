@@ -64,6 +64,7 @@ class Explorer(App[None]):
         self.questions = Questions(self.workspace, self.renderer, self.pool, self.post_message)
         self.input_line = InputLine(self.workspace, self.renderer)
         self.controllers = self._controllers()
+        self.main.point = self.controllers.slices.point
         own: dict[str, Callable[[], object]] = {
             "suspend": self.action_suspend_process,
             "palette": partial(open_palette, self),

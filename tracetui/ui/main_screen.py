@@ -1,6 +1,6 @@
 """The one screen: a head, a pane, a foot."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from textual.app import ComposeResult
@@ -8,7 +8,8 @@ from textual.geometry import Size
 from textual.screen import Screen
 
 from tracetui.look import Look
-from tracetui.ui.panes.lines import Lines
+from tracetui.ui.messages import DrawingClicked
+from tracetui.ui.panes.lines import Drawing, Lines
 from tracetui.ui.panes.table import Table
 from tracetui.ui.sheet import Sheet
 from tracetui.ui.terminal.paint import Painter
@@ -26,12 +27,13 @@ class MainScreen(Screen[None]):
     def __init__(self, painter: Painter) -> None:
         super().__init__()
         self.table = Table(painter, id="table")
-        self._drawing = Lines(painter, id="drawing")
+        self._drawing = Drawing(painter, id="drawing")
         self._full = Lines(painter, id="full")
         self._head, self._tabs = Lines(painter, "bar", id="header"), Lines(painter, "bar", id="tabs")
         self._status, self._foot = Lines(painter, "bar", id="status"), Lines(painter, "bar", id="footer")
         self._small = Lines(painter, id="small")
         self._cursor: int | None = None  # the line of the drawing that has it
+        self.point: Callable[[int, int], None] | None = None  # is told the column and line of a click in it
 
     def compose(self) -> ComposeResult:
         yield from (self._head, self._tabs, self.table, self._drawing, self._full)
@@ -85,6 +87,10 @@ class MainScreen(Screen[None]):
 
     def scroll_drawing(self, by: int) -> None:
         self._drawing.scroll_lines(by)
+
+    def on_drawing_clicked(self, message: DrawingClicked) -> None:
+        if self.point is not None:
+            self.point(message.column, message.line)
 
     def _top(self, keep: bool) -> int:
         top, height = self._drawing.top, max(1, self.pane.height)

@@ -26,6 +26,14 @@ class RowClicked(Message):
 
 
 @dataclass(eq=False)
+class DrawingClicked(Message):
+    """A cell of lines was clicked."""
+
+    column: int
+    line: int  # of all, in sight or not
+
+
+@dataclass(eq=False)
 class HeadingClicked(Message):
     """The heading of a column was clicked."""
 

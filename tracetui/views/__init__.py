@@ -59,6 +59,7 @@ _TOLD: Final = (  # what of a run's meta says that columns are not the source's 
 )
 
 Focus = tuple[tuple[str, Any], ...]
+Slice = tuple[int, int, int]  # of a timeline: lane, start and end in ns
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,6 +117,7 @@ class View:
     over_time: bool = False  # its columns are moments: left and right are earlier and later
     group: str = "name"  # what its rows stand for, unless the look says otherwise
     enter: Callable[[Answer, Look], Focus] | None = None  # None: the key columns of the cursor's row
+    pointed: Callable[[Answer, Look, Size, int, int], Slice | None] | None = None  # None: nothing in cells
     merging: Merging | None = None  # None: what it answers of one file cannot be put together for many
 
 
