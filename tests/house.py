@@ -22,7 +22,7 @@ CLASS_METHODS: Final = 30
 FLOORS: Final[tuple[tuple[str, ...], ...]] = (
     ("capture.errors", "capture.text", "capture.native.schema", "capture.native.emit", "capture.classify"),
     ("capture",),
-    ("capture.native", "capture.frames", "capture.ranks"),
+    ("capture.native", "capture.frames", "capture.ranks", "capture.devices"),
     ("capture.loaders",),
     ("capture.cache", "capture.export"),
     ("capture.open",),

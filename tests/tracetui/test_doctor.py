@@ -125,6 +125,19 @@ def test_what_cannot_be_asked(args: tuple[str | Path, ...], code: int, says: str
     assert done.returncode == code and says in done.stderr
 
 
+def test_files_of_one_job_are_judged_together(tmp_path: Path) -> None:
+    """A file of each of two ranks: neither alone can feed the view of ranks."""
+    files = [tmp_path / f"rank{i}.jsonl" for i in range(2)]
+    for file in files:
+        kernel = {"kind": "kernel", "name": "gemm", "step": 1, "dur": 5, "lens": "gpu", "phase": "decode"}
+        lines = ({"kind": "run", "schema": 1, "name": "toy", "meta": {"model": "toy"}}, kernel)
+        file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    apart = tracetui("doctor", *files).stdout
+    assert apart.count("cannot answer ranks") == 2
+    together = tracetui("doctor", "--merge", *files).stdout
+    assert "cannot answer ranks" not in together and together.count("can answer:") == 1
+
+
 def test_why_a_kernel_has_its_op(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     kernels = [{"kind": "kernel", "name": name, "dur": 5} for name in ("void rms_norm<float>(int)", "gemm")]

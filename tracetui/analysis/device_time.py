@@ -10,6 +10,7 @@ from typing import Final
 
 import polars as pl
 
+from capture.devices import device_of
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis import gpu_time, select
@@ -195,9 +196,7 @@ def with_device(run: Run, rows: pl.LazyFrame) -> pl.LazyFrame:
     if not run.has("track"):
         return rows.with_columns(pl.lit("GPU").cast(pl.Categorical()).alias(DEVICE))
     tracks = run.events["track"].unique().drop_nulls()
-    ranks = select.rank_tracks(run)
-    texts = [str(t) for t in tracks.cast(pl.String)]
-    names = [f"rank {ranks[t]}" if t in ranks else t.partition("/")[0] for t in texts]
+    names = [device_of(track) for track in tracks.cast(pl.String)]
     device = pl.Series(DEVICE, names, dtype=pl.String).cast(pl.Categorical())
     return rows.with_columns(looked_up("track", tracks, device))
 

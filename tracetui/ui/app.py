@@ -231,6 +231,7 @@ def open_feed(paths: list[str], options: Options) -> Feed:
     if options.follow and len(paths) == 1:
         return FileFollower(paths[0], options.engine, options.view, options.beside)
     ways = {"cache": options.cache, "capture": options.capture, "limits": options.limits}
+    ways["device"] = options.device
     return FileReader(paths, options.view, options.merge, ways)
 
 

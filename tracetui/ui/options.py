@@ -24,4 +24,5 @@ class Options:
     cache: bool = True
     merge: bool = False  # runs of one rank each become one run
     limits: bool = True  # on how far a file may unpack, and how long a stream may be
+    device: str | None = None  # of several: whose rows are left
     capture: str | None = None  # of the graphs that a trace replays; None: looked for beside it

@@ -41,18 +41,20 @@ def jobs_where_many(args: Namespace, asked: "View", look: "Look") -> "list[Job] 
         raise UsageError(
             f"the {asked.name} view compares", todo="tracetui diff A B --on WHERE asks many files"
         )
-    if args.on is None and (
-        chosen
-        or asked.runs > 1
-        or getattr(args, "merge", False)
-        or asked.merging is None
-        or not _may_be_many(args.files)
-    ):
+    if args.on is None and (asked.runs > 1 or asked.merging is None or _one_by_one(args)):
         return None
+    if getattr(args, "only_device", None):
+        raise UsageError("--device is of files that are looked at one by one", todo="leave out --on")
     if chosen:
         raise UsageError("--on asks all files, --run chooses one", todo="leave one of them out")
     jobs = jobs_of(asked, args.files, look, cache=not args.no_cache, capture=args.capture)
     return jobs if len(jobs) >= (2 if args.on else MANY) else None
+
+
+def _one_by_one(args: Namespace) -> bool:
+    """Tell whether files are looked at each by itself: few of them, or what only that can answer."""
+    alone = any(getattr(args, option, None) for option in ("which", "merge", "only_device"))
+    return alone or not _may_be_many(args.files)
 
 
 def choose_file(args: Namespace) -> None:

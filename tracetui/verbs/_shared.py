@@ -60,6 +60,12 @@ def capture_option(parser: ArgumentParser) -> None:
     )
 
 
+def device_option(parser: ArgumentParser) -> None:
+    """Declare --device."""
+    about = "of several devices only this one: gpu1, rank 3; the host's rows stay"
+    parser.add_argument("--device", dest="only_device", metavar="NAME", help=about)
+
+
 def look_options(parser: ArgumentParser) -> None:
     """Declare what a view is asked: run, order, filter, grouping, phase, lens, steps."""
     run_option(parser)
@@ -138,7 +144,10 @@ def ways(args: Namespace) -> dict[str, Any]:
     """Return how files are read, as the options say, for a loader or for the screen."""
     merge, capture = getattr(args, "merge", False), getattr(args, "capture", None)
     limits = not getattr(args, "no_limits", False)
-    return {"cache": not args.no_cache, "merge": merge, "capture": capture, "limits": limits}
+    device = getattr(args, "only_device", None)
+    return {
+        "cache": not args.no_cache, "merge": merge, "capture": capture, "limits": limits, "device": device,
+    }  # fmt: skip
 
 
 def pair(runs: "Sequence[Run]", which: str | None) -> "list[Run]":

@@ -42,6 +42,7 @@ def _side_options(parser: ArgumentParser) -> None:
         add(f"--{side}", nargs="+", type=resolved, default=[], metavar="FILE", help=repeats)
     _shared.merge_option(parser)
     _shared.capture_option(parser)
+    _shared.device_option(parser)
     for side, place in (("a", "first"), ("b", "second")):
         which = f"which run of the {place} input (or of the only one)"
         add(f"--run-{side}", metavar="N|NAME", help=which)

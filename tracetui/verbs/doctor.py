@@ -43,6 +43,7 @@ _PACKAGES: Final = (
 def options(parser: ArgumentParser) -> None:
     """Declare the options of the command."""
     _shared.input_options(parser, "*")
+    _shared.merge_option(parser)
     _shared.capture_option(parser)
     _fleet.on_option(parser)
     parser.add_argument(

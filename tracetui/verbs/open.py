@@ -14,6 +14,7 @@ def options(parser: ArgumentParser) -> None:
     _shared.input_options(parser, "*")
     _shared.merge_option(parser)
     _shared.capture_option(parser)
+    _shared.device_option(parser)
     _shared.look_options(parser)
     parser.add_argument(
         "--sample",
@@ -40,7 +41,7 @@ def run(args: Namespace) -> int:
 
     look, cache = _shared.look(args), not args.no_cache
     more = {"run": args.which, "look": look, "follow": args.follow, "cache": cache, "merge": args.merge}
-    more["capture"] = args.capture
+    more |= {"capture": args.capture, "device": args.only_device}
     return show(args.files, _shared.screen(args, **more))
 
 

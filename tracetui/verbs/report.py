@@ -25,6 +25,7 @@ def options(parser: ArgumentParser) -> None:
     _shared.input_options(parser, "*")
     _shared.merge_option(parser)
     _shared.capture_option(parser)
+    _shared.device_option(parser)
     _fleet.on_option(parser)
     _shared.look_options(parser)
     parser.add_argument("--limit", type=int, metavar="N", help="at most N rows; a cut is said")
