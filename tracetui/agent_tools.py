@@ -17,7 +17,7 @@ from tracetui.chosen import choose
 from tracetui.digest import LEAST, WARNING, count_tokens, digest
 from tracetui.look import Look
 from tracetui.report import finite
-from tracetui.views import Answer, View, ask, ordered, view, views
+from tracetui.views import Answer, View, ask, ordered, row_key, view, views
 
 MOST: Final = 8000  # tokens of an answer, whatever is asked
 USUAL: Final = 1000
@@ -113,6 +113,7 @@ def _written(asked: View, answer: Answer, tokens: int) -> str:
     rows = finite(answer.rows.drop(c for c, t in answer.rows.schema.items() if isinstance(t, pl.List)))
     content = {
         "view": asked.name,
+        "key": list(row_key(asked, answer)),
         "warning": WARNING,
         "notes": list(answer.notes),
         "rows_in_all": rows.height,

@@ -218,4 +218,5 @@ VIEW = View(
     ),
     label="op",
     enter=_entered,
+    row_key=("id",),
 )  # fmt: skip
