@@ -256,11 +256,9 @@ class Facts:
 
 
 def _measured(axis: Axis, by: list[str]) -> Facts:
-    """Return the facts of rows in groups; the gaps come by their ends."""
+    """Return the facts of rows in groups."""
     gaps = axis.rows.with_columns(gap_ns=axis.gaps).filter(pl.col("gap_ns") > 0)
     gaps = gaps.with_columns(begin=pl.col("t") - pl.col("gap_ns")).rename({"t": "end"}).drop("dur", "class")
-    if not gaps["end"].is_sorted():
-        gaps = gaps.sort("end", maintain_order=True)
     return Facts(gpu_time.owned(axis, by), axis.rows.filter(axis.first), gaps, axis.rows.head(0))
 
 

@@ -41,11 +41,14 @@ _GAP: Final = {
 def gaps(run: Run) -> pl.DataFrame:
     """Return every gap inside the windows of the steps, of a run without steps in all its time: `device`,
     `step`, `begin`, `end`, `gap_ns`, `cause`, `by` (the stack that waited, of a synchronisation) and `name`,
-    the row that ended it. No rows where kernels have no start.
+    the row that ended it; by their ends where no launch is known. No rows where kernels have no start.
     """
     if not device_time.watched(run):
         return pl.DataFrame(schema=_GAP)
-    return _judged(run, device_time.measured(run).gaps, inside="step" in device_time.measured(run).gaps)
+    found = device_time.measured(run).gaps
+    if not found["end"].is_sorted():
+        found = found.sort("end", maintain_order=True)
+    return _judged(run, found, inside="step" in found)
 
 
 @select.once
