@@ -45,7 +45,7 @@ FLOORS: Final[tuple[tuple[str, ...], ...]] = (
     ("tracetui.fleet.executors",),
     ("tracetui.fleet",),
     ("tracetui.report", "tracetui.pr_comment"),
-    ("tracetui.sql", "tracetui.digest"),
+    ("tracetui.sql", "tracetui.digest", "tracetui.schema"),
     ("tracetui.profile", "tracetui.agent_tools"),
     ("tracetui.ui.keys", "tracetui.ui.terminal"),
     ("tracetui.ui", "tracetui.ui.workers.feed"),

@@ -17,7 +17,7 @@ from capture.errors import CaptureError, UsageError
 from capture.text import clean
 from tracetui import verbs
 from tracetui.guides.examples import epilog
-from tracetui.threads import leave_the_cores
+from tracetui.threads import keep_memory, leave_the_cores
 
 INTERNAL_ERROR: Final = 70
 COLLECT: Final = (50_000, 20, 100)  # an import makes what stays: to look through it often takes a tenth of it
@@ -61,6 +61,8 @@ def _run(argv: list[str]) -> int:
         return _overview(rest)
     if command in verbs.BESIDE or "--follow" in rest:
         leave_the_cores()
+    elif command in verbs.ASKING and not {"-h", "--help"} & {*rest}:
+        keep_memory()
     chosen = verbs.verb(command)
     parser = argparse.ArgumentParser(
         f"tracetui {command}",

@@ -15,7 +15,7 @@ from tracetui import glyphs, markdown, units
 from tracetui.analysis.select import total
 from tracetui.look import Look
 from tracetui.shown_names import COLUMNS, shown_names
-from tracetui.views import Answer, View, ask, ink, ordered
+from tracetui.views import Answer, View, ask, ink, ordered, row_key
 
 SCHEMA: Final = 1
 LINE: Final = 400  # cells of a leading note where lines are not cut
@@ -66,6 +66,7 @@ def as_json(content: Report) -> str:
     envelope = {
         "schema": SCHEMA,
         "view": content.view.name,
+        "key": list(row_key(content.view, content.answer)),
         "runs": [run_entry(r, selected=r in content.asked) for r in content.runs],
         "import": [r.log.as_dict() for r in content.runs],
         "columns": content.answer.rows.columns,

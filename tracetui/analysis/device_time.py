@@ -207,6 +207,17 @@ def measured(run: Run) -> "Facts":
     return _in_steps(run) if has_steps(run) else _in_all(run)
 
 
+@select.once
+def only_device(run: Run) -> str | None:
+    """Return the one device on which all of the device's rows have a start; None of several, or where some
+    have none.
+    """
+    devices = measured(run).windows[DEVICE].unique()
+    if devices.len() != 1 or devices.has_nulls() or _incomplete(run).height:
+        return None
+    return str(devices[0])
+
+
 def has_steps(run: Run) -> bool:
     """Tell whether any row belongs to a step."""
     return run.has("step") and run.events["step"].null_count() < run.events.height

@@ -115,12 +115,19 @@ def _what(run: Run) -> Verdict | None:
     batches = table["batch"].drop_nulls().unique()
     if batches.len() == 1:
         words.append(f"{batches[0]:,} sequence{'s' * (batches[0] != 1)}")
-    layers = run.events["layer"].n_unique() - run.events["layer"].has_nulls() if run.has("layer") else 0
-    if layers > 1:
+    if (layers := _layers(run)) > 1:
         words.append(f"{layers} layers")
     strays = device_time.strays(run) if device_time.usages(run) else []
     far = [_away(kernels) for kernels in strays if kernels.side in ("early", "late")]
     return Verdict("run", "; ".join([", ".join(words), *far]), count)
+
+
+def _layers(run: Run) -> int:
+    """Return how many layers rows are of; they come in stretches of one layer."""
+    if not run.has("layer"):
+        return 0
+    layer = run.events["layer"]
+    return int(layer.filter(select.changes(layer)).drop_nulls().n_unique())
 
 
 def _away(kernels: device_time.Strays) -> str:

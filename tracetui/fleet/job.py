@@ -20,12 +20,13 @@ from capture.remote import look_up
 from capture.run import Run
 from capture.source import Source
 from capture.text import clean
+from tracetui.analysis import steady
 from tracetui.analysis.partial.algebra import MEMBERS, Partial, agreed_of, merge
 from tracetui.look import Look
 from tracetui.views import Merging, View, lacking, view
 
 _META: Final = ("model", "device", "dtype", "products", "quant", "weights", "roof", "batch", "producer",
-                "driver", "world_size")  # fmt: skip
+                "driver", "world_size", "bytes_per_token")  # fmt: skip
 
 
 _MARKS: Final = {
@@ -124,6 +125,8 @@ def contribution(asked: View, runs: Sequence[Run], look: Look) -> Partial:
 
 
 def _of_run(merging: Merging, run: Run, place: int, look: Look) -> Partial:
+    if look.steady:
+        run, look = steady.steady_part(run), steady.without_warm_up(look)
     lacks = lacking(merging.needs, [run])
     frames = {} if lacks else dict(merging.partial(run, look))
     members = _member(run, place, lacks)

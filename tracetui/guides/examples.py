@@ -42,6 +42,7 @@ EXAMPLES: Final = {
         "tracetui query sample:decode",
         "tracetui query sample:decode 'SELECT op, sum(dur) AS total_ns FROM events GROUP BY op'",
     ),
+    "schema": ("tracetui schema",),
     "formats": ("tracetui formats --format md",),
     "doctor": (
         "tracetui doctor",

@@ -18,6 +18,7 @@ VERBS: Final = {
     "export": "write a run as .jsonl .parquet .csv .json (Chrome trace) or a view as .svg",
     "digest": "a run, or a change, in a bounded number of tokens",
     "query": "SQL over the events and answers of a run",
+    "schema": "the JSON schema of what --format json prints",
     "formats": "what is read, and how each is produced",
     "doctor": "what this machine, or a file, can and cannot do",
     "mcp": "the profiles of a folder as tools for an agent",
@@ -25,6 +26,7 @@ VERBS: Final = {
     "help": "print a guide: tracetui help comparing",
 }
 BESIDE: Final = ("record", "replay")  # what stands beside a program that works; live starts that first
+ASKING: Final = ("open", "diff", "compare", "report", "digest", "query", "mcp")  # read runs, to ask them
 
 
 class Verb(Protocol):

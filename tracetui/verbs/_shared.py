@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from capture.errors import PartialError, UsageError
 from capture.text import clean
 from tracetui.chosen import choose
-from tracetui.look import GROUPS, PERS, Look
+from tracetui.look import GROUPS, PERS, Look, focus_of
 from tracetui.samples import resolved
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def look(args: Namespace) -> Look:
         lens=args.lens,
         phase=args.phase,
         per=args.per,
-        focus=tuple(_focus(text) for text in args.focus),
+        focus=tuple(focus_of(text) for text in args.focus),
         limit=getattr(args, "limit", None),
         full_names=True,
     )
@@ -169,13 +169,6 @@ def at_steps(look: Look, text: str | None) -> Look:
     if text is None or text == "all":
         return look
     return replace(look, steady=True) if text == "steady" else replace(look, window=_window(text))
-
-
-def _focus(text: str) -> tuple[str, Any]:
-    column, equals, value = text.partition("=")
-    if not equals:
-        raise UsageError(f"--focus {text!r} names no value", todo="write it like name=attention")
-    return column, int(value) if column in ("layer", "step") and value.isdecimal() else value
 
 
 def _window(text: str) -> tuple[int, int]:

@@ -23,6 +23,7 @@ GUIDES: Final = {
     "export": "opening",
     "query": "scripting",
     "digest": "scripting",
+    "schema": "scripting",
     "formats": "opening",
     "completion": "scripting",
     "mcp": "scripting",

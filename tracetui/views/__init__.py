@@ -116,6 +116,7 @@ class View:
     over_time: bool = False  # its columns are moments: left and right are earlier and later
     group: str = "name"  # what its rows stand for, unless the look says otherwise
     enter: Callable[[Answer, Look], Focus] | None = None  # None: the key columns of the cursor's row
+    row_key: tuple[str, ...] | None = None  # None: the key tells its rows apart; empty: only their order does
     merging: Merging | None = None  # None: what it answers of one file cannot be put together for many
 
 
@@ -210,6 +211,12 @@ def entered(view: View, answer: Answer, look: Look) -> Focus:
     if not answer.key or not 0 <= row < answer.rows.height:
         return ()
     return tuple((k, answer.rows[row, k]) for k in answer.key)
+
+
+def row_key(view: View, answer: Answer) -> tuple[str, ...]:
+    """Return the columns whose values tell a row from every other, in every answer about the same run."""
+    told = answer.key if view.row_key is None else view.row_key
+    return tuple(column for column in told if column in answer.rows.columns)
 
 
 def ordered(answer: Answer, look: Look) -> Answer:

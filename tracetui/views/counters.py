@@ -21,4 +21,5 @@ VIEW = View(
     counters,
     needs=frozenset({"kind:counter", "value"}),
     columns=("name", "unit", "last", "mean", "max", "min", "trend", "count", "track", "first"),
+    row_key=("name", "track"),
 )

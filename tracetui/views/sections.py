@@ -109,4 +109,5 @@ VIEW: Final = View(
     draw=draw,
     needs=frozenset({"table:event_types|table:event type summary"}),
     columns=("label", "count", "total_ns", "mean_ns", "p95_ns", "section"),
+    row_key=(),
 )

@@ -177,4 +177,11 @@ def _texts(rows: pl.DataFrame) -> list[Line]:
     ]
 
 
-VIEW = View("summary", "Summary", summary, draw, merging=Merging(contribution, SHAPES, of_many))
+VIEW = View(
+    "summary",
+    "Summary",
+    summary,
+    draw,
+    row_key=("part", "name"),
+    merging=Merging(contribution, SHAPES, of_many),
+)

@@ -184,4 +184,13 @@ def enter(answer: Answer, look: Look) -> Focus:
     return (("name", str(here["name"])),)
 
 
-VIEW = View("timeline", "Timeline", answer, draw, needs=frozenset({"dur", "t"}), over_time=True, enter=enter)
+VIEW = View(
+    "timeline",
+    "Timeline",
+    answer,
+    draw,
+    needs=frozenset({"dur", "t"}),
+    over_time=True,
+    row_key=(),
+    enter=enter,
+)

@@ -82,4 +82,5 @@ VIEW: Final = View(
     needs=frozenset({"phase:forward", "phase:backward|table:softmax"}),
     columns=("part", *_COLUMNS, "text"),
     partly=True,
+    row_key=("part", "phase", "name"),
 )
