@@ -51,6 +51,7 @@ EXAMPLES: Final = {
     ),
     "mcp": ("tracetui mcp --root . < /dev/null",),
     "completion": ("tracetui completion bash",),
+    "version": ("tracetui version",),
     "help": ("tracetui help comparing", "tracetui help roof"),
 }
 
