@@ -101,6 +101,11 @@ def _refuse_misspelt(word: str) -> None:
 
 
 def _overview(argv: list[str]) -> int:
+    if not argv:
+        from tracetui.verbs._shared import has_screen
+
+        if has_screen():
+            return _run(["open"])
     if "--version" in argv:
         from importlib.metadata import version
 

@@ -3,7 +3,7 @@
 from typing import Final
 
 EXAMPLES: Final = {
-    "open": ("tracetui open --sample decode", "tracetui open prof.jsonl --view growth"),
+    "open": ("tracetui open --sample decode", "tracetui --tour", "tracetui open prof.jsonl --view growth"),
     "live": (
         "tracetui live --model smollm2-135m",
         "tracetui live -- python generate.py",
