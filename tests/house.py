@@ -52,7 +52,7 @@ FLOORS: Final[tuple[tuple[str, ...], ...]] = (
     ("tracetui.ui.pages",),
     ("tracetui.ui.panes", "tracetui.ui.workers"),
     ("tracetui.ui.main_screen", "tracetui.ui.workspace", "tracetui.ui.renderer", "tracetui.ui.questions"),
-    ("tracetui.ui.controllers", "tracetui.ui.keyboard"),
+    ("tracetui.ui.controllers", "tracetui.ui.keyboard", "tracetui.ui.tour"),
     ("tracetui.ui.palette", "tracetui.ui.key_commands"),
     ("tracetui.ui.app", "tracetui.ui.picture"),
     ("tracetui.verbs",),

@@ -3,7 +3,7 @@
 from typing import Final
 
 EXAMPLES: Final = {
-    "open": ("tracetui open --sample decode", "tracetui open prof.jsonl --view growth"),
+    "open": ("tracetui open --sample decode", "tracetui --tour", "tracetui open prof.jsonl --view growth"),
     "live": (
         "tracetui live --model smollm2-135m",
         "tracetui live -- python generate.py",
@@ -51,6 +51,7 @@ EXAMPLES: Final = {
     ),
     "mcp": ("tracetui mcp --root . < /dev/null",),
     "completion": ("tracetui completion bash",),
+    "version": ("tracetui version",),
     "help": ("tracetui help comparing", "tracetui help roof"),
 }
 

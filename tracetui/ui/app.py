@@ -32,6 +32,7 @@ from tracetui.ui.renderer import Renderer
 from tracetui.ui.terminal import theme, tty
 from tracetui.ui.terminal.driver import Driver
 from tracetui.ui.terminal.paint import Painter
+from tracetui.ui.tour import Tour
 from tracetui.ui.workers.feed import Feed
 from tracetui.ui.workers.follow import FileFollower
 from tracetui.ui.workers.pool import Pool
@@ -72,6 +73,8 @@ class Explorer(App[None]):
         paste = partial(paste_text, self.workspace, self.input_line, self.controllers.files)
         waits = partial(has_to_wait, self.workspace, self.questions)
         self.keyboard = Keyboard(commands, self.input_line, waits, paste)
+        self.tour = Tour(self.workspace, self.main.show_tour) if options.tour else None
+        self._go_on_tour = self.tour.look if self.tour else lambda: None
 
     def _controllers(self) -> Controllers:
         workspace, renderer, questions, line = self.workspace, self.renderer, self.questions, self.input_line
@@ -117,6 +120,7 @@ class Explorer(App[None]):
         """Take keys before Textual does; those of the palette are its own."""
         if isinstance(event, events.Key) and not event.is_forwarded and self.screen is self.main:
             self.keyboard.press(event.key, event.character)
+            self._go_on_tour()
         else:
             await super().on_event(event)
 
@@ -169,6 +173,7 @@ class Explorer(App[None]):
         """An answer is in sight: keys that waited for it go on, then runs that have grown since."""
         self.keyboard.drain()
         self.controllers.arrivals.catch_up()
+        self._go_on_tour()
 
     def on_cursor_moved(self, message: messages.CursorMoved) -> None:
         if not self.questions.unanswered:  # else it has moved in what stands there for the last time

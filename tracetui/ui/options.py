@@ -18,6 +18,7 @@ class Options:
     engine: Engine | None = None  # whose file is followed, where it is ours
     baseline: str | None = None  # as run: what others are measured against
     beside: tuple[Run, ...] = ()  # runs that a live one is held against; the first is its baseline
+    tour: bool = False
     theme: str | None = None  # dark, light or ansi
     ascii: bool = False
     clipboard: bool = True

@@ -23,6 +23,7 @@ VERBS: Final = {
     "doctor": "what this machine, or a file, can and cannot do",
     "mcp": "the profiles of a folder as tools for an agent",
     "completion": "a script that makes bash, zsh or fish complete",
+    "version": "which version this is, and of what it is made",
     "help": "print a guide: tracetui help comparing",
 }
 BESIDE: Final = ("record", "replay")  # what stands beside a program that works; live starts that first

@@ -56,7 +56,8 @@ def _model_options(parser: ArgumentParser) -> None:
         "--download", action="store_true", help="fetch weights that do not lie here from huggingface.co"
     )
     parser.add_argument("--weights", default="auto", help="auto, random, a folder or a .gguf file")
-    parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda", "mps", "xpu"))
+    about = "what it runs on; auto takes the best that is here"
+    parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda", "mps", "xpu"), help=about)
     parser.add_argument("--dtype", default="auto", help="auto, fp32, fp16 or bf16")
     parser.add_argument(
         "--quant",

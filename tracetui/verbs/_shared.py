@@ -5,7 +5,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from capture.errors import PartialError, UsageError
 from capture.text import clean
@@ -17,7 +17,15 @@ if TYPE_CHECKING:
     from capture.run import Run
     from tracetui.ui.options import Options
 
-VIEW = "summary"  # that a screen begins with
+VIEW: Final = "summary"  # that a screen begins with
+
+# What options mean that several commands have.
+GROUP: Final = "what a row stands for; the name of a kernel where it is not said"
+PHASE: Final = "only one phase: prefill, decode, forward, backward …"
+LENS: Final = "which stopwatch: gpu, wall, wait or host"
+FORMAT: Final = "how the answer is written; a table where it is not said"
+LIMIT: Final = "at most N rows; a cut is said"
+WIDTH: Final = "columns of the table; those of the terminal where it is not said"
 
 
 def input_options(parser: ArgumentParser, files: str = "+") -> None:
@@ -68,10 +76,11 @@ def look_options(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--reverse", action="store_true", help="sort the other way round")
     parser.add_argument("--filter", default="", metavar="REGEX", help="only names that fit")
-    parser.add_argument("--group-by", choices=GROUPS)
-    parser.add_argument("--phase", metavar="PHASE", help="prefill, decode, forward, backward …")
-    parser.add_argument("--lens", metavar="LENS", help="which stopwatch: gpu, wall, wait or host")
-    parser.add_argument("--per", default="total", choices=PERS)
+    parser.add_argument("--group-by", choices=GROUPS, help=GROUP)
+    parser.add_argument("--phase", metavar="PHASE", help=PHASE)
+    parser.add_argument("--lens", metavar="LENS", help=LENS)
+    per = "times and counts of everything, of a step, or of a token; total where it is not said"
+    parser.add_argument("--per", default="total", choices=PERS, help=per)
     parser.add_argument(
         "--focus",
         action="append",

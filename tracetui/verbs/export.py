@@ -14,7 +14,8 @@ def options(parser: ArgumentParser) -> None:
     _shared.merge_option(parser)
     _shared.capture_option(parser)
     _shared.look_options(parser)
-    parser.add_argument("-o", "--output", required=True, metavar="OUT")
+    about = "the file to write; its suffix says what"
+    parser.add_argument("-o", "--output", required=True, metavar="OUT", help=about)
     parser.add_argument("--force", action="store_true", help="write over a file that is there")
     parser.add_argument("--view", default="kernels", help="the view to draw, for .svg")
     parser.add_argument("--size", default="120x40", metavar="COLSxROWS", help="of the picture, for .svg")

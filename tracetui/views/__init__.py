@@ -8,6 +8,7 @@ from typing import Any, Final, cast
 import polars as pl
 
 from capture.errors import UsageError
+from capture.nearest import did_you_mean
 from capture.run import Run
 from tracetui import cancel
 from tracetui.analysis import select, steady
@@ -135,7 +136,8 @@ def view(name: str) -> View:
     """Return the view of a name; raise UsageError where there is none."""
     names = {_RENAMED.get(module, module): module for module in VIEWS}
     if name not in names:
-        raise UsageError(f"no view is called {name!r}", todo=f"choose one of: {', '.join(names)}")
+        todo = did_you_mean(name, names, f"choose one of: {', '.join(names)}")
+        raise UsageError(f"no view is called {name!r}", todo=todo)
     return _load(names[name])
 
 
