@@ -19,7 +19,7 @@ from tracetui.look import Look
 Names = Sequence[Sequence[str]]  # of each row of a table: the names that it has in a run
 
 NO_NAME: Final = "–"
-_SPARSE: Final = 8  # times more cells than rows: those are found by sorting
+_SPARSE: Final = 2  # times more cells than rows: those are found by sorting
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,9 +127,11 @@ def _added_up(row: Ints, step: Ints, dur: Ints, shape: tuple[int, int]) -> tuple
         order = stable_order(step, steps)
         row, step, dur = row[order], step[order], dur[order]
     order = stable_order(row, rows)
-    place, dur = row[order] * steps + step[order], dur[order]
-    first = np.flatnonzero(np.diff(place, prepend=-1))
-    sums = np.add.reduceat(dur, first) if len(first) else dur
+    place, dur = (row * steps + step)[order], dur[order]
+    new = np.ones(len(place), dtype=bool)
+    new[1:] = place[1:] != place[:-1]
+    first = np.flatnonzero(new)
+    sums = dur if len(first) == len(dur) else np.add.reduceat(dur, first)
     return place[first], sums.astype(np.float64)
 
 
