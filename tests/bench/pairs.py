@@ -124,11 +124,8 @@ def show(sums: dict[Cell, Floats], tries: dict[Cell, int]) -> None:
             f"{cell.way:11} {cell.kind:8} {cell.rows:4} {cell.steps:6} {cell.memory:7} {cell.between:5.0%} "
             f"{tries[cell]:6} {found.wrong:7.1%} {found.beside:7.1%} {found.found:6.0%}"
         )
-    print(
-        "\n| asked as | runs differ by | wrong: worst cell | middle | beside a true one: worst | 2× found: worst |",
-        end="",
-    )
-    print(" middle |\n| :-- | --: | --: | --: | --: | --: | --: |")
+    heads = "asked as|runs differ by|wrong, worst cell|middle|beside a true one, worst|2× found, worst|middle"
+    print(f"\n| {heads.replace('|', ' | ')} |\n| :-- |{' --: |' * 6}")
     for way, between in dict.fromkeys((cell.way, cell.between) for cell in done):
         of = [rates for cell, rates in done.items() if (cell.way, cell.between) == (way, between)]
         wrong, beside, found = (np.array(each) for each in zip(*of, strict=True))
