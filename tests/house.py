@@ -20,7 +20,14 @@ CLASS_METHODS: Final = 30
 # From the ground up: a module imports its own floor and those below it. The longest prefix that fits
 # a module's name decides which floor is its own.
 FLOORS: Final[tuple[tuple[str, ...], ...]] = (
-    ("capture.errors", "capture.text", "capture.native.schema", "capture.native.emit", "capture.classify"),
+    (
+        "capture.errors",
+        "capture.text",
+        "capture.native.schema",
+        "capture.native.parts",
+        "capture.native.emit",
+        "capture.classify",
+    ),
     ("capture",),
     ("capture.native", "capture.frames", "capture.ranks"),
     ("capture.loaders",),

@@ -1,8 +1,9 @@
 """Options and steps that several commands have in common."""
 
+import re
 import shutil
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -26,6 +27,9 @@ LENS: Final = "which stopwatch: gpu, wall, wait or host"
 FORMAT: Final = "how the answer is written; a table where it is not said"
 LIMIT: Final = "at most N rows; a cut is said"
 WIDTH: Final = "columns of the table; those of the terminal where it is not said"
+
+_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?) ?([KMGT]?)B?", re.IGNORECASE)
+_FACTOR: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def input_options(parser: ArgumentParser, files: str = "+") -> None:
@@ -211,3 +215,11 @@ def has_screen() -> bool:
         return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
     except (AttributeError, ValueError):
         return False
+
+
+def size(text: str) -> int:
+    """Return the bytes of a size as people write it; raise ArgumentTypeError for what is none."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise ArgumentTypeError(f"{text!r} is no size: write it like 500MB or 5GB")
+    return int(float(match[1]) * _FACTOR[match[2].upper()])
