@@ -1,5 +1,6 @@
 """What a start without a file offers: files opened last, recordings, baselines, samples, the tour."""
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Final
 from capture import places, recent
 from capture.text import clean, middle
 from tracetui import units
-from tracetui.samples import PREFIX, SAMPLES, sample
+from tracetui.samples import PREFIX, SAMPLES, resolved, sample
 
 TOUR: Final = "t"
 LEAVE: Final = ("", "q")
@@ -61,13 +62,13 @@ def lines(offered: Sequence[Choice], width: int) -> list[str]:
     return [*out, f"{TOUR:>4}  the tour: five minutes through a sample, you type the keys"]
 
 
-def chosen(answer: str, offered: Sequence[Choice]) -> Path | None:
-    """Return the path that an answer means; None for a number that is none."""
+def chosen(answer: str, offered: Sequence[Choice]) -> str | None:
+    """Return the file or address that an answer means; None for a number that is none."""
     answer = answer.strip()
-    if not answer.isdecimal():
-        return Path(answer).expanduser()
-    number = int(answer)
-    return offered[number - 1].path if 0 < number <= len(offered) else None
+    if answer.isdecimal():
+        number = int(answer)
+        return str(offered[number - 1].path) if 0 < number <= len(offered) else None
+    return os.path.expanduser(resolved(answer))  # noqa: PTH111 - a Path would spoil an address
 
 
 def _at_home(path: Path) -> str:

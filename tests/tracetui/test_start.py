@@ -59,10 +59,12 @@ def test_the_menu_has_every_kind_once(home: Path) -> None:
     lines = start.lines(offered, 80)
     assert all(len(line) <= 80 for line in lines) and "~/x.json" in lines[1]
     assert any("baseline:main" in line for line in lines) and "tour" in lines[-1]
-    assert start.chosen("1", offered) == home / "x.json"
-    assert start.chosen(str(len(offered)), offered) == sample([*SAMPLES][-1])
+    assert start.chosen("1", offered) == str(home / "x.json")
+    assert start.chosen(str(len(offered)), offered) == str(sample([*SAMPLES][-1]))
+    assert start.chosen("sample:decode", offered) == str(sample("decode"))
+    assert start.chosen("https://host/x.json", offered) == "https://host/x.json"
     assert start.chosen("99", offered) is None and start.chosen("0", offered) is None
-    assert start.chosen("~/y.json", offered) == home / "y.json"
+    assert start.chosen("~/y.json", offered) == str(home / "y.json")
 
 
 def test_a_name_of_a_file_is_cleaned_in_the_menu(home: Path) -> None:

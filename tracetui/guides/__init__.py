@@ -23,6 +23,7 @@ TOPICS: Final[tuple[str, ...]] = (
     "fleet",
     "training",
     "quantisation",
+    "sharing",
     "scripting",
     "native-format",
     "exit-codes",

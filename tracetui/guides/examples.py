@@ -33,6 +33,7 @@ EXAMPLES: Final = {
     "export": (
         "tracetui export sample:decode -o decode.parquet",
         "tracetui export sample:decode --view kernels -o kernels.svg",
+        "tracetui export sample:decode sample:slowed --view diff -o diff.html",
     ),
     "digest": (
         "tracetui digest sample:decode --tokens 500",

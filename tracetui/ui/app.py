@@ -29,7 +29,9 @@ from tracetui.ui.options import Options
 from tracetui.ui.palette import open_palette, palette_commands
 from tracetui.ui.questions import Questions
 from tracetui.ui.renderer import Renderer
+from tracetui.ui.screenshot import svg_of
 from tracetui.ui.terminal import theme, tty
+from tracetui.ui.terminal.cast import Cast
 from tracetui.ui.terminal.driver import Driver
 from tracetui.ui.terminal.paint import Painter
 from tracetui.ui.tour import Tour
@@ -86,9 +88,7 @@ class Explorer(App[None]):
             cursor=Cursor(workspace, renderer, questions, slices),
             slices=slices,
             filter=Filter(workspace, renderer, questions, line, self.set_timer),
-            export=Export(
-                workspace, line, partial(self.export_screenshot, title="tracetui"), self.post_message
-            ),
+            export=Export(workspace, line, partial(svg_of, self), self.post_message, self.call_after_refresh),
             clipboard=Clipboard(workspace, renderer, self._write),
             runs=runs,
             files=FilePrompt(renderer, line, runs.open_file, self._run_async),
@@ -244,9 +244,13 @@ def run(paths: Sequence[str | Path], options: Options) -> int:
     if reason is not None:
         raise UsageError("no screen can be shown", why=reason, todo="tracetui report prints any view")
     options = replace(options, ascii=options.ascii or not tty.speaks_unicode())
-    app = Explorer(open_feed([str(p) for p in paths], options), options, Driver)
+    cast = Cast(options.cast) if options.cast else None
+    driver = type("CastingDriver", (Driver,), {"cast": cast}) if cast else Driver
+    app = Explorer(open_feed([str(p) for p in paths], options), options, driver)
     with tty.Guard(lambda number: app.post_message(messages.CloseRequested(128 + number))) as guard:
         app.run()
+    if cast is not None:
+        cast.close()
     if guard.received is not None:
         return 128 + guard.received
     if app.crash is not None:

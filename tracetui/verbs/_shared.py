@@ -6,6 +6,7 @@ import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from capture.errors import PartialError, UsageError
@@ -25,6 +26,7 @@ GROUP: Final = "what a row stands for; the name of a kernel where it is not said
 PHASE: Final = "only one phase: prefill, decode, forward, backward …"
 LENS: Final = "which stopwatch: gpu, wall, wait or host"
 FORMAT: Final = "how the answer is written; a table where it is not said"
+FORMATS: Final = ("table", "json", "csv", "md", "html")  # of reports, told without loading them
 LIMIT: Final = "at most N rows; a cut is said"
 WIDTH: Final = "columns of the table; those of the terminal where it is not said"
 
@@ -114,6 +116,8 @@ def screen_options(
     parser.add_argument("--theme", choices=("dark", "light", "ansi"), help="colours of the screen")
     parser.add_argument("--ascii", action="store_true", help="draw with ASCII characters only")
     parser.add_argument("--no-clipboard", action="store_true", help="never write to the terminal's clipboard")
+    cast = "also write the session to a new file as an asciicast, for asciinema"
+    parser.add_argument("--cast", type=Path, metavar="FILE", help=cast)
 
 
 def screen(args: Namespace, **more: Any) -> "Options":
@@ -121,7 +125,12 @@ def screen(args: Namespace, **more: Any) -> "Options":
     from tracetui.ui.options import Options
 
     return Options(
-        view=args.view or "diff", theme=args.theme, ascii=args.ascii, clipboard=not args.no_clipboard, **more
+        view=args.view or "diff",
+        theme=args.theme,
+        ascii=args.ascii,
+        clipboard=not args.no_clipboard,
+        cast=args.cast,
+        **more,
     )
 
 

@@ -20,7 +20,7 @@ def options(parser: ArgumentParser) -> None:
     parser.add_argument("--baseline", metavar="N|NAME", help="divide every cell by this run's")
     parser.add_argument("--limit", type=int, metavar="N", help=_shared.LIMIT)
     about = "print, and how; else a screen shows it"
-    parser.add_argument("--format", choices=("table", "json", "csv", "md"), help=about)
+    parser.add_argument("--format", choices=_shared.FORMATS, help=about)
     parser.add_argument("--width", type=int, help=_shared.WIDTH)
 
 

@@ -90,7 +90,7 @@ def _answer_options(parser: ArgumentParser) -> None:
     add("--sort", metavar="COLUMN", help="sort by a column: numbers from the largest, text from A")
     add("--reverse", action="store_true", help="sort the other way round")
     add("--limit", type=int, metavar="N", help=_shared.LIMIT)
-    add("--format", choices=("table", "json", "csv", "md"), help="print, and how; else a screen shows it")
+    add("--format", choices=_shared.FORMATS, help="print, and how; else a screen shows it")
     add("--width", type=int, help=_shared.WIDTH)
 
 

@@ -21,7 +21,7 @@ GUIDES: Final = {
     "compare": "comparing",
     "baseline": "comparing",
     "report": "views",
-    "export": "opening",
+    "export": "sharing",
     "query": "scripting",
     "digest": "scripting",
     "schema": "scripting",

@@ -84,7 +84,7 @@ def _start(args: Namespace) -> int:
     path = start.chosen(answer, offered)
     if path is None:
         raise UsageError(f"there is no number {answer}", todo=f"choose one of 1 to {len(offered)}")
-    args.files = [str(path)]
+    args.files = [path]
     return run(args)
 
 
