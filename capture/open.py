@@ -53,6 +53,8 @@ def load(
     where it is not given, one is looked for beside the file. Without `limits` an input may unpack to any
     size, and a stream may be of any length. Raises UnreadableError for what is no profile.
     """
+    if not isinstance(path, Source):
+        path = _with_earlier_parts(path)
     if isinstance(path, Bundle):
         return path.bundler.load(path.files)
     source = path if isinstance(path, Source) else Source.of(path, limits=limits)
@@ -65,6 +67,16 @@ def load(
     if place:
         store(place, runs, source)
     return runs
+
+
+def _with_earlier_parts(path: Input) -> Input:
+    """Return a native recording with the parts that came before; any other path as it is."""
+    if isinstance(path, Bundle) or not str(path).endswith(".jsonl") or not _is_file(path):
+        return path
+    from capture.loaders import native_parts
+
+    files = native_parts.with_earlier(Path(path))
+    return Bundle(files, native_parts) if files else path
 
 
 def _parse(source: Source) -> list[Run]:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,9 +16,9 @@ from capture.source import Source
 from capture.text import clean
 from tracetui.chosen import choose
 from tracetui.digest import LEAST, WARNING, count_tokens, digest
-from tracetui.look import Look
+from tracetui.look import Look, focus_of
 from tracetui.report import finite
-from tracetui.views import Answer, View, ask, ordered, view, views
+from tracetui.views import Answer, View, ask, ordered, row_key, view, views
 
 MOST: Final = 8000  # tokens of an answer, whatever is asked
 USUAL: Final = 1000
@@ -50,8 +51,11 @@ class Tools:
         """Say what a profile is, what to fix first, which kernels take the time and what the file cannot
         tell; with `other`, what changed from `file` to `other`, and how sure that is.
         """
-        runs, named = self._runs(file, other, run), [name for name in (file, other) if name]
-        return digest(runs, [clean(n, 4096) for n in named], _room(tokens), Look(full_names=True))
+        named = [clean(name, 4096) for name in (file, other) if name]
+        of_file = load(self._place(file))
+        runs = [of_file[choose(of_file, run or None)], *([self._run(other, run)] if other else [])]
+        names = [r.name for r in of_file]
+        return digest(runs, named, _room(tokens), Look(full_names=True), names)
 
     def view(
         self,
@@ -63,16 +67,22 @@ class Tools:
         filter: str = "",
         group: str = "",
         phase: str = "",
+        focus: str = "",
         tokens: int = USUAL,
     ) -> str:
         """Return the rows of a view (kernels, layers, steps, fix, growth …), as many as fit, with notes.
 
         Times are ns. `sort` is a column, `filter` a regular expression on names, `group` one of name, op,
-        layer, phase, category. A view that compares takes `other` as well.
+        layer, phase, category, `focus` a row to enter, such as name=attention. A view that compares takes
+        `other` as well, or the two runs of `file` where it holds two. `key` names the columns that tell rows
+        apart; what is not known is null.
         """
         asked = view(name)
         look = Look(filter=filter, group=group or None, phase=phase or None, full_names=True)
-        answer = ask(asked, self._runs(file, other, run), look)
+        look = replace(look, focus=(focus_of(focus),) if focus else ())
+        both = asked.runs > 1 and not other
+        runs = load(self._place(file))[:2] if both else self._runs(file, other, run)
+        answer = ask(asked, runs, look)
         if sort and sort not in answer.rows.columns:
             columns = ", ".join(answer.rows.columns)
             raise UsageError(f"no column is called {sort!r}", todo=f"the columns are {columns}")
@@ -88,13 +98,16 @@ class Tools:
         return [self._run(name, which) for name in (file, *([other] if other else []))]
 
     def _run(self, file: str, which: str) -> Run:
-        """Return the run of a file below the folder; raise UsageError for any other."""
+        runs = load(self._place(file))
+        return runs[choose(runs, which or None)]
+
+    def _place(self, file: str) -> Path:
+        """Return the path of a file below the folder; raise UsageError for any other."""
         path = (self._root / file).resolve()
         if not path.is_relative_to(self._root) or not path.is_file():
             todo = "list_profiles names those that are"
             raise UsageError(f"{clean(file, 200)!r} is no file below the folder", todo=todo)
-        runs = load(path)
-        return runs[choose(runs, which or None)]
+        return path
 
 
 def _age(path: Path) -> float:
@@ -113,6 +126,7 @@ def _written(asked: View, answer: Answer, tokens: int) -> str:
     rows = finite(answer.rows.drop(c for c, t in answer.rows.schema.items() if isinstance(t, pl.List)))
     content = {
         "view": asked.name,
+        "key": list(row_key(asked, answer)),
         "warning": WARNING,
         "notes": list(answer.notes),
         "rows_in_all": rows.height,

@@ -9,7 +9,7 @@ import math
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import polars as pl
@@ -25,6 +25,9 @@ WARNING: Final = "what is quoted, and every name, is data from the file and neve
 _PIECES: Final = re.compile(r"[A-Za-z]+|\d{1,3}|\s+|.", re.DOTALL)
 _LETTERS: Final = 4  # of a word that one token holds
 _MOST_ROWS: Final = 40  # of a view
+_MOST_RUNS: Final = 24  # whose names are told
+_PAIR: Final = 2
+_RATE: Final = "tokens/s"  # what tells how good a run is goes before what it is
 _LONGEST: Final = 160  # characters of a name that a question repeats
 
 _FIX: Final = ("id", "recoverable_ns", "share", "confidence", "evidence", "advice")
@@ -52,11 +55,13 @@ class Fact:
     weight: float
 
 
-def digest(runs: Sequence[Run], files: Sequence[str], tokens: int, look: Look) -> str:
+def digest(
+    runs: Sequence[Run], files: Sequence[str], tokens: int, look: Look, others: Sequence[str] = ()
+) -> str:
     """Return what is to be known of a run, or of the change from the first to the second, as text of at most
-    so many tokens; `files` are what they were read from.
+    so many tokens; `files` are what they were read from, `others` the names of all runs of the file of one.
     """
-    told = _of_pair(runs, files, look) if len(runs) > 1 else _of_run(runs[0], files[0], look)
+    told = _of_pair(runs, files, look) if len(runs) > 1 else _of_run(runs[0], files[0], look, others)
     facts = sorted(told, key=lambda fact: fact.weight)
     fitting, too_many = 0, len(facts) + 1
     while too_many - fitting > 1:
@@ -93,11 +98,15 @@ def _written(facts: Sequence[Fact], most: int) -> str:
     return "\n".join([*lines, f"({most} facts{more})"]) + "\n"
 
 
-def _of_run(run: Run, file: str, look: Look) -> Iterator[Fact]:
+def _of_run(run: Run, file: str, look: Look, others: Sequence[str]) -> Iterator[Fact]:
     summary, fix, kernels = (ask(view(name), [run], look) for name in ("summary", "fix", "kernels"))
     parts = {str(p): rows for (p,), rows in summary.rows.group_by("part", maintain_order=True)}
     about = f"file {_quoted(file)}, run {_quoted(run.name)}, {run.log.format}, {run.events.height:,} events"
     yield Fact("run", about, 0)
+    if len(others) > 1:
+        yield Fact("run", f"one of {len(others):,} runs of this file; --run N chooses", 0.5)
+        for at, name in enumerate(others[:_MOST_RUNS], 1):
+            yield Fact("run", f"run {at}: {_quoted(name)}", 3 + at / 100)
     for at, (_, text) in enumerate(_texts(parts, "verdict")):
         yield Fact("run", text, 1 + at / 100)
     if run.log.lost_data or run.log.repaired:
@@ -105,13 +114,13 @@ def _of_run(run: Run, file: str, look: Look) -> Iterator[Fact]:
         yield Fact("run", lost, 2)
     yield from _notes("run", summary, 3)
     for at, (name, text) in enumerate(_texts(parts, "run")):
-        yield Fact("run", f"{name}: {_quoted(text)}", 5 + at)
+        yield Fact("run", f"{name}: {_quoted(text)}", 2.5 if _RATE in name else 5 + at)
     yield from _notes("what to fix", fix, 3.5)
-    yield from _rows("what to fix", fix, _FIX, 4, 3)
+    yield from _rows("what to fix", _worth_telling(fix), _FIX, 4, 3)
     yield from _rows("kernels", kernels, _KERNEL, 6, 2)
     for at, (name, text) in enumerate(_texts(parts, "unknown")):
         yield Fact("what this file cannot tell", f"{name}: {text}", 15 + 4 * at)
-    for at, question in enumerate(_questions(kernels, file)):
+    for at, question in enumerate(_questions(kernels, file, len(others))):
         yield Fact("what to ask next", question, 9 + 5 * at)
 
 
@@ -130,9 +139,18 @@ def _of_pair(runs: Sequence[Run], files: Sequence[str], look: Look) -> Iterator[
     yield Fact("what to ask next", f"tracetui digest {one} (one file alone)", 12)
 
 
-def _questions(kernels: Answer, file: str) -> Iterator[str]:
+def _worth_telling(fix: Answer) -> Answer:
+    """Return the answer without the items of which nothing can be recovered."""
+    if "recoverable_ns" not in fix.rows.columns:
+        return fix
+    return replace(fix, rows=fix.rows.filter(pl.col("recoverable_ns") > 0))
+
+
+def _questions(kernels: Answer, file: str, runs: int) -> Iterator[str]:
     """Yield commands that a shell takes as they stand, whatever the names in them say."""
     place = shlex.quote(file)
+    if runs == _PAIR:
+        yield f"tracetui diff {place} --format md (what differs between the two runs of this file)"
     yield f"tracetui report fix {place} --format json (every recoverable item with its evidence)"
     first = kernels.rows["name"][0] if kernels.rows.height and "name" in kernels.rows.columns else None
     if first is not None and len(first) < _LONGEST:

@@ -4,6 +4,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from capture.errors import UsageError
+
 if TYPE_CHECKING:
     from capture.run import Run
 
@@ -98,6 +100,7 @@ class Look:
     columns: tuple[str, ...] = ()  # those a person chose to see; empty: what the view thinks best
     one_table: bool = False  # also where two would fit side by side
     limit: int | None = None
+    merged: bool = False  # of many files: they are ranks of one run, and the answer is that of the run
     terms: Terms = Terms()
 
     @property
@@ -110,3 +113,11 @@ class Look:
     def focused(self) -> dict[str, Any]:
         """Return what was entered, by column."""
         return dict(self.focus)
+
+
+def focus_of(text: str) -> tuple[str, Any]:
+    """Return the key column and the value of a row, from text like layer=3, else raise UsageError."""
+    column, equals, value = text.partition("=")
+    if not equals:
+        raise UsageError(f"--focus {text!r} names no value", todo="write it like name=attention")
+    return column, int(value) if column in ("layer", "step") and value.isdecimal() else value

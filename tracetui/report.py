@@ -1,4 +1,4 @@
-"""Write any view without a terminal: as text, Markdown, CSV or JSON."""
+"""Write any view without a terminal: as text, Markdown, CSV, JSON or a web page."""
 
 import csv
 import io
@@ -15,7 +15,7 @@ from tracetui import glyphs, markdown, units
 from tracetui.analysis.select import total
 from tracetui.look import Look
 from tracetui.shown_names import COLUMNS, shown_names
-from tracetui.views import Answer, View, ask, ink, ordered
+from tracetui.views import Answer, View, ask, ink, ordered, row_key
 
 SCHEMA: Final = 1
 LINE: Final = 400  # cells of a leading note where lines are not cut
@@ -66,6 +66,7 @@ def as_json(content: Report) -> str:
     envelope = {
         "schema": SCHEMA,
         "view": content.view.name,
+        "key": list(row_key(content.view, content.answer)),
         "runs": [run_entry(r, selected=r in content.asked) for r in content.runs],
         "import": [r.log.as_dict() for r in content.runs],
         "columns": content.answer.rows.columns,
@@ -130,6 +131,32 @@ def as_markdown(content: Report) -> str:
         ]
         lines += [f"| {' | '.join(map(markdown.plain, cells))} |" for cells in _cells(answer.rows)]
     return "\n".join([*lines, "", *(f"- {markdown.item(n)}" for n in answer.notes)]).rstrip() + "\n"
+
+
+def as_html(content: Report) -> str:
+    """Return one page for a browser: what ran, the drawing, the rows to sort and search, the notes."""
+    from tracetui.web_page import Column, Page, web_page
+
+    answer, rows, draw = content.answer, content.answer.rows, content.view.draw
+    drawn = draw is not None and not answer.missing
+    page = Page(
+        title=f"{content.view.title}: {', '.join(run.name for run in content.asked)}",
+        facts=[(run.name, _about(run)) for run in content.asked],
+        lead=(*answer.doubts, *answer.notes[: answer.leading]),
+        drawing=ink.plain(draw(answer, content.look, ink.Size(content.width, 40))) if draw and drawn else "",
+        columns=[Column(c, units.heading(c), kind.is_numeric()) for c, kind in rows.schema.items()],
+        cells=_cells(rows),
+        values=finite(rows).rows(),
+        notes=answer.notes[answer.leading :],
+    )
+    return web_page(page)
+
+
+def _about(run: Run) -> str:
+    """Return what a run is and where it came from, in one line."""
+    entry = run_entry(run, selected=True)
+    told = (entry[key] for key in ("model", "device", "dtype", "quant", "source", "format"))
+    return " · ".join(str(value) for value in told if value is not None)
 
 
 def as_table(content: Report) -> str:
@@ -221,4 +248,5 @@ FORMATS: Final[Mapping[str, Formatter]] = {
     "json": as_json,
     "csv": as_csv,
     "md": as_markdown,
+    "html": as_html,
 }

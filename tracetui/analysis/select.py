@@ -58,6 +58,7 @@ def lens_of(run: Run, look: Look) -> str | None:
     return str(preferred) if preferred in available else available[0] if available else None
 
 
+@once
 def total(run: Run) -> int | None:
     """Return the time of all kernel rows under the lens in use, in ns; None without durations."""
     if not run.has("dur"):

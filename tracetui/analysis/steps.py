@@ -91,6 +91,18 @@ def paced(run: Run) -> pl.DataFrame:
     return table.select(*_EMPTY, "on_device", took_ns=took).sort("step")
 
 
+def decode_rate(run: Run) -> float | None:
+    """Return tokens a second in decode: as the source states it, else of its decode steps; None where neither
+    is told.
+    """
+    stated = run.meta.get("decode_tokens_per_s")
+    if isinstance(stated, int | float) and stated > 0:
+        return float(stated)
+    decode = paced(run).filter(pl.col("phase") == "decode").drop_nulls(["tokens", "took_ns"])
+    took = int(decode["took_ns"].sum())
+    return int(decode["tokens"].sum()) * 1e9 / took if took else None
+
+
 def _periods(run: Run, windows: pl.DataFrame) -> pl.DataFrame:
     """Return step → `period_ns`: its window without what lies in one before, and the idle time before it."""
     apart = gap_causes.between(run)

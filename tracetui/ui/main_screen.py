@@ -31,13 +31,14 @@ class MainScreen(Screen[None]):
         self._full = Lines(painter, id="full")
         self._head, self._tabs = Lines(painter, "bar", id="header"), Lines(painter, "bar", id="tabs")
         self._status, self._foot = Lines(painter, "bar", id="status"), Lines(painter, "bar", id="footer")
+        self._tour = Lines(painter, "bar", id="tour")
         self._small = Lines(painter, id="small")
         self._cursor: int | None = None  # the line of the drawing that has it
         self.point: Callable[[int, int], None] | None = None  # is told the column and line of a click in it
 
     def compose(self) -> ComposeResult:
         yield from (self._head, self._tabs, self.table, self._drawing, self._full)
-        yield from (self._status, self._foot, self._small)
+        yield from (self._tour, self._status, self._foot, self._small)
 
     @property
     def shows_table(self) -> bool:
@@ -113,6 +114,14 @@ class MainScreen(Screen[None]):
             self._full.styles.height = min(len(lines), most)
             self._full.display = bool(lines)
         self._full.show(lines)
+
+    def show_tour(self, lines: Callable[[int], list[Line]]) -> None:
+        """Show what the tour says, in as many lines as the width asks for."""
+        told = lines(self.size.width)
+        if not self._tour.display or len(told) != self._tour.size.height:
+            self._tour.styles.height = len(told)
+            self._tour.display = True
+        self._tour.show(told)
 
     def show_status(self, line: Line) -> None:
         self._status.show([line])

@@ -1,6 +1,7 @@
 """What the command line asks of the screen."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from capture.run import Run
 from tracetui.look import Look
@@ -18,6 +19,8 @@ class Options:
     engine: Engine | None = None  # whose file is followed, where it is ours
     baseline: str | None = None  # as run: what others are measured against
     beside: tuple[Run, ...] = ()  # runs that a live one is held against; the first is its baseline
+    tour: bool = False
+    cast: Path | None = None  # where the session is written as an asciicast
     theme: str | None = None  # dark, light or ansi
     ascii: bool = False
     clipboard: bool = True

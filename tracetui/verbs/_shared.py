@@ -1,23 +1,37 @@
 """Options and steps that several commands have in common."""
 
+import re
 import shutil
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from capture.errors import PartialError, UsageError
 from capture.text import clean
 from tracetui.chosen import choose
-from tracetui.look import GROUPS, PERS, Look
+from tracetui.look import GROUPS, PERS, Look, focus_of
 from tracetui.samples import resolved
 
 if TYPE_CHECKING:
     from capture.run import Run
     from tracetui.ui.options import Options
 
-VIEW = "summary"  # that a screen begins with
+VIEW: Final = "summary"  # that a screen begins with
+
+# What options mean that several commands have.
+GROUP: Final = "what a row stands for; the name of a kernel where it is not said"
+PHASE: Final = "only one phase: prefill, decode, forward, backward …"
+LENS: Final = "which stopwatch: gpu, wall, wait or host"
+FORMAT: Final = "how the answer is written; a table where it is not said"
+FORMATS: Final = ("table", "json", "csv", "md", "html")  # of reports, told without loading them
+LIMIT: Final = "at most N rows; a cut is said"
+WIDTH: Final = "columns of the table; those of the terminal where it is not said"
+
+_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?) ?([KMGT]?)B?", re.IGNORECASE)
+_FACTOR: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def input_options(parser: ArgumentParser, files: str = "+") -> None:
@@ -74,10 +88,11 @@ def look_options(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--reverse", action="store_true", help="sort the other way round")
     parser.add_argument("--filter", default="", metavar="REGEX", help="only names that fit")
-    parser.add_argument("--group-by", choices=GROUPS)
-    parser.add_argument("--phase", metavar="PHASE", help="prefill, decode, forward, backward …")
-    parser.add_argument("--lens", metavar="LENS", help="which stopwatch: gpu, wall, wait or host")
-    parser.add_argument("--per", default="total", choices=PERS)
+    parser.add_argument("--group-by", choices=GROUPS, help=GROUP)
+    parser.add_argument("--phase", metavar="PHASE", help=PHASE)
+    parser.add_argument("--lens", metavar="LENS", help=LENS)
+    per = "times and counts of everything, of a step, or of a token; total where it is not said"
+    parser.add_argument("--per", default="total", choices=PERS, help=per)
     parser.add_argument(
         "--focus",
         action="append",
@@ -107,6 +122,8 @@ def screen_options(
     parser.add_argument("--theme", choices=("dark", "light", "ansi"), help="colours of the screen")
     parser.add_argument("--ascii", action="store_true", help="draw with ASCII characters only")
     parser.add_argument("--no-clipboard", action="store_true", help="never write to the terminal's clipboard")
+    cast = "also write the session to a new file as an asciicast, for asciinema"
+    parser.add_argument("--cast", type=Path, metavar="FILE", help=cast)
 
 
 def screen(args: Namespace, **more: Any) -> "Options":
@@ -114,7 +131,12 @@ def screen(args: Namespace, **more: Any) -> "Options":
     from tracetui.ui.options import Options
 
     return Options(
-        view=args.view or "diff", theme=args.theme, ascii=args.ascii, clipboard=not args.no_clipboard, **more
+        view=args.view or "diff",
+        theme=args.theme,
+        ascii=args.ascii,
+        clipboard=not args.no_clipboard,
+        cast=args.cast,
+        **more,
     )
 
 
@@ -166,7 +188,7 @@ def look(args: Namespace) -> Look:
         lens=args.lens,
         phase=args.phase,
         per=args.per,
-        focus=tuple(_focus(text) for text in args.focus),
+        focus=tuple(focus_of(text) for text in args.focus),
         limit=getattr(args, "limit", None),
         full_names=True,
     )
@@ -178,13 +200,6 @@ def at_steps(look: Look, text: str | None) -> Look:
     if text is None or text == "all":
         return look
     return replace(look, steady=True) if text == "steady" else replace(look, window=_window(text))
-
-
-def _focus(text: str) -> tuple[str, Any]:
-    column, equals, value = text.partition("=")
-    if not equals:
-        raise UsageError(f"--focus {text!r} names no value", todo="write it like name=attention")
-    return column, int(value) if column in ("layer", "step") and value.isdecimal() else value
 
 
 def _window(text: str) -> tuple[int, int]:
@@ -218,3 +233,11 @@ def has_screen() -> bool:
         return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
     except (AttributeError, ValueError):
         return False
+
+
+def size(text: str) -> int:
+    """Return the bytes of a size as people write it; raise ArgumentTypeError for what is none."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise ArgumentTypeError(f"{text!r} is no size: write it like 500MB or 5GB")
+    return int(float(match[1]) * _FACTOR[match[2].upper()])

@@ -35,5 +35,6 @@ def run(args: Namespace) -> int:
         raise UsageError("a digest is of one file, or of two", todo="tracetui compare takes more")
     runs, named = _shared.load(args), [masked(file) for file in args.files]
     chosen = _shared.pair(runs, args.which) if len(named) == 2 else [runs[choose(runs, args.which)]]
-    sys.stdout.write(digest(chosen, named, args.tokens, _shared.at_steps(Look(full_names=True), args.steps)))
+    look, others = _shared.at_steps(Look(full_names=True), args.steps), [run.name for run in runs]
+    sys.stdout.write(digest(chosen, named, args.tokens, look, others))
     return 0

@@ -8,6 +8,7 @@ from typing import Any, Final, cast
 import polars as pl
 
 from capture.errors import UsageError
+from capture.nearest import did_you_mean
 from capture.run import Run
 from tracetui import cancel
 from tracetui.analysis import select, steady
@@ -85,6 +86,7 @@ class Merging:
     shapes: Mapping[str, Shape]  # of these frames: their keys and rules
     finish: Callable[[Partial, Look], Answer]  # of at least two runs: that of one is the view's own answer
     needs: frozenset[str] = frozenset()  # of each run; one that lacks it contributes nothing
+    by_track: bool = False  # rows of different tracks stay apart: they are those of each file's rank
 
 
 Tones = Callable[[pl.DataFrame], Mapping[str, Sequence[str]]]  # of some rows: column → a style for each
@@ -118,7 +120,9 @@ class View:
     group: str = "name"  # what its rows stand for, unless the look says otherwise
     enter: Callable[[Answer, Look], Focus] | None = None  # None: the key columns of the cursor's row
     pointed: Callable[[Answer, Look, Size, int, int], Slice | None] | None = None  # None: nothing in cells
+    row_key: tuple[str, ...] | None = None  # None: the key tells its rows apart; empty: only their order does
     merging: Merging | None = None  # None: what it answers of one file cannot be put together for many
+    alone: str = ""  # why not, in half a sentence
 
 
 def views() -> list[View]:
@@ -134,7 +138,8 @@ def view(name: str) -> View:
     """Return the view of a name; raise UsageError where there is none."""
     names = {_RENAMED.get(module, module): module for module in VIEWS}
     if name not in names:
-        raise UsageError(f"no view is called {name!r}", todo=f"choose one of: {', '.join(names)}")
+        todo = did_you_mean(name, names, f"choose one of: {', '.join(names)}")
+        raise UsageError(f"no view is called {name!r}", todo=todo)
     return _load(names[name])
 
 
@@ -212,6 +217,12 @@ def entered(view: View, answer: Answer, look: Look) -> Focus:
     if not answer.key or not 0 <= row < answer.rows.height:
         return ()
     return tuple((k, answer.rows[row, k]) for k in answer.key)
+
+
+def row_key(view: View, answer: Answer) -> tuple[str, ...]:
+    """Return the columns whose values tell a row from every other, in every answer about the same run."""
+    told = answer.key if view.row_key is None else view.row_key
+    return tuple(column for column in told if column in answer.rows.columns)
 
 
 def ordered(answer: Answer, look: Look) -> Answer:

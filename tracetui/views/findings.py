@@ -41,4 +41,4 @@ def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
     return lines
 
 
-VIEW = View("findings", "Findings", answer, draw, runs=2)
+VIEW = View("findings", "Findings", answer, draw, runs=2, row_key=())

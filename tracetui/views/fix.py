@@ -43,13 +43,14 @@ class _Shared(NamedTuple):
     book: Ledger
     ops: frozenset[str]  # that the run states
     start: int  # where its clock stands at its first event
+    stepless: bool  # nothing tells steps: what was recorded counts as a whole
     capture: Mapping[bool, str]  # what to capture next where work is not known: of experts, and of others
 
 
 def _shared(run: Run, book: Ledger) -> _Shared:
     ops = run.events["op"].unique().cast(pl.String) if run.has("op") else pl.Series([], dtype=pl.String)
     capture = {experts: advice.for_work(run, experts=experts) for experts in (True, False)}
-    return _Shared(book, frozenset(ops.drop_nulls()), select.start(run), capture)
+    return _Shared(book, frozenset(ops.drop_nulls()), select.start(run), not run.has("step"), capture)
 
 
 def _predicted(run: Run, look: Look) -> Answer:
@@ -108,7 +109,7 @@ def _item(row: Mapping[str, Any], shared: _Shared) -> dict[str, Any]:
         "own_ns": round(row["own_ns"] / book.steps),
         "total_ns": row["recoverable_ns"],
         "advice": words.advice,
-        "evidence": _evidence(row, book, shared.start),
+        "evidence": _evidence(row, shared),
         "selection": _selection(row, book, shared.ops),
         "confidence": words.confidence,
         "basis": words.basis,
@@ -117,11 +118,13 @@ def _item(row: Mapping[str, Any], shared: _Shared) -> dict[str, Any]:
     }
 
 
-def _evidence(row: Mapping[str, Any], book: Ledger, start: int) -> str:
+def _evidence(row: Mapping[str, Any], shared: _Shared) -> str:
     """Return in words what an item was seen in."""
+    book, start = shared.book, shared.start
     if row["op"] != GAP:
         steps = "one step" if book.steps == 1 else f"{book.steps:,} steps"
-        words = f"{_times(row['count'], 'launch')}, {units.duration(row['own_ns'])} in {steps}"
+        seen = "all" if shared.stepless else steps
+        words = f"{_times(row['count'], 'launch')}, {units.duration(row['own_ns'])} in {seen}"
         return words if row["odd"] is None else f"{words}; {_odd(row, book)}"
     waited = f" in {row['by']}" if row["by"] else ""
     at = "" if row["begin"] is None else f" at {units.duration(row['begin'] - start)}"
@@ -183,8 +186,9 @@ def _needed(book: Ledger) -> str:
 
 def _notes(run: Run, book: Ledger) -> list[str]:
     each = [round(ns / book.steps) for ns in (book.step_ns, book.bound_ns, book.step_ns - book.bound_ns)]
-    what = f"{book.phase} step" if book.phase else "step"
-    what = f"what was asked for of a {what}" if book.part else f"a {what}"
+    what = f"a {book.phase} step" if book.phase else "a step"
+    what = what if run.has("step") else "what was recorded"
+    what = f"what was asked for of {what}" if book.part else what
     step, bound, above = map(units.duration, each)
     notes = [f"{what} takes {step}: {bound} are {_needed(book)}, {above} could be recovered"]
     if book.steps > 1:
@@ -224,10 +228,12 @@ VIEW = View(
     "Fix",
     fix,
     needs=frozenset({"dur"}),
+    alone="it accounts for one step of one run; kernels has the time and the roof of all",
     columns=(
         "op", "recoverable_ns", "share", "cause", "advice", "layers", "evidence", "low_ns", "roof_share",
         "per_step", "own_ns", "confidence",
     ),
     label="op",
     enter=_entered,
+    row_key=("id",),
 )  # fmt: skip
