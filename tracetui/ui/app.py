@@ -33,6 +33,7 @@ from tracetui.ui.terminal import theme, tty
 from tracetui.ui.terminal.driver import Driver
 from tracetui.ui.terminal.paint import Painter
 from tracetui.ui.workers.feed import Feed
+from tracetui.ui.workers.fleet import ManyFilesFeed
 from tracetui.ui.workers.follow import FileFollower
 from tracetui.ui.workers.pool import Pool
 from tracetui.ui.workers.read import FileReader
@@ -229,6 +230,9 @@ def open_feed(paths: list[str], options: Options) -> Feed:
     """Return what follows a file that grows; with others beside it, what reads all of them once."""
     if options.follow and len(paths) == 1:
         return FileFollower(paths[0], options.engine, options.view, options.beside)
+    if options.on is not None:
+        own = {"cache": options.cache, "capture": options.capture}
+        return ManyFilesFeed(paths, options.view, options.on, options.hosts, own)
     ways = {"cache": options.cache, "capture": options.capture, "limits": options.limits}
     return FileReader(paths, options.view, options.merge, ways)
 
@@ -239,9 +243,12 @@ def run(paths: Sequence[str | Path], options: Options) -> int:
     if reason is not None:
         raise UsageError("no screen can be shown", why=reason, todo="tracetui report prints any view")
     options = replace(options, ascii=options.ascii or not tty.speaks_unicode())
-    app = Explorer(open_feed([str(p) for p in paths], options), options, Driver)
+    feed = open_feed([str(p) for p in paths], options)
+    app = Explorer(feed, options, Driver)
     with tty.Guard(lambda number: app.post_message(messages.CloseRequested(128 + number))) as guard:
         app.run()
+    if isinstance(feed, ManyFilesFeed):
+        feed.close()
     if guard.received is not None:
         return 128 + guard.received
     if app.crash is not None:
