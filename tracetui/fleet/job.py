@@ -78,7 +78,8 @@ def do(job: Job) -> Done:
 
 def _contribution(job: Job) -> tuple[int, Partial]:
     """Return the size of the file and what it contributes, from the cache where it was asked before."""
-    merging, asked = view(job.view), repr((version(), job.view, job.look, job.capture, job.rank))
+    order = replace(job.look, sort=None, descending=True, limit=None, columns=())  # nothing hangs on it
+    merging, asked = view(job.view), repr((version(), job.view, order, job.capture, job.rank))
     if len(job.files) > 1:
         runs = [run for each in gather(job.files) for run in load(each, cache=job.cache)]
         return sum(Path(f).stat().st_size for f in job.files), contribution(merging, runs, job.look, job.rank)
@@ -177,6 +178,11 @@ def _not_stated(run: Run) -> list[str]:
 
 def _kept(meta: Mapping[str, Any]) -> dict[str, Any]:
     return {key: meta[key] for key in _META if key in meta}
+
+
+def empty_events() -> pl.DataFrame:
+    """Return the events of what stands for many files: none."""
+    return pl.DataFrame(schema={"kind": pl.Categorical()})
 
 
 @cache

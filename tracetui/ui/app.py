@@ -36,6 +36,7 @@ from tracetui.ui.terminal.driver import Driver
 from tracetui.ui.terminal.paint import Painter
 from tracetui.ui.tour import Tour
 from tracetui.ui.workers.feed import Feed
+from tracetui.ui.workers.fleet import ManyFilesFeed
 from tracetui.ui.workers.follow import FileFollower
 from tracetui.ui.workers.pool import Pool
 from tracetui.ui.workers.read import FileReader
@@ -235,6 +236,9 @@ def open_feed(paths: list[str], options: Options) -> Feed:
     """Return what follows a file that grows; with others beside it, what reads all of them once."""
     if options.follow and len(paths) == 1:
         return FileFollower(paths[0], options.engine, options.view, options.beside)
+    if options.on is not None:
+        own = {"cache": options.cache, "capture": options.capture}
+        return ManyFilesFeed(paths, options.view, options.on, options.hosts, own)
     ways = {"cache": options.cache, "capture": options.capture, "limits": options.limits}
     ways["device"] = options.device
     return FileReader(paths, options.view, options.merge, ways)
@@ -248,11 +252,14 @@ def run(paths: Sequence[str | Path], options: Options) -> int:
     options = replace(options, ascii=options.ascii or not tty.speaks_unicode())
     cast = Cast(options.cast) if options.cast else None
     driver = type("CastingDriver", (Driver,), {"cast": cast}) if cast else Driver
-    app = Explorer(open_feed([str(p) for p in paths], options), options, driver)
+    feed = open_feed([str(p) for p in paths], options)
+    app = Explorer(feed, options, driver)
     with tty.Guard(lambda number: app.post_message(messages.CloseRequested(128 + number))) as guard:
         app.run()
     if cast is not None:
         cast.close()
+    if isinstance(feed, ManyFilesFeed):
+        feed.close()
     if guard.received is not None:
         return 128 + guard.received
     if app.crash is not None:

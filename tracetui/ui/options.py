@@ -1,5 +1,6 @@
 """What the command line asks of the screen."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,4 +29,6 @@ class Options:
     merge: bool = False  # runs of one rank each become one run
     limits: bool = True  # on how far a file may unpack, and how long a stream may be
     device: str | None = None  # of several: whose rows are left
+    on: str | None = None  # where many files are asked one question; None: they are read here
+    hosts: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # of their ranks: host and switch
     capture: str | None = None  # of the graphs that a trace replays; None: looked for beside it

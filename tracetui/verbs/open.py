@@ -3,11 +3,12 @@
 import shutil
 import sys
 from argparse import ArgumentParser, Namespace
+from dataclasses import replace
 
 from capture.errors import UsageError
 from tracetui.chosen import choose
 from tracetui.samples import resolved, sample
-from tracetui.verbs import _shared
+from tracetui.verbs import _fleet, _shared
 
 
 def options(parser: ArgumentParser) -> None:
@@ -16,6 +17,8 @@ def options(parser: ArgumentParser) -> None:
     _shared.merge_option(parser)
     _shared.capture_option(parser)
     _shared.device_option(parser)
+    _fleet.on_option(parser)
+    _fleet.hosts_option(parser)
     _shared.look_options(parser)
     parser.add_argument(
         "--sample",
@@ -46,20 +49,27 @@ def run(args: Namespace) -> int:
     from tracetui.ui.app import run as show
 
     remember(args.files)
-    look, cache = _shared.look(args), not args.no_cache
+    look, cache, on = _shared.look(args), not args.no_cache, _fleet.where(args)
+    if on is not None:
+        look = replace(look, merged=args.merge)
     more = {"run": args.which, "look": look, "follow": args.follow, "cache": cache, "merge": args.merge}
-    more |= {"capture": args.capture, "device": args.only_device}
+    more |= {"capture": args.capture, "device": args.only_device, "on": on, "hosts": _fleet.hosts(args)}
     return show(args.files, _shared.screen(args, **more))
 
 
 def _summary(args: Namespace) -> int:
     """Print the summary of every run, where there is no terminal."""
-    from tracetui.report import report
+    from tracetui.report import report, written
     from tracetui.views import view
 
     _shared.say("no terminal to draw on; this is the summary (`tracetui report` prints any view)")
-    runs = _shared.load(args)
     width = shutil.get_terminal_size((120, 40)).columns
+    jobs = _fleet.jobs_where_many(args, view("summary"), _shared.look(args))
+    if jobs is not None:
+        fleet = _fleet.answered(args, view("summary"), jobs)
+        sys.stdout.write(written(view("summary"), fleet.run, fleet.answer, jobs[0].look, width=width))
+        return 0
+    runs = _shared.load(args)
     places = [choose(runs, args.which)] if args.which else range(len(runs))
     for i in places:
         sys.stdout.write(

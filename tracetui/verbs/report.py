@@ -28,6 +28,7 @@ def options(parser: ArgumentParser) -> None:
     _shared.capture_option(parser)
     _shared.device_option(parser)
     _fleet.on_option(parser)
+    _fleet.hosts_option(parser)
     _shared.look_options(parser)
     parser.add_argument("--limit", type=int, metavar="N", help="at most N rows; a cut is said")
     parser.add_argument(

@@ -125,6 +125,14 @@ class View:
     alone: str = ""  # why not, in half a sentence
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ManyFiles(Run):
+    """What stands for many files where a run is meant: it has no events, and answers by asking them."""
+
+    answered: Callable[[View, Look], Answer]
+    files: Sequence[Any]  # their addresses, in the order in which answers number them
+
+
 def views() -> list[View]:
     """Return all views, in the order of the tabs."""
     return [_load(module) for module in VIEWS]
@@ -146,6 +154,8 @@ def view(name: str) -> View:
 def missing(view: View, runs: Sequence[Run]) -> tuple[str, ...]:
     """Return what the view needs and a run does not have, in words."""
     asked = runs[: max(1, view.runs)]
+    if any(isinstance(run, ManyFiles) for run in asked):
+        return () if view.merging is not None and view.runs == 1 else ("one file",)
     return lacking(view.needs, asked)
 
 
@@ -181,6 +191,8 @@ def ask(view: View, runs: Sequence[Run], look: Look) -> Answer:
     compares runs where there is one.
     """
     cancel.check()
+    if (files := next((run for run in runs if isinstance(run, ManyFiles)), None)) is not None:
+        return _of_files(view, files, look)
     if look.steady:
         parts, asked = [steady.steady_part(run) for run in runs], steady.without_warm_up(look)
         answer = ask(view, parts, asked)
@@ -195,6 +207,15 @@ def ask(view: View, runs: Sequence[Run], look: Look) -> Answer:
     then = "the {} view needs it" if part.missing else "what else the {} view asks is answered"
     note = f"this source does not tell {' and '.join(lacks)}; {then.format(view.title.lower())}"
     return replace(part, notes=(note, *part.notes))
+
+
+def _of_files(view: View, files: ManyFiles, look: Look) -> Answer:
+    """Return the answer of many files, or why there is none."""
+    if view.merging is not None and view.runs == 1:
+        return files.answered(view, look)
+    why = view.alone or "it compares runs; tracetui diff A B --on WHERE compares groups of files"
+    note = f"many files have no {view.title.lower()}: {why}; Enter on a rank opens its file"
+    return Answer(pl.DataFrame(), (note,), missing=("one file",))
 
 
 def _marked(answer: Answer, runs: Sequence[Run]) -> Answer:

@@ -1,7 +1,6 @@
 """Files of ranks, asked one by one, have exactly the answer of the one run that they make together."""
 
 import json
-import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,53 +11,19 @@ import pytest
 from capture.native.schema import seal
 from capture.open import load_all
 from tests.tracetui.fleet.asked import here
-from tests.tracetui.fleet.made import written
+from tests.tracetui.fleet.made import META, decoders, written
 from tracetui import cli
 from tracetui.analysis.partial import sketch
 from tracetui.fleet.ask import jobs_of
 from tracetui.look import Look
 from tracetui.views import ask, view
 
-RANKS, STEPS = 5, 7
-OPS = {"gemm": "mlp.down", "flash": "attn.core", "norm": "norm", "ring": "comm.all_reduce"}
-META = {"world_size": RANKS, "device": "NVIDIA H100 80GB HBM3", "dtype": "bfloat16"}
-
-
-def rank_rows(rank: int) -> list[dict[str, Any]]:
-    """What a rank of a decoder does: a prefill, then steps with kernels of four layers, and samples."""
-    draw, rows, clock = random.Random(rank), list[dict[str, Any]](), 1_000 * rank
-    for step in range(STEPS):
-        phase, begin = "decode" if step else "prefill", clock
-        for layer in range(4):
-            for name, op in OPS.items():
-                if (name, rank) == ("ring", 3):
-                    continue  # one rank has a kernel less
-                dur = draw.randrange(1_000, 90_000)
-                row = {"kind": "kernel", "name": name, "t": clock, "dur": dur, "step": step, "phase": phase,
-                       "layer": layer, "op": op, "lens": "gpu", "track": f"cuda:{rank}",
-                       "path": f"model / layers.{layer} / {op}"}  # fmt: skip
-                if name == "gemm":
-                    row |= {"shape": f"m={1 + rank % 2} n=512 k=512", "flops": 2.0 * draw.randrange(9**9),
-                            "bytes": float(draw.randrange(9**7))}  # fmt: skip
-                rows.append(row)
-                clock += dur
-        row = {"kind": "step", "name": "step", "t": begin, "dur": clock - begin + 500, "step": step}
-        rows.append(row | {"phase": phase, "tokens": 4 if step else 64, "context": 64 + 4 * step, "batch": 4})
-        clock += 700
-        for kind, key, name in (("counter", "value", "gemm power"), ("memory", "bytes", "gemm held")):
-            sample = {"kind": kind, "name": name, "t": clock, key: float(draw.randrange(9**6))}
-            rows.append(sample | {"step": step, "phase": phase, "layer": 2})
-    return rows
+RANKS = 5
 
 
 @pytest.fixture(scope="module")
 def launch(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("launch")
-    for rank in range(RANKS):
-        head = {"kind": "run", "schema": 1, "id": f"r{rank}", "name": "job", "meta": {**META, "rank": rank}}
-        lines = [head, *rank_rows(rank)]
-        (folder / f"rank{rank}.jsonl").write_bytes(b"".join(map(seal, lines)))
-    return folder
+    return decoders(tmp_path_factory.mktemp("launch"), RANKS)
 
 
 AS_ONE_RUN = ("kernels", "ranks", "rankmap", "layers", "growth", "shapes", "roofline", "tree", "calls",
@@ -140,7 +105,7 @@ def test_percentiles_stay_exact_until_there_are_many_durations(
 def test_an_import_of_many_adds_what_was_read_and_lost(
     launch: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    good = (launch / "rank0.jsonl").read_bytes()
+    good = (launch / "rank000.jsonl").read_bytes()
     lines = good.count(b"\n") - 1  # the first is the head
     for number in range(3):
         (tmp_path / f"rank{number}.jsonl").write_bytes(good + b"no line\n" * number)
