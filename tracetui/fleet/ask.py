@@ -14,6 +14,7 @@ from capture.errors import UnreadableError, UsageError
 from capture.importlog import ImportLog, Log
 from capture.open import Bundle, Input, gather, load
 from capture.run import Run
+from tracetui import filters
 from tracetui.analysis.partial.algebra import Partial
 from tracetui.fleet.executors import executor
 from tracetui.fleet.fold import Fold
@@ -87,6 +88,8 @@ def _finished(asked: View, jobs: Sequence[Job], whole: Partial, faults: tuple[st
         run = stand_in(whole, [job.files[0] for job in jobs])
         able = members["lacks"].null_count()
         answer = merging.finish(whole, look) if merging and able else Answer(pl.DataFrame())
+        rows = filters.narrowed(answer.rows, filters.parse(look.filter).answer, asked.title.lower())
+        answer = replace(answer, rows=rows)
     return Fleet(
         replace(answer, notes=(*_notes(len(jobs), members, faults), *answer.notes)), run, faults, whole
     )

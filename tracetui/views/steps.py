@@ -104,6 +104,7 @@ VIEW = View(
     "Steps",
     steps,
     needs=frozenset({"step"}),
+    newest_last=True,
     columns=(
         "step",
         "steps",
