@@ -12,11 +12,13 @@ MARKS: Final = ("▼▼▼", "▼▼", "▼", "·", "▲", "▲▲", "▲▲▲"
 ASCII_MARKS: Final = ("---", "--", "-", ".", "+", "++", "+++")
 
 
-def sparkline(values: Sequence[float | None], width: int, ascii: bool = False) -> str:
-    """Return a series as block characters, scaled from zero to its maximum; None is a blank."""
+def sparkline(
+    values: Sequence[float | None], width: int, ascii: bool = False, top: float | None = None
+) -> str:
+    """Return a series as block characters, scaled from zero to `top`, else its maximum; None is a blank."""
     marks = ASCII_BLOCKS if ascii else BLOCKS
     cells = squeeze(values, width)
-    top = max((v for v in cells if v is not None), default=0.0)
+    top = max((v for v in cells if v is not None), default=0.0) if top is None else top
     return "".join(" " if v is None else marks[_level(v, top, len(marks))] for v in cells)
 
 

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from capture.errors import UsageError
 
@@ -14,6 +14,14 @@ Per = Literal["total", "step", "token"]
 GROUPS: Final = ("name", "op", "layer", "phase", "category", "shape", "line", "track", "path", "step")
 RANKINGS: Final = ("suspicion", "p_mu", "z_mu", "d_mu", "d_beta")  # of cycle statistics
 PERS: Final[tuple[Per, ...]] = ("total", "step", "token")
+
+
+class Term(NamedTuple):
+    """One condition of a filter: a column, how it is compared (`~`: regular expression), and with what."""
+
+    column: str
+    how: str
+    value: str
 
 
 @dataclass(frozen=True)
@@ -83,7 +91,8 @@ class Look:
 
     sort: str | None = None  # a column of the answer; None: the view's own order
     descending: bool = True
-    filter: str = ""  # a regular expression on names
+    filter: str = ""  # a regular expression on names and ops, with terms: see filters
+    where: tuple[Term, ...] = ()  # the terms of the filter on events, once it is taken apart
     group: str | None = None  # None: the grouping that the view prefers
     lens: str | None = None  # None: the lens that the view picks and names
     phase: str | None = None
@@ -108,6 +117,11 @@ class Look:
         """Return what was entered, in words; of several forms of one name the longest."""
         plain = ((k, max(v, key=len) if isinstance(v, tuple) else v) for k, v in self.focus)
         return [f"{k} {v if v is not None else 'unknown'}" for k, v in plain]
+
+    @property
+    def partial(self) -> bool:
+        """Tell whether only some of the kernels are asked for, so that the rest of the time is not theirs."""
+        return bool(self.filter or self.where or self.focus)
 
     @property
     def focused(self) -> dict[str, Any]:

@@ -32,3 +32,9 @@ def once(fact: Callable[[Run], Fact]) -> Callable[[Run], Fact]:
 def names(run: Run) -> pl.Series:
     """Return the distinct names of a run's events, as categories."""
     return run.events["name"].unique().drop_nulls()
+
+
+def tell(fact: Callable[[Run], Fact], run: Run, value: Fact) -> None:
+    """Let a fact of a run be this: what is known of it from elsewhere, such as its older snapshots."""
+    inner: Callable[[Run], Fact] = fact.__wrapped__  # type: ignore[attr-defined]
+    _FACTS.setdefault(run, {})[inner] = value

@@ -48,16 +48,16 @@ def total_tables(run: Run, look: Look, groups: Sequence[str]) -> list[pl.DataFra
 
 def _whole(run: Run, look: Look) -> int | None:
     """Return what shares are of where a filter hides rows: all rows; None without a filter."""
-    if not look.filter:
+    if not (look.filter or look.where):
         return None
-    return windows.whole(run, look, select.in_steps(run, replace(look, filter="")))
+    return windows.whole(run, look, select.in_steps(run, replace(look, filter="", where=())))
 
 
 def divisor(run: Run, look: Look) -> float:
     """Return what totals are divided by: 1, the steps looked at, or their tokens; a filter changes none."""
     if look.per == "total" or not run.has("step"):
         return 1
-    rows = select.in_steps(run, replace(look, filter="", focus=()))
+    rows = select.in_steps(run, replace(look, filter="", where=(), focus=()))
     numbers = rows.select(pl.col("step").drop_nulls().unique()).collect()["step"]
     numbers = windows.stood_for(run, look, numbers)
     marks = steps.marks(run).filter(pl.col("step").is_in(numbers.implode()))

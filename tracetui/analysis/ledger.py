@@ -47,7 +47,10 @@ class Ledger:
 
 def ledger(run: Run, look: Look) -> Ledger | None:
     """Return the ledger of the phase asked for, else of the one with most steps; None without timed rows."""
-    asked = Look(phase=look.phase, window=look.window, lens=look.lens, focus=look.focus, filter=look.filter)
+    asked = replace(
+        Look(phase=look.phase, window=look.window, lens=look.lens, focus=look.focus, filter=look.filter),
+        where=look.where,
+    )
     if look.group == "layer":
         return _ledger(run, replace(asked, group="layer"))
     return _whole(run) if asked == Look() else _ledger(run, asked)
@@ -66,7 +69,7 @@ def _ledger(run: Run, look: Look) -> Ledger | None:
     far = strays(axis)
     rows = with_own(Axis.of(axis.rows.filter(~far), ["step"]) if far.any() else axis)
     count = max(1, rows["step"].n_unique())
-    part = bool(look.filter or look.focus)
+    part = look.partial
     if part:
         rows = rows.filter("asked").with_columns(gap=pl.lit(0, pl.Int64))
     if rows.is_empty():

@@ -37,7 +37,7 @@ def _asked(run: Run, look: Look) -> pl.LazyFrame:
     """Return all rows of the phase and window, with `asked`, whether the filter and the focus fit."""
     whole = Look(phase=look.phase, window=look.window, lens=look.lens)
     rows = select.timed(run, whole).filter(pl.col("dur") > 0)
-    if not (look.filter or look.focus):
+    if not look.partial:
         return rows.with_columns(asked=pl.lit(value=True))
     rows = rows.with_row_index("row")
     asked = select.narrowed(rows, run, look).select("row", asked=pl.lit(value=True))

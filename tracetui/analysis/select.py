@@ -10,11 +10,10 @@ from capture.native.schema import LENSES
 from capture.ranks import ranks
 from capture.run import Run
 from tracetui import cancel
-from tracetui.analysis.facts import names as distinct_names
+from tracetui.analysis import matching
 from tracetui.analysis.facts import once as once
 from tracetui.analysis.lookup import looked_up
 from tracetui.look import Look
-from tracetui.shown_names import shown_name
 
 NOTHING: Final = "nothing matches this filter, phase and window"
 
@@ -112,7 +111,9 @@ def narrowed(rows: pl.LazyFrame, run: Run, look: Look) -> pl.LazyFrame:
             rows = rows.filter(pl.col(column).cast(pl.String).is_in(value))
         elif run.has(column):
             rows = rows.filter(pl.col(column).eq_missing(pl.lit(value)))
-    return matching(rows, run, look.filter)
+    for term in look.where:
+        rows = rows.filter(matching.term_fits(run, term))
+    return matching.matching(rows, run, look.filter)
 
 
 def in_steps(run: Run, look: Look) -> pl.LazyFrame:
@@ -213,47 +214,6 @@ def why_no_kernels(run: Run) -> str:
 @once
 def _kinds(run: Run) -> frozenset[str]:
     return frozenset(run.events["kind"].unique().cast(pl.String))
-
-
-def matching(rows: pl.LazyFrame, run: Run, pattern: str) -> pl.LazyFrame:
-    """Return rows whose name, whole or as it is shown, fits the regular expression."""
-    if not pattern:
-        return rows
-    return rows.filter(pl.col("name").is_in(matching_names(run, pattern).implode()))
-
-
-def matching_names(run: Run, pattern: str) -> pl.Series:
-    """Return the names that fit the regular expression, whole or as they are shown."""
-    names = distinct_names(run)
-    fits = fitting(names.cast(pl.String), pattern)
-    rest = names.filter(~fits)
-    return names.filter(fits).append(rest.filter(fitting(_as_shown(run, rest), pattern)))
-
-
-def _as_shown(run: Run, names: pl.Series) -> pl.Series:
-    """Return names as they are shown; each is shortened once, when it is first asked for."""
-    known, texts = _shown(run), names.cast(pl.String).to_list()
-    known |= {name: shown_name(name) for name in texts if name not in known}
-    return pl.Series([known[name] for name in texts], dtype=pl.String)
-
-
-@once
-def _shown(run: Run) -> dict[str, str]:
-    """Return how those names are shown that have been asked for."""
-    return {}
-
-
-def fitting(names: pl.Series, pattern: str) -> pl.Series:
-    """Tell which names fit, case-blind unless the pattern has a capital; raise UsageError for no pattern.
-
-    No pattern can make it take long: this engine never goes back.
-    """
-    flags = "" if pattern != pattern.lower() else "(?i)"
-    try:
-        return names.str.contains(flags + pattern)
-    except pl.exceptions.ComputeError as e:
-        reasons = (line.removeprefix("error: ") for line in str(e).splitlines() if line.startswith("error: "))
-        raise UsageError(f"{pattern!r} is no regular expression", why=next(reasons, "")) from None
 
 
 def have(run: Run, columns: Sequence[str]) -> list[str]:

@@ -198,7 +198,7 @@ def _on_device(run: Run, look: Look, totals: pl.DataFrame) -> pl.DataFrame:
     A part of the kernels leaves the rest of the window open: no figures where names are filtered.
     """
     nothing = pl.DataFrame(schema={"step": pl.Int64})
-    if select.lens_of(run, look) != "gpu" or look.filter or look.focus:
+    if select.lens_of(run, look) != "gpu" or look.partial:
         return nothing
     windows = device_time.by_step(run)
     looked_at = windows.join(totals.select("step", "total_ns"), on="step")

@@ -6,7 +6,7 @@ from typing import Final
 import polars as pl
 
 from capture.run import Run
-from tracetui.analysis import idle_gaps, select, typical_step
+from tracetui.analysis import idle_gaps, matching, select, typical_step
 from tracetui.look import Look
 
 CELLS: Final = 480  # finer than any screen; a drawing squeezes them
@@ -84,7 +84,7 @@ def timed_rows(run: Run, look: Look) -> pl.LazyFrame:
         .when(waits).then(_WAIT)
         .otherwise(_KERNEL)
     )  # fmt: skip
-    names = select.matching_names(run, look.filter) if look.filter else None
+    names = matching.matching_names(run, look.filter) if look.filter else None
     fits = pl.lit(True) if names is None else pl.col("name").is_in(names.implode())
     rows = rows.with_columns(
         end=pl.col("t") + pl.col("dur"),
@@ -173,7 +173,7 @@ def gaps_of(
     found = idle_gaps.with_causes(run, found.with_columns(pl.col("track").cast(pl.String)))
     kernels = lanes.with_row_index("lane_number").filter(kind="kernel")
     numbers = kernels.select("track", lane=pl.col("lane_number").cast(pl.Int32))
-    fits = select.fitting(found["name"], look.filter) if look.filter else pl.lit(True)
+    fits = matching.fitting(found["name"], look.filter) if look.filter else pl.lit(True)
     table = found.with_columns(fits=fits).join(numbers, on="track", maintain_order="left")
     return table.select("lane", "t", "end", "name", "by", "fits")
 

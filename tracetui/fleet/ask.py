@@ -16,6 +16,7 @@ from capture.importlog import ImportLog, Log
 from capture.open import Bundle, Input, gather, load
 from capture.ranks import ranks_in_names
 from capture.run import Run
+from tracetui import filters
 from tracetui.analysis.partial.algebra import MEMBERS, Partial
 from tracetui.fleet.executors import executor
 from tracetui.fleet.fold import Fold
@@ -103,6 +104,8 @@ def finished(
         run = stand_in(whole, [job.files[0] for job in jobs])
         able = members["lacks"].null_count()
         answer = merging.finish(whole, look) if merging and able else Answer(pl.DataFrame())
+        rows = filters.narrowed(answer.rows, filters.parse(look.filter).answer, asked.title.lower())
+        answer = replace(answer, rows=rows)
     return Fleet(replace(answer, notes=(*_notes(done, members, faults), *answer.notes)), run, faults, whole)
 
 

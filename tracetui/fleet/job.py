@@ -20,6 +20,7 @@ from capture.remote import look_up
 from capture.run import Run
 from capture.source import Source
 from capture.text import clean
+from tracetui import filters
 from tracetui.analysis import steady
 from tracetui.analysis.partial.algebra import MEMBERS, Partial, agreed_of, merge
 from tracetui.look import Look
@@ -144,7 +145,7 @@ def _of_run(merging: Merging, run: Run, place: int, look: Look) -> Partial:
     if look.steady:
         run, look = steady.steady_part(run), steady.without_warm_up(look)
     lacks = lacking(merging.needs, [run])
-    frames = {} if lacks else dict(merging.partial(run, look))
+    frames = {} if lacks else dict(merging.partial(run, filters.on_events(look)))
     members = _member(run, place, lacks)
     if MEMBERS in frames:
         members = members.hstack(frames.pop(MEMBERS))

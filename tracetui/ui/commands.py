@@ -73,6 +73,10 @@ def fix(session: Session) -> Session:
     return session.on_view("fix")
 
 
+def now(session: Session) -> Session:
+    return session.on_view("now")
+
+
 def full_names(session: Session) -> Session:
     return session.with_look(full_names=not session.look.full_names)
 
@@ -202,7 +206,7 @@ def _after(values: Sequence[Any], current: Any) -> Any:
 COMMANDS: Final[Mapping[str, Command]] = {
     f.__name__: f
     for f in (
-        group, lens, phase, per, sort, reverse, back, fix, full_names, one_table, changed,
+        group, lens, phase, per, sort, reverse, back, fix, now, full_names, one_table, changed,
         next_part, previous_part, zoom_in, zoom_out, zoom_all, steady,
     )
 }  # fmt: skip

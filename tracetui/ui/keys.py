@@ -23,7 +23,8 @@ KEYS: Final = (
     Key("shift+tab", "previous_view", "previous view", "previous view", shown="Shift+Tab"),
     Key("enter", "enter", "into the row", "into the row or cell", "rows", "Enter"),
     Key("escape,backspace", "back", "out", "clear the filter, then one level out", shown="Esc"),
-    Key("slash", "filter", "filter", "names that fit a regular expression; among runs: a path", "rows", "/"),
+    Key("slash", "filter", "filter", "names and ops that fit, op:attn layer:3 share:>5; among runs: a path",
+        "rows", "/"),
     Key("n", "next_match", "next match", "next row that fits the last expression; next slice of a timeline",
         "rows"),
     Key("N", "previous_match", "previous match", "previous row that fits it; previous slice", "rows"),
@@ -45,6 +46,7 @@ KEYS: Final = (
     Key("b", "pin", "baseline", "this run is the baseline that others are measured against", "rows"),
     Key("a", "changed", "changed only", "of a comparison: only rows that changed, or all", "rows"),
     Key("F", "fix", "what to fix", "what to fix first in this run", "rows"),
+    Key("f", "now", "now", "the present: the last seconds against the run, and the last minute", "rows"),
     Key("m", "mark", "mark", "mark the row; a chart shows the marked rows", "rows"),
     Key("M", "link", "link marked", "two marked rows are the same work; on a linked one: no longer", "rows"),
     Key("w", "one_table", "one table", "two tables side by side, or one wide table", "rows"),
@@ -94,12 +96,12 @@ FOOTERS: Final[Mapping[str, Mapping[str, str]]] = {
 }  # fmt: skip
 ENGINES: Final[Mapping[str, Mapping[str, str]]] = {
     "none": {},
-    "followed": {"pause": "hold"},
-    "foreign": {"pause": "hold", "output": "output", "restart": "restart"},
+    "followed": {"pause": "hold", "now": "now"},
+    "foreign": {"pause": "hold", "now": "now", "output": "output", "restart": "restart"},
     "bundled": {"pause": "hold", "prompt": "prompt", "mode": "mode", "engine": "options"},
     "dead": {"restart": "restart", "engine": "options", "output": "output"},
 }
-MORE: Final = ("runs", "columns", "phase", "per", "lens", "sort", "mark", "full_names", "copy_row")
+MORE: Final = ("runs", "now", "columns", "phase", "per", "lens", "sort", "mark", "full_names", "copy_row")
 
 # Commands that act on what is in sight: they wait until it answers what is asked.
 NEEDING_AN_ANSWER: Final = frozenset(

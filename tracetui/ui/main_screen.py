@@ -60,9 +60,11 @@ class MainScreen(Screen[None]):
             lines.paint_with(painter)
         self.table.paint_with(painter)
 
-    def show_table(self, sheet: Sheet, look: Look, row: int | None, notes: Sequence[str] = ()) -> None:
+    def show_table(
+        self, sheet: Sheet, look: Look, row: int | None, notes: Sequence[str] = (), *, follow: bool = False
+    ) -> None:
         self._swap(True)
-        self.table.show(sheet, look, row, notes)
+        self.table.show(sheet, look, row, notes, follow=follow)
 
     def show_drawing(self, lines: Sequence[Line], keep_top: bool = False) -> None:
         """Show lines, scrolled so that the one with the cursor is in sight."""

@@ -108,8 +108,11 @@ class Renderer:
         if self._workspace.doubted:
             self.main.show_drawing(doubt_lines(picture.given.doubts, width))
         elif picture.lines is None:
-            row = None if grown else look.cursor[0]
-            self.main.show_table(picture.sheet, look, row, picture.answer.notes)
+            session, view = self._workspace.session, picture.question.view
+            follow = self._workspace.live is not None and view.newest_last and look.sort is None
+            opened = follow and view.name not in session.looks  # for the first time: on the newest row
+            row = None if grown else FARTHEST if opened else look.cursor[0]
+            self.main.show_table(picture.sheet, look, row, picture.answer.notes, follow=follow)
         else:
             lines = picture.lines or note_lines(picture.answer.notes, width)
             self.main.show_drawing(lines, keep_top=grown)
@@ -191,6 +194,8 @@ class Renderer:
     def _notes(self, width: int) -> Sequence[str]:
         picture, live = self._workspace.picture, self._workspace.live
         notes = picture.answer.notes if picture is not None and self._workspace.shows_view else ()
-        if live is not None and live.text:
+        run = self._workspace.session.run
+        means = run is not None and not str(run.meta.get("weights") or "").startswith("random")
+        if live is not None and live.text and means:
             return (f"… {live.text[-(width // 2) :]}", *notes)
         return notes

@@ -20,7 +20,7 @@ class RunInfo:
     lenses: tuple[str, ...] = ()
     phases: tuple[str, ...] = ()
     steps: tuple[int, ...] = ()
-    step_count: int = 0  # more than there are numbers, where steps were folded
+    step_count: int = 0
     layers: tuple[int, ...] = ()
     steady: bool = False  # whether a steady state was found
     extent: tuple[int, int] | None = None  # first and last ns on the timeline
@@ -34,7 +34,7 @@ def describe_run(run: Run) -> RunInfo:
     return RunInfo(
         lenses=tuple(select.lenses(run)),
         phases=tuple(select.phases(run)),
-        steps=tuple(marks["step"].to_list()),
+        steps=_numbers(marks),
         step_count=int(marks["steps"].sum()),
         layers=_layers(run),
         steady=steady_state(run) is not None,
@@ -42,6 +42,15 @@ def describe_run(run: Run) -> RunInfo:
         tokens_per_s=_tokens_per_s(marks) if now.tokens_per_s is None else now.tokens_per_s,
         vitals=now,
     )
+
+
+def _numbers(marks: pl.DataFrame) -> tuple[int, ...]:
+    """Return the number of every step, also of those that were folded into one: the file still has them."""
+    if not (marks["steps"] > 1).any():
+        return tuple(marks["step"].to_list())
+    first, last = int(marks["step"][0]), int(marks["step"][-1])
+    every = range(first, last + 1)
+    return tuple(every) if len(every) == int(marks["steps"].sum()) else tuple(marks["step"].to_list())
 
 
 def _layers(run: Run) -> tuple[int, ...]:

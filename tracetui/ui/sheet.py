@@ -138,7 +138,9 @@ class Sheet:
         return [list(row) for row in zip(*written, strict=True)]
 
     def find(self, wanted: Sequence[Any], near: int) -> int:
-        """Return the row of a key; where it is gone, the place where the cursor was."""
+        """Return the row of a key; where it is gone, the last one before it of rows in the order of a number,
+        else the place where the cursor was.
+        """
         last = max(0, self.rows.height - 1)
         if not self.key or not wanted or self.rows.is_empty():
             return min(near, last)
@@ -148,7 +150,12 @@ class Sheet:
             pl.col(k).eq_missing(pl.lit(v)) for k, v in zip(self.key, wanted, strict=True)
         )
         matches = self.rows.lazy().select(same.arg_true()).collect().to_series()
-        return int(matches[0]) if matches.len() else min(near, last)
+        if matches.len():
+            return int(matches[0])
+        own = self.rows[self.key[0]]
+        if len(self.key) == 1 and own.dtype.is_integer() and wanted[0] is not None and own.is_sorted():
+            return max(0, int((own <= wanted[0]).sum()) - 1)
+        return min(near, last)
 
     def identity(self, row: int) -> tuple[Any, ...]:
         """Return the values that name a row; empty for a row that is not there."""

@@ -49,7 +49,7 @@ def _jobs(args: Namespace, asked: "View", look: Look) -> "list[Job]":
 
 def _gate(args: Namespace, rows: "pl.DataFrame") -> int:
     """Return 1 when a row is slower by more than allowed, 4 where no row could be judged, else 0."""
-    from tracetui.analysis.select import fitting
+    from tracetui.analysis.matching import fitting
 
     if args.rows and rows.width:
         rows = rows.filter(fitting(rows.to_series(), args.rows.replace(",", "|")))

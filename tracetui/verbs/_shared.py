@@ -87,7 +87,8 @@ def look_options(parser: ArgumentParser) -> None:
         "--sort", metavar="COLUMN", help="sort by a column: numbers from the largest, text from A"
     )
     parser.add_argument("--reverse", action="store_true", help="sort the other way round")
-    parser.add_argument("--filter", default="", metavar="REGEX", help="only names that fit")
+    narrow = "only names and ops that fit, and terms: op:attn layer:3 share:>5"
+    parser.add_argument("--filter", default="", metavar="REGEX", help=narrow)
     parser.add_argument("--group-by", choices=GROUPS, help=GROUP)
     parser.add_argument("--phase", metavar="PHASE", help=PHASE)
     parser.add_argument("--lens", metavar="LENS", help=LENS)

@@ -264,7 +264,7 @@ def _gated(args: Namespace, rows: Any) -> Any:
     """Return the rows that the gate looks at."""
     import polars as pl
 
-    from tracetui.analysis.select import fitting
+    from tracetui.analysis.matching import fitting
 
     if not args.rows:
         return rows

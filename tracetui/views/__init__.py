@@ -10,7 +10,7 @@ import polars as pl
 from capture.errors import UsageError
 from capture.nearest import did_you_mean
 from capture.run import Run
-from tracetui import cancel
+from tracetui import cancel, filters
 from tracetui.analysis import select, steady
 from tracetui.analysis.partial.algebra import Partial, Shape
 from tracetui.look import Look
@@ -32,6 +32,7 @@ VIEWS: Final = (
     "rankmap",
     "training",
     "fix",
+    "now",
     "roofline",
     "log",
     "tables",
@@ -116,6 +117,7 @@ class View:
     label: str = ""  # the column that a person knows a row by, where that is not the first of the key
     dress: Dress | None = None  # None: numbers and words alone
     partly: bool = False  # it answers what it can where a need is not met
+    newest_last: bool = False  # its rows come in the order of time: of a growing run the last is followed
     over_time: bool = False  # its columns are moments: left and right are earlier and later
     group: str = "name"  # what its rows stand for, unless the look says otherwise
     enter: Callable[[Answer, Look], Focus] | None = None  # None: the key columns of the cursor's row
@@ -193,6 +195,11 @@ def ask(view: View, runs: Sequence[Run], look: Look) -> Answer:
     cancel.check()
     if (files := next((run for run in runs if isinstance(run, ManyFiles)), None)) is not None:
         return _of_files(view, files, look)
+    if look.filter:
+        _, events, terms = filters.parse(look.filter)
+        if events or terms:
+            answer = ask(view, runs, filters.on_events(look))
+            return replace(answer, rows=filters.narrowed(answer.rows, terms, view.title.lower()))
     if look.steady:
         parts, asked = [steady.steady_part(run) for run in runs], steady.without_warm_up(look)
         answer = ask(view, parts, asked)

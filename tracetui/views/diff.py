@@ -10,7 +10,7 @@ import polars as pl
 
 from capture.run import Run
 from tracetui import units
-from tracetui.analysis.select import fitting
+from tracetui.analysis.matching import fitting
 from tracetui.look import Look
 from tracetui.views import Answer, Dress, Focus, View
 

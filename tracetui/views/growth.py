@@ -7,7 +7,7 @@ import polars as pl
 
 from capture.run import Run
 from tracetui import units
-from tracetui.analysis import select, windows
+from tracetui.analysis import growing, select, windows
 from tracetui.analysis.growth import Growth, growth, stretches
 from tracetui.analysis.steps import stated
 from tracetui.look import Look
@@ -33,6 +33,7 @@ SHOWN: Final = (
 )
 ON_ITS_LINE: Final = 0.02
 NAMED: Final = 8  # slow rows that a note names at most
+CHARTED: Final = 3  # rows without a choice
 
 _AXES: Final = {
     "context": "x is the context length in tokens",
@@ -46,18 +47,32 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     run = runs[0]
     group = _group(run, look)
     fitted = growth(run, look, group)
-    parts = {"series": fitted.series, "steps": fitted.steps, "slow": fitted.slow}
+    rows = _growing_first(fitted, group)
+    parts = {"series": fitted.series, "steps": fitted.steps, "slow": fitted.slow, "lines": fitted.lines}
     if fitted.rows.is_empty():
         return Answer(fitted.rows, (select.why_no_kernels(run), *windows.scope(run, look)), (group,), parts)
     printed = stated(run, look.phase or "decode")
     notes = (
+        *growing.sentences(fitted),
         _scope(fitted),
         *([printed] if printed else []),
         _AXES[fitted.axis],
         *windows.scope(run, look),
         *_slow_steps(fitted),
     )
-    return Answer(fitted.rows, notes, (group,), parts)
+    return Answer(rows, notes, (group,), parts)
+
+
+def _growing_first(fitted: Growth, group: str) -> pl.DataFrame:
+    """Return the rows, those that grow first and by how much, the others as they come."""
+    order = growing.names(fitted)
+    place = {name: at for at, name in enumerate(order)}
+    at = [place.get(name, len(order)) for name in fitted.rows[group].to_list()]
+    return (
+        fitted.rows.with_columns(_at=pl.Series(at, dtype=pl.Int64))
+        .sort("_at", maintain_order=True)
+        .drop("_at")
+    )
 
 
 def _group(run: Run, look: Look) -> str:
@@ -124,25 +139,54 @@ def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
         return []
     below = size.height // 2 if size.height >= 16 else 0
     room = Size(size.width, min(answer.rows.height + 1, size.height - below), size.ascii)
-    table = ink.table(answer.rows, room, (*answer.key, *SHOWN), look.cursor[0])
+    table = ink.table(answer.rows, room, (*answer.key, *SHOWN), look.cursor[0], _tones(answer.rows))
     picture = Size(size.width, size.height - len(table), size.ascii)
     axis = answer.rows["axis"][0] if "axis" in answer.rows.columns else "step"
     chart = charts.chart(_series(answer, look), picture, x_label=str(axis), y_text=units.duration)
     return ink.clip([*table, *chart], size)
 
 
+def _tones(rows: pl.DataFrame) -> dict[str, Sequence[str]]:
+    """Return the colour of each course: what grows, what falls, what has spikes; the law says it in words."""
+    columns = rows.select("law", "slope_ns_per_1k", "outliers").iter_rows()
+    return {"trend": [_tone(*values) for values in columns]}
+
+
+def _tone(law: str | None, slope: float | None, outliers: str | None) -> str:
+    if law in growing.LAWS and slope:
+        return "bad" if slope > 0 else "good"
+    return "warn" if outliers else "dim" if law == "flat" else ""
+
+
 def _series(answer: Answer, look: Look) -> dict[str, list[charts.Point]]:
-    """Return the points of the chosen rows; without a choice the cursor's, beside the two largest."""
+    """Return the points of the rows that are charted, of those that grow with the line fitted to them."""
+    grow, fitted = _growing(answer), answer.parts["lines"].select("row", "slope", "intercept").rows()
+    lines = {row: (slope, level) for row, slope, level in fitted if row in grow and slope is not None}
+    out: dict[str, list[charts.Point]] = {}
+    for name in _charted(answer, look, grow):
+        own = answer.parts["series"].filter(pl.col("row").eq_missing(pl.lit(name)))
+        points = out[str(name if name is not None else "other")] = own.select("x", "y").rows()
+        if name in lines:
+            slope, level = lines[name]
+            out[f"{name}, fitted line"] = [(x, level + slope * x) for x, _ in (points[0], points[-1])]
+    return out
+
+
+def _charted(answer: Answer, look: Look, grow: Sequence[Any]) -> list[Any]:
+    """Return the chosen rows; without a choice the cursor's beside what grows, else beside the largest."""
+    if look.chosen:
+        return [row[0] for row in look.chosen]
     keys = answer.rows[answer.key[0]].to_list()
     here = keys[look.cursor[0] : look.cursor[0] + 1]
-    names = list(look.chosen) or [*here, *(k for k in keys if k not in here)][:3]
-    series = answer.parts["series"]
-    return {
-        str(n if n is not None else "other"): series.filter(pl.col("row").eq_missing(pl.lit(n)))
-        .select("x", "y")
-        .rows()
-        for n in names
-    }
+    return [*here, *(k for k in grow or keys if k not in here)][:CHARTED]
+
+
+def _growing(answer: Answer) -> list[Any]:
+    columns = (answer.key[0], "law", "slope_ns_per_1k")
+    return [
+        key for key, law, slope in answer.rows.select(columns).iter_rows()
+        if law in growing.LAWS and (slope or 0) > 0
+    ]  # fmt: skip
 
 
 _NEEDS: Final = frozenset({"dur", "step"})

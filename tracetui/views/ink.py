@@ -116,11 +116,16 @@ def clipped(text: str, width: int) -> str:
 
 
 def table(
-    rows: pl.DataFrame, size: Size, columns: Sequence[str] = (), cursor: int | None = None
+    rows: pl.DataFrame,
+    size: Size,
+    columns: Sequence[str] = (),
+    cursor: int | None = None,
+    tones: Mapping[str, Sequence[str]] | None = None,
 ) -> list[Line]:
     """Return a heading and the rows around the cursor, in the columns that fit.
 
     `columns` ranks them by importance; they stand in the order of the rows. Columns of nulls are left out.
+    `tones` has styles of cells, for each row, by column.
     """
     top = _first_row(rows.height, size.height - 1, cursor)
     shown = rows.slice(top, max(0, size.height - 1))
@@ -129,14 +134,20 @@ def table(
     order = [c for c in rows.columns if c in widths]
     right = {c: rows.schema[c].is_numeric() for c in order}
 
-    def row(texts: Sequence[str], style: str) -> Line:
-        """Return one line of the table in a style."""
+    def row(texts: Sequence[str], style: str, own: Sequence[str] = ()) -> Line:
+        """Return one line of the table in a style, or cell by cell in styles of their own."""
         parts = [fit(t, widths[c], right[c], size.ascii) for t, c in zip(texts, order, strict=True)]
-        return line(("  ".join(parts), style))
+        if not any(own):
+            return line(("  ".join(parts), style))
+        return line(*(Span(f"{p}  ", tone) for p, tone in zip(parts, own, strict=True)))
 
-    head = row([units.heading(c) for c in order], "title")
-    styles = ["cursor" if cursor == top + i else "" for i in range(shown.height)]
-    return [head, *(row([cells[c][i] for c in order], style) for i, style in enumerate(styles))]
+    def one(i: int) -> Line:
+        """Return the line of a row."""
+        texts, here = [cells[c][i] for c in order], cursor == top + i
+        own = [] if here or not tones else [tones[c][top + i] if c in tones else "" for c in order]
+        return row(texts, "cursor" if here else "", own)
+
+    return [row([units.heading(c) for c in order], "title"), *map(one, range(shown.height))]
 
 
 def _ranked(rows: pl.DataFrame, columns: Sequence[str]) -> list[str]:

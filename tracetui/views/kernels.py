@@ -63,7 +63,7 @@ def _notes(run: Run, look: Look, group: str, table: pl.DataFrame) -> list[str]:
         return [select.why_no_kernels(run), *notes]
     if not run.has(group):
         notes.append(f"this source does not tell {group}; all rows stand in one group")
-    if look.filter:
+    if look.filter or look.where:
         notes.append("shares are of all rows, those that the filter hides too")
     if look.per != "total":
         notes.append(_per(run, look))

@@ -37,5 +37,6 @@ VIEW = View(
     log,
     needs=frozenset({"kind:mark"}),
     alone="lines are read, not added",
+    newest_last=True,
     columns=("text", "class", "at_ns", "step"),
 )

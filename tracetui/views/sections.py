@@ -7,8 +7,8 @@ import polars as pl
 
 from capture.run import Run
 from tracetui.analysis import sections as analysis
+from tracetui.analysis.matching import fitting
 from tracetui.analysis.sections import Section
-from tracetui.analysis.select import fitting
 from tracetui.look import Look
 from tracetui.views import Answer, View
 from tracetui.views.ink import Line, Size, line

@@ -231,7 +231,7 @@ def _gap(a: Run, b: Run, look: Look) -> int | None:
 
 
 def _idle(run: Run, look: Look) -> int | None:
-    partly = look.filter or look.focus or windows.coverage(run, look) is not None
+    partly = look.partial or windows.coverage(run, look) is not None
     if partly or not (run.has("step") and run.has("dur")):
         return None
     return idle_ns(run, look)

@@ -89,7 +89,7 @@ def _step_by_step(run: Run, look: Look, rows: pl.LazyFrame) -> dict[str, pl.Data
     group = standin.plain(run, look.group or "name").alias(GROUP)
     timed = rows.filter(pl.col("step").is_not_null())
     cells = timed.group_by(group, pl.col("step").cast(pl.Int64)).agg(pl.col("dur").sum()).collect()
-    every = select.in_steps(run, replace(look, filter="", focus=()))
+    every = select.in_steps(run, replace(look, filter="", where=(), focus=()))
     numbers = windows.stood_for(
         run, look, every.select(pl.col("step").drop_nulls().unique()).collect()["step"]
     )
@@ -100,7 +100,7 @@ def _step_by_step(run: Run, look: Look, rows: pl.LazyFrame) -> dict[str, pl.Data
 
 def _weights(run: Run, look: Look) -> pl.DataFrame:
     """Return what the totals of a run are divided by, and what its shares are of."""
-    unfiltered = select.in_steps(run, replace(look, filter=""))
+    unfiltered = select.in_steps(run, replace(look, filter="", where=()))
     return pl.DataFrame(
         {
             "divisor": [int(divisor(run, look))],

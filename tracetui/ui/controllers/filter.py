@@ -5,7 +5,8 @@ from typing import Final
 import polars as pl
 
 from capture.errors import CaptureError
-from tracetui.analysis.select import fitting
+from tracetui import filters
+from tracetui.analysis.matching import fitting
 from tracetui.ui.controllers.input import Entry, InputLine
 from tracetui.ui.pages.prompt import Draft
 from tracetui.ui.questions import Questions
@@ -14,7 +15,7 @@ from tracetui.ui.workspace import Workspace
 
 TRIED: Final = 16  # letters from the end without which a text may be an expression
 TYPING: Final = 0.12  # seconds after the last letter
-HINT: Final = "a regular expression; Enter keeps it, Esc clears it"
+HINT: Final = "names, op:attn, layer:3, share:>5; Enter keeps it, Esc clears it"
 
 
 class Filter:
@@ -86,9 +87,11 @@ def longest_expression(text: str) -> tuple[str, str]:
 
 
 def _refusal(pattern: str) -> str:
-    """Return why a pattern is no regular expression; empty where it is one."""
+    """Return why a text is no filter; empty where it is one."""
     try:
-        fitting(pl.Series([""], dtype=pl.String), pattern)
+        parts = filters.parse(pattern)
+        for each in (parts.names, *(term.value for term in parts.events if term.how == "~")):
+            fitting(pl.Series([""], dtype=pl.String), each)
     except CaptureError as e:
         return str(e)
     return ""

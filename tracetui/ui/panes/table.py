@@ -12,7 +12,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from capture.errors import CaptureError
-from tracetui.analysis.select import fitting
+from tracetui.analysis.matching import fitting
 from tracetui.look import Look
 from tracetui.ui.messages import CursorMoved, HeadingClicked, RowClicked
 from tracetui.ui.sheet import EMPTY, GAP, Column, Sheet
@@ -69,10 +69,23 @@ class Table(Widget):
         self._blocks.clear()
         self.refresh()
 
-    def show(self, sheet: Sheet, look: Look, cursor: int | None = None, notes: Sequence[str] = ()) -> None:
-        """Show another sheet with the cursor on a row; None: on the row that it is on."""
+    def show(
+        self,
+        sheet: Sheet,
+        look: Look,
+        cursor: int | None = None,
+        notes: Sequence[str] = (),
+        *,
+        follow: bool = False,
+    ) -> None:
+        """Show another sheet with the cursor on a row; None: on the row that it is on, with `follow` on the
+        last row where it is on the last.
+        """
         self._notes = tuple(notes)
-        if cursor is None:
+        if cursor is None and follow and self._cursor >= self._sheet.rows.height - 1:
+            cursor = sheet.rows.height - 1
+            self._wanted_top = cursor - self.page + 1
+        elif cursor is None:
             alike = sheet.key == self._sheet.key  # else the rows in sight are those of something else
             cursor = sheet.find(self._sheet.identity(self._cursor), self._cursor) if alike else look.cursor[0]
             self._wanted_top = self._top + cursor - self._cursor

@@ -10,6 +10,7 @@ import polars as pl
 
 from capture.errors import CaptureError, EngineError
 from capture.run import Run
+from tracetui.analysis.paces import Memory
 from tracetui.analysis.watched import OVER
 from tracetui.process import Bundled, Engine, Watcher
 from tracetui.ui.messages import LoadFailed, Notice, ProgressChanged, RunsChanged, ViewsLoaded
@@ -72,6 +73,7 @@ class FileFollower:
         self._view = view
         self._beside = [(run, describe_run(run)) for run in beside]
         self._follow = follow or _open(path)
+        self._memory = Memory()
         self._badge = ""
         self._doing = _first_words(engine)
         self._text = ""
@@ -172,6 +174,7 @@ class FileFollower:
         self._starting = self._shown and busy[-1:] != runs[-1:]
         if busy:
             first, self._shown = not self._shown, True
+            self._memory.add(busy[-1])
             described = [*self._beside, *((run, describe_run(run)) for run in busy)]
             post(RunsChanged([r for r, _ in described], [i for _, i in described], [view(self._view)]))
             if first:
