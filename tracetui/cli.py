@@ -18,7 +18,7 @@ from capture.nearest import nearest
 from capture.text import clean
 from tracetui import verbs
 from tracetui.guides.examples import epilog
-from tracetui.threads import leave_the_cores
+from tracetui.threads import keep_memory, leave_the_cores
 from tracetui.verbs._parser import Parser
 
 INTERNAL_ERROR: Final = 70
@@ -63,6 +63,8 @@ def _run(argv: list[str]) -> int:
         return _overview(rest)
     if command in verbs.BESIDE or "--follow" in rest:
         leave_the_cores()
+    elif command in verbs.ASKING and not {"-h", "--help"} & {*rest}:
+        keep_memory()
     chosen = verbs.verb(command)
     parser = Parser(
         f"tracetui {command}",

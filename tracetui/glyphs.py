@@ -6,8 +6,6 @@ from typing import Final
 
 BLOCKS: Final = "▁▂▃▄▅▆▇█"
 ASCII_BLOCKS: Final = "_.-~=+*#"
-SHADES: Final = "··░░▒▒▓█"  # beside the eight heat styles, so that colour is never alone
-ASCII_SHADES: Final = "..:-=+*#"
 
 DRIFTS: Final = (2.0, 5.0, 20.0)  # per cent from which a change is drawn as small, plain and large
 MARKS: Final = ("▼▼▼", "▼▼", "▼", "·", "▲", "▲▲", "▲▲▲")
@@ -53,23 +51,15 @@ def heat(value: float | None, low: float, high: float) -> str:
     return f"heat{_level(value - low, high - low, 8)}"
 
 
-def shade(value: float | None, low: float, high: float, ascii: bool = False) -> str:
-    """Return the character of a heat cell between the two bounds; a blank for None."""
-    if value is None:
-        return " "
-    marks = ASCII_SHADES if ascii else SHADES
-    return marks[_level(value - low, high - low, 8)]
-
-
-def drift(percent: float) -> str:
+def drift(percent: float, bounds: Sequence[float] = DRIFTS) -> str:
     """Return the style of a change: one hue for a fall, another for a rise, stronger with its size."""
-    strength = sum(abs(percent) >= bound for bound in DRIFTS)
+    strength = sum(abs(percent) >= bound for bound in bounds)
     return "level" if not strength else f"{'rise' if percent > 0 else 'fall'}{strength}"
 
 
-def drift_mark(percent: float, ascii: bool = False) -> str:
+def drift_mark(percent: float, ascii: bool = False, bounds: Sequence[float] = DRIFTS) -> str:
     """Return the sign of a change, repeated with its size."""
-    strength = sum(abs(percent) >= bound for bound in DRIFTS)
+    strength = sum(abs(percent) >= bound for bound in bounds)
     return (ASCII_MARKS if ascii else MARKS)[3 + (strength if percent > 0 else -strength)]
 
 

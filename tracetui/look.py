@@ -100,6 +100,7 @@ class Look:
     columns: tuple[str, ...] = ()  # those a person chose to see; empty: what the view thinks best
     one_table: bool = False  # also where two would fit side by side
     limit: int | None = None
+    merged: bool = False  # of many files: they are ranks of one run, and the answer is that of the run
     terms: Terms = Terms()
 
     @property

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from ..native.emit import Emitter
+from .pace import Pace, processors_of
 
 FIRST_WAIT_S: Final = 1.0
 LONGEST_WAIT_S: Final = 30.0
@@ -250,8 +251,10 @@ def main(argv: list[str] | None = None) -> int:
     ]
     gpu = None if args.no_gpu else GpuChild(command, emitter)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    pace = Pace(emitter, processors_of(args.pid))
     try:
         sampler = Sampler(emitter, _host_probes_or_none(args.pid, emitter))
+        pace.start()
         for _ in rounds(args.hz, lambda: alive(args.pid, parent)):
             sampler.tick()
             if gpu:
@@ -259,6 +262,7 @@ def main(argv: list[str] | None = None) -> int:
     finally:
         if gpu:
             gpu.stop()
+        pace.stop()
         emitter.close()
     return 0
 

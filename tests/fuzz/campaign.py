@@ -10,30 +10,19 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from tests.conftest import FIXTURES
-from tests.fuzz.worker import CASE_FILE, PLACE_FILE
+from tests.fuzz.tally import Fault, Tally
+from tests.fuzz.worker import INPUT_FILE, PLACE_FILE
 
 ROOT: Final = FIXTURES.parent.parent
 PATH = str(ROOT)  # of modules
 SILENCE: Final = 120.0  # seconds without a word after which a worker hangs, however busy the machine
-CASES: Final = 20_000  # of one process; then a fresh one
+INPUTS: Final = 5_000  # of one process; then a fresh one
+SAVE_EVERY: Final = 5.0  # seconds
 SHRINK = 90.0  # seconds
-
-
-@dataclass
-class Fault:
-    """One kind of fault, and the first case that showed it."""
-
-    place: str
-    loader: str
-    case: int
-    details: str
-    count: int = 0
 
 
 class Worker:
@@ -47,7 +36,7 @@ class Worker:
     def start(self, words: list[str], said: "queue.Queue[tuple[Worker, dict[str, Any] | None]]") -> None:
         """Start the process; each line that it prints is put into the queue, and None at its end."""
         (self.folder / PLACE_FILE).unlink(missing_ok=True)
-        (self.folder / CASE_FILE).write_bytes((int(words[1])).to_bytes(8, "little"))
+        (self.folder / INPUT_FILE).write_bytes((int(words[1])).to_bytes(8, "little"))
         command = [sys.executable, "-m", "tests.fuzz.worker", *words[:4], str(self.folder), words[4]]
         self.heard = time.monotonic()
         self.process = subprocess.Popen(
@@ -64,9 +53,9 @@ class Worker:
         said.put((self, None))
 
     @property
-    def case(self) -> int:
-        """Return the number of the case at work."""
-        return int.from_bytes((self.folder / CASE_FILE).read_bytes(), "little")
+    def at(self) -> int:
+        """Return the number of the input at work."""
+        return int.from_bytes((self.folder / INPUT_FILE).read_bytes(), "little")
 
 
 def _environment() -> dict[str, str]:
@@ -76,31 +65,43 @@ def _environment() -> dict[str, str]:
 
 
 class Campaign:
-    """Cases of one seed, until a time or a number."""
+    """Inputs of one seed, until a time or a number; the account may go on from one of before."""
 
-    def __init__(self, seed: int, out: Path, *, samples: bool) -> None:
-        self._seed, self._out, self._samples = seed, out, samples
+    def __init__(self, tally: Tally, out: Path, *, samples: bool, kept: Path | None = None) -> None:
+        self.tally = tally
+        self._out, self._samples, self._kept = out, samples, kept
         self._said: queue.Queue[tuple[Worker, dict[str, Any] | None]] = queue.Queue()
-        self.counts: Counter[str] = Counter()
-        self.faults: dict[str, Fault] = {}
-        self.seconds = 0.0
         self._step, self._last = 1, 0
+        self._new: list[Fault] = []
 
-    def run(self, seconds: float, cases: int, workers: int, first: int = 0) -> None:
-        """Work with some processes for a time or through a number of cases."""
+    def run(self, seconds: float, inputs: int, workers: int) -> None:
+        """Work with some processes for a time, through a number of inputs, or until Ctrl+C."""
         began = time.monotonic()
-        self._step, self._last = workers, first + cases
+        before, first = self.tally.seconds, self.tally.first
+        self._step, self._last = workers, first + inputs
         with tempfile.TemporaryDirectory(prefix="fuzz-work-") as folder:
-            busy = [self._started(n, first + n, Path(folder)) for n in range(min(workers, cases))]
-            while busy and time.monotonic() - began < seconds:
-                self._listen(busy)
+            busy = [self._started(n, first + n, Path(folder)) for n in range(min(workers, inputs))]
+            saved = began
+            with contextlib.suppress(KeyboardInterrupt):
+                while busy and time.monotonic() - began < seconds:
+                    self._listen(busy)
+                    self.tally.seconds = before + time.monotonic() - began
+                    if time.monotonic() - saved > SAVE_EVERY:
+                        saved = time.monotonic()
+                        self._save(busy)
             for worker in busy:
                 if worker.process is not None:
                     worker.process.kill()
                     worker.process.wait()
-        self.seconds = time.monotonic() - began
-        for number, fault in enumerate(self.faults.values()):
+            self._save(busy)
+        for number, fault in enumerate(self._new):
             self._keep(number, fault)
+
+    def _save(self, busy: list[Worker]) -> None:
+        """Keep the account, with the first input that no process has begun."""
+        self.tally.first = max((worker.at + 1 for worker in busy), default=self._last)
+        if self._kept is not None:
+            self.tally.save(self._kept)
 
     def _started(self, number: int, first: int, folder: Path) -> Worker:
         own = folder / f"{number}"
@@ -110,11 +111,12 @@ class Campaign:
         return worker
 
     def _start(self, worker: Worker, first: int) -> bool:
-        """Start a process for the next cases of a worker; return whether any are left."""
-        left = min(CASES, -(-(self._last - first) // self._step))
+        """Start a process for the next inputs of a worker; return whether any are left."""
+        left = min(INPUTS, -(-(self._last - first) // self._step))
         if left <= 0:
             return False
-        worker.start([*map(str, (self._seed, first, self._step, left)), str(int(self._samples))], self._said)
+        numbers = map(str, (self.tally.seed, first, self._step, left))
+        worker.start([*numbers, str(int(self._samples))], self._said)
         return True
 
     def _listen(self, busy: list[Worker]) -> None:
@@ -130,57 +132,41 @@ class Campaign:
             if not self._start(worker, self._after_end(worker)):
                 busy.remove(worker)
         elif "fault" in said:
-            self._count(Fault(said["fault"], said["loader"], said["case"], said["details"]))
+            self._count(Fault(said["fault"], said["loader"], said["input"], said["details"]))
         else:
-            self.counts.update(said["counts"])
+            self.tally.counts.update(said["counts"])
+            self.tally.inputs += sum(n for key, n in said["counts"].items() if key.split()[1] == "load")
 
     def _after_end(self, worker: Worker) -> int:
-        """Return the case to go on with, after the fault of a process that was ended has been counted."""
+        """Return the input to go on with, after the fault of a process that was ended has been counted."""
         assert worker.process is not None
-        code, case = worker.process.returncode, worker.case
+        code, number = worker.process.returncode, worker.at
         if code:
             place = (worker.folder / PLACE_FILE).read_text() if (worker.folder / PLACE_FILE).exists() else ""
             errors = (worker.folder / "stderr").read_text(errors="replace")[-3000:]
-            self._count(Fault(f"{_innermost(place)} {_death(code)}", "", case, f"{place}\n{errors}"))
-            self.counts["killed fault"] += 1
-        return case + self._step
+            self._count(Fault(f"{_innermost(place)} {_death(code)}", "", number, f"{place}\n{errors}"))
+            self.tally.counts["killed ? ? fault"] += 1
+        return number + self._step
 
     def _count(self, fault: Fault) -> None:
-        known = self.faults.setdefault(fault.place, fault)
-        known.count += 1
-        if known.count == 1:
-            print(
-                f"fault: {fault.place} (case {self._seed}:{fault.case} {fault.loader})",
-                file=sys.stderr,
-                flush=True,
-            )
+        if self.tally.count(fault):
+            self._new.append(fault)
+            name = f"{self.tally.seed}:{fault.input}"
+            print(f"fault: {fault.place} (input {name} {fault.loader})", file=sys.stderr, flush=True)
 
     def _keep(self, number: int, fault: Fault) -> None:
         """Write the smallest input found for a fault, and what is known of it, into the folder."""
         target = self._out / f"{number:02d}-{re.sub(r'[^A-Za-z0-9]+', '-', fault.place)[:80]}"
-        words = [str(self._seed), str(fault.case), fault.place, str(target), str(int(self._samples))]
+        words = [str(self.tally.seed), str(fault.input), fault.place, str(target), str(int(self._samples))]
         command = [sys.executable, "-m", "tests.fuzz.one", *words]
         with contextlib.suppress(subprocess.TimeoutExpired):
             subprocess.run(
                 command, cwd=ROOT, env=_environment(), timeout=SHRINK, check=False, stderr=subprocess.DEVNULL
             )
-        about = f"case {self._seed}:{fault.case}, {fault.count} times\n{fault.place}\n{fault.details}\n"
+        about = (
+            f"input {self.tally.seed}:{fault.input}, {fault.count} times\n{fault.place}\n{fault.details}\n"
+        )
         target.with_name(f"{target.name}.txt").write_text(about)
-
-    def table(self) -> str:
-        """Return what was done: cases a second by loader, and each fault with how often it was met."""
-        loaders = sorted({key.split()[0] for key in self.counts})
-        lines = [f"{'loader':24}{'cases':>9}{'answered':>10}{'refused':>9}{'faults':>8}{'cases/s':>9}"]
-        for loader in loaders:
-            ends = [self.counts[f"{loader} {end}"] for end in ("answered", "refused", "fault")]
-            each = sum(ends) / self.seconds
-            lines.append(f"{loader:24}{sum(ends):9,}{ends[0]:10,}{ends[1]:9,}{ends[2]:8,}{each:9.1f}")
-        total = sum(self.counts.values())
-        each = total / max(self.seconds, 1e-9)
-        lines.append(f"{total:,} cases in {self.seconds:.0f} s, {each:.0f} a second")
-        lines.append(f"{len(self.faults)} kinds of faults")
-        lines += [f"  {f.count:5} × {f.place} (case {self._seed}:{f.case})" for f in self.faults.values()]
-        return "\n".join([*lines, *([f"inputs: {self._out}"] if self.faults else [])])
 
 
 def _innermost(dump: str) -> str:

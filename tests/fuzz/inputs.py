@@ -1,6 +1,7 @@
-"""Cases by number: the same seed and number always give the same input and ask the same of it."""
+"""Inputs by number: the same seed and number always give the same input and ask the same of it."""
 
 import contextlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -8,7 +9,8 @@ from typing import Final
 from capture.captures import NONE
 from capture.errors import CaptureError
 from capture.open import load
-from tests.fuzz.case import BrokenRuleError, Outcome, examine, fault, warm_up
+from tests.fuzz.case import examine, warm_up
+from tests.fuzz.checks import BrokenRuleError, Outcome, fault
 from tests.fuzz.corpus import Seed, by_loader, seeds
 from tests.fuzz.mutate import damaged
 from tests.fuzz.worker import STDERR_FILE, start_clock, stop_clock
@@ -17,7 +19,7 @@ WARMING: Final = ("native", "chrome.trace", "metallic.recording")  # loaders who
 
 
 class Inputs:
-    """All cases of one seed."""
+    """All inputs of one seed."""
 
     def __init__(self, seed: int, *, samples: bool) -> None:
         self._seed = seed
@@ -35,29 +37,42 @@ class Inputs:
                     warm_up(runs[0])
 
     def made(self, number: int) -> tuple[Seed, bytes]:
-        """Return what a case begins with, and its input."""
+        """Return the seed of an input, the smaller of two that were drawn, and the input."""
         draw = Random(f"{self._seed}:{number}")
         friends = self._seeds[draw.choice(self._loaders)]
-        seed = draw.choice(friends)
+        seed = min(draw.choice(friends), draw.choice(friends), key=lambda seed: len(seed.content))
         return seed, damaged(seed, friends, draw)
 
-    def run(self, number: int, folder: Path) -> tuple[str, Outcome]:
-        """Return the loader of a case and how it ended, within the limits of the process."""
+    def run(self, number: int, folder: Path) -> tuple[str, Iterator[Outcome]]:
+        """Return the loader of an input and how its cases end, each within the limits of the process."""
         seed, content = self.made(number)
-        return seed.loader, self.examined(number, seed, content, folder)
+        return seed.loader, self.examined(number, seed, content, folder, start_clock)
 
-    def examined(self, number: int, seed: Seed, content: bytes, folder: Path) -> Outcome:
-        """Return how an input ends with what a case asks of it."""
+    def examined(
+        self,
+        number: int,
+        seed: Seed,
+        content: bytes,
+        folder: Path,
+        begin: Callable[[], None] = lambda: None,
+    ) -> Iterator[Outcome]:
+        """Yield how what is asked of an input ends; what a library prints meanwhile is a fault of it."""
         path = folder / f"input{seed.suffix}"
         path.write_bytes(content)
         printed = folder / STDERR_FILE
-        before = printed.stat().st_size if printed.exists() else 0
-        start_clock()
-        outcome = examine(path, Random(f"{self._seed}:{number}:asks"))
+        for outcome in examine(path, Random(f"{self._seed}:{number}:asks"), begin):
+            said = _taken(printed)
+            if said and outcome.ended != "fault":
+                error = BrokenRuleError(f"printed by a library: {said.strip()[:60]}")
+                outcome = fault(error, outcome.answer, outcome.form)
+            yield outcome
         stop_clock()
-        if outcome.ended != "fault" and printed.exists() and printed.stat().st_size > before:
-            with printed.open("rb") as file:
-                file.seek(before)
-                said = file.read(500).decode(errors="replace")
-            return fault(BrokenRuleError(f"printed by a library: {said.strip()[:60]}"))
-        return outcome
+
+
+def _taken(printed: Path) -> str:
+    """Return what stands in a file, and leave it empty."""
+    if not printed.exists() or not printed.stat().st_size:
+        return ""
+    said = printed.read_bytes()[:500].decode(errors="replace")
+    printed.write_bytes(b"")
+    return said

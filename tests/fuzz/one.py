@@ -1,4 +1,4 @@
-"""One case again: in this process, to be looked at, or shrunk in one of its own."""
+"""One input again: in this process, to be looked at, or shrunk in one of its own."""
 
 import os
 import sys
@@ -10,28 +10,28 @@ from tests.fuzz.shrink import shrunk
 
 
 def repeat(name: str, *, samples: bool) -> int:
-    """Run one case without limits, print how it ended, and return 1 where that is a fault."""
+    """Ask all of one input without limits, print how it ended, and return 1 where there is a fault."""
     seed, number = (int(part) for part in name.split(":"))
     inputs = Inputs(seed, samples=samples)
     with tempfile.TemporaryDirectory() as folder:
         begun, content = inputs.made(number)
-        outcome = inputs.examined(number, begun, content, Path(folder))
-    print(
-        f"case {name}: {begun.name} ({begun.loader}, {begun.kind}), {len(content):,} bytes: {outcome.ended}"
-    )
-    if outcome.ended == "fault":
-        print(f"{outcome.place}\n{outcome.details}")
-    return int(outcome.ended == "fault")
+        outcomes = list(inputs.examined(number, begun, content, Path(folder)))
+    print(f"input {name}: {begun.name} ({begun.loader}, {begun.kind}), {len(content):,} bytes")
+    for outcome in outcomes:
+        print(f"  {outcome.answer:12}{outcome.form:10}{outcome.ended} {outcome.place}")
+        if outcome.details:
+            print(outcome.details)
+    return int(any(outcome.ended == "fault" for outcome in outcomes))
 
 
-def shrink(seed: int, number: int, place: str, out: Path, *, samples: bool) -> bytes:
-    """Return the smallest input found that shows the fault of a case at the same place."""
+def shrink(seed: int, number: int, place: str, *, samples: bool) -> bytes:
+    """Return the smallest input found that shows the fault at the same place."""
     inputs = Inputs(seed, samples=samples)
     begun, content = inputs.made(number)
     with tempfile.TemporaryDirectory() as folder:
 
         def shows(smaller: bytes) -> bool:
-            return inputs.examined(number, begun, smaller, Path(folder)).place == place
+            return any(o.place == place for o in inputs.examined(number, begun, smaller, Path(folder)))
 
         return shrunk(content, shows) if shows(content) else content
 
@@ -39,5 +39,4 @@ def shrink(seed: int, number: int, place: str, out: Path, *, samples: bool) -> b
 if __name__ == "__main__":
     words = sys.argv[1:]
     os.environ["POLARS_MAX_THREADS"] = "1"
-    target = Path(words[3])
-    target.write_bytes(shrink(int(words[0]), int(words[1]), words[2], target, samples=words[4] == "1"))
+    Path(words[3]).write_bytes(shrink(int(words[0]), int(words[1]), words[2], samples=words[4] == "1"))

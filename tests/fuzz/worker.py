@@ -1,4 +1,4 @@
-"""A process that works through cases under limits: SEED FIRST STEP COUNT FOLDER SAMPLES are its arguments.
+"""A process that works through inputs under limits: SEED FIRST STEP COUNT FOLDER SAMPLES are its arguments.
 
 It prints each fault as a line of JSON, and now and then its counts; a case that outlives its limits ends it.
 """
@@ -18,13 +18,13 @@ from typing import Final
 SECONDS: Final = 2.0  # of processor time that a case may take
 MEMORY: Final = 512 << 20  # bytes of address space beyond what the program takes before the first case
 REPORT_EVERY: Final = 1.0
-CASE_FILE: Final = "case"  # the number of the case at work
+INPUT_FILE: Final = "at"  # the number of the input at work
 PLACE_FILE: Final = "place"  # where it was when its time was over
 STDERR_FILE: Final = "stderr"  # what libraries print
 
 
 def main(words: list[str]) -> int:
-    """Work through cases FIRST, FIRST + STEP … until COUNT are done, and return the exit code."""
+    """Work through inputs FIRST, FIRST + STEP … until COUNT are done, and return the exit code."""
     seed, first, step, count = (int(word) for word in words[:4])
     folder, samples = Path(words[4]), words[5] == "1"
     silence(folder)
@@ -32,22 +32,24 @@ def main(words: list[str]) -> int:
 
     inputs = Inputs(seed, samples=samples)
     inputs.warm_up(folder)
+    gc.collect()
+    gc.freeze()  # modules need no looking through any more
     set_limits(folder)
-    at_work = os.open(folder / CASE_FILE, os.O_RDWR | os.O_CREAT, 0o600)
+    at_work = os.open(folder / INPUT_FILE, os.O_RDWR | os.O_CREAT, 0o600)
     counts: Counter[str] = Counter()
     told = time.monotonic()
     for number in range(first, first + step * count, step):
         os.pwrite(at_work, number.to_bytes(8, "little"), 0)
-        loader, outcome = inputs.run(number, folder)
-        counts[f"{loader} {outcome.ended}"] += 1
-        if outcome.ended == "fault":
-            say({"fault": outcome.place, "details": outcome.details, "case": number, "loader": loader})
+        loader, outcomes = inputs.run(number, folder)
+        for outcome in outcomes:
+            counts[f"{loader} {outcome.answer} {outcome.form or '-'} {outcome.ended}"] += 1
+            if outcome.ended == "fault":
+                say({"fault": outcome.place, "details": outcome.details, "input": number, "loader": loader})
         if time.monotonic() - told > REPORT_EVERY:
-            say({"counts": counts, "case": number})
+            say({"counts": counts})
             counts.clear()
             told = time.monotonic()
-            gc.collect()
-    say({"counts": counts, "case": first + step * count})
+    say({"counts": counts})
     return 0
 
 
@@ -73,6 +75,7 @@ def set_limits(folder: Path) -> None:
 
 
 def start_clock() -> None:
+    """Give the next case its time."""
     signal.setitimer(signal.ITIMER_PROF, SECONDS)
 
 

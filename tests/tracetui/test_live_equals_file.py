@@ -156,7 +156,9 @@ def test_percentiles_of_a_folded_run_are_of_the_steps_that_are_named(long: tuple
 
 def test_layers_and_shapes_of_a_folded_run_are_exact(long: tuple[Run, Run]) -> None:
     for name in ("layers", "shapes", "summary"):
-        seen, kept = ([near(row) for row in told(name, run)["rows"]] for run in long)
+        both = [[near(row) for row in told(name, run)["rows"]] for run in long]
+        # growth of steps that are folded is not what sends a reader to the view of it
+        seen, kept = ([row for row in rows if row.get("part") != "next"] for rows in both)
         assert seen == kept
 
 

@@ -37,3 +37,28 @@ def test_a_run_that_grows_is_seen_with_one_thread(argv: list[str], tmp_path: Pat
 def test_who_has_set_a_number_keeps_it() -> None:
     assert threads(["open", "no file"], POLARS_MAX_THREADS="3") == ["3", "True"]
     assert threads(["open", "no file", "--follow"], POLARS_MAX_THREADS="3") == ["3", "True"]
+
+
+IMPORT = """
+import os, sys
+class Watch:
+    def find_spec(self, name, *rest):
+        if name == "polars":
+            print("polars read", os.environ.get("_RJEM_MALLOC_CONF"))
+sys.meta_path.insert(0, Watch())
+from tracetui.cli import main
+main({argv})
+print("left", "_RJEM_MALLOC_CONF" in os.environ)
+"""
+
+
+@pytest.mark.parametrize(("argv", "kept"), [(["report", "summary", "no file"], True), (["--version"], None)])
+def test_who_asks_again_finds_its_memory_and_no_program_hears_of_it(
+    argv: list[str], kept: bool | None
+) -> None:
+    plain = {k: v for k, v in os.environ.items() if k != "_RJEM_MALLOC_CONF"}
+    command = [sys.executable, "-c", IMPORT.format(argv=argv)]
+    ran = subprocess.run(command, env=plain, capture_output=True, text=True, check=True)
+    read = [line for line in ran.stdout.splitlines() if line.startswith("polars read")]
+    assert [("dirty_decay_ms:10000" in line) for line in read] == [kept] * (kept is not None)
+    assert ran.stdout.splitlines()[-1] == "left False"

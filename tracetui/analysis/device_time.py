@@ -207,6 +207,17 @@ def measured(run: Run) -> "Facts":
     return _in_steps(run) if has_steps(run) else _in_all(run)
 
 
+@select.once
+def only_device(run: Run) -> str | None:
+    """Return the one device on which all of the device's rows have a start; None of several, or where some
+    have none.
+    """
+    devices = measured(run).windows[DEVICE].unique()
+    if devices.len() != 1 or devices.has_nulls() or _incomplete(run).height:
+        return None
+    return str(devices[0])
+
+
 def has_steps(run: Run) -> bool:
     """Tell whether any row belongs to a step."""
     return run.has("step") and run.events["step"].null_count() < run.events.height
@@ -245,11 +256,9 @@ class Facts:
 
 
 def _measured(axis: Axis, by: list[str]) -> Facts:
-    """Return the facts of rows in groups; the gaps come by their ends."""
+    """Return the facts of rows in groups."""
     gaps = axis.rows.with_columns(gap_ns=axis.gaps).filter(pl.col("gap_ns") > 0)
     gaps = gaps.with_columns(begin=pl.col("t") - pl.col("gap_ns")).rename({"t": "end"}).drop("dur", "class")
-    if not gaps["end"].is_sorted():
-        gaps = gaps.sort("end", maintain_order=True)
     return Facts(gpu_time.owned(axis, by), axis.rows.filter(axis.first), gaps, axis.rows.head(0))
 
 

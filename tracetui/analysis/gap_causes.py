@@ -24,6 +24,7 @@ DISPATCH: Final = "dispatch"
 DEPENDENCY: Final = "dependency"
 UNKNOWN: Final = "launch unknown"
 CAUSES: Final = (HOST, SYNC, NOTHING, DEPENDENCY, DISPATCH, UNKNOWN)
+CAUSE: Final = pl.Enum(CAUSES)
 
 SHORT_NS: Final = 10_000  # a gap that a device needs from one kernel to the next, at most
 LONG_NS: Final = 1_000_000  # a gap that is long enough for nothing to have been asked
@@ -32,7 +33,7 @@ QUIET: Final = 0.9  # of a gap without any call or operator of the launching thr
 
 _GAP: Final = {
     DEVICE: pl.Categorical(), "step": pl.Int64(), "begin": pl.Int64(), "end": pl.Int64(),
-    "gap_ns": pl.Int64(), "cause": pl.String(), "by": pl.String(), "name": pl.String(),
+    "gap_ns": pl.Int64(), "cause": CAUSE, "by": pl.Categorical(), "name": pl.String(),
 }  # fmt: skip
 
 
@@ -40,11 +41,14 @@ _GAP: Final = {
 def gaps(run: Run) -> pl.DataFrame:
     """Return every gap inside the windows of the steps, of a run without steps in all its time: `device`,
     `step`, `begin`, `end`, `gap_ns`, `cause`, `by` (the stack that waited, of a synchronisation) and `name`,
-    the row that ended it. No rows where kernels have no start.
+    the row that ended it; by their ends where no launch is known. No rows where kernels have no start.
     """
     if not device_time.watched(run):
         return pl.DataFrame(schema=_GAP)
-    return _judged(run, device_time.measured(run).gaps, inside="step" in device_time.measured(run).gaps)
+    found = device_time.measured(run).gaps
+    if not found["end"].is_sorted():
+        found = found.sort("end", maintain_order=True)
+    return _judged(run, found, inside="step" in found)
 
 
 @select.once
@@ -89,7 +93,7 @@ def by_step(run: Run) -> pl.DataFrame:
 def waited(gaps: pl.DataFrame) -> tuple[str, int] | None:
     """Return the stack of the host that the longest gaps waited for, and for how long; None without."""
     stacks = gaps.filter(pl.col("by").is_not_null()).group_by("by").agg(pl.col("gap_ns").sum())
-    longest = stacks.sort("gap_ns", "by", descending=[True, False]).head(1).rows()
+    longest = stacks.sort("gap_ns", pl.col("by").cast(pl.String), descending=[True, False]).head(1).rows()
     return (str(longest[0][0]), int(longest[0][1])) if longest else None
 
 
@@ -98,18 +102,18 @@ def _judged(run: Run, rows: pl.DataFrame, *, inside: bool) -> pl.DataFrame:
     if rows.is_empty():
         return pl.DataFrame(schema=_GAP)
     if any(c not in rows.columns for c in gpu_time.LAUNCH):
-        return _shaped(rows.with_columns(cause=pl.lit(UNKNOWN), by=pl.lit(None, pl.String)))
+        return _shaped(rows.with_columns(cause=pl.lit(UNKNOWN, CAUSE)))
     begin, launch = pl.col("begin"), pl.col("launch")
     called = launch >= begin - usual_delay(run)
     short = pl.col("gap_ns") <= SHORT_NS
     working = (launch < begin) & (launch + pl.col("launch_dur") > begin) & ~short
     rows = _with_waits(run, rows.with_columns(late=called | working.fill_null(value=False)))
     rows = rows.with_columns(
-        cause=pl.when(launch.is_null()).then(pl.lit(UNKNOWN))
-        .when(pl.col("late") & pl.col("by").is_not_null()).then(pl.lit(SYNC))
-        .when(pl.col("late")).then(pl.lit(HOST))
-        .when(short).then(pl.lit(DISPATCH))
-        .otherwise(pl.lit(DEPENDENCY)),
+        cause=pl.when(launch.is_null()).then(pl.lit(UNKNOWN, CAUSE))
+        .when(pl.col("late") & pl.col("by").is_not_null()).then(pl.lit(SYNC, CAUSE))
+        .when(pl.col("late")).then(pl.lit(HOST, CAUSE))
+        .when(short).then(pl.lit(DISPATCH, CAUSE))
+        .otherwise(pl.lit(DEPENDENCY, CAUSE)),
         by=pl.when(pl.col("late")).then("by"),
     )  # fmt: skip
     return _shaped(rows if inside else _with_nothing_asked(run, rows))
@@ -140,7 +144,8 @@ def _with_waits(run: Run, rows: pl.DataFrame) -> pl.DataFrame:
     calls = waits(run).select("launcher", "since", "until", "stack").sort("since")
     rows = rows.sort("begin")
     if calls.is_empty():
-        return rows.with_columns(by=pl.lit(None, pl.String))
+        return rows.with_columns(by=pl.lit(None, pl.Categorical))
+    calls = calls.with_columns(pl.col("stack").cast(pl.Categorical))
     found = rows.join_asof(calls, left_on="begin", right_on="since", by="launcher", check_sortedness=False)
     spans = (pl.col("until") >= pl.col("begin")) & (pl.col("until") <= pl.col("launch"))
     spans &= pl.col("until") - pl.col("since") >= pl.col("launch") - pl.col("begin")
@@ -157,7 +162,7 @@ def _with_nothing_asked(run: Run, rows: pl.DataFrame) -> pl.DataFrame:
     calls = _calls(run)
     quiet = [row["end"] for row in long.iter_rows(named=True) if _quiet(calls, row)]
     nothing = (pl.col("cause") == HOST) & (pl.col("gap_ns") >= LONG_NS) & pl.col("end").is_in(quiet)
-    return rows.with_columns(cause=pl.when(nothing).then(pl.lit(NOTHING)).otherwise("cause"))
+    return rows.with_columns(cause=pl.when(nothing).then(pl.lit(NOTHING, CAUSE)).otherwise("cause"))
 
 
 def _calls(run: Run) -> Mapping[str, pl.DataFrame]:

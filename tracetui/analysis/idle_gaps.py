@@ -36,7 +36,10 @@ def with_causes(run: Run, gaps: pl.DataFrame) -> pl.DataFrame:
     )  # few of millions
     known = [gap_causes.gaps(run).filter(near), gap_causes.between(run).filter(near)]
     told = pl.concat(known).select(
-        "begin", "end", "by", cause=pl.when(pl.col("cause") != gap_causes.UNKNOWN).then("cause")
+        "begin",
+        "end",
+        pl.col("by").cast(pl.String),
+        cause=pl.when(pl.col("cause") != gap_causes.UNKNOWN).then(pl.col("cause").cast(pl.String)),
     )
     told = told.unique(["begin", "end"], keep="first", maintain_order=True)
     found = gaps.join(

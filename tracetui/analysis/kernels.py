@@ -21,7 +21,7 @@ def kernel_table(run: Run, look: Look) -> pl.DataFrame:
     rows = select.with_group(run, select.in_steps(run, look), group)
     rows = windows.weighed(run, look, rows)
     adds = [*roofline.work(run), *windows.sums(run, look)]
-    sums = windows.scaled(roofline.with_rates(_sums(run, rows, group, adds), run))
+    sums = windows.scaled(roofline.with_rates(group_sums(run, rows, group, adds), run))
     table = sums.join(_quantiles(run, rows, group), on=group, how="left", nulls_equal=True)
     if run.has("step") and group != "step":
         table = table.join(trends(run, rows, group), on=group, how="left", nulls_equal=True)
@@ -109,7 +109,7 @@ def _cells(run: Run, numbers: pl.Series, width: int) -> pl.DataFrame:
     return chosen.select("step", weight=weight.cast(pl.Float64), cell=steps.cells(chosen["steps"], width))
 
 
-def _sums(run: Run, rows: pl.LazyFrame, group: str, work: Sequence[pl.Expr] = ()) -> pl.DataFrame:
+def group_sums(run: Run, rows: pl.LazyFrame, group: str, work: Sequence[pl.Expr] = ()) -> pl.DataFrame:
     """Return labels, totals, extremes and work; rows are first added up under all labels, in one pass."""
     labels = [c for c in LABELS if run.has(c) and c != group]
     low, high = _extremes(run)

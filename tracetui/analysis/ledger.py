@@ -145,12 +145,13 @@ def _gaps(run: Run, rows: pl.DataFrame, *, on_gpu: bool) -> pl.DataFrame:
     """
     gaps = rows.select("step", end="t", gap_ns="gap", begin=pl.col("t") - pl.col("gap"), after="op")
     if not on_gpu:
-        nothing = pl.lit(None, pl.String)
-        return gaps.with_columns(cause=pl.lit(ledger_items.GAP), by=nothing, delay_ns=pl.lit(0, pl.Int64))
+        gap, nothing = pl.lit(ledger_items.GAP, pl.Enum([ledger_items.GAP])), pl.lit(None, pl.Categorical)
+        return gaps.with_columns(cause=gap, by=nothing, delay_ns=pl.lit(0, pl.Int64))
     known = of_the_busiest(run, gap_causes.gaps(run).lazy()).with_columns(pl.col("step").fill_null(0))
     gaps = _with_known(gaps, known.select("step", "end", "gap_ns", "cause", "by").collect())
     delay = pl.lit(gap_causes.usual_delay(run), pl.Int64)
-    return gaps.with_columns(pl.col("cause").fill_null(gap_causes.UNKNOWN), delay_ns=delay)
+    cause = pl.col("cause").fill_null(pl.lit(gap_causes.UNKNOWN, gap_causes.CAUSE))
+    return gaps.with_columns(cause, delay_ns=delay)
 
 
 def _with_known(gaps: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:

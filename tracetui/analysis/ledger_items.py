@@ -4,7 +4,6 @@ from typing import Final
 
 import polars as pl
 
-from capture.classify.positions import kinds_of
 from tracetui.analysis import gap_causes
 
 MEMORY, COMPUTE, LAUNCH, UNKNOWN = "memory", "compute", "launch", "no model"
@@ -17,6 +16,8 @@ ODD: Final = 1.5  # times what layers usually lose: a layer that is named
 MATTERS: Final = 0.005  # of the step: less than this names no layer
 FEW: Final = 4  # layers, among which none is odd
 
+_CAUSES: Final = 1 << 8  # at most
+_LAYERS: Final = 1 << 33  # numbers of layers, and null
 _DOWN_TO_A_LAUNCH: Final = (gap_causes.HOST, gap_causes.SYNC)
 # of rows; gaps have others
 CAUSE: Final = pl.Enum([MEMORY, COMPUTE, LAUNCH, UNKNOWN, COPY, COMM, RANK])
@@ -46,7 +47,7 @@ def items(rows: pl.DataFrame, gaps: pl.DataFrame, step_ns: int, *, by_layer: boo
 def _above(rows: pl.DataFrame, step_ns: int, *, by_layer: bool) -> pl.DataFrame:
     """Return a row an op, layers and cause: what its rows took, and what of that lies above their bounds."""
     computed = int(rows.filter(pl.col("class") == "compute")["own"].sum())
-    by = rows.group_by(_place(rows)).agg(
+    by = rows.group_by(_place()).agg(
         pl.col("op", "cause", "layer").first(),
         pl.col("count").sum(),
         own_ns=pl.col("own").sum(),
@@ -74,12 +75,11 @@ def _above(rows: pl.DataFrame, step_ns: int, *, by_layer: bool) -> pl.DataFrame:
     ).drop("each", "layer", strict=False)
 
 
-def _place(rows: pl.DataFrame) -> pl.Expr:
+def _place() -> pl.Expr:
     """Return one number for each op, cause and layer: rows are sooner grouped by it than by all three."""
-    layer, kinds = kinds_of(rows["layer"])
     op = pl.col("op").to_physical().cast(pl.Int64).fill_null(-1) + 1
     cause = op * CAUSE.categories.len() + pl.col("cause").to_physical()
-    return (cause * (kinds.len() + 1) + pl.lit(layer.fill_null(kinds.len()))).alias("place")
+    return (cause * _LAYERS + pl.col("layer").fill_null(_LAYERS // 2)).alias("place")
 
 
 def ranges(numbers: list[int]) -> str | None:
@@ -97,9 +97,11 @@ def _idle(gaps: pl.DataFrame) -> pl.DataFrame:
     """Return a row a cause of gaps; of what the host waited for, a row a stack."""
     longest = pl.col("gap_ns").arg_max()
     spare = (pl.col("gap_ns") - pl.col("delay_ns")).clip(0).sum()
+    cause, by = (pl.col(c).to_physical().cast(pl.Int64) for c in ("cause", "by"))
     return (
-        gaps.group_by("cause", "by")
+        gaps.group_by(((by.fill_null(-1) + 1) * _CAUSES + cause).alias("number"))  # sooner than by both
         .agg(
+            pl.col("cause", "by").first().cast(pl.String),
             count=pl.len().cast(pl.Int64),
             own_ns=pl.col("gap_ns").sum(),
             recoverable_ns=pl.col("gap_ns").sum(),
@@ -108,5 +110,6 @@ def _idle(gaps: pl.DataFrame) -> pl.DataFrame:
             longest_ns=pl.col("gap_ns").max(),
             after=pl.col("after").get(longest).cast(pl.String),
         )
+        .drop("number")
         .with_columns(op=pl.lit(GAP))
     )

@@ -77,6 +77,8 @@ def of_the_busiest(run: Run, rows: pl.LazyFrame) -> pl.LazyFrame:
         return (
             rows.filter(pl.col("device").eq_missing(pl.lit(chosen["device"][0]))) if chosen.height else rows
         )
+    if (only := device_time.only_device(run)) is not None:
+        return rows.filter(pl.col("device") == only)
     stands = chosen.lazy().select("step", stands="device")
     rows = rows.join(stands, on="step", how="left", maintain_order="left")
     here = pl.col("stands").is_null() | pl.col("stands").eq_missing(pl.col("device"))

@@ -93,7 +93,7 @@ def _of_steps(run: Run, meta: Mapping[str, Any]) -> dict[str, str]:
     took = int(decode["took_ns"].sum())
     if took and meta.get("decode_tokens_per_s") in (None, "", [], {}):
         whose = f" (device: {units.duration(took)})" if decode["on_device"].all() else ""
-        words["decode tokens/s"] = f"{units.speed(int(decode['tokens'].sum()) * 1e9 / took)}{whose}"
+        words["decode tokens/s"] = f"{units.speed(steps.decode_rate(run) or 0)}{whose}"
     return words
 
 

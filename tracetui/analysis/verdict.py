@@ -7,7 +7,7 @@ import polars as pl
 
 from capture.run import Run
 from tracetui import units
-from tracetui.analysis import device_time, gap_causes, host_waits, select, steps
+from tracetui.analysis import device_time, gap_causes, host_waits, select, steps, windows
 from tracetui.analysis.device_time import DEVICE, Usage
 from tracetui.analysis.ledger import Ledger, ledger, main_phase
 from tracetui.analysis.ledger_items import GAP
@@ -26,7 +26,7 @@ _BOUND: Final = {gap_causes.HOST: "launch-bound", gap_causes.SYNC: "bound by syn
 class Verdict:
     """One thing to know, with the figures of its sentence where it has any."""
 
-    name: str  # server, latency, windows, run, device, bound, lever
+    name: str  # server, latency, windows, subject, run, pace, device, bound, lever
     text: str
     count: int | None = None
     total_ns: int | None = None
@@ -35,14 +35,71 @@ class Verdict:
 
 @select.once
 def verdicts(run: Run) -> tuple[Verdict, ...]:
-    """Return what is known of: the `server`, its `latency` and `windows`, the `run`, its `device`, what it is
-    `bound` by, and the `lever`, the item with the most to recover. What the source does not tell is left out.
+    """Return what is known of: the `server`, its `latency` and `windows`, the `subject` that ran, the `run`,
+    its `pace`, its `device`, what it is `bound` by, and the `lever`, the item with the most to recover. What
+    the source does not tell is left out.
     """
-    use = max(device_time.usages(run), key=lambda u: u.busy_ns, default=None)
-    asked = run.has("dur") and not select.folded(run)
+    usages = device_time.usages(run)
+    use = max(usages, key=lambda u: u.busy_ns) if usages else None
+    asked = run.has("dur") and (use is not None or run.has("bytes") or run.has("flops"))
+    book = ledger(run, Look()) if asked else None
     watched = (Verdict(name, text) for name, text in sentences(run).items())
-    found = [*watched, _what(run), *(_device(run, use) if use else ()), _lever(run) if asked else None]
+    found = [
+        *watched,
+        _subject(run),
+        _what(run) or _listed(run),
+        _pace(run, book, use),
+        *(_device(run, use) if use else ()),
+        _lever(book),
+    ]
     return tuple(v for v in found if v is not None)
+
+
+def _subject(run: Run) -> Verdict | None:
+    """Return the model and where it ran, as far as the source states them; None where it states neither."""
+    model, *kinds = (str(run.meta[k]) if run.meta.get(k) else "" for k in ("model", "quant", "dtype"))
+    device = str(run.meta.get("device") or "")
+    what = " ".join(word for word in (model, *kinds) if word) if model else ""
+    text = " on ".join(part for part in (what, device) if part)
+    return Verdict("subject", text) if text else None
+
+
+def _listed(run: Run) -> Verdict | None:
+    """Return how much time the rows of a run without steps list; None where they tell no time."""
+    if not run.has("dur"):
+        return None
+    named = pl.col("name").n_unique() if run.has("name") else pl.lit(0)
+    rows = select.timed(run, Look()).select(names=named, total=pl.col("dur").sum()).collect()
+    names, total = rows.row(0)
+    if not total:
+        return None
+    return Verdict("run", f"{units.duration(total)} in {names:,} kernel{'s' * (names != 1)}", names, total)
+
+
+def _pace(run: Run, book: Ledger | None, use: Usage | None) -> Verdict | None:
+    """Return how fast tokens were decoded, what part of the fastest possible that is, and, where no device
+    tells it, how long no kernel ran. None where nothing of it is known.
+    """
+    speed = steps.decode_rate(run)
+    words, share = [f"{units.speed(speed)} tok/s"] if speed else [], None
+    if book is not None and book.bound_ns and book.unmodelled_ns < MUCH * book.step_ns:
+        share = book.bound_ns / book.step_ns
+        at_best = f" ({units.speed(speed / share)} tok/s)" if speed and book.phase == "decode" else ""
+        words.append(f"{units.share(share)} of the bound{at_best}")
+    outside = _outside(run) if use is None else None
+    words += [f"{units.share(outside)} outside of kernels"] if outside is not None else []
+    return Verdict("pace", ", ".join(words), share=share) if words else None
+
+
+def _outside(run: Run) -> float | None:
+    """Return the part of the steps of the main phase in which no kernel ran; None where that is unknown."""
+    if not run.has("step") or windows.coverage(run, Look()) is not None:
+        return None
+    table = steps.step_table(run, Look(phase=main_phase(run)))
+    if "gap_ns" not in table.columns:
+        return None
+    gap, wall = table.drop_nulls(["gap_ns", "wall_ns"]).select(pl.col("gap_ns", "wall_ns").sum()).row(0)
+    return gap / wall if wall else None
 
 
 def _what(run: Run) -> Verdict | None:
@@ -58,12 +115,19 @@ def _what(run: Run) -> Verdict | None:
     batches = table["batch"].drop_nulls().unique()
     if batches.len() == 1:
         words.append(f"{batches[0]:,} sequence{'s' * (batches[0] != 1)}")
-    layers = run.events["layer"].n_unique() - run.events["layer"].has_nulls() if run.has("layer") else 0
-    if layers > 1:
+    if (layers := _layers(run)) > 1:
         words.append(f"{layers} layers")
     strays = device_time.strays(run) if device_time.usages(run) else []
     far = [_away(kernels) for kernels in strays if kernels.side in ("early", "late")]
     return Verdict("run", "; ".join([", ".join(words), *far]), count)
+
+
+def _layers(run: Run) -> int:
+    """Return how many layers rows are of; they come in stretches of one layer."""
+    if not run.has("layer"):
+        return 0
+    layer = run.events["layer"]
+    return int(layer.filter(select.changes(layer)).drop_nulls().n_unique())
 
 
 def _away(kernels: device_time.Strays) -> str:
@@ -107,9 +171,8 @@ def _waited(run: Run, use: Usage) -> str:
     return f"; the host waited {units.duration(waits['wait_ns'][0])} in {waits['stack'][0]}"
 
 
-def _lever(run: Run) -> Verdict | None:
+def _lever(book: Ledger | None) -> Verdict | None:
     """Return the item with the most to recover, with what part of the time nothing is known of."""
-    book = ledger(run, Look())
     if book is None or book.items.is_empty():
         return None
     first = book.items.row(0, named=True)

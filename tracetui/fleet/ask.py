@@ -13,6 +13,7 @@ from capture.addresses import masked
 from capture.errors import UnreadableError, UsageError
 from capture.importlog import ImportLog, Log
 from capture.open import Bundle, Input, gather, load
+from capture.ranks import ranks_in_names
 from capture.run import Run
 from tracetui.analysis.partial.algebra import Partial
 from tracetui.fleet.executors import executor
@@ -41,17 +42,24 @@ def jobs_of(
 ) -> list[Job]:
     """Return a job for each file; raise UsageError for a view whose answers cannot be merged."""
     if asked.merging is None:
-        names = ", ".join(v.name for v in views() if v.merging is not None)
+        names = ", ".join(v.name for v in views() if v.merging is not None and v.runs == 1)
         raise UsageError(
             f"answers of the {asked.name} view cannot be merged over files",
-            why=f"those of {names} can",
-            todo="name one file",
+            why=asked.alone or "it compares runs",
+            todo=f"name one file, or ask for {names}",
         )
-    files = gather(inputs)
+    files = [_files(each) for each in gather(inputs)]
+    numbers = _ranks(files) if asked.merging.by_track or look.group == "track" else [0] * len(files)
     return [
-        Job(number, _files(each), asked.name, look, cache, capture, version())
-        for number, each in enumerate(files)
+        Job(number, of_one, asked.name, look, cache, capture, version(), rank=rank)
+        for number, (of_one, rank) in enumerate(zip(files, numbers, strict=True))
     ]
+
+
+def _ranks(files: Sequence[tuple[str, ...]]) -> Sequence[int]:
+    """Return the rank of each file, as its name or its place says."""
+    told = ranks_in_names([of_one[0].rstrip("/").rpartition("/")[2] for of_one in files])
+    return told or range(len(files))
 
 
 def _files(each: Input) -> tuple[str, ...]:

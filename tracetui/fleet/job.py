@@ -15,17 +15,18 @@ from capture import cache as kept
 from capture.addresses import is_url, masked
 from capture.errors import CaptureError
 from capture.open import gather, load
-from capture.ranks import stated_rank
+from capture.ranks import on_rank_tracks, ranks, stated_rank
 from capture.remote import look_up
 from capture.run import Run
 from capture.source import Source
 from capture.text import clean
+from tracetui.analysis import steady
 from tracetui.analysis.partial.algebra import MEMBERS, Partial, agreed_of, merge
 from tracetui.look import Look
 from tracetui.views import Merging, View, lacking, view
 
 _META: Final = ("model", "device", "dtype", "products", "quant", "weights", "roof", "batch", "producer",
-                "driver", "world_size")  # fmt: skip
+                "driver", "world_size", "bytes_per_token")  # fmt: skip
 
 
 _MARKS: Final = {
@@ -47,6 +48,7 @@ class Job:
     capture: str | None = None
     code: str = ""  # the version of the program that asks
     side: int = 0  # of a comparison: 1 for the files that are held against the others
+    rank: int = 0  # of its tracks, where the file does not say of which rank it is
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,15 +78,16 @@ def do(job: Job) -> Done:
 
 def _contribution(job: Job) -> tuple[int, Partial]:
     """Return the size of the file and what it contributes, from the cache where it was asked before."""
-    merging, asked = view(job.view), repr((version(), job.view, job.look, job.capture))
+    merging, asked = view(job.view), repr((version(), job.view, job.look, job.capture, job.rank))
     if len(job.files) > 1:
         runs = [run for each in gather(job.files) for run in load(each, cache=job.cache)]
-        return sum(Path(f).stat().st_size for f in job.files), contribution(merging, runs, job.look)
+        return sum(Path(f).stat().st_size for f in job.files), contribution(merging, runs, job.look, job.rank)
     place, size, source = _place(job, asked)
     if place and (have := kept.fetch(place, source or job.files[0])):
         return size, Partial(dict(have[0].tables), dict(have[0].meta["agreed"]))
     source = source or Source.of(job.files[0])
-    part = contribution(merging, load(source, cache=job.cache, capture=job.capture), job.look)
+    runs = load(source, cache=job.cache, capture=job.capture)
+    part = contribution(merging, runs, job.look, job.rank)
     if place:
         saved = Run("part", {"agreed": dict(part.agreed)}, pl.DataFrame(), source.log.freeze(), part.frames)
         kept.store(place, [saved])
@@ -112,18 +115,33 @@ def _placed(part: Partial, job: Job) -> Partial:
     return replace(part, frames=frames)
 
 
-def contribution(asked: View, runs: Sequence[Run], look: Look) -> Partial:
-    """Return what the runs of one file contribute to an answer of this view, which must be a merging one."""
+def contribution(asked: View, runs: Sequence[Run], look: Look, rank: int = 0) -> Partial:
+    """Return what the runs of one file contribute to an answer of this view, which must be a merging one.
+
+    Where tracks tell rows apart, they are those of the rank that a run states, else of this one.
+    """
     merging = asked.merging
     if merging is None:
         raise TypeError(f"the {asked.name} view cannot be merged")
+    if merging.by_track or look.group == "track":
+        runs = [_on_its_rank(run, rank) for run in runs]
     whole, *rest = (_of_run(merging, run, place, look) for place, run in enumerate(runs))
     for part in rest:
         whole = merge(whole, part, merging.shapes)
     return whole
 
 
+def _on_its_rank(run: Run, rank: int) -> Run:
+    """Return the run with tracks of its rank; one of several ranks, or of none that counts, as it is."""
+    if len(set(ranks(run).values())) > 1:
+        return run
+    stated = stated_rank(run)
+    return replace(run, events=on_rank_tracks(run, rank if stated is None else stated, 0))
+
+
 def _of_run(merging: Merging, run: Run, place: int, look: Look) -> Partial:
+    if look.steady:
+        run, look = steady.steady_part(run), steady.without_warm_up(look)
     lacks = lacking(merging.needs, [run])
     frames = {} if lacks else dict(merging.partial(run, look))
     members = _member(run, place, lacks)

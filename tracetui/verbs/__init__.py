@@ -27,6 +27,7 @@ VERBS: Final = {
     "help": "print a guide: tracetui help comparing",
 }
 BESIDE: Final = ("record", "replay")  # what stands beside a program that works; live starts that first
+ASKING: Final = ("open", "diff", "compare", "report", "digest", "query", "mcp")  # read runs, to ask them
 
 
 class Verb(Protocol):

@@ -3,6 +3,7 @@
 import sys
 import time
 from argparse import ArgumentParser, Namespace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -51,6 +52,7 @@ def jobs_where_many(args: Namespace, asked: "View", look: "Look") -> "list[Job] 
         return None
     if chosen:
         raise UsageError("--on asks all files, --run chooses one", todo="leave one of them out")
+    look = replace(look, merged=getattr(args, "merge", False))
     jobs = jobs_of(asked, args.files, look, cache=not args.no_cache, capture=args.capture)
     return jobs if len(jobs) >= (2 if args.on else MANY) else None
 

@@ -85,6 +85,7 @@ class Merging:
     shapes: Mapping[str, Shape]  # of these frames: their keys and rules
     finish: Callable[[Partial, Look], Answer]  # of at least two runs: that of one is the view's own answer
     needs: frozenset[str] = frozenset()  # of each run; one that lacks it contributes nothing
+    by_track: bool = False  # rows of different tracks stay apart: they are those of each file's rank
 
 
 Tones = Callable[[pl.DataFrame], Mapping[str, Sequence[str]]]  # of some rows: column → a style for each
@@ -119,6 +120,7 @@ class View:
     enter: Callable[[Answer, Look], Focus] | None = None  # None: the key columns of the cursor's row
     row_key: tuple[str, ...] | None = None  # None: the key tells its rows apart; empty: only their order does
     merging: Merging | None = None  # None: what it answers of one file cannot be put together for many
+    alone: str = ""  # why not, in half a sentence
 
 
 def views() -> list[View]:

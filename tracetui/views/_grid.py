@@ -6,13 +6,15 @@ from typing import Any, Final
 
 import polars as pl
 
+from tracetui import glyphs
 from tracetui.look import Look
 from tracetui.views import Answer, Focus, ink
 from tracetui.views.ink import Line, Size, Span
 
 HEAD: Final = 6  # cells of the number of a layer or rank
 NARROWEST, WIDEST = 2, 10  # cells of a cell
-REST: Final = 3  # lines that are no rows
+NOTHING_LEFT: Final = 100  # per cent by which nothing falls
+WRITTEN: Final = 6  # cells from which a change is written as a number
 
 Cell = dict[str, Any]  # a row of the answer
 
@@ -44,11 +46,10 @@ class Grid:
         left = max(0, min(self.place - fits // 2, len(self.acrosses) - fits))
         return self.acrosses[left : left + fits]
 
-    def down(self, size: Size) -> Sequence[Any]:
-        """Return the rows in sight."""
-        room = max(1, size.height - REST)
-        top = max(0, min(self.row - (size.height - REST) // 2, len(self.downs) - (size.height - REST)))
-        return self.downs[top : top + room]
+    def down(self, room: int) -> Sequence[Any]:
+        """Return the rows in sight, where so many have room."""
+        top = max(0, min(self.row - room // 2, len(self.downs) - room))
+        return self.downs[top : top + max(1, room)]
 
 
 def place_of(cell: Cell, column: str) -> str:
@@ -86,7 +87,7 @@ def drawn(
             (f"{down!s:>{HEAD - 1}} ", "dim"),
             *(paint(shown.cells.get((down, a)), a, (down, a) == here) for a in across),
         )
-        for down in shown.down(size)
+        for down in shown.down(size.height - 1 - len(foot))
     ]
     return ink.clip([head, *body, *foot], size)
 
@@ -106,6 +107,32 @@ def _short(labels: Sequence[str], wide: int) -> Sequence[str]:
         return labels
     last = [label.rpartition(".")[2] for label in labels]
     return [short if last.count(short) == 1 else label for label, short in zip(labels, last, strict=True)]
+
+
+def changed(
+    percent: float, wide: int, bounds: Sequence[float], least: float, *, ascii: bool, mark: str = " "
+) -> Span:
+    """Return a cell in the colour of its change: in it the change in per cent where that is `least` or more
+    and has room, else its signs, which need no colour; `mark` stands at its end.
+    """
+    if wide < WRITTEN:
+        text = glyphs.drift_mark(percent, ascii, bounds)[: wide - 1].ljust(wide - 1)
+    else:
+        level = glyphs.drift_mark(0, ascii)
+        text = f"{f'{percent:+.0f}%' if abs(percent) >= least else level:>{wide - 1}}"
+    return Span(text + mark, glyphs.drift(percent, bounds))
+
+
+def legend(bounds: Sequence[float], same: str, *, ascii: bool) -> Line:
+    """Return the line that explains the colours and the signs of changes."""
+    spans: list[Span | str] = [Span(" " * HEAD, "dim")]
+    for low in (*(-b for b in reversed(bounds) if b < NOTHING_LEFT), 0, *bounds):
+        word = f"{low:+.0f}%" if low else same
+        spans += [
+            Span(f" {glyphs.drift_mark(low, ascii, bounds)} {word} ", glyphs.drift(low, bounds)),
+            " ",
+        ]
+    return ink.line(*spans)
 
 
 def entered(answer: Answer, look: Look, weight: str) -> Focus:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tracetui.analysis.compare.matrix import Matrix
 
 LAW: Final = ("exponent", "r2")
+NOISE: Final = math.log(1.1)  # values of a row that are no further apart have no heat
 _UNITS: Final = {"_ns": "_ns", "bytes": "_bytes"}  # the end of a column's name → that of the matrix
 MEASURES: Final = ("total_ns", "dur_ns", "self_ns", "wall_ns", "bytes", "mean", "value", "p50_ns", "mean_ns")
 
@@ -167,10 +168,11 @@ def _row_styles(columns: Sequence[str], values: Sequence[float | None]) -> list[
 
 
 def _heat_styles(values: Sequence[float | None]) -> list[str]:
-    """Return a heat style for each value, on a logarithmic scale between the least and the largest."""
+    """Return a heat style for each value, on a logarithmic scale between the least and the largest;
+    none where these are too near each other."""
     logs = [math.log(v) if v is not None and v > 0 else None for v in values]
     numbers = [x for x in logs if x is not None]
-    if len(numbers) < 2:
+    if len(numbers) < 2 or max(numbers) - min(numbers) < NOISE:
         return ["dim" if x is None else "" for x in logs]
     low, high = min(numbers), max(numbers)
     return [glyphs.heat(x, low, high) for x in logs]

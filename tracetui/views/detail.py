@@ -119,4 +119,4 @@ def _layers(answer: Answer, size: Size) -> list[Line]:
     ]
 
 
-VIEW = View("detail", "Detail", detail, draw, needs=frozenset({"dur"}))
+VIEW = View("detail", "Detail", detail, draw, needs=frozenset({"dur"}), alone="it shows single launches")

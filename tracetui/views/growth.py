@@ -12,6 +12,7 @@ from tracetui.analysis.growth import Growth, growth, stretches
 from tracetui.analysis.steps import stated
 from tracetui.look import Look
 from tracetui.views import Answer, View, charts, ink
+from tracetui.views._summed import summed
 from tracetui.views.ink import Line, Size
 
 SHOWN: Final = (
@@ -43,7 +44,7 @@ _AXES: Final = {
 def answer(runs: Sequence[Run], look: Look) -> Answer:
     """Return one row an op with its law, and notes on the steps that were slow."""
     run = runs[0]
-    group = look.group or ("op" if run.has("op") else "name")
+    group = _group(run, look)
     fitted = growth(run, look, group)
     parts = {"series": fitted.series, "steps": fitted.steps, "slow": fitted.slow}
     if fitted.rows.is_empty():
@@ -57,6 +58,14 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
         *_slow_steps(fitted),
     )
     return Answer(fitted.rows, notes, (group,), parts)
+
+
+def _group(run: Run, look: Look) -> str:
+    return look.group or ("op" if run.has("op") else "name")
+
+
+def _by(run: Run, look: Look) -> tuple[str, ...]:
+    return (_group(run, look), "name", "step", "phase")
 
 
 def _scope(fitted: Growth) -> str:
@@ -136,12 +145,14 @@ def _series(answer: Answer, look: Look) -> dict[str, list[charts.Point]]:
     }
 
 
+_NEEDS: Final = frozenset({"dur", "step"})
 VIEW = View(
     "growth",
     "Growth",
     answer,
     draw,
-    needs=frozenset({"dur", "step"}),
+    needs=_NEEDS,
+    merging=summed(answer, _by, _NEEDS),
     columns=("op", *SHOWN),
     group="op",
 )

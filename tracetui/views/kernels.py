@@ -8,6 +8,7 @@ import polars as pl
 from capture.run import Run
 from tracetui.analysis import roofline, select, windows
 from tracetui.analysis.kernels import kernel_table
+from tracetui.analysis.partial import standin
 from tracetui.analysis.partial.algebra import Partial
 from tracetui.analysis.partial.kernels import SHAPES, SPREAD, merged_table, partial
 from tracetui.analysis.partial.sketch import ERROR
@@ -85,16 +86,24 @@ def _per(run: Run, look: Look) -> str:
 
 
 def of_many(whole: Partial, look: Look) -> Answer:
-    """Return one row a group over all files, with how far apart the files are."""
+    """Return one row a group over all files, with how far apart the files are; or the table of the run whose
+    ranks they are.
+    """
     table, group = merged_table(whole, look), look.group or "name"
-    order = [c for c in (*_ORDER, *SPREAD) if c != "trend"]
+    rough = whole.frames["sketch"].drop_nulls("bucket")["group"].n_unique()
     notes = [
         *_stopwatches(whole),
-        "least, most and spread are of the totals of single files; spread is most less least over their mean",
-        f"percentiles are from sketches, off by at most {ERROR:.1%}",
+        *([f"percentiles of {rough:,} rows are from sketches, off by at most {ERROR:.1%}"] if rough else []),
+        *roofline.notes(standin.bare(whole), table),
     ]
+    if look.merged:
+        return Answer(_ordered(table, group, _ORDER), tuple(notes), key=(group,))
+    notes.append(
+        "least, most and spread are of the totals of single files; spread is most less least over their mean"
+    )
     if look.per != "total":
         notes.append(f"totals and counts are per {look.per} of one file")
+    order = [c for c in (*_ORDER, *SPREAD) if c != "trend"]
     return Answer(_ordered(table, group, order), tuple(notes), key=(group,), columns=_OF_MANY)
 
 

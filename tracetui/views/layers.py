@@ -1,21 +1,25 @@
 """Layers: a heat map of layer by op, or by step, with the odd layer out marked."""
 
 from collections.abc import Sequence
+from statistics import median
 from typing import Any, Final
 
 import polars as pl
 
 from capture.run import Run
-from tracetui import glyphs, units
+from tracetui import units
 from tracetui.analysis import roofline, select, windows
 from tracetui.analysis.layers import layer_table
 from tracetui.look import Look
 from tracetui.views import Answer, Focus, View, ink
-from tracetui.views._grid import Cell, Grid, drawn, entered, grid, place_of
+from tracetui.views._grid import Cell, Grid, changed, drawn, entered, grid, legend, place_of
+from tracetui.views._summed import summed
 from tracetui.views.ink import Line, Size
 
 NAMED: Final = 8  # odd layers that a note names at most
 ROOM_FOR_SHARE: Final = 5  # cells that a share of the roof takes
+# Per cent from the median of its column from which a layer is coloured: fixed, so that noise has no colour.
+BOUNDS: Final = (10.0, 25.0, 100.0)
 
 
 def layers(runs: Sequence[Run], look: Look) -> Answer:
@@ -37,7 +41,7 @@ def _column(run: Run, look: Look) -> str:
 
 def _notes(table: pl.DataFrame, column: str) -> list[str]:
     per = "token" if table["per_token_ns"].null_count() == 0 else "whole run"
-    notes = [f"each cell is per {per}; colours compare the layers of one {column}"]
+    notes = [f"each cell is per {per}; colours tell how far it is from the median of its {column}"]
     odd = table.filter("odd").group_by("layer").agg(column).sort("layer").rows()
     if odd:
         notes.append(
@@ -60,30 +64,36 @@ def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
         return []
     shown = grid(answer, look, "total_ns")
     wide, across = shown.wide(size), shown.across(size)
-    bounds = {a: _bounds(shown, a) for a in across}
+    usual = {a: _usual(shown, a) for a in across}
 
     def paint(cell: Cell | None, a: Any, here: bool) -> ink.Span:
         """Return the cell as a span."""
-        return _cell(cell, bounds[a], wide, size, here)
+        return _cell(cell, usual[a], wide, size, here)
 
-    return drawn(shown, size, paint, [_roofs(answer, across, wide), _cursor_line(shown.here, shown.column)])
-
-
-def _bounds(shown: Grid, across: Any) -> tuple[float, float]:
-    values = [float(shown.cells[d, across]["total_ns"]) for d in shown.downs if (d, across) in shown.cells]
-    low, high = min(values), max(values)
-    middle, least = (low + high) / 2, 0.05 * max(high, 1.0)
-    return min(low, middle - least), max(high, middle + least)
+    scale = legend(BOUNDS, "median", ascii=size.ascii)
+    cursor = _cursor_line(shown.here, shown.column, usual[shown.acrosses[shown.place]])
+    return drawn(shown, size, paint, [_roofs(answer, across, wide), scale, cursor])
 
 
-def _cell(cell: Cell | None, bounds: tuple[float, float], wide: int, size: Size, here: bool) -> ink.Span:
-    """Return a shade as wide as the cell, with an exclamation mark on the odd one."""
+def _usual(shown: Grid, across: Any) -> float:
+    """Return what a layer takes in a column at the median."""
+    return float(
+        median(shown.cells[d, across]["total_ns"] for d in shown.downs if (d, across) in shown.cells)
+    )
+
+
+def _over(cell: Cell, usual: float) -> float:
+    """Return by how many per cent a cell is over what is usual in its column."""
+    return 100 * (cell["total_ns"] / usual - 1) if usual else 0.0
+
+
+def _cell(cell: Cell | None, usual: float, wide: int, size: Size, here: bool) -> ink.Span:
+    """Return a cell in the colour of how far it is from the median, and an exclamation mark on an odd one."""
     if cell is None:
         return ink.Span(" " * wide, "cursor" if here else "")
-    value = float(cell["total_ns"])
-    text = glyphs.shade(value, *bounds, size.ascii) * (wide - 1)
-    style = "cursor" if here else glyphs.heat(value, *bounds)
-    return ink.Span(text + ("!" if cell["odd"] else " "), style)
+    mark = "!" if cell["odd"] else " "
+    span = changed(_over(cell, usual), wide, BOUNDS, BOUNDS[0], ascii=size.ascii, mark=mark)
+    return ink.Span(span.text, "cursor") if here else span
 
 
 def _roofs(answer: Answer, shown: Sequence[Any], wide: int) -> Line:
@@ -98,11 +108,12 @@ def _roofs(answer: Answer, shown: Sequence[Any], wide: int) -> Line:
     return ink.line((" roof ", "dim"), *(ink.fit(cell, wide) for cell in cells))
 
 
-def _cursor_line(cell: Cell | None, column: str) -> Line:
+def _cursor_line(cell: Cell | None, column: str, usual: float) -> Line:
     if cell is None:
         return ink.line(("nothing ran here", "dim"))
     per = cell["per_token_ns"]
     value = f"{units.duration(per)} per token" if per is not None else units.duration(cell["total_ns"])
+    value += f"  {_over(cell, usual):+.0f}% over the median" if usual else ""
     odd = "  unlike the other layers" if cell["odd"] else ""
     rates = "".join(f"  {text}" for text in _rates(cell))
     return ink.line((f"{place_of(cell, column)}: ", "dim"), value, (odd, "warn"), rates)
@@ -122,12 +133,18 @@ def enter(answer: Answer, look: Look) -> Focus:
     return entered(answer, look, "total_ns")
 
 
+def _by(run: Run, look: Look) -> tuple[str, ...]:
+    return ("layer", _column(run, look), "step", "phase")
+
+
+_NEEDS: Final = frozenset({"dur", "layer"})
 VIEW = View(
     "layers",
     "Layers",
     layers,
     draw,
-    needs=frozenset({"dur", "layer"}),
+    needs=_NEEDS,
+    merging=summed(layers, _by, _NEEDS),
     group="op",
     enter=enter,
 )

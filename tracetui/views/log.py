@@ -31,4 +31,11 @@ def log(runs: Sequence[Run], look: Look) -> Answer:
     return Answer(table, notes if table.height else (select.NOTHING, *notes))
 
 
-VIEW = View("log", "Log", log, needs=frozenset({"kind:mark"}), columns=("text", "class", "at_ns", "step"))
+VIEW = View(
+    "log",
+    "Log",
+    log,
+    needs=frozenset({"kind:mark"}),
+    alone="lines are read, not added",
+    columns=("text", "class", "at_ns", "step"),
+)

@@ -108,6 +108,7 @@ VIEW: Final = View(
     answer=answer,
     draw=draw,
     needs=frozenset({"table:event_types|table:event type summary"}),
+    alone="what a source has printed is not added up",
     columns=("label", "count", "total_ns", "mean_ns", "p95_ns", "section"),
     row_key=(),
 )

@@ -9,11 +9,11 @@ from tracetui.analysis.compare.layer_diff import LayerDiff, layer_diff
 from tracetui.analysis.select import NOTHING
 from tracetui.look import Look
 from tracetui.views import Answer, Focus, View, ink
-from tracetui.views._grid import Cell, drawn, entered, grid, place_of
+from tracetui.views._grid import Cell, changed, drawn, entered, grid, legend, place_of
 from tracetui.views.diff import parties
 from tracetui.views.ink import Line, Size
 
-WRITTEN: Final = 7  # cells in which a change can be written out
+LEAST: Final = 0.5  # per cent from which a change is written as a number
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
@@ -51,34 +51,16 @@ def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
         """Return the cell as a span."""
         return _cell(cell, wide, size.ascii, here)
 
-    return drawn(shown, size, paint, [_scale(size.ascii), _cursor_line(shown.here, shown.column)])
+    scale = legend(glyphs.DRIFTS, "same", ascii=size.ascii)
+    return drawn(shown, size, paint, [scale, _cursor_line(shown.here, shown.column)])
 
 
 def _cell(cell: Cell | None, wide: int, ascii: bool, here: bool) -> ink.Span:
     """Return the change in per cent where there is room, else in signs, which need no colour."""
     if cell is None or cell["change_pct"] is None:
         return ink.Span(" " * wide, "cursor" if here else "")
-    change = cell["change_pct"]
-    written = wide >= WRITTEN and abs(change) >= 0.5
-    text = f"{change:+.0f}%" if written else glyphs.drift_mark(change, ascii)
-    text = f"{text:>{wide - 1}}" if wide >= WRITTEN else text[: wide - 1].ljust(wide - 1)
-    return ink.Span(text + " ", "cursor" if here else glyphs.drift(change))
-
-
-def _scale(ascii: bool) -> Line:
-    """Return the line that explains the signs and the colours."""
-    spans: list[ink.Span | str] = [ink.Span("      ", "dim")]
-    for low, word in (
-        (-20, "-20%"),
-        (-5, "-5%"),
-        (-2, "-2%"),
-        (0, "same"),
-        (2, "+2%"),
-        (5, "+5%"),
-        (20, "+20%"),
-    ):
-        spans += [ink.Span(f" {glyphs.drift_mark(low, ascii)} {word} ", glyphs.drift(low)), " "]
-    return ink.line(*spans)
+    span = changed(cell["change_pct"], wide, glyphs.DRIFTS, LEAST, ascii=ascii)
+    return ink.Span(span.text, "cursor") if here else span
 
 
 def _cursor_line(cell: Cell | None, column: str) -> Line:

@@ -1,57 +1,59 @@
 """Summary: what ran, how fast, where the time went, and what this source cannot tell."""
 
-import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
 from typing import Final
 
 import polars as pl
 
 from capture.run import Run
 from tracetui import units
+from tracetui.analysis.advice import next_time
+from tracetui.analysis.next_looks import next_looks
 from tracetui.analysis.partial.algebra import Partial
 from tracetui.analysis.partial.summary import SHAPES, merged_summary, partial
 from tracetui.analysis.summary import SCHEMA, scope, summary_table
 from tracetui.look import Look
 from tracetui.shown_names import shown_names
 from tracetui.views import Answer, Merging, View, ink, missing, views
+from tracetui.views._first_lines import first_lines, untold, untold_in_short
 from tracetui.views.ink import Line, Size
 
-_TITLES: Final = {
+_TITLES: Final = {  # of the parts, in their order from the top
+    "outlier": "files unlike the others",
     "phase": "time by phase",
     "category": "time by category",
     "op": "time by op",
     "name": "top kernels",
-    "outlier": "files unlike the others",
+    "run": "the run",
     "unknown": "what this source cannot tell",
 }
-_BY_WEIGHT: Final = (
-    "category",
-    "name",
-    "outlier",
-    "phase",
-    "unknown",
-    "op",
-)  # what a small screen keeps longest
-_IN_WORDS: Final = ("outlier", "unknown")
-_FIX: Final = "F: what to fix"
-_INDENT: Final = "  "
+# what a small screen keeps longest
+_BY_WEIGHT: Final = ("category", "name", "outlier", "phase", "run", "unknown", "op")
 MOST_BARS: Final = 10
+FEWEST_BARS: Final = 3
 
 
 def summary(runs: Sequence[Run], look: Look) -> Answer:
-    """Return facts as text, sums by phase, category, op and name, and the views that cannot be fed."""
+    """Return what to know first and to look at next, facts as text, sums by phase, category, op and name, and
+    the views that cannot be fed, with what to record so that they can.
+    """
     run = runs[0]
-    rows = pl.concat([summary_table(run, look), _unknown(run)])
-    return Answer(rows, tuple(scope(run, look)), key=("name",))
+    looks = [{"part": "next", "name": each.view, "text": each.text} for each in next_looks(run)]
+    table = summary_table(run, look)
+    first = table.filter(pl.col("part") == "verdict")
+    rows = [first, pl.DataFrame(looks, schema=SCHEMA), table.filter(pl.col("part") != "verdict")]
+    return Answer(pl.concat([*rows, _unknown(run)]), tuple(scope(run, look)), key=("name",))
 
 
 def _unknown(run: Run) -> pl.DataFrame:
-    """Return the views that the source cannot feed, each with what is missing."""
-    rows = [
-        {"part": "unknown", "name": v.name, "text": f"needs {' and '.join(needs)}"}
-        for v, needs in _lacking(run)
-        if not _of_some_sources(v)
-    ]
+    """Return the views that the source cannot feed, each with what is missing, and how to record it."""
+    lacks = [(v.name, needs) for v, needs in _lacking(run) if not _of_some_sources(v)]
+    rows = [{"part": "unknown", "name": v, "text": f"needs {' and '.join(needs)}"} for v, needs in lacks]
+    ways = next_time(run, chain.from_iterable(needs for _, needs in lacks))
+    split = (way.partition(": ") for way in ways)
+    rows += [{"part": "record", "name": what, "text": how} for what, _, how in split]
     return pl.DataFrame(rows, schema=SCHEMA)
 
 
@@ -77,8 +79,10 @@ def of_many(whole: Partial, look: Look) -> Answer:
         if name in kept
     ]
     rows = pl.concat([merged_summary(whole, look), pl.DataFrame(texts, schema=SCHEMA)])
-    note = "times of all files are added; a file stands out where its time lies far from the median"
-    return Answer(rows, (note,), key=("name",))
+    notes = ["times of all files are added; a file stands out where its time lies far from the median"]
+    if look.merged:
+        notes.append("facts are of the files; --merge without --on has those of the run that they make")
+    return Answer(rows, tuple(notes), key=("name",))
 
 
 def of_runs(count: int, runs: int) -> str:
@@ -93,42 +97,43 @@ def _of_some_sources(view: View) -> bool:
 
 
 def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
-    """Draw facts first, then bars part by part; a small screen gets fewer bars and parts."""
+    """Draw what to know first, then bars part by part; a small screen gets fewer bars and parts."""
     parts = {str(p): f for (p,), f in answer.rows.group_by("part", maintain_order=True)}
-    lines = _verdicts(parts.pop("verdict", answer.rows.head(0)), size)
-    lines += _facts(parts.pop("run", answer.rows.head(0)), size)
-    chosen, most = _fitting(parts, size.height - len(lines))
-    for part in (p for p in parts if p in chosen):
-        rows = parts[part]
-        lines += [ink.line(), ink.line((_TITLES[part], "title"))]
-        lines += _texts(rows) if part in _IN_WORDS else _bars(rows, Size(size.width, most, size.ascii))
+    none = answer.rows.head(0)
+    lines = first_lines(parts.pop("verdict", none), parts.pop("next", none), size)
+    ways = parts.pop("record", none)
+    short = untold_in_short(parts["unknown"], size) if "unknown" in parts else []
+    blocks = _fitting(parts, ways, size, size.height - len(lines), short)
+    for block in blocks:
+        lines += [ink.line()] * bool(lines) + block
     return ink.clip(lines, size)
 
 
-def _verdicts(rows: pl.DataFrame, size: Size) -> list[Line]:
-    """Return what to know first, a sentence a line or more, and an empty line behind them."""
-    texts = dict(rows.select("name", "text").iter_rows())
-    device = [texts[name] for name in ("device", "bound") if name in texts]
-    lever = f"{texts['lever']} ({_FIX})" if "lever" in texts else ""
-    watched = [texts.get(name, "") for name in ("server", "latency", "windows")]
-    sentences = [s for s in (*watched, texts.get("run", ""), ", ".join(device), lever) if s]
-    wide = max(size.width, len(_INDENT) + 1)
-    lines = [part for s in sentences for part in textwrap.wrap(s, wide, subsequent_indent=_INDENT)]
-    return [ink.line((text, "bold")) for text in lines] + [ink.line()] * bool(lines)
-
-
-def _fitting(parts: Mapping[str, pl.DataFrame], room: int) -> tuple[list[str], int]:
-    """Return the parts that fit, and how many bars each may have."""
+def _fitting(
+    parts: Mapping[str, pl.DataFrame], ways: pl.DataFrame, size: Size, room: int, short: list[Line]
+) -> list[list[Line]]:
+    """Return the parts that fit, with as many bars as fit; `short` stands for what cannot be told, where
+    that has no room at length.
+    """
     chosen = [p for p in _BY_WEIGHT if p in parts]
     while chosen:
-        for most in range(MOST_BARS, 2, -1):
-            if (
-                sum(2 + (parts[p].height if p in _IN_WORDS else min(most, parts[p].height)) for p in chosen)
-                <= room
-            ):
-                return chosen, most
+        for most in range(MOST_BARS, FEWEST_BARS - 1, -1):
+            shown = [_block(p, parts[p], ways, replace(size, height=most)) for p in _TITLES if p in chosen]
+            shown += [short] if short and "unknown" not in chosen else []
+            if sum(1 + len(block) for block in shown) <= room:
+                return shown
         chosen.pop()
-    return [], 0
+    return [short] if short else []
+
+
+def _block(part: str, rows: pl.DataFrame, ways: pl.DataFrame, size: Size) -> list[Line]:
+    """Return a part with its title; `size` has as many lines as there may be bars."""
+    title = ink.line((_TITLES[part], "title"))
+    if part == "run":
+        return [title, *_facts(rows, size)]
+    if part == "unknown":
+        return [title, *untold(rows, ways, size)]
+    return [title, *(_texts(rows) if part == "outlier" else _bars(rows, size))]
 
 
 def _facts(rows: pl.DataFrame, size: Size) -> list[Line]:

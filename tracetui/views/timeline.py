@@ -190,6 +190,7 @@ VIEW = View(
     answer,
     draw,
     needs=frozenset({"dur", "t"}),
+    alone="it shows single launches at their moments",
     over_time=True,
     row_key=(),
     enter=enter,

@@ -129,8 +129,9 @@ def _placed(rows: pl.DataFrame, calls: pl.DataFrame, ranges: Scopes, log: Log) -
     """Return device rows with the path and step of the call that launched them, matched within their
     process.
     """
-    if calls["pid"].n_unique() == 1:
-        rows = rows.with_columns(pl.col("pid").fill_null(calls["pid"][0]))
+    processes = calls["pid"].unique().to_list()
+    if len(processes) == 1 and processes != [None]:
+        rows = rows.with_columns(pl.col("pid").fill_null(processes[0]))
     launches = calls.select(
         "pid", "correlationId", "scope", "lent", "step", "thread",
         launch="start", launch_dur=pl.col("end") - pl.col("start"), called=True,

@@ -290,3 +290,17 @@ def test_a_write_ahead_log_beside_the_file_is_told(tmp_path: Path) -> None:
         writer.commit()
         (run,) = load(path)
     assert notices(run)["wal_unread"] == 1
+
+
+def test_calls_of_no_known_process_lend_none(tmp_path: Path) -> None:
+    tables = {
+        "StringIds": [(0, "cudaLaunchKernel"), (1, "gemm")],
+        nsys.KERNEL: [kernel(1000, 1100, 1, process=10, name=1)],
+        nsys.RUNTIME: [[90, 95, 0, None, 1, 0]],
+    }
+    path = write(tmp_path / "x.sqlite", tables)
+    with sqlite3.connect(path) as db:
+        db.execute(f"UPDATE {nsys.KERNEL} SET globalPid = NULL")
+    db.close()
+    (run,) = load(path, cache=False)
+    assert matching(run, name="gemm")["dur"].to_list() == [100]

@@ -3,6 +3,7 @@
 import json
 import math
 import random
+import re
 import statistics
 from functools import reduce
 from pathlib import Path
@@ -19,12 +20,12 @@ from tests.tracetui.fleet.asked import RANKS, VIEWS, here, ignore, jobs, same
 from tests.tracetui.fleet.made import NAMES, durations, fleet, written
 from tracetui import cli
 from tracetui.analysis.partial import sketch
-from tracetui.analysis.partial.algebra import merge
+from tracetui.analysis.partial.algebra import merge, merged
 from tracetui.fleet.ask import ask_fleet, jobs_of
 from tracetui.fleet.fold import Fold
 from tracetui.fleet.job import do
 from tracetui.look import Look
-from tracetui.views import ask, view
+from tracetui.views import ask, view, views
 
 
 def test_the_kernel_table_is_the_sum_in_plain_python(folder: Path) -> None:
@@ -209,8 +210,12 @@ def test_a_slower_fleet_fails_the_gate(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_what_cannot_be_merged_is_said(folder: Path) -> None:
-    with pytest.raises(UsageError, match=r"the tree view cannot be merged over files.*kernels"):
-        jobs(folder, "tree")
+    for asked in views():
+        assert asked.runs > 1 or bool(asked.merging) != bool(asked.alone), asked.name
+        if not asked.merging:
+            why = re.escape(asked.alone or "it compares runs")
+            with pytest.raises(UsageError, match=f"the {asked.name} view cannot be merged over files.*{why}"):
+                jobs(folder, asked.name)
     with pytest.raises(UsageError, match="choose local:N"):
         ask_fleet(view("kernels"), jobs(folder, "kernels"), "slurm:4", ignore)
     with pytest.raises(UsageError, match="no number of processes"):
@@ -254,20 +259,35 @@ def test_a_fold_merges_each_part_once_in_the_same_tree(total: int, monkeypatch: 
     assert letters.replace("None", "") == "".join(chr(97 + n) for n in range(total) if n != 1)
 
 
-def test_a_sketch_keeps_its_promise() -> None:
+@pytest.mark.parametrize("many", [1000, 5000])  # few enough to be kept, and too many
+def test_a_sketch_keeps_its_promise(many: int) -> None:
     draw = random.Random(1)
-    values = sorted([0, 1, 1, 2, 7, *(int(draw.lognormvariate(10, 3)) for _ in range(5000))])
-    counts = pl.DataFrame({"key": ["k"] * len(values), "dur": values}).with_columns(
-        bucket=sketch.bucket(pl.col("dur"))
-    )
-    counts = counts.group_by("key", "bucket").agg(times=pl.len().cast(pl.Int64))
+    values = sorted([0, 1, 1, 2, 7, *(int(draw.lognormvariate(10, 3)) for _ in range(many))])
+    durations = pl.LazyFrame({"key": ["k"] * len(values), "dur": values})
+    counts = sketch.counted(durations, "key")
+    error = sketch.ERROR if len(set(values)) > sketch.EXACT else 0
     asked = [(f"q{n}", n / 100) for n in (0, 1, 10, 50, 90, 99, 100)]
-    [row] = sketch.quantiles(counts, ("key",), asked).to_dicts()
+    [row] = sketch.quantiles(counts, "key", asked).to_dicts()
     for name, part in asked:
         place = part * (len(values) - 1)
         low, high = values[math.floor(place)], values[math.ceil(place)]
         exact = low + (high - low) * (place - math.floor(place))
-        assert row[name] == pytest.approx(exact, abs=exact * sketch.ERROR + 0.5)
+        assert row[name] == pytest.approx(exact, abs=exact * error + 0.5)
+
+
+def test_sketches_of_many_durations_are_merged_in_any_order() -> None:
+    """Some parts keep their values, others do not: what comes out knows no order."""
+    draw, shape = random.Random(2), view("kernels").merging.shapes["sketch"]  # type: ignore[union-attr]
+    parts = []
+    for size in (10, 3000, 1500, 40, 1200, 2500):
+        durations = [draw.randrange(size * 3) for _ in range(size)]
+        groups = [draw.choice("ab") for _ in range(size)]
+        parts.append(sketch.counted(pl.LazyFrame({"group": groups, "dur": durations}), "group"))
+    one = merged(parts, shape)
+    assert one["bucket"].null_count() == 0
+    for _ in range(5):
+        draw.shuffle(parts)
+        assert written(reduce(lambda a, b: merged([a, b], shape), parts)) == written(one)
 
 
 def test_a_second_question_reads_no_file_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

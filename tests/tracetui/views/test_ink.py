@@ -33,12 +33,6 @@ def test_a_sparkline_is_scaled_to_its_largest() -> None:
     assert glyphs.sparkline([1, 1, 3, 3], 2, ascii=True) == glyphs.ASCII_BLOCKS[2] + glyphs.ASCII_BLOCKS[7]
 
 
-def test_shades_rise_with_the_value() -> None:
-    for ascii, marks in ((False, glyphs.SHADES), (True, glyphs.ASCII_SHADES)):
-        assert "".join(glyphs.shade(v, 0, 7.99, ascii) for v in range(8)) == marks
-    assert glyphs.shade(None, 0, 1) == " "
-
-
 def test_thinning_keeps_the_spike_and_its_place() -> None:
     points = [(float(x), 1.0) for x in range(10_000)]
     points[7777] = (7777.0, 99.0)

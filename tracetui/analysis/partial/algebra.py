@@ -6,22 +6,28 @@ matter who merges what first: one process, several, or the machines of a cluster
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 import polars as pl
 
-# sum, low and high are unknown where a part is unknown; same is the value that all have, else unknown
-Rule = Literal["sum", "low", "high", "same"]
+# sum, low and high are unknown where a part is unknown; same is the value that all have, else unknown;
+# first and last are the least and the largest that is known
+Rule = Literal["sum", "low", "high", "same", "first", "last"]
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The key of a frame, and the rule of every other column; a frame without rules is put together."""
+    """The key of a frame, and the rule of every other column; a frame without rules is put together.
+
+    `settle` keeps a frame small after it was merged. What it gives may depend on nothing but all that was
+    merged, in whatever order.
+    """
 
     key: tuple[str, ...]
     rules: Mapping[str, Rule] = field(default_factory=dict)
+    settle: Callable[[pl.DataFrame], pl.DataFrame] | None = None
 
 
 MEMBERS: Final = "members"  # the frame that every partial has: one row a run that takes part
@@ -75,6 +81,7 @@ def merged(frames: Sequence[pl.DataFrame], shape: Shape) -> pl.DataFrame:
     if shape.rules:
         rules = [_by_rule(name, rule) for name, rule in shape.rules.items() if name in whole.columns]
         whole = whole.group_by(shape.key).agg(rules)
+    whole = whole if shape.settle is None else shape.settle(whole)
     return whole.sort(shape.key, nulls_last=True)
 
 
@@ -82,5 +89,7 @@ def _by_rule(name: str, rule: Rule) -> pl.Expr:
     column = pl.col(name)
     if rule == "same":
         return pl.when(column.n_unique() == 1).then(column.first()).alias(name)
+    if rule in ("first", "last"):
+        return column.min() if rule == "first" else column.max()
     by = {"sum": column.sum(), "low": column.min(), "high": column.max()}[rule]
     return pl.when(column.null_count() == 0).then(by).alias(name)

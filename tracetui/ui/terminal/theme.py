@@ -11,20 +11,20 @@ from textual.theme import Theme
 
 from tracetui.views.ink import STYLES
 
-DARK_HEAT: Final = ("#16202c", "#14344d", "#134b6b", "#17668a", "#2f82a0", "#5f9fae", "#a5bfa0", "#f0d97a")
-LIGHT_HEAT: Final = ("#eef2f5", "#d4e4ee", "#b5d3e4", "#8fbfd8", "#66a8c9", "#3c8db6", "#1f6d99", "#0b4a73")
+DARK_HEAT: Final = ("#16202c", "#14344d", "#134b6b", "#17628a", "#3187a8", "#5f9fae", "#a5bfa0", "#f0d97a")
+LIGHT_HEAT: Final = ("#eef2f5", "#d4e4ee", "#b5d3e4", "#8fbfd8", "#66a8c9", "#2f7ba3", "#1f6d99", "#0b4a73")
 SERIES: Final = ("#56b4e9", "#e69f00", "#2fbf8f", "#cc79a7", "#f0e442", "#d98356")
 LIGHT_SERIES: Final = ("#0072b2", "#b35900", "#00785a", "#9c3f76", "#7a6a00", "#a33b12")
 CATEGORY: Final = {
     "matmul": "#56b4e9", "attention": "#e69f00", "norm": "#2fbf8f", "elementwise": "#cc79a7",
     "softmax": "#d98356", "reduce": "#a897e0", "conv": "#49a8a8", "moe": "#f0e442", "ssm": "#93cf55",
-    "sampling": "#ff9da7", "quantize": "#b3886b", "copy": "#94a3b3", "comm": "#e8635f", "wait": "#5f6d7a",
-    "host": "#857d62", "other": "#b9b3a9",
+    "sampling": "#ff9da7", "quantize": "#b3886b", "copy": "#94a3b3", "comm": "#e8635f", "wait": "#7a8895",
+    "host": "#938a6c", "other": "#b9b3a9",
 }  # fmt: skip
 LIGHT_CATEGORY: Final = {
     "matmul": "#0072b2", "attention": "#b35900", "norm": "#00785a", "elementwise": "#9c3f76",
     "softmax": "#a33b12", "reduce": "#5d4aa8", "conv": "#1c6b6b", "moe": "#7a6a00", "ssm": "#466f12",
-    "sampling": "#b03a54", "quantize": "#744d33", "copy": "#56636f", "comm": "#b3221e", "wait": "#6c7882",
+    "sampling": "#b03a54", "quantize": "#744d33", "copy": "#56636f", "comm": "#b3221e", "wait": "#66727c",
     "host": "#6a6248", "other": "#67625a",
 }  # fmt: skip
 _ANSI_CATEGORY: Final = {
@@ -47,7 +47,7 @@ _DARK: Final = {
     "accent": "#7cc4f0", "cursor": "#ffffff on #1f4e79", "bar": "#aab4be on #1c232b",
     "bar_on": "bold #ffffff on #1f4e79", "bar_warn": "bold #f0d97a on #1c232b",
     "head": "bold #9fb1c1 on #1c232b",
-    **{f"heat{i}": f"{'#0b1116' if i > 4 else '#d3d9e0'} on {c}" for i, c in enumerate(DARK_HEAT)},
+    **{f"heat{i}": f"{'#0b1116' if i > 3 else '#d3d9e0'} on {c}" for i, c in enumerate(DARK_HEAT)},
     "fall3": "#0b1116 on #56b4e9", "fall2": "#e6edf3 on #2a6c99", "fall1": "#d3d9e0 on #1c3a50",
     "level": "#7f8b97 on #16202c", "rise1": "#d3d9e0 on #4a3420", "rise2": "#fff3e4 on #94602a",
     "rise3": "#0b1116 on #f0a04b",
@@ -62,7 +62,7 @@ _LIGHT: Final = {
     "head": "bold #46525d on #e6e8e6",
     **{f"heat{i}": f"{'#ffffff' if i > 4 else '#1f2429'} on {c}" for i, c in enumerate(LIGHT_HEAT)},
     "fall3": "#ffffff on #0060a0", "fall2": "#101418 on #8fbfd8", "fall1": "#101418 on #d4e4ee",
-    "level": "#6b747d on #f3f3f0", "rise1": "#101418 on #f3dfc6", "rise2": "#101418 on #e3ac6c",
+    "level": "#646d76 on #f3f3f0", "rise1": "#101418 on #f3dfc6", "rise2": "#101418 on #e3ac6c",
     "rise3": "#ffffff on #a84b00",
     **{f"series{i}": c for i, c in enumerate(LIGHT_SERIES)},
     **_categories(LIGHT_CATEGORY, "#ffffff"),

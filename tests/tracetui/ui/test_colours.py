@@ -1,0 +1,92 @@
+"""The colours: what is written in them can be read, by WCAG's contrast, and none of them is needed."""
+
+import pytest
+from rich.color import Color
+from rich.style import Style
+
+from capture.native.schema import CATEGORIES
+from tests.tracetui.runs import made
+from tracetui.look import Look
+from tracetui.ui.terminal.theme import NAMES, palette
+from tracetui.views import ask, ink, view
+from tracetui.views.ink import STYLES, Size
+from tracetui.views.layers import BOUNDS
+
+READABLE = 4.5  # WCAG 2.2, 1.4.3
+
+
+def luminance(colour: Color) -> float:
+    """WCAG's relative luminance."""
+    parts = [part / 255 for part in colour.get_truecolor()]
+    red, green, blue = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(style: Style) -> float:
+    assert style.color is not None and style.bgcolor is not None
+    dark, light = sorted((luminance(style.color), luminance(style.bgcolor)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_the_measure_is_that_of_the_standard() -> None:
+    """Black on white has 21, a colour on itself 1, and #767676 on white is the palest grey that passes."""
+    assert contrast(Style.parse("#000000 on #ffffff")) == pytest.approx(21)
+    assert contrast(Style.parse("#123456 on #123456")) == 1
+    assert (
+        contrast(Style.parse("#777777 on #ffffff")) < READABLE < contrast(Style.parse("#767676 on #ffffff"))
+    )
+
+
+@pytest.mark.parametrize("theme", ["dark", "light"])
+def test_all_that_is_written_can_be_read(theme: str) -> None:
+    styles = palette(NAMES[theme])
+    weak = {name: contrast(styles[""] + styles[name]) for name in styles}
+    assert {name: round(value, 2) for name, value in weak.items() if value < READABLE} == {}
+
+
+@pytest.mark.parametrize("theme", sorted(NAMES))
+def test_each_category_has_a_colour_of_its_own(theme: str) -> None:
+    styles = palette(NAMES[theme])
+    told = ("matmul", "attention", "norm", "copy", "comm", "moe", "wait")
+    assert set(told) <= set(CATEGORIES)
+    assert len({str(styles[f"cat_{category}"]) for category in told}) == len(told)
+
+
+def layered(times: list[int]) -> list[ink.Line]:
+    """The heat map of one op, which takes so many ns in layer 0, 1 …"""
+    rows = [
+        {"kind": "kernel", "name": "gemv", "op": "mlp.down", "dur": d, "layer": n}
+        for n, d in enumerate(times)
+    ]
+    shown, look = view("layers"), Look(cursor=(0, 0))
+    assert shown.draw is not None
+    return shown.draw(ask(shown, [made(rows)], look), look, Size(80, 20))
+
+
+def test_a_cell_of_the_heat_map_is_its_colour_and_says_how_far_from_the_median_it_is() -> None:
+    lines = layered([100, 100, 105, 112, 130, 210, 100, 70])
+    cells = [line[1] for line in lines[1:9]]
+    texts = [cell.text.rstrip("! ").strip() for cell in cells]
+    # the median of the eight is 102.5
+    assert texts == ["·", "·", "·", "·", "+27%", "+105%", "·", "-32%"]
+    assert [cell.style for cell in cells[1:]] == ["level"] * 3 + ["rise2", "rise3", "level", "fall2"]
+    assert not any("█" in cell.text for cell in cells)
+
+
+def test_noise_has_no_colour_however_little_else_there_is() -> None:
+    cells = [line[1] for line in layered([100, 103, 97, 106, 94, 100])[1:7]]
+    assert {cell.style for cell in cells[1:]} == {"level"}
+
+
+def test_the_legend_names_each_colour_with_its_sign() -> None:
+    legend = next(line for line in layered([100, 300]) if any(span.style == "rise3" for span in line[1:]))
+    told = {span.style: span.text.split() for span in legend if span.text.strip()}
+    assert told["level"] == ["·", "median"]
+    assert [told[f"rise{n}"] for n in (1, 2, 3)] == [
+        ["▲" * n, f"+{bound:.0f}%"] for n, bound in enumerate(BOUNDS, 1)
+    ]
+
+
+def test_every_style_of_a_drawing_has_a_colour_in_every_theme() -> None:
+    for theme in NAMES.values():
+        assert set(STYLES) <= set(palette(theme))
