@@ -104,7 +104,7 @@ def finished(
         run = stand_in(whole, [job.files[0] for job in jobs])
         able = members["lacks"].null_count()
         answer = merging.finish(whole, look) if merging and able else Answer(pl.DataFrame())
-        rows = filters.narrowed(answer.rows, filters.parse(look.filter).answer, asked.title.lower())
+        rows = filters.narrow(answer.rows, look, asked.title.lower())
         answer = replace(answer, rows=rows)
     return Fleet(replace(answer, notes=(*_notes(done, members, faults), *answer.notes)), run, faults, whole)
 

@@ -195,11 +195,9 @@ def ask(view: View, runs: Sequence[Run], look: Look) -> Answer:
     cancel.check()
     if (files := next((run for run in runs if isinstance(run, ManyFiles)), None)) is not None:
         return _of_files(view, files, look)
-    if look.filter:
-        _, events, terms = filters.parse(look.filter)
-        if events or terms:
-            answer = ask(view, runs, filters.on_events(look))
-            return replace(answer, rows=filters.narrowed(answer.rows, terms, view.title.lower()))
+    if filters.has_terms(look):
+        answer = ask(view, runs, filters.on_events(look))
+        return replace(answer, rows=filters.narrow(answer.rows, look, view.title.lower()))
     if look.steady:
         parts, asked = [steady.steady_part(run) for run in runs], steady.without_warm_up(look)
         answer = ask(view, parts, asked)
