@@ -33,7 +33,7 @@ test: check  ## everything that must hold
 others:  ## the tests that need no torch, on every later Python that is here
 	.ci/others
 
-bench: $(VENV)/.ok-dev  ## measured ratios, beside the peers
+bench: $(VENV)/.ok-dev  ## every promised figure beside its peer, pass or fail
 	$(BIN)/python -m tests.bench
 
 kernels: $(VENV)/.ok-dev  ## registers, spills, load widths and waits of every kernel on eight GPUs

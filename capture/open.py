@@ -14,6 +14,7 @@ from capture.addresses import is_pattern, is_url, list_file, listed, local_match
 from capture.cache import entry, fetch, store
 from capture.captures import asked, is_capture
 from capture.classify.names import own_rules
+from capture.devices import of_device
 from capture.errors import CaptureError, UnforeseenError, UnreadableError
 from capture.importlog import Notice
 from capture.loaders import Bundler, Loader, bundlers, recognise
@@ -52,6 +53,8 @@ def load(
     where it is not given, one is looked for beside the file. Without `limits` an input may unpack to any
     size, and a stream may be of any length. Raises UnreadableError for what is no profile.
     """
+    if not isinstance(path, Source):
+        path = _with_earlier_parts(path)
     if isinstance(path, Bundle):
         return path.bundler.load(path.files)
     source = path if isinstance(path, Source) else Source.of(path, limits=limits)
@@ -64,6 +67,16 @@ def load(
     if place:
         store(place, runs, source)
     return runs
+
+
+def _with_earlier_parts(path: Input) -> Input:
+    """Return a native recording with the parts that came before; any other path as it is."""
+    if isinstance(path, Bundle) or not str(path).endswith(".jsonl") or not _is_file(path):
+        return path
+    from capture.loaders import native_parts
+
+    files = native_parts.with_earlier(Path(path))
+    return Bundle(files, native_parts) if files else path
 
 
 def _parse(source: Source) -> list[Run]:
@@ -104,11 +117,15 @@ def load_all(
     merge: bool = False,
     capture: str | None = None,
     limits: bool = True,
+    device: str | None = None,
 ) -> list[Run]:
-    """Return all runs of all files; a folder gives its profiles, `merge` makes one run of several ranks."""
+    """Return all runs of all files; a folder gives its profiles, `merge` makes one run of several ranks, and
+    of a `device` only its own rows and those of the host are left.
+    """
     read = partial(load, cache=cache, capture=capture, limits=limits)
     runs = [_runs_of(group, read) for group in groups(paths, merge=merge)]
-    return [run for group in runs for run in (merge_ranks(group) if merge else group)]
+    whole = [run for group in runs for run in (merge_ranks(group) if merge else group)]
+    return whole if device is None else [of_device(run, device) for run in whole]
 
 
 def _runs_of(paths: Sequence[Input], read: Callable[[Input], list[Run]]) -> list[Run]:

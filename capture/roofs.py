@@ -7,7 +7,6 @@ launches at the least time that a launch takes.
 import json
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -189,24 +188,3 @@ def keep(roof: Roof) -> Path:
     with whole_file(path, overwrite=True) as file:
         file.write(json.dumps(whole, indent=1).encode() + b"\n")
     return path
-
-
-def nvidia_driver() -> str:
-    """Return the version of the NVIDIA driver that is loaded; empty where there is none."""
-    with suppress(OSError, ValueError):
-        text = Path("/proc/driver/nvidia/version").read_text()
-        if match := re.search(r"\b\d{3,}\.\d+(\.\d+)?\b", text):
-            return match[0]
-    return ""
-
-
-def nvidia_gpus() -> list[str]:
-    """Return the names of the GPUs of the NVIDIA driver."""
-    names = []
-    for path in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
-        with suppress(OSError, ValueError):
-            lines = path.read_text().splitlines()
-            names += [
-                clean(line.split(":", 1)[1].strip(), 200) for line in lines if line.startswith("Model:")
-            ]
-    return names

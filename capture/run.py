@@ -18,6 +18,7 @@ DTYPES: Final[Mapping[str, pl.DataType]] = {
     for c in COLUMNS
 }
 LONGEST_NS: Final = 1 << 61  # an end, and the time between any two of them, is still a number of 64 bits
+UNNAMED: Final = "unnamed"
 FEW: Final = 1 << 10  # rows whose distinct words are found sooner one by one
 
 _CLOSED: Final = {"kind": KINDS, "lens": LENSES, "category": CATEGORIES}
@@ -53,7 +54,7 @@ def build(
     columns and closed words that the schema does not have: faults of the loader, not of the file.
     """
     frame = _check_closed_words(_cast(events))
-    frame = _clean_names(frame)
+    frame = _name_all(_clean_names(frame), log)
     frame = _drop_impossible(frame, log)
     frame = frame if enriched else fill_from_names(frame)
     return checked(name, meta, tidy(frame).rechunk(), log, tables or {})
@@ -121,6 +122,15 @@ def _clean_names(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(
         pl.col(c).cast(pl.String).replace(swaps).cast(pl.Categorical()) for c, swaps in dirty.items()
     )
+
+
+def _name_all(frame: pl.DataFrame, log: Log) -> pl.DataFrame:
+    """Return the frame with a name in every row: views tell rows by it."""
+    nameless = frame["name"].null_count() if "name" in frame.columns else 0
+    if not nameless:
+        return frame
+    log.repair("no_name", f"rows without a name are called {UNNAMED!r}", count=nameless)
+    return frame.with_columns(pl.col("name").fill_null(UNNAMED))
 
 
 def _words(frame: pl.DataFrame, columns: Sequence[str]) -> dict[str, set[str]]:

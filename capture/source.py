@@ -2,6 +2,7 @@
 
 import contextlib
 import gzip
+import itertools
 import os
 import shutil
 import stat
@@ -18,6 +19,7 @@ from capture.addresses import is_url, masked
 from capture.captures import found
 from capture.errors import UnreadableError
 from capture.importlog import Log
+from capture.nearest import did_you_mean
 from capture.remote import copy_of, look_up
 from capture.text import clean
 
@@ -26,6 +28,7 @@ CHUNK = 1 << 20
 BOMB_FLOOR = 1 << 27  # bytes; only what unpacks to more can be refused as a bomb
 BOMB_RATIO = 200  # unpacked size to packed size
 STREAM_LIMIT = 8 << 30  # bytes of a stream that are copied; never more than half of what is free
+NAMES = 5000  # of a folder, among which a name that does not exist is looked for
 GO_ON = "--no-limits reads on"
 
 _GZIP = b"\x1f\x8b"
@@ -90,7 +93,8 @@ class Source:
         try:
             mode = path.stat().st_mode
         except (OSError, ValueError) as e:
-            raise UnreadableError(reason(e), where=label, todo="check the path") from None
+            todo = did_you_mean(path.name, _beside(path), "check the path")
+            raise UnreadableError(reason(e), where=label, todo=todo) from None
         if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode):
             with path.open("rb") as stream:
                 return cls.spool(stream, label, limits=limits)
@@ -253,6 +257,13 @@ def reason(error: Exception) -> str:
     if isinstance(error, OSError) and error.errno is not None:
         return os.strerror(error.errno).lower()
     return clean(str(error), 500)
+
+
+def _beside(path: Path) -> list[str]:
+    """Return the names that lie where a file was looked for, some thousand at most."""
+    with contextlib.suppress(OSError, ValueError), os.scandir(path.parent) as entries:
+        return [clean(entry.name, 255) for entry in itertools.islice(entries, NAMES)]
+    return []
 
 
 def _kind(mode: int) -> str:

@@ -75,7 +75,8 @@ def decode(
         runs = runner(ops, decoder.rows(), choices.device, args.capture)
         replay = None
         if choices.replay:
-            replay = Replay(decoder, choices.sampling, args.capture, graph=choices.replay == "graph")
+            graph, borders = choices.replay == "graph", not torch.version.hip
+            replay = Replay(decoder, choices.sampling, args.capture, graph=graph, borders=borders)
         limits = Limits(args.steps, args.tokens_per_report, args.interactive)
         rest = watch(emitter, choices.device, bare=args.capture == OFF or team is not None)
         engine = Engine(decoder, text, emitter, heartbeat, commands, limits, runs, replay, rest)
@@ -107,7 +108,7 @@ def write_choices(args: argparse.Namespace, choices: Choices, emitter: Emitter, 
     text, note = open_text(choices.choice)
     text, note = (text, note) if first else (Silent(text), "")
     emitter.run(args.model, about(args, choices, text, roof), id=id)
-    for line in filter(None, (note, choices.why_ops, choices.unpacking)):
+    for line in filter(None, (note, choices.why_replay, choices.unpacking)):
         emitter.mark(line, "note")
     return text
 

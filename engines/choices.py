@@ -6,6 +6,7 @@ from typing import Final, Literal
 
 import torch
 
+from capture import nvidia
 from capture.errors import UsageError
 from engines.arguments import AS_STORED
 from engines.decoder import bytes_needed
@@ -24,6 +25,11 @@ from engines.weights.storage import Storage
 
 ROOM: Final = 4096  # positions when nobody says how many
 
+NO_BORDERS: Final = (
+    "ROCm times no borders within a graph: layers are timed in windows alone "
+    "(--no-graph times them in every step)"
+)
+
 Replaying = Literal["", "launched", "graph"]  # how fused kernels decode; empty: torch's ops do
 
 
@@ -38,7 +44,7 @@ class Choices:
     measured: tuple[Measured, ...]
     capacity: int
     replay: Replaying
-    why_ops: str = ""  # why torch's ops decode on a device with kernels
+    why_replay: str = ""  # what there is to say of it: why torch's ops decode in place of kernels
     team: Team | None = None
     as_stored: bool = False  # nobody asked for a form: that of the file is taken
 
@@ -93,9 +99,9 @@ def decide(args: argparse.Namespace, team: Team | None = None) -> Choices:
     chosen, measured = choose_storage(args, spec, device, team, stored)
     sharing = team.rank.beside if team and device.type == "cpu" else 1  # ranks that share the memory
     check_room(spec, chosen.packing, device, free_bytes(device) // sharing, args.batch, capacity)
-    replay, why_ops = choose_replay(args, spec, sampling, device, alone=team is None)
+    replay, why_replay = choose_replay(args, spec, sampling, device, alone=team is None)
     return Choices(
-        choice, device, sampling, chosen, measured, capacity, replay, why_ops, team, stored is not None
+        choice, device, sampling, chosen, measured, capacity, replay, why_replay, team, stored is not None
     )
 
 
@@ -107,7 +113,9 @@ def find_device(name: str) -> torch.device:
     if name == "auto":
         return torch.device(there[0])
     if name not in there:
-        raise UsageError(f"there is no {name} device here", todo=f"there is {' and '.join(there)}")
+        why = nvidia.why_unused(torch.version.cuda) if name == "cuda" else ""
+        todo = f"there is {' and '.join(there)}"
+        raise UsageError(f"there is no {name} device here{why and f': {why}'}", todo=todo)
     return torch.device(name)
 
 
@@ -163,23 +171,39 @@ def fastest_storage(
 def choose_replay(
     args: argparse.Namespace, spec: Spec, sampling: SamplingOptions, device: torch.device, *, alone: bool
 ) -> tuple[Replaying, str]:
-    """Return how fused kernels decode; empty where torch's ops do, and why they do."""
-    if not alone:
-        if args.graph:
-            raise UsageError("a step of several ranks is not captured", todo="leave out --graph")
-        return "", ""
-    if args.path == "granular" or device.type == "cpu" or args.slow:
-        if args.graph:
-            todo = "leave out --graph, or choose --path fused and --device cuda"
-            raise UsageError("--graph captures the fused kernels of a GPU", todo=todo)
-        return "", ""
+    """Return how fused kernels decode, empty where torch's ops do, and what there is to say of it."""
+    if refused := why_no_graph(args, device, alone=alone):
+        raise UsageError(refused[0], todo=refused[1])
+    if not alone or not has_kernels(args, device):
+        return "", why_processor(args, device) if alone else ""
     if why := refusal(spec, sampling, device):
         return "", f"torch's own ops decode: {why}"
-    if torch.version.hip:
-        if args.graph:
-            raise UsageError("ROCm times no borders within a graph", todo="leave out --graph")
-        return "launched", "kernels are launched one by one: ROCm times no borders within a graph"
-    return ("launched" if args.graph is False else "graph"), ""
+    if args.graph is False:
+        return "launched", ""
+    return "graph", NO_BORDERS if torch.version.hip else ""
+
+
+def has_kernels(args: argparse.Namespace, device: torch.device) -> bool:
+    """Return whether fused kernels are asked for, on a device that may have them."""
+    return args.path == "fused" and device.type != "cpu" and not args.slow
+
+
+def why_no_graph(args: argparse.Namespace, device: torch.device, *, alone: bool) -> tuple[str, str] | None:
+    """Return why the graph that was asked for cannot be, and what to do; None where nothing is wrong."""
+    if not args.graph:
+        return None
+    if not alone:
+        return "a step of several ranks is not captured", "leave out --graph"
+    if not has_kernels(args, device):
+        todo = "leave out --graph, or choose --path fused and --device cuda"
+        return "--graph captures the fused kernels of a GPU", todo
+    return None
+
+
+def why_processor(args: argparse.Namespace, device: torch.device) -> str:
+    """Return why the processor decodes where nobody asked for it and a GPU is here; empty otherwise."""
+    why = nvidia.why_unused(torch.version.cuda) if args.device == "auto" and device.type == "cpu" else ""
+    return why and f"the processor decodes: {why}"
 
 
 def check_room(spec: Spec, way: Storage, device: torch.device, free: int, batch: int, capacity: int) -> None:

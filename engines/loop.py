@@ -118,6 +118,8 @@ class Engine:
         token = self._prefill(ids)
         self._heartbeat.status("capturing")
         self._decode(token)
+        if self._replay:
+            self._replay.settle()
 
     def _prefill(self, ids: list[int]) -> int:
         """Take in the prompt in pieces, recorded as one step; return the first token."""
@@ -146,11 +148,12 @@ class Engine:
         end = now()
         while left > 0 and not self._is_over(token):
             count = min(self._limits.tokens_per_report, left, self._decoder.capacity - self._at)
-            if self._replay and self._replay.prepare(self._at, count):
+            further = left > count and self._at + count < self._decoder.capacity
+            if self._replay and self._replay.prepare(self._at, count + further):
                 end = now()  # what was compiled belongs to no step
             block = Block(end)
             token = (
-                self._decode_ahead(self._replay, block, count)
+                self._decode_ahead(self._replay, block, count, further=further)
                 if self._replay
                 else self._decode_in_turn(block, count)
             )
@@ -173,11 +176,14 @@ class Engine:
                 break
         return token
 
-    def _decode_ahead(self, replay: Replay, block: Block, count: int) -> int:
-        """Queue all tokens of a block at once; return the last one, and drop those after an end token."""
+    def _decode_ahead(self, replay: Replay, block: Block, count: int, *, further: bool) -> int:
+        """Queue all tokens of a block at once; return the last one, and drop those after an end token.
+
+        With `further` the first token of the next block is queued, too.
+        """
         ticks = Ticks(block.start)
         ticks.mark()
-        tokens = replay.run(ticks, self._at, count)
+        tokens = replay.run(ticks, self._at, count, further=further)
         ends = [i for i, token in enumerate(tokens, 1) if token in self._decoder.spec.eos]
         kept = tokens[: ends[0] if ends else count]
         self._at += len(kept)

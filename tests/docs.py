@@ -10,6 +10,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parent.parent
 GUIDES: Final = ROOT / "tracetui" / "guides"
+MAN_PAGE: Final = GUIDES / "tracetui.1"
 ROOMS: Final = ("capture", "engines", "tracetui", "tests")
 WIDEST_MODULE: Final = 34
 
@@ -57,11 +58,16 @@ PARTS: Final[Mapping[Path, Mapping[str, Callable[[], str]]]] = {
     GUIDES / "views.md": {"list": views},
     GUIDES / "keys.md": {"keys": keys},
     GUIDES / "native-format.md": {"columns": columns},
+    MAN_PAGE: {},  # generated as a whole
 }
 
 
 def rewritten(document: Path) -> str:
     """Return a document with its generated parts made anew."""
+    if document == MAN_PAGE:
+        from tests.man_page import man_page
+
+        return man_page()
     text = document.read_text()
     for name, make in PARTS[document].items():
         begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"

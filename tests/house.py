@@ -20,9 +20,16 @@ CLASS_METHODS: Final = 30
 # From the ground up: a module imports its own floor and those below it. The longest prefix that fits
 # a module's name decides which floor is its own.
 FLOORS: Final[tuple[tuple[str, ...], ...]] = (
-    ("capture.errors", "capture.text", "capture.native.schema", "capture.native.emit", "capture.classify"),
+    (
+        "capture.errors",
+        "capture.text",
+        "capture.native.schema",
+        "capture.native.parts",
+        "capture.native.emit",
+        "capture.classify",
+    ),
     ("capture",),
-    ("capture.native", "capture.frames", "capture.ranks"),
+    ("capture.native", "capture.frames", "capture.ranks", "capture.devices"),
     ("capture.loaders",),
     ("capture.cache", "capture.export"),
     ("capture.open",),
@@ -52,7 +59,7 @@ FLOORS: Final[tuple[tuple[str, ...], ...]] = (
     ("tracetui.ui.pages",),
     ("tracetui.ui.panes", "tracetui.ui.workers"),
     ("tracetui.ui.main_screen", "tracetui.ui.workspace", "tracetui.ui.renderer", "tracetui.ui.questions"),
-    ("tracetui.ui.controllers", "tracetui.ui.keyboard"),
+    ("tracetui.ui.controllers", "tracetui.ui.keyboard", "tracetui.ui.tour"),
     ("tracetui.ui.palette", "tracetui.ui.key_commands"),
     ("tracetui.ui.app", "tracetui.ui.picture"),
     ("tracetui.verbs",),

@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -14,7 +15,7 @@ from capture.native.schema import LENSES
 from capture.open import load
 from tests import commands
 from tests.commands import Command, homes, words_of
-from tests.docs import GUIDES, PARTS, ROOMS, ROOT, rewritten
+from tests.docs import GUIDES, MAN_PAGE, PARTS, ROOMS, ROOT, rewritten
 from tests.house import listed_paths
 from tracetui import cli
 from tracetui.guides import TOPICS, glossary, guide
@@ -40,6 +41,28 @@ name_of = {"ids": lambda x: x.name if isinstance(x, Path) else re.sub(r"\s+", " 
 @pytest.mark.parametrize("document", PARTS, **name_of)
 def test_generated_parts_are_fresh(document: Path) -> None:
     assert rewritten(document) == document.read_text(), "run: python -m tests.docs"
+
+
+def test_every_option_has_a_sentence() -> None:
+    untold = [
+        (verb, action.option_strings or action.dest)
+        for verb in VERBS
+        for action in commands.parser_of(verb)._actions
+        if not action.help
+    ]
+    assert untold == []
+
+
+@pytest.mark.skipif(shutil.which("groff") is None, reason="no groff here")
+def test_the_man_page_is_clean_roff() -> None:
+    command = ["groff", "-man", "-Tutf8", "-ww", "-rLL=100n", str(MAN_PAGE)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    shown = re.sub(r"\x1b\[[0-9;]*m|.\x08", "", done.stdout)
+    assert done.stderr == ""
+    for verb in VERBS:
+        assert f"tracetui {verb}" in shown
+    plain = shown.replace("\u2010", "-").replace("\u2212", "-")
+    assert {option for option in commands.known_options() if option not in plain} <= {"-h", "--help"}
 
 
 def test_the_readme_is_short() -> None:

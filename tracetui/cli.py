@@ -14,10 +14,12 @@ from typing import Final
 
 from capture.addresses import masked
 from capture.errors import CaptureError, UsageError
+from capture.nearest import nearest
 from capture.text import clean
 from tracetui import verbs
 from tracetui.guides.examples import epilog
 from tracetui.threads import keep_memory, leave_the_cores
+from tracetui.verbs._parser import Parser
 
 INTERNAL_ERROR: Final = 70
 COLLECT: Final = (50_000, 20, 100)  # an import makes what stays: to look through it often takes a tenth of it
@@ -64,7 +66,7 @@ def _run(argv: list[str]) -> int:
     elif command in verbs.ASKING and not {"-h", "--help"} & {*rest}:
         keep_memory()
     chosen = verbs.verb(command)
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         f"tracetui {command}",
         description=verbs.VERBS[command],
         epilog=epilog(command) + EPILOG,
@@ -91,18 +93,21 @@ def _command(argv: list[str]) -> tuple[str | None, list[str]]:
 
 def _refuse_misspelt(word: str) -> None:
     """Raise UsageError for a bare word that is no file but nearly a command or a view."""
-    import difflib
-
     from tracetui.views import VIEWS
 
     commands = {**{v: f"report {v}" for v in VIEWS}, **{v: v for v in verbs.VERBS}}
-    for near in difflib.get_close_matches(word.lower(), commands, n=1):
-        raise UsageError(
-            f"{word} is no command, and no file here", todo=f"did you mean tracetui {commands[near]}?"
-        )
+    near = nearest(word, commands)
+    if near is not None:
+        todo = f"did you mean tracetui {commands[near]}?"
+        raise UsageError(f"{word} is no command, and no file here", todo=todo)
 
 
 def _overview(argv: list[str]) -> int:
+    if not argv:
+        from tracetui.verbs._shared import has_screen
+
+        if has_screen():
+            return _run(["open"])
     if "--version" in argv:
         from importlib.metadata import version
 

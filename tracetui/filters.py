@@ -7,7 +7,7 @@ number is compared, a time with its unit. What is left over is a regular express
 
 import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -75,11 +75,17 @@ def _compared(column: str, value: str) -> Term:
     return Term(column, match[1] or "=", match[2] + match[3])
 
 
-def narrowed(rows: pl.DataFrame, terms: Sequence[Term], title: str) -> pl.DataFrame:
-    """Return the rows of an answer that fit the terms. Raise UsageError for a column that the answer has not,
-    or a number in no unit of it.
+def has_terms(look: Look) -> bool:
+    """Tell whether a filter asks more than a regular expression on names."""
+    _, events, answer = parse(look.filter)
+    return bool(events or answer)
+
+
+def narrow(rows: pl.DataFrame, look: Look, title: str) -> pl.DataFrame:
+    """Return the rows of an answer that fit what the filter asks of it. Raise UsageError for a column that the
+    answer has not, or a number in no unit of it.
     """
-    for term in terms:
+    for term in parse(look.filter).answer if rows.width else ():
         column = next((c for c in rows.columns if term.column in (c, _written(c))), None)
         if column is None or not rows.schema[column].is_numeric():
             numeric = ", ".join(_written(c) for c in rows.columns if rows.schema[c].is_numeric())

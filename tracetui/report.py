@@ -1,4 +1,4 @@
-"""Write any view without a terminal: as text, Markdown, CSV or JSON."""
+"""Write any view without a terminal: as text, Markdown, CSV, JSON or a web page."""
 
 import csv
 import io
@@ -133,6 +133,32 @@ def as_markdown(content: Report) -> str:
     return "\n".join([*lines, "", *(f"- {markdown.item(n)}" for n in answer.notes)]).rstrip() + "\n"
 
 
+def as_html(content: Report) -> str:
+    """Return one page for a browser: what ran, the drawing, the rows to sort and search, the notes."""
+    from tracetui.web_page import Column, Page, web_page
+
+    answer, rows, draw = content.answer, content.answer.rows, content.view.draw
+    drawn = draw is not None and not answer.missing
+    page = Page(
+        title=f"{content.view.title}: {', '.join(run.name for run in content.asked)}",
+        facts=[(run.name, _about(run)) for run in content.asked],
+        lead=(*answer.doubts, *answer.notes[: answer.leading]),
+        drawing=ink.plain(draw(answer, content.look, ink.Size(content.width, 40))) if draw and drawn else "",
+        columns=[Column(c, units.heading(c), kind.is_numeric()) for c, kind in rows.schema.items()],
+        cells=_cells(rows),
+        values=finite(rows).rows(),
+        notes=answer.notes[answer.leading :],
+    )
+    return web_page(page)
+
+
+def _about(run: Run) -> str:
+    """Return what a run is and where it came from, in one line."""
+    entry = run_entry(run, selected=True)
+    told = (entry[key] for key in ("model", "device", "dtype", "quant", "source", "format"))
+    return " · ".join(str(value) for value in told if value is not None)
+
+
 def as_table(content: Report) -> str:
     """Return the drawing or the table as plain text, with the notes below."""
     answer, draw = content.answer, content.view.draw
@@ -222,4 +248,5 @@ FORMATS: Final[Mapping[str, Formatter]] = {
     "json": as_json,
     "csv": as_csv,
     "md": as_markdown,
+    "html": as_html,
 }

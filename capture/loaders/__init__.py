@@ -72,6 +72,7 @@ LOADERS: Final[Mapping[str, tuple[str, ...]]] = {
 
 # What is read from several files as one recording, with the suffixes of such files.
 BUNDLERS: Final[Mapping[str, tuple[str, ...]]] = {
+    "native_parts": (".jsonl",),
     "nsys.parquetdir": (".parquet",),
     "rocprof.job": (".csv", ".csv.gz"),
 }

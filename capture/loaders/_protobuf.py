@@ -86,8 +86,10 @@ def records(whole: bytes, number: int) -> Iterator[tuple[int, bytes]]:
     """
     at, end = 0, len(whole)
     while at < end:
-        begin = at
-        tag, at = varint(whole, at)
+        begin, tag = at, whole[at]
+        at += 1
+        if tag > 127:
+            tag, at = varint(whole, begin)
         if tag & 7 == BYTES:
             size, at = varint(whole, at)
             if size > end - at:
@@ -96,7 +98,10 @@ def records(whole: bytes, number: int) -> Iterator[tuple[int, bytes]]:
             if tag >> 3 == number:
                 yield begin, whole[at - size : at]
         elif tag & 7 == VARINT:
-            _, at = varint(whole, at)
+            if at < end and whole[at] < 128:
+                at += 1
+            else:
+                _, at = varint(whole, at)
         else:
             _, at = _fixed(whole, at, tag & 7)
         if tag < 8:

@@ -31,7 +31,12 @@ _FIGURES: Final = ("Metric Name", "Metric Unit", "Metric Value", "Average", "Min
 _DURATIONS: Final = ("Duration", "gpu__time_duration.sum", "gpu__time_duration.avg", "gpu__time_duration.max")
 
 
+_ROW: Final = "\0line"  # our own columns beside those of the file: no header has these names
+_LAUNCH: Final = "\0launch"
+_NAME: Final = "\0name"
+_VALUE: Final = "\0value"
 _METRIC: Final = ("launch", "name", "unit", "value", "least", "most")
+_NO_METRICS: Final = pl.DataFrame(schema=dict.fromkeys(_METRIC, pl.String))
 _SCHEMA: Final = {
     "kind": pl.String, "lens": pl.String, "name": pl.String, "track": pl.String,
     "dur": pl.Int64, "count": pl.Int64, "min": pl.Int64, "max": pl.Int64,
@@ -73,7 +78,7 @@ def _is_header(cells: Sequence[str] | None) -> bool:
 
 def _read(lines: Sequence[str], log: Log) -> Page:
     """Read every record after a header; what was printed around them is passed over."""
-    page = Page({}, pl.DataFrame(schema=dict.fromkeys(_METRIC, pl.String)))
+    page = Page({}, _NO_METRICS)
     named = pl.Series(lines, dtype=pl.String).str.contains("Kernel Name", literal=True).arg_true()
     headers = [(at, cells) for at in named if _is_header(cells := csv_cells(lines[at], ",") or [])]
     metrics = [page.metrics]
@@ -104,10 +109,12 @@ def _tables(
     log.read += rows.height - len(of_units) + len(bad)
     for at in bad:
         log.drop("bad_row", "rows that do not fit the header above them", at=first + at)
-    by_name = dict(zip(header, places, strict=True))  # of two columns of one name the last
-    table = rows.select(LINE, *(pl.col(place).alias(name) for name, place in by_name.items()))
+    by_name = dict(zip((name.replace("\0", "") for name in header), places, strict=True))  # of two the last
+    table = rows.select(
+        pl.col(LINE).alias(_ROW), *(pl.col(place).alias(name) for name, place in by_name.items())
+    )
     for begin, end in zip([-1, *of_units], [*of_units, rows.height], strict=True):
-        units = table.drop(LINE).row(begin, named=True) if begin >= 0 else {}
+        units = table.drop(_ROW).row(begin, named=True) if begin >= 0 else {}
         yield units, _with_launch(table[begin + 1 : end])
 
 
@@ -115,7 +122,7 @@ def _with_launch(table: pl.DataFrame) -> pl.DataFrame:
     """Return rows with the id of their launch; without one, process and kernel tell it."""
     told = pl.concat_str("Process ID", "Kernel Name", separator=" ")
     stated = pl.when(pl.col("ID") != "").then("ID") if "ID" in table.columns else None
-    return table.with_columns(launch=told if stated is None else pl.coalesce(stated, told))
+    return table.with_columns((told if stated is None else pl.coalesce(stated, told)).alias(_LAUNCH))
 
 
 def _needed(header: Sequence[str]) -> int:
@@ -127,8 +134,8 @@ def _needed(header: Sequence[str]) -> int:
 
 def _keep_launches(page: Page, table: pl.DataFrame) -> None:
     identity = [c for c in _IDENTITY if c in table.columns]
-    for row in table.unique("launch", keep="first", maintain_order=True).iter_rows(named=True):
-        page.launches.setdefault(row["launch"], {c: row[c] for c in identity})
+    for row in table.unique(_LAUNCH, keep="first", maintain_order=True).iter_rows(named=True):
+        page.launches.setdefault(row[_LAUNCH], {c: row[c] for c in identity})
 
 
 def _long(table: pl.DataFrame) -> pl.DataFrame:
@@ -137,15 +144,21 @@ def _long(table: pl.DataFrame) -> pl.DataFrame:
     columns = dict(zip(_METRIC[1:], ("Metric Name", "Metric Unit", value, "Minimum", "Maximum"), strict=True))
     stated = [pl.col(c) if c in table.columns else pl.lit("") for c in columns.values()]
     named = table.filter(pl.col("Metric Name") != "")
-    return named.select("launch", *(cell.alias(name) for name, cell in zip(columns, stated, strict=True)))
+    return named.select(
+        pl.col(_LAUNCH).alias("launch"),
+        *(cell.alias(name) for name, cell in zip(columns, stated, strict=True)),
+    )
 
 
 def _wide(table: pl.DataFrame, units: Mapping[str, str]) -> pl.DataFrame:
     """Return the metrics of a raw page, which has a column for each."""
-    names = [c for c in table.columns if c not in (*_IDENTITY, LINE, "launch")]
-    cells = table.unpivot(names, index=[LINE, "launch"], variable_name="name", value_name="value")
+    names = [c for c in table.columns if c not in (*_IDENTITY, _ROW, _LAUNCH)]
+    if not names:
+        return _NO_METRICS
+    cells = table.unpivot(names, index=[_ROW, _LAUNCH], variable_name=_NAME, value_name=_VALUE)
+    cells = cells.rename({_NAME: "name", _VALUE: "value"})
     unit = pl.col("name").replace_strict(units, default="", return_dtype=pl.String) if units else pl.lit("")
-    stated = cells.filter(pl.col("value") != "").sort(LINE, maintain_order=True)
+    stated = cells.filter(pl.col("value") != "").sort(_ROW, maintain_order=True).rename({_LAUNCH: "launch"})
     return stated.with_columns(unit=unit, least=pl.lit(""), most=pl.lit("")).select(_METRIC)
 
 

@@ -12,10 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import sub
 from typing import Any, Final
 
+from .parts import Parts
 from .schema import SCHEMA, flat_json, seal, sealed
 
 EVERY_NS: Final = 100_000_000  # between two writes: as much is lost by a kill -9 at most
 COST_EVERY_NS: Final = 1_000_000_000
+PART_EVERY_NS: Final = 200_000_000
 KEPT: Final = 8 << 20  # bytes that are held while the disk is full
 
 now: Final = time.perf_counter_ns
@@ -37,7 +39,7 @@ class Emitter:
     Call `run`, then `plan`, then `columns` and `step` for every step; `end` says the totals.
     All times are `time.perf_counter_ns()`. Lines reach the file at the latest 100 ms after the call
     that follows them, or on `flush`. A disk that is full costs events, which are counted, but never
-    an exception.
+    an exception. Where TRACETUI_PART_SIZE says so, a file that is full becomes a part, and another is begun.
     """
 
     def __init__(
@@ -65,6 +67,8 @@ class Emitter:
         self._events, self._reported, self._reason = 0, 0, ""  # _reported: of `lost`, what the file says
         self._began = False  # whether this writer began a run
         self._written = self._costed = now()
+        self._parts = Parts(path, turns=not rank and writer is None and tells_cost)
+        self._looked = self._written  # when it was last looked whether another part is written
         self._ops_texts: dict[tuple[int, ...], str] = {}
         _EMITTERS.add(self)
 
@@ -72,12 +76,14 @@ class Emitter:
         """Start a run, or join the one that has this id."""
         head = {"id": id or secrets.token_hex(8), "name": name, "meta": meta or {}, "clock": clock_pair()}
         self._began = True
-        self._put(seal({"kind": "run", "schema": SCHEMA, **head, **self._rank}), None)
+        self._put(self._parts.begin({"kind": "run", "schema": SCHEMA, **head, **self._rank}), None)
         self.flush()
 
     def plan(self, ops: Iterable[Mapping[str, Any]]) -> None:
         """Write ops by their numbers: `id` and `name`, and whatever else no step changes."""
-        self._put(seal({"kind": "plan", "ops": [dict(op) for op in ops], **self._rank}), None)
+        self._put(
+            self._parts.plan(seal({"kind": "plan", "ops": [dict(op) for op in ops], **self._rank})), None
+        )
 
     def columns(
         self,
@@ -219,12 +225,23 @@ class Emitter:
         if done == len(data):
             self._lines.clear()
             self._torn, self._reported = False, self.lost
+            self._go_on_in_next_part(at)
         else:
             done = max(0, done - (len(data) - len(lines)))
             self._torn = self._torn or done > 0
             self._keep_unwritten(done)
             if done and again:
                 self._write(at, again=False)
+
+    def _go_on_in_next_part(self, at: int) -> None:
+        """Let go of a file that is full, or that another writer has gone on from; looked at now and then."""
+        if at - self._looked < PART_EVERY_NS:
+            return
+        self._looked = at
+        fd = self._parts.next_file(self._fd)
+        if fd != self._fd:
+            os.close(self._fd)
+            self._fd = fd
 
     def _keep_unwritten(self, done: int) -> None:
         """Drop the lines that a failed write got whole into the file; the others wait while there is room."""

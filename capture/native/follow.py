@@ -9,10 +9,11 @@ from typing import Final, Literal
 
 from capture.errors import UnreadableError
 from capture.importlog import Log
+from capture.native.parts import earlier_parts, parts_before
 from capture.native.read import Assembler
 from capture.native.recognise import FORMAT, is_foreign, is_native, run_id
 from capture.run import Run
-from capture.source import reason
+from capture.source import Source, reason
 from capture.text import clean
 
 State = Literal["waiting", "growing", "quiet", "deleted", "ended"]
@@ -119,6 +120,7 @@ class Follow:
     def _start_anew(self) -> None:
         self._assembler = Assembler(Log(self._label, FORMAT), self.path.stem, NEWEST)
         self._is_native = False
+        self._part = 0  # how many parts of the recording came before the file that is read
         self._rewind()
 
     def _rewind(self) -> None:
@@ -134,6 +136,7 @@ class Follow:
             self.notice = "the file was cut; it starts anew"
             os.lseek(self._fd, 0, os.SEEK_SET)
             self._start_anew()
+            self._read_parts_between()
         before = self._at
         self._assembler.feed(self._lines())
         self.behind = self._at - before >= AT_ONCE
@@ -149,7 +152,15 @@ class Follow:
             raise UnreadableError(reason(e), where=self._label) from None
         if not stat.S_ISREG(os.fstat(self._fd).st_mode):
             raise UnreadableError("is no file that can grow", where=self._label)
+        self._read_parts_between()
         return True
+
+    def _read_parts_between(self) -> None:
+        """Take the parts that came before the file that was opened and after the last that was read."""
+        first = os.pread(self._fd, _READ, 0).partition(b"\n")[0]
+        for part in earlier_parts(self.path, first, after=self._part):
+            self._assembler.feed(Source.of(part).lines())
+        self._part = parts_before(first)
 
     def _was_cut(self) -> bool:
         """Return whether the file no longer holds what was read from it."""
@@ -206,11 +217,12 @@ class Follow:
     def _open_successor(self) -> None:
         """Close a file that is no longer at the path, and open the one that is."""
         self.close()
+        self._part += 1  # what was read till here is a part itself, if the next file is one
         if not self._open():
             return
         first = os.pread(self._fd, _READ, 0).partition(b"\n")[0]
         run = run_id(first)
-        if run is not None and self._assembler.has_run(run):
+        if run is not None and self._assembler.has_run(run) and not parts_before(first):
             self.notice = "the file was replaced; it starts anew"
             self._start_anew()
         else:

@@ -42,6 +42,7 @@ class RunLine(Told, kw_only=True):
     name: str | None = None
     meta: dict[str, Any] = {}
     clock: tuple[Whole, Whole] | None = None
+    part: Whole | None = None  # how many files of the same recording came before this one
 
 
 class Op(Struct):

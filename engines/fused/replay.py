@@ -1,9 +1,12 @@
-"""Decode steps that run ahead of the host: fused kernels, launched one by one or as a captured graph."""
+"""Decode steps that run ahead of the host: fused kernels, launched one by one or as a captured graph.
 
-from collections.abc import Callable, Iterator, Sequence
+The next step is queued before the last one is read: the device never waits for the host between two tokens.
+"""
+
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple
 
 import torch
 
@@ -11,104 +14,15 @@ from capture.native.emit import Emitter, now
 from capture.record.kernels import Duty, Profiler, Window
 from capture.record.launch_order import LaunchOrder, launch_order, with_owners
 from engines.decoder import Decoder
+from engines.fused.launched import Captured, Event, Launched, new_event
 from engines.fused.step import DeviceState, FusedStep, context_class
-from engines.host.device import (
-    BUDGETS,
-    NS_PER_MS,
-    OFF,
-    Numbers,
-    Part,
-    annotations,
-    budget,
-    by_layer,
-    write_kernels,
-)
+from engines.host.device import BUDGETS, OFF, Numbers, budget, by_layer, write_kernels
 from engines.host.trace import Ticks
 from engines.plan import Row
 from engines.sample import SamplingOptions
 
-Parts = Sequence[Part]
 TRIES: Final = 3  # to see every kernel of a step in a window
-AT_ONCE: Final = 2  # steps under way: one runs while the borders of the other are read
-
-
-class Event(Protocol):
-    """A mark in a device's queue, with a time."""
-
-    def record(self) -> None: ...
-
-    def synchronize(self) -> None: ...
-
-    def elapsed_time(self, other: Any) -> float: ...
-
-
-class Launched:
-    """Runs a step kernel by kernel, with an event at every border between layers; a bare one has none."""
-
-    def __init__(self, parts: Parts, *, external: bool = False, bare: bool = False) -> None:
-        self._parts = parts
-        self.borders = [_event(external=external) for _ in range(0 if bare else len(parts) + 1)]
-        self._notes = annotations(scope for _, ops in parts for scope, _ in ops)
-
-    def run(self, *, watched: bool = False) -> None:
-        borders = iter(self.borders)
-        _record(borders)
-        for _, ops in self._parts:
-            for scope, op in ops:
-                if watched:
-                    with self._notes[scope]:
-                        op()
-                else:
-                    op()
-            _record(borders)
-
-    def offsets(self) -> list[int]:
-        """Wait for the last border; return the nanoseconds from the first border to each."""
-        if not self.borders:
-            return []
-        self.borders[-1].synchronize()
-        return [int(self.borders[0].elapsed_time(border) * NS_PER_MS) for border in self.borders]
-
-
-class Captured:
-    """Runs the same step as a graph; its borders are read while the next one runs."""
-
-    def __init__(self, parts: Parts, *, bare: bool = False) -> None:
-        self._launched = Launched(parts, external=True, bare=bare)
-        self._graph = capture(self._launched.run)
-        self._done = _event(external=False)
-
-    def run(self, *, watched: bool = False) -> None:
-        self._graph.replay()
-        self._done.record()
-
-    def offsets(self) -> list[int]:
-        """Wait for the end and return the same: a border in a graph does not tell whether it was reached."""
-        self._done.synchronize()
-        return self._launched.offsets()
-
-    def close(self) -> None:
-        self._graph.reset()
-
-
-def capture(run: Callable[[], None]) -> Any:
-    """Return a graph of what `run` launches."""
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        run()
-    return graph
-
-
-def _record(borders: Iterator[Event]) -> None:
-    """Record the next border, where there is one."""
-    for border in borders:
-        border.record()
-        return
-
-
-def _event(*, external: bool) -> Event:
-    event: Event = torch.cuda.Event(enable_timing=True, external=external)
-    return event
+AT_ONCE: Final = 2  # steps under way: one runs while the token and the borders of the other are read
 
 
 @dataclass(frozen=True)
@@ -123,11 +37,37 @@ class Timed:
         return self.start + self.offsets[-1]
 
 
+class Slot:
+    """Where the token of a step arrives on the host, and the event behind it."""
+
+    def __init__(self, token: torch.Tensor) -> None:
+        self.token = torch.empty(token.shape, dtype=token.dtype, pin_memory=token.is_cuda)
+        self.done: Event = new_event(external=False)
+
+
+class Flight(NamedTuple):
+    """A step under way, when it was launched, and where its token arrives."""
+
+    step: Launched | Captured
+    launched: int
+    slot: Slot
+
+
 class Replay:
     """Runs several steps in a row: the host queues them, and reads of one while the next is under way."""
 
-    def __init__(self, decoder: Decoder, sampling: SamplingOptions, mode: str, *, graph: bool) -> None:
+    def __init__(
+        self,
+        decoder: Decoder,
+        sampling: SamplingOptions,
+        mode: str,
+        *,
+        graph: bool,
+        borders: bool = True,
+    ) -> None:
+        """Build a replay; `borders` says whether the device times borders between layers within a graph."""
         self._decoder, self._sampling, self._graph = decoder, sampling, graph
+        self._borders = borders or not graph
         self._device_state = DeviceState(decoder)
         self._steps: dict[tuple[int, bool], tuple[Launched | Captured, ...]] = {}
         self._orders: dict[int, LaunchOrder] = {}  # by context class
@@ -135,9 +75,12 @@ class Replay:
         self._planned: dict[str, Row] = {}
         self._spans: tuple[Row, ...] = ()
         self._profiler = Profiler(gpu=decoder.state.ids.is_cuda)
+        self._slots = [Slot(self._device_state.token) for _ in range(AT_ONCE)]
+        self._flying: list[Flight] = []
+        self._ended = 0  # when the last timed step did
         self._timed: list[Timed] = []
         self._before = 0  # the context before the first of them
-        self._window: Window | None = None
+        self._window: tuple[int, Window] | None = None  # and the steps in it
         self._duty = Duty(0.0)
         self.mode(mode)
 
@@ -168,30 +111,31 @@ class Replay:
         """Let the next steps go on from this token of each sequence, at a position."""
         self._device_state.place(token, at)
 
-    def run(self, ticks: Ticks, at: int, count: int) -> list[int]:
-        """Run so many steps from a position on; return the tokens of the first sequence."""
+    def run(self, ticks: Ticks, at: int, count: int, *, further: bool = False) -> list[int]:
+        """Run so many steps from a position on; return the tokens of the first sequence.
+
+        With `further` one more step is queued before the last token is waited for, unless a window of the
+        profiler is to open: that holds nothing but the steps of a call.
+        """
         self._before = at
-        steps = [self._ready(at + i)[i % AT_ONCE] for i in range(count)]
         begun = now()
-        watched = self._duty.due(begun)
+        watched = not self._flying and self._duty.due(begun)
         if watched:
             self._profiler.start()
             torch.accelerator.synchronize()
-        tokens, running = self._queue(steps, watched)
+        ahead = further and not watched and not self._duty.due(begun)
+        tokens = self._launch(range(at + len(self._flying), at + count + ahead), watched=watched)
         ticks.mark()
+        tokens += [self._land() for _ in range(count - len(tokens))]
+        ticks.mark()
+        self._end_window(ticks.end - begun, watched=watched, steps=count)
+        return tokens
+
+    def settle(self) -> None:
+        """Wait for what was queued ahead, and take it back: nobody wants its token."""
         torch.accelerator.synchronize()
-        for step, anchor in running:
-            self._time(step, anchor)
-        ticks.mark()
-        took = ticks.end - begun
-        if watched:
-            window = self._profiler.stop()
-            orders = list(self._orders.values())
-            self._window = with_owners(window, orders) if self._graph else window
-            self._duty.add_window(now(), self._profiler.overhead_ns, took)
-        else:
-            self._duty.add_plain_step(took)
-        return [int(token) for token in tokens[:, 0]]
+        self._device_state.undo(len(self._flying))
+        self._flying = []
 
     def write(self, emitter: Emitter, numbers: Numbers, *, context: int, **facts: Any) -> None:
         """Write what the device says of the steps up to a context; later ones are dropped."""
@@ -202,7 +146,8 @@ class Replay:
             emitter.columns(spans, starts, durations, context=at, **facts)
         if self._window:
             emitter.cost_ns += self._profiler.overhead_ns
-            write_kernels(emitter, numbers, self._window, self._planned, context=context, **facts)
+            steps, window = self._window
+            write_kernels(emitter, numbers, window, self._planned, steps=steps, context=context, **facts)
         self.forget()
 
     def forget(self) -> None:
@@ -215,31 +160,42 @@ class Replay:
         for step in (step for pair in self._steps.values() for step in pair):
             if isinstance(step, Captured):
                 step.close()
-        self._steps = {}
+        self._steps, self._flying = {}, []
 
-    def _queue(
-        self, steps: Sequence[Launched | Captured], watched: bool
-    ) -> tuple[torch.Tensor, list[tuple[Launched | Captured, int]]]:
-        """Launch the steps; return their tokens, and the steps whose borders are still to be read.
+    def _launch(self, positions: range, *, watched: bool) -> list[int]:
+        """Launch the steps of these positions; return the tokens of those that had to be done for that."""
+        tokens = []
+        for position in positions:
+            if len(self._flying) == AT_ONCE:
+                tokens.append(self._land())
+            place = position % AT_ONCE
+            flight = Flight(self._ready(position)[place], now(), self._slots[place])
+            flight.step.run(watched=watched)
+            # the token is on its way to the host before the next step overwrites it
+            flight.slot.token.copy_(self._device_state.token, non_blocking=True)
+            flight.slot.done.record()
+            self._flying.append(flight)
+        return tokens
 
-        Each token is on its way to the host before the next step overwrites it.
-        """
-        token = self._device_state.token
-        tokens = torch.empty(len(steps), len(token), dtype=torch.long, pin_memory=token.is_cuda)
-        running: list[tuple[Launched | Captured, int]] = []
-        for step, place in zip(steps, tokens, strict=True):
-            if len(running) == AT_ONCE:
-                self._time(*running.pop(0))
-            running.append((step, now()))
-            step.run(watched=watched)
-            place.copy_(token, non_blocking=True)
-        return tokens, running
-
-    def _time(self, step: Launched | Captured, anchor: int) -> None:
-        """Note when a step began: when it was launched, or when the one before it ended."""
+    def _land(self) -> int:
+        """Wait for the step that was launched first, note when it ran, and return its token."""
+        step, launched, slot = self._flying.pop(0)
+        slot.done.synchronize()
         if offsets := step.offsets():
-            previous_end = self._timed[-1].end if self._timed else anchor
-            self._timed.append(Timed(max(anchor, previous_end), offsets))
+            # it began when it was launched, or when the one before it ended
+            timed = Timed(max(launched, self._ended), offsets)
+            self._ended = timed.end
+            self._timed.append(timed)
+        return int(slot.token[0])
+
+    def _end_window(self, took: int, *, watched: bool, steps: int) -> None:
+        if not watched:
+            self._duty.add_plain_step(took)
+            return
+        window = self._profiler.stop()
+        orders = list(self._orders.values())
+        self._window = steps, (with_owners(window, orders) if self._graph else window)
+        self._duty.add_window(now(), self._profiler.overhead_ns, took)
 
     def _ready(self, position: int) -> tuple[Launched | Captured, ...]:
         """Return the step for the class of contexts of a position, as often as steps run at once."""
@@ -258,13 +214,14 @@ class Replay:
         parts = by_layer(fused.ops, fused.rows)
         self._planned = {row.scope: row for row in fused.rows}
         self._spans = tuple(part for part, _ in parts)
-        launched = Launched(parts, bare=self._bare)
+        bare = self._bare or not self._borders
+        launched = Launched(parts, bare=bare)
         launched.run()  # compiles
         if not self._graph:
-            return launched, *(Launched(parts, bare=self._bare) for _ in range(AT_ONCE - 1))
+            return launched, *(Launched(parts, bare=bare) for _ in range(AT_ONCE - 1))
         if not self._bare:
             self._orders[context] = self._learned(launched, restore)
-        return tuple(Captured(parts, bare=self._bare) for _ in range(AT_ONCE))
+        return tuple(Captured(parts, bare=bare) for _ in range(AT_ONCE))
 
     def _learned(self, launched: Launched, restore: Callable[[], None]) -> LaunchOrder:
         """Return the order of the kernels of a step; an empty one, which fits no replay, where a window shows

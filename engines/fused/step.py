@@ -70,6 +70,10 @@ class DeviceState:
         self.token.copy_(token)
         self.position.fill_(at - 1)  # the first kernel of a step moves it on
 
+    def undo(self, steps: int) -> None:
+        """Let the next draw be the one that so many steps have made in vain; `place` sets the rest anew."""
+        self.drawn.step.sub_(steps)
+
     @contextmanager
     def rehearsal(self) -> Iterator[Callable[[], None]]:
         """Undo what steps within this context change; call what it yields between two of them.

@@ -154,11 +154,18 @@ class OnDevice:
 
 
 def write_kernels(
-    emitter: Emitter, numbers: Numbers, window: Window, planned: Mapping[str, Row], **facts: Any
+    emitter: Emitter,
+    numbers: Numbers,
+    window: Window,
+    planned: Mapping[str, Row],
+    *,
+    steps: int = 1,
+    **facts: Any,
 ) -> None:
-    """Write kernels under the names that the profiler saw, each with the row that launched it."""
+    """Write the kernels of so many steps under the names that the profiler saw, each with its row."""
     kernels = sorted((k for k in window.rows if k.lens == "gpu"), key=attrgetter("start"))
-    rows = _kernel_rows(kernels, planned, decoding=facts.get("phase") == "decode")
+    alone = steps if facts.get("phase") == "decode" else 0
+    rows = _kernel_rows(kernels, planned, alone)
     ops = [numbers((row,))[0] for row in rows]
     write_problems(emitter, window)
     if kernels:
@@ -166,15 +173,14 @@ def write_kernels(
         emitter.columns(ops, [k.start for k in kernels], [k.duration for k in kernels], **facts)
 
 
-def _kernel_rows(kernels: Sequence[Kernel], planned: Mapping[str, Row], *, decoding: bool) -> list[Row]:
+def _kernel_rows(kernels: Sequence[Kernel], planned: Mapping[str, Row], alone: int) -> list[Row]:
     """Return the row of each kernel.
 
-    The work of a decode row goes to its kernel where it launched one alone; how several share it is unknown.
+    The work of a row goes to its kernel where the row launched `alone` of them, one in every step; how
+    several share it is unknown.
     """
     launched = Counter(kernel.owner for kernel in kernels)
-    return [
-        kernel_row(k, planned.get(k.owner or ""), whole=decoding and launched[k.owner] == 1) for k in kernels
-    ]
+    return [kernel_row(k, planned.get(k.owner or ""), whole=launched[k.owner] == alone) for k in kernels]
 
 
 def write_problems(emitter: Emitter, window: Window) -> None:

@@ -11,9 +11,10 @@ from typing import Final
 
 import torch
 
+from capture import nvidia
 from capture.errors import UsageError
 from capture.native.emit import Emitter
-from capture.roofs import AT_START, MEASURED, Roof, from_table, kept, key, nvidia_driver
+from capture.roofs import AT_START, MEASURED, Roof, from_table, kept, key
 from engines.host.heartbeat import Heartbeat
 from engines.weights.fastest import read_passes
 from engines.weights.storage import fast_bf16
@@ -23,6 +24,7 @@ GPU_COPY_BYTES: Final = 2 << 30
 SIDE: Final = 2048  # of the square matrices that are multiplied
 QUICK_SIDE: Final = 1024
 GPU_SIDE: Final = 8192
+QUICK_GPU_SIDE: Final = 4096
 LAUNCHES: Final = 1000
 ROUNDS: Final = 5
 QUICK_ROUNDS: Final = 3
@@ -38,12 +40,17 @@ def write_roofs(device: torch.device, emitter: Emitter, id: str, heartbeat: Hear
 
 
 def roof_of(device: torch.device) -> Roof | None:
-    """Return the roof of a device at the start of a run: measured before, else quickly, else stated."""
+    """Return the roof of a device at the start of a run: measured before, else quickly, else stated.
+
+    A part of a GPU and one that is in no table are measured, too: a name does not tell what they can do.
+    """
     name = device_name(device)
     stored = kept().get(key(name, *_identity(device)))
     if stored:
         return stored
-    return _at_start(name) if device.type == "cpu" else from_table(name)
+    if device.type == "cpu":
+        return _at_start(name)
+    return (_gpu_at_start(device) if device.type == "cuda" else None) or from_table(name)
 
 
 def measure(device: torch.device, say: Callable[[str], None]) -> Roof:
@@ -51,7 +58,9 @@ def measure(device: torch.device, say: Callable[[str], None]) -> Roof:
     if device.type not in ("cpu", "cuda"):
         raise UsageError(f"the roofs of a {device.type} device are not measured", todo="cpu and cuda are")
     with torch.inference_mode():
-        return _processor(device, say) if device.type == "cpu" else _gpu(device, say)
+        if device.type == "cpu":
+            return _processor(device, say)
+        return _gpu(device, say, GPU_SIDE, MEASURED)
 
 
 def _processor(device: torch.device, say: Callable[[str], None]) -> Roof:
@@ -72,27 +81,35 @@ def _read_at(roof: Roof, passes: Sequence[float]) -> Roof:
     return replace(roof, read_bytes_per_s=median(passes), read_low=min(passes), read_high=max(passes))
 
 
-def _gpu(device: torch.device, say: Callable[[str], None]) -> Roof:
+def _gpu(device: torch.device, say: Callable[[str], None], side: int, source: str) -> Roof:
     uuid, driver, version = _identity(device)
     say("measuring how fast memory is copied")
     free, _ = torch.cuda.mem_get_info()
     copy = _copy_rate(device, min(GPU_COPY_BYTES, free // 4), _best_on_gpu)
     say("measuring how fast matrices are multiplied")
-    rates = _rates_on_gpu(device)
+    rates = _rates_on_gpu(device, side)
     floor = _graph_launch_ns(device)
     name, when = device_name(device), _today()
-    return Roof(name, MEASURED, 0.0, copy, rates, floor, "L2", when, uuid, driver, version)
+    return Roof(name, source, 0.0, copy, rates, floor, "L2", when, uuid, driver, version)
 
 
-def _rates_on_gpu(device: torch.device) -> dict[str, float]:
+def _gpu_at_start(device: torch.device) -> Roof | None:
+    """Measure a GPU in some tenths of a second; None where it has no room for that."""
+    try:
+        return _gpu(device, lambda _: None, QUICK_GPU_SIDE, AT_START)
+    except RuntimeError:
+        return None
+
+
+def _rates_on_gpu(device: torch.device, side: int) -> dict[str, float]:
     """Return the rates of products on a GPU: in bf16, in fp32, and in tf32 as training has it."""
     rates = {
-        name: _matmul_rate(device, dtype, GPU_SIDE, _best_on_gpu)
+        name: _matmul_rate(device, dtype, side, _best_on_gpu)
         for name, dtype in (("bf16", torch.bfloat16), ("fp32", torch.float32))
     }
     torch.backends.cuda.matmul.allow_tf32 = True
     try:
-        rates["tf32"] = _matmul_rate(device, torch.float32, GPU_SIDE, _best_on_gpu)
+        rates["tf32"] = _matmul_rate(device, torch.float32, side, _best_on_gpu)
     finally:
         torch.backends.cuda.matmul.allow_tf32 = False
     return rates
@@ -187,7 +204,7 @@ def _identity(device: torch.device) -> tuple[str, str, str]:
     if device.type != "cuda":
         return "", "", str(torch.__version__)
     uuid = str(getattr(torch.cuda.get_device_properties(device), "uuid", ""))
-    return uuid, nvidia_driver() or str(torch.version.hip or ""), str(torch.__version__)
+    return uuid, nvidia.driver() or str(torch.version.hip or ""), str(torch.__version__)
 
 
 def _today() -> str:

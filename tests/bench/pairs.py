@@ -25,7 +25,8 @@ from tracetui.look import Floor
 Floats = NDArray[np.float64]
 KINDS = ("plain", "tails", "moments")  # alike rows; rows that differ, with spikes; groups that share moments
 SIZES = ((40, 8), (40, 64), (40, 256), (300, 16))  # rows, steps
-NOISE = ((0.0, 0.0), (0.5, 0.01), (0.8, 0.03), (0.95, 0.10))  # memory of the steps, spread between runs
+MEMORY = (0.0, 0.5, 0.8, 0.95)  # of a step, of the one before
+BETWEEN = (0.0, 0.01, 0.03, 0.10)  # spread between runs
 WAYS = {"pair": (1, 1, 0), "3 and 3": (3, 3, 0), "3 and 1": (3, 1, 0), "pair, 4 aa": (1, 1, 4)}
 LEAST_FLOOR = 0.03  # of a pair; else that between the runs
 BLOCK = 50  # tries of one seed
@@ -72,9 +73,13 @@ def side(rng: np.random.Generator, cell: Cell) -> Floats:
 
 def rates(cell: Cell, tries: int, factor: float = 2.0) -> Rates:
     """The error rates of a cell."""
-    blocks = [min(BLOCK, tries - first) for first in range(0, tries, BLOCK)]
-    counts = sum(counted(cell, number, size, factor) for number, size in enumerate(blocks))
+    counts = sum(counted(cell, number, size, factor) for number, size in enumerate(blocks(tries)))
     return Rates(*(np.asarray(counts) / tries))
+
+
+def blocks(tries: int) -> list[int]:
+    """How many tries each block has."""
+    return [min(BLOCK, tries - first) for first in range(0, tries, BLOCK)]
 
 
 def counted(cell: Cell, block: int, tries: int = BLOCK, factor: float = 2.0) -> Floats:
@@ -106,7 +111,7 @@ def called(times: Floats, groups: NDArray[np.int64], cell: Cell) -> list[str]:
 
 def cells(ways: Sequence[str]) -> Iterator[Cell]:
     """Every cell of the table."""
-    for way, kind, (rows, steps), (memory, between) in product(ways, KINDS, SIZES, NOISE):
+    for way, kind, (rows, steps), memory, between in product(ways, KINDS, SIZES, MEMORY, BETWEEN):
         yield Cell(kind, rows, steps, memory, between, way)
 
 
@@ -119,26 +124,30 @@ def show(sums: dict[Cell, Floats], tries: dict[Cell, int]) -> None:
             f"{cell.way:11} {cell.kind:8} {cell.rows:4} {cell.steps:6} {cell.memory:7} {cell.between:5.0%} "
             f"{tries[cell]:6} {found.wrong:7.1%} {found.beside:7.1%} {found.found:6.0%}"
         )
-    print("\n| asked as | runs differ by | wrong, worst cell | beside a true one, worst | 2× found, middle |")
-    print("| :-- | --: | --: | --: | --: |")
+    heads = "asked as|runs differ by|wrong, worst cell|middle|beside a true one, worst|2× found, worst|middle"
+    print(f"\n| {heads.replace('|', ' | ')} |\n| :-- |{' --: |' * 6}")
     for way, between in dict.fromkeys((cell.way, cell.between) for cell in done):
         of = [rates for cell, rates in done.items() if (cell.way, cell.between) == (way, between)]
-        worst = f"{max(r.wrong for r in of):.1%} | {max(r.beside for r in of):.1%}"
-        print(f"| {way} | {between:.0%} | {worst} | {np.median([r.found for r in of]):.0%} |")
+        wrong, beside, found = (np.array(each) for each in zip(*of, strict=True))
+        rates = f"{wrong.max():.1%} | {np.median(wrong):.1%} | {beside.max():.1%}"
+        print(f"| {way} | {between:.0%} | {rates} | {found.min():.0%} | {np.median(found):.0%} |")
 
 
 def main() -> None:
     tries, ways = int(sys.argv[1]) if sys.argv[1:] else 100, sys.argv[2:] or list(WAYS)
     table = list(cells(ways))
-    work = [(cell, block) for block in range(-(-tries // BLOCK)) for cell in table]
+    sizes = blocks(tries)
+    work = [(cell, block, size) for block, size in enumerate(sizes) for cell in table]
     sums: dict[Cell, Floats] = defaultdict(lambda: np.zeros(3))
     done: dict[Cell, int] = defaultdict(int)
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # a process a core already
     with ProcessPoolExecutor() as pool:
         try:
-            for (cell, _), counts in zip(work, pool.map(counted, *zip(*work, strict=True)), strict=True):
+            for (cell, _, size), counts in zip(
+                work, pool.map(counted, *zip(*work, strict=True)), strict=True
+            ):
                 sums[cell] += counts
-                done[cell] += BLOCK
+                done[cell] += size
         except KeyboardInterrupt:
             pool.shutdown(cancel_futures=True)
     show(sums, done)

@@ -33,13 +33,14 @@ FACTORS = (1.1, 1.3, 1.5)
 WAYS = {"3 against 3": (3, 3, 0), "1 and 1, --aa of 4": (1, 1, 4), "3 against 1": (3, 1, 0)}
 TRIES = 100
 PAIRS = 30
+STEPS = 288  # some eight seconds of decode: a neighbour's turns of up to nine seconds average out in part
 CHANGED = {"slower", "faster"}
 
 
 def record(folder: Path, count: int, models: Sequence[str]) -> None:
     """Record the models in turn, so that a busy moment meets all of them."""
     folder.mkdir(parents=True, exist_ok=True)
-    engine = ["--weights", "random", "--steps", "96", "--quiet"]
+    engine = ["--weights", "random", "--steps", str(STEPS), "--quiet"]
     for i in range(1, count + 1):
         for model in models:
             out = folder / f"{model}-{i:02}.jsonl"

@@ -15,6 +15,7 @@ import pytest
 from capture import addresses, remote
 from capture.errors import CaptureError, UnreadableError, UsageError
 from capture.open import load, load_all
+from tests.capture.served import object_store
 from tests.conftest import FIXTURES
 
 DOCUMENT = FIXTURES / "native" / "columns.jsonl"
@@ -162,19 +163,8 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         load("gs://bucket/x.json")
 
 
-def test_objects_of_s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    server_of = pytest.importorskip("moto.server", reason="moto is not installed")
-    s3fs = pytest.importorskip("s3fs", reason="the extra s3 is not installed")
-    server = server_of.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    try:
-        host, port = server.get_host_and_port()
-        told = {"AWS_ENDPOINT_URL": f"http://{host}:{port}", "AWS_DEFAULT_REGION": "us-east-1",
-                "AWS_ACCESS_KEY_ID": "anna", "AWS_SECRET_ACCESS_KEY": "geheim"}  # fmt: skip
-        for name, value in told.items():
-            monkeypatch.setenv(name, value)
-        system = s3fs.S3FileSystem(skip_instance_cache=True)
-        system.mkdir("bucket")
+def test_objects_of_s3() -> None:
+    with object_store() as system:
         for rank in (0, 1):
             system.pipe(f"bucket/run/rank{rank}.jsonl", DOCUMENT.read_bytes())
         expected = [f"s3://bucket/run/rank{rank}.jsonl" for rank in (0, 1)]
@@ -183,8 +173,6 @@ def test_objects_of_s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(UnreadableError) as error:
             load("s3://bucket/run/rank2.jsonl")
         assert "geheim" not in str(error.value)
-    finally:
-        server.stop()
 
 
 def test_a_file_behind_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,6 +98,12 @@ def test_starts_that_no_clock_shows_are_left_out_and_counted() -> None:
     assert (run.log.repaired, run.log.dropped) == (2, 1)
 
 
+def test_a_row_without_a_name_gets_one_and_is_counted() -> None:
+    log = Log(read=2)
+    run = build("x", {}, pl.DataFrame({"name": ["a", None], "dur": [1, 2]}), log)
+    assert run.events["name"].to_list() == ["a", "unnamed"] and run.log.repaired == 1
+
+
 def test_a_phase_that_a_source_does_not_tell_is_no_fault_of_the_diff(tmp_path: Path) -> None:
     """Steps without phases: marks of steps have a duration, and no column says what phase they are of."""
     path = tmp_path / "x.jsonl"

@@ -31,6 +31,7 @@ class Played:
 
     def __init__(self, clock: Clock) -> None:
         self.clock, self.asked = clock, 0
+        self.further: list[bool] = []
 
     def mode(self, name: str) -> str:
         return name
@@ -44,7 +45,8 @@ class Played:
             self.clock.at += 1000
         return self.asked == 3
 
-    def run(self, ticks: Any, at: int, count: int) -> list[int]:
+    def run(self, ticks: Any, at: int, count: int, *, further: bool) -> list[int]:
+        self.further.append(further)
         self.clock.at += 10
         ticks.mark()
         ticks.mark()
@@ -74,7 +76,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return played
 
 
-def decoded(clock: Clock, rest: Any = lambda: False) -> list[tuple[int, int]]:
+def decoded(clock: Clock, rest: Any = lambda: False, played: Played | None = None) -> list[tuple[int, int]]:
     """The steps of five tokens, as begin and wall time."""
     spec = tiny.SPECS["llama"]
     decoder, paper = tiny.decoder(spec, tiny.weights(spec)), Steps()
@@ -84,7 +86,7 @@ def decoded(clock: Clock, rest: Any = lambda: False) -> list[tuple[int, int]]:
     text = SimpleNamespace(piece=lambda token: "", encode=lambda prompt: [1])
     runner = SimpleNamespace(rows=lambda planned: (host_row("launch"), WAIT), mode=lambda name: name)
     parts: tuple[Any, ...] = (decoder, text, paper, heart, commands, Limits(steps=5), runner)
-    Engine(*parts, Played(clock), rest)._decode(1)  # type: ignore[arg-type]
+    Engine(*parts, played or Played(clock), rest)._decode(1)  # type: ignore[arg-type]
     return paper.steps
 
 
@@ -101,3 +103,9 @@ def test_a_rest_between_two_steps_belongs_to_neither(clock: Clock) -> None:
         return taken
 
     assert [wall for _, wall in decoded(clock, rest)] == [10] * 5
+
+
+def test_a_step_is_queued_ahead_but_for_the_last(clock: Clock) -> None:
+    played = Played(clock)
+    decoded(clock, played=played)
+    assert played.further == [True] * 4 + [False]

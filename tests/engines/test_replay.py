@@ -9,6 +9,7 @@ import torch
 from capture.record.kernels import Row as Kernel
 from capture.record.kernels import Window
 from capture.record.launch_order import LaunchOrder, with_owners
+from engines.fused import launched as launched_module
 from engines.fused import replay as replay_module
 from engines.fused.replay import Replay
 from engines.host.trace import Ledger, Op, Ticks
@@ -106,7 +107,8 @@ class Step:
 
     def __init__(self, decoder: Any, device_state: Any, sampling: Any, context: int) -> None:
         self.made.append(context)
-        self.rows = (Row("embed", "embed", "copy"), Row("attention", "attn.core", "attention", 0),
+        self.rows = (Row("embed", "embed", "copy", bytes=(7.0, 0.0)),
+                     Row("attention", "attn.core", "attention", 0),
                      Row("sample", "sample", "other"))  # fmt: skip
 
         def embed() -> None:
@@ -141,6 +143,11 @@ def noted(name: str, op: Op) -> Op:
     return noting
 
 
+def put_events(monkeypatch: pytest.MonkeyPatch, event: type[Event]) -> None:
+    for module in (launched_module, replay_module):
+        monkeypatch.setattr(module, "new_event", event)
+
+
 @pytest.fixture
 def graphs(monkeypatch: pytest.MonkeyPatch) -> list[Graph]:
     """The device's part is played here; the list fills with the graphs that are captured."""
@@ -153,17 +160,17 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> list[Graph]:
         captured.append(Graph(run))
         return captured[-1]
 
-    monkeypatch.setattr(replay_module, "_event", Event)
+    put_events(monkeypatch, Event)
     monkeypatch.setattr(replay_module, "Profiler", Profiler)
     monkeypatch.setattr(replay_module, "FusedStep", Step)
-    monkeypatch.setattr(replay_module, "capture", capture)
+    monkeypatch.setattr(launched_module, "capture", capture)
     monkeypatch.setattr(torch.accelerator, "synchronize", lambda: None)
     return captured
 
 
-def replayed(mode: str = "spans", *, graph: bool = True) -> Replay:
+def replayed(mode: str = "spans", *, graph: bool = True, borders: bool = True) -> Replay:
     spec = tiny.SPECS["gemma3"]
-    return Replay(tiny.decoder(spec, tiny.weights(spec)), GREEDY, mode, graph=graph)
+    return Replay(tiny.decoder(spec, tiny.weights(spec)), GREEDY, mode, graph=graph, borders=borders)
 
 
 @pytest.mark.parametrize("graph", [True, False])
@@ -204,12 +211,12 @@ def test_a_replay_is_waited_for_by_an_event_that_lies_behind_it(
         def synchronize(self) -> None:
             waited.append((self.external, self.at))
 
-    monkeypatch.setattr(replay_module, "_event", Strict)
+    put_events(monkeypatch, Strict)
     replay = replayed()
     replay.place(torch.tensor([0]), 9)
     replay.run(Ticks(0), 9, 1)
     end = len(Event.ran)
-    assert waited[0] == (False, end), "before any border within the graph is asked"
+    assert waited == [(False, end)], "before any border within the graph is asked"
 
 
 def test_every_step_of_a_block_has_its_own_layers(graphs: list[Graph]) -> None:
@@ -240,12 +247,13 @@ def test_kernels_of_a_window_are_attributed_by_position(graphs: list[Graph]) -> 
     replay.place(torch.tensor([0]), 9)
     for at in (9, 11):  # the first is a warm-up
         replay.run(Ticks(0), at, 2)
-        replay.write(paper, numbers, context=at + 2)
+        replay.write(paper, numbers, context=at + 2, phase="decode")
     ops, starts, _ = paper.lines[-1]
     assert starts == list(range(6))
     assert [(paper.ops[i]["name"], paper.ops[i].get("layer"), paper.ops[i].get("op")) for i in ops] == [
         ("embed", None, "embed"), ("core", 0, "attn.core"), ("sample", None, "sample"),
     ] * 2  # fmt: skip
+    assert [paper.ops[i].get("bytes") for i in ops] == [[7.0, 0.0], None, None] * 2, "one in each step"
     assert paper.marks == []
 
 
@@ -254,7 +262,7 @@ def test_an_unknown_mode_changes_nothing(graphs: list[Graph]) -> None:
 
 
 def test_a_bare_step_holds_no_event(graphs: list[Graph], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the one that lies behind each graph, and is not timed."""
+    """Only the ones that lie behind the steps, and are not timed."""
     made: list[bool] = []
 
     class Counted(Event):
@@ -262,7 +270,7 @@ def test_a_bare_step_holds_no_event(graphs: list[Graph], monkeypatch: pytest.Mon
             super().__init__(external=external)
             made.append(external)
 
-    monkeypatch.setattr(replay_module, "_event", Counted)
+    put_events(monkeypatch, Counted)
     replay, paper = replayed("off"), Paper()
     replay.place(torch.tensor([3]), 9)
     assert replay.run(Ticks(0), 9, 3) == [4, 5, 6]
@@ -301,7 +309,127 @@ def test_a_window_across_two_classes_knows_the_kernels_of_both(
     replay.place(torch.tensor([0]), 511)
     replay.prepare(511, 2)
     replay.run(Ticks(0), 511, 1)  # a warm-up
+    replay.place(torch.tensor([0]), 511)
     replay.run(Ticks(0), 511, 2)
-    assert replay._window is not None and replay._window.problems == {}
-    owners = [k.owner for k in replay._window.rows]
+    assert replay._window is not None
+    steps, window = replay._window
+    assert (steps, window.problems) == (2, {})
+    owners = [k.owner for k in window.rows]
     assert owners == ["embed", "L0.core", "sample", "embed", "L0.merge", "sample"]
+
+
+class Late(Event):
+    """Says what was launched when somebody waited for it, and for which step that was."""
+
+    waits: ClassVar[list[tuple[int, int]]] = []
+
+    def synchronize(self) -> None:
+        self.waits.append((self.at // 3, len(self.ran) // 3))
+
+
+def test_the_next_step_is_queued_before_the_last_is_read(
+    graphs: list[Graph], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A token a report: while the host waits for one step, the next lies in the queue already."""
+    Late.waits.clear()
+    put_events(monkeypatch, Late)
+    replay, paper = replayed(), Contexts()
+    replay.warm_up(20)
+    replay.place(torch.tensor([40]), 20)
+    Event.ran.clear()
+    tokens = []
+    for at in range(20, 24):
+        tokens += replay.run(Ticks(0), at, 1, further=at < 23)
+        replay.write(paper, Ledger(paper).numbers, context=at + 1)  # type: ignore[arg-type]
+    assert tokens == [41, 42, 43, 44]
+    assert Late.waits == [(1, 2), (2, 3), (3, 4), (4, 4)], "(waited for, launched by then)"
+    assert paper.contexts == [21, 22, 23, 24], "the borders of each are read before its graph runs again"
+    assert [durations for _, _, durations in paper.lines] == [[MS] * 3] * 4
+    assert len(Event.ran) == 4 * 3, "and none in vain"
+
+
+def test_what_was_queued_behind_an_end_leaves_no_trace(graphs: list[Graph]) -> None:
+    replay = replayed()
+    replay.place(torch.tensor([0]), 9)
+    drawn = replay._device_state.drawn.step
+    drawn.fill_(5)
+    assert replay.run(Ticks(0), 9, 2, further=True) == [1, 2]
+    drawn.add_(3)  # as the kernels of three steps count
+    replay.settle()
+    assert drawn.item() == 7, "the next draw is that of the third step"
+    replay.place(torch.tensor([30]), 4)
+    assert replay.run(Ticks(0), 4, 2) == [31, 32]
+
+
+def test_a_window_holds_nothing_but_its_own_step(graphs: list[Graph]) -> None:
+    """No step is queued ahead of a window, and none within it."""
+    replay = replayed("continuous")
+    replay.place(torch.tensor([0]), 9)
+    seen = []
+    for at in range(9, 13):
+        replay.run(Ticks(0), at, 1, further=True)
+        seen.append(len(replay._window[1].rows) if replay._window else 0)
+        replay.forget()
+    assert seen == [0, 3, 3, 3], "the first is a warm-up"
+
+
+def test_a_graph_whose_borders_nobody_times_has_windows_still(graphs: list[Graph]) -> None:
+    """As on ROCm."""
+    replay, paper = replayed("continuous", borders=False), Paper()
+    replay.place(torch.tensor([0]), 9)
+    numbers = Ledger(paper).numbers  # type: ignore[arg-type]
+    for at in (9, 10):
+        replay.run(Ticks(0), at, 1)
+        replay.write(paper, numbers, context=at + 1)
+    ((ops, _, _),) = paper.lines
+    assert [paper.ops[i]["kind"] for i in ops] == ["kernel"] * 3 and len(graphs) == 2
+    assert [paper.ops[i].get("op") for i in ops] == ["embed", "attn.core", "sample"]
+
+
+COUNT = 148  # kernels of a step of a small model
+
+
+class Skewed(Profiler):
+    """Its clock is off: a kernel of some windows seems to begin before its launch, and is struck out."""
+
+    windows: ClassVar[list[bool]] = []  # whether that happens, window by window; the last for all others
+
+    def stop(self) -> Window:
+        skewed = self.windows.pop(0) if len(self.windows) > 1 else self.windows[0]
+        rows = [kernel("gemv", i, i // COUNT, owner=n) for i, n in enumerate(Event.ran[self._from :])]
+        return Window(rows[1:], {"kernels that began before their launch": 1}) if skewed else Window(rows)
+
+
+class Many(Step):
+    def __init__(self, decoder: Any, device_state: Any, sampling: Any, context: int) -> None:
+        self.rows = tuple(Row(f"r{i}", f"r{i}", "other") for i in range(COUNT))
+        self.ops = tuple(noted(f"r{i}", lambda: None) for i in range(COUNT))
+
+
+@pytest.mark.parametrize(
+    ("windows", "owned", "said"),
+    [
+        ([True, False], COUNT, []),
+        ([True, True, False], COUNT, []),
+        ([False, True], 0, ["began before their launch", "not those of the step"]),
+        ([True], 0, ["began before their launch", "not those of the step"]),
+    ],
+    ids=["learned again", "learned at last", "a replay is skewed", "never learned"],
+)
+def test_a_skewed_kernel_is_attributed_or_refused_with_a_note(
+    graphs: list[Graph], monkeypatch: pytest.MonkeyPatch, windows: list[bool], owned: int, said: list[str]
+) -> None:
+    """The names tell nothing, as of kernels that a step launches again and again: only the count does."""
+    monkeypatch.setattr(replay_module, "Profiler", Skewed)
+    monkeypatch.setattr(replay_module, "FusedStep", Many)
+    monkeypatch.setattr(Skewed, "windows", windows)
+    replay, paper = replayed("continuous"), Paper()
+    numbers = Ledger(paper).numbers  # type: ignore[arg-type]
+    replay.place(torch.tensor([0]), 9)
+    for at in (9, 10):  # the first is a warm-up
+        replay.run(Ticks(0), at, 1)
+        replay.write(paper, numbers, context=at + 1)
+    ops, _, _ = paper.lines[-1]
+    assert sum("op" in paper.ops[i] for i in ops) == owned
+    assert len(paper.marks) == len(said)
+    assert all(words in mark for words, mark in zip(said, paper.marks, strict=True))

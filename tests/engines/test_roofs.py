@@ -112,10 +112,9 @@ def test_a_gpu_multiplies_in_three_ways(monkeypatch: pytest.MonkeyPatch) -> None
         work()
         return next(seconds)
 
-    monkeypatch.setattr(roofs, "GPU_SIDE", 32)
     monkeypatch.setattr(roofs, "_best_on_gpu", clock)
     work = 2 * 32**3
-    assert roofs._rates_on_gpu(CPU) == {"bf16": work, "fp32": work / 4, "tf32": work / 2}
+    assert roofs._rates_on_gpu(CPU, 32) == {"bf16": work, "fp32": work / 4, "tf32": work / 2}
     assert allowed == [False, False, True] and not torch.backends.cuda.matmul.allow_tf32
 
 
@@ -132,11 +131,37 @@ def test_under_another_torch_it_is_measured_at_the_start() -> None:
     assert roof.compute("float32") == roof.flop_per_s["fp32"] > 0
 
 
-def test_a_gpu_that_was_not_measured_has_the_figures_of_its_maker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(roofs, "device_name", lambda device: "NVIDIA H200")
+def played_gpu(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """A GPU that copies 1 MB in a microsecond; its products and launches take two."""
+    monkeypatch.setattr(roofs, "device_name", lambda device: name)
     monkeypatch.setattr(roofs, "_identity", lambda device: ("GPU-1", "580.1", "2.13.0"))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (4_000_000, 8_000_000))
+    monkeypatch.setattr(roofs, "_copy_rate", lambda device, size, best: 2 * size / 1e-6)
+    monkeypatch.setattr(roofs, "_matmul_rate", lambda device, dtype, side, best: 2 * side**3 / 2e-6)
+    monkeypatch.setattr(roofs, "_graph_launch_ns", lambda device: 2e3)
+
+
+@pytest.mark.parametrize("name", ["NVIDIA H200", "NVIDIA H200 MIG 1g.18gb", "NVIDIA of tomorrow"])
+def test_a_gpu_is_measured_at_the_start(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part of it never has the figures of the whole, and an unknown one is not without any."""
+    played_gpu(monkeypatch, name)
     roof = roofs.roof_of(torch.device("cuda"))
-    assert roof and roof.source == "table" and roof.memory == 4.8e12
+    assert roof and roof.source == "measured at the start of the run" and roof.device == name
+    assert roof.memory == 2e12 and roof.flop_per_s["bf16"] == 4096**3 / 1e-6 and roof.floor_ns == 2e3
+
+
+@pytest.mark.parametrize(("name", "memory"), [("NVIDIA H200", 4.8e12), ("NVIDIA H200 MIG 1g.18gb", None)])
+def test_a_gpu_without_room_has_the_figures_of_its_maker(
+    name: str, memory: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played_gpu(monkeypatch, name)
+
+    def full(device: torch.device, size: int, best: object) -> float:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(roofs, "_copy_rate", full)
+    roof = roofs.roof_of(torch.device("cuda"))
+    assert (roof and (roof.source, roof.memory)) == (memory and ("table", memory))
 
 
 def test_through_the_door_the_roofs_stand_in_the_meta(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 SECONDS: Final = 2.0  # of processor time that a case may take
-MEMORY: Final = 512 << 20  # bytes of address space beyond what the program takes before the first case
+MEMORY: Final = 512 << 20  # bytes of address space beyond what the program takes before the input
 REPORT_EVERY: Final = 1.0
 INPUT_FILE: Final = "at"  # the number of the input at work
 PLACE_FILE: Final = "place"  # where it was when its time was over
@@ -40,6 +40,7 @@ def main(words: list[str]) -> int:
     told = time.monotonic()
     for number in range(first, first + step * count, step):
         os.pwrite(at_work, number.to_bytes(8, "little"), 0)
+        make_room()
         loader, outcomes = inputs.run(number, folder)
         for outcome in outcomes:
             counts[f"{loader} {outcome.answer} {outcome.form or '-'} {outcome.ended}"] += 1
@@ -69,9 +70,13 @@ def set_limits(folder: Path) -> None:
     place = (folder / PLACE_FILE).open("w")
     faulthandler.register(signal.SIGPROF, file=place, all_threads=False, chain=True)
     faulthandler.enable(file=place, all_threads=False)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def make_room() -> None:
+    """Let the next input take its memory beyond what the process has by now."""
     size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY, resource.RLIM_INFINITY))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def start_clock() -> None:

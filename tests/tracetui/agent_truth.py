@@ -72,8 +72,9 @@ def recorded(name: str) -> dict[str, Any]:
             plan = {op["id"]: op for op in line["ops"]}
         if line["kind"] == "columns":
             for op, dur in zip(line["op"], line["dur"], strict=True):
-                time[plan[op]["name"]] += dur
-                count[plan[op]["name"]] += 1
+                if plan[op]["lens"] == "wall":  # other stopwatches cover the same time
+                    time[plan[op]["name"]] += dur
+                    count[plan[op]["name"]] += 1
         if line["kind"] == "step" and line.get("phase") == "decode":
             steps, context = steps + 1, max(context, line["context"])
     return {"time": time, "count": count, "steps": steps, "context": context}

@@ -1,11 +1,12 @@
 """`tracetui doctor`: the roofs that are known and the weights that lie on a machine made here."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
-from capture import roofs
+from capture import nvidia, roofs
 from capture.loaders.chrome import scan
 from capture.loaders.chrome.scan import build
 from capture.roofs import Roof
@@ -70,7 +71,7 @@ def test_a_gpu_that_was_not_measured_is_in_the_table_or_has_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(roofs, "nvidia_gpus", lambda: ["NVIDIA L4", "NVIDIA L4", "NVIDIA Thing", "GPU kept"])
+    monkeypatch.setattr(nvidia, "gpus", lambda: ["NVIDIA L4", "NVIDIA L4", "NVIDIA Thing", "GPU kept"])
     roofs.keep(Roof("GPU kept", "measured", 0.0, 9e11))
     assert list(_machine.roof_lines())[1:] == [
         "  GPU kept: copy 900.0 GB/s",
@@ -79,6 +80,24 @@ def test_a_gpu_that_was_not_measured_is_in_the_table_or_has_none(
         "    table: as its maker states it (tracetui doctor --measure)",
         "  NVIDIA Thing: none (tracetui doctor --measure)",
     ]
+
+
+def test_a_driver_that_torch_cannot_use_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the file of versions of a torch for CUDA 13.0 states it, and that of one for the processor."""
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch/__init__.py").touch()
+    (tmp_path / "version").write_text("NVRM version: NVIDIA Kernel Module  550.54.15  Release Build\n")
+    monkeypatch.setattr(nvidia, "_PROC", tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    versions = tmp_path / "torch/version.py"
+    versions.write_text("__version__ = '2.13.0'\ncuda: Optional[str] = '13.0'\nhip: Optional[str] = None\n")
+    why = "the NVIDIA driver 550.54.15 is too old for torch's CUDA 13.0, which needs 580 or later"
+    assert list(_machine.driver_lines()) == [f"gpu: not used: {why}"]
+    versions.write_text("cuda: Optional[str] = '12.8'\n")
+    assert list(_machine.driver_lines()) == []
+    versions.write_text("cuda: Optional[str] = None\n")
+    assert "this torch is built without CUDA" in next(_machine.driver_lines())
 
 
 def test_measuring_keeps_what_the_next_run_and_the_next_doctor_find(tmp_path: Path) -> None:
@@ -123,6 +142,19 @@ def test_of_a_file_it_says_what_its_work_is_held_against(
 def test_what_cannot_be_asked(args: tuple[str | Path, ...], code: int, says: str) -> None:
     done = tracetui("doctor", *args)
     assert done.returncode == code and says in done.stderr
+
+
+def test_files_of_one_job_are_judged_together(tmp_path: Path) -> None:
+    """A file of each of two ranks: neither alone can feed the view of ranks."""
+    files = [tmp_path / f"rank{i}.jsonl" for i in range(2)]
+    for file in files:
+        kernel = {"kind": "kernel", "name": "gemm", "step": 1, "dur": 5, "lens": "gpu", "phase": "decode"}
+        lines = ({"kind": "run", "schema": 1, "name": "toy", "meta": {"model": "toy"}}, kernel)
+        file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    apart = tracetui("doctor", *files).stdout
+    assert apart.count("cannot answer ranks") == 2
+    together = tracetui("doctor", "--merge", *files).stdout
+    assert "cannot answer ranks" not in together and together.count("can answer:") == 1
 
 
 def test_why_a_kernel_has_its_op(tmp_path: Path) -> None:

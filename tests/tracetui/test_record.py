@@ -226,3 +226,28 @@ def test_a_replay_has_the_same_lines_at_its_own_pace(tmp_path: Path) -> None:
     place = replay.path
     replay.stop()
     assert not place.exists()
+
+
+PARTED = """
+import os, time
+from capture.native.emit import Emitter
+emitter = Emitter(os.environ["TRACETUI_OUT"])
+emitter.run("parted")
+for step in range(60):
+    for i in range(200):
+        emitter.event("kernel", f"kernel {i}", t=step * 1000 + i, dur=step, step=step)
+    emitter.flush()
+    time.sleep(0.02)
+emitter.end()
+"""
+
+
+def test_a_recording_goes_on_in_parts_of_a_size(tmp_path: Path) -> None:
+    path = tmp_path / "prof.jsonl"
+    asked = ("record", "-o", path, "--quiet", "--part-size", "64KB")
+    done = tracetui(*asked, "--", sys.executable, "-c", PARTED)
+    assert done.returncode == 0, done.stderr
+    assert len(list(tmp_path.glob("prof.*.jsonl"))) >= 2
+    (run,) = load(path, cache=False)
+    kernels = run.events.filter(pl.col("kind") == "kernel")
+    assert kernels.height == 60 * 200 and kernels["dur"].sum() == 200 * sum(range(60))

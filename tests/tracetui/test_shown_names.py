@@ -51,3 +51,20 @@ def test_a_filter_fits_names_as_they_are_and_as_they_are_shown() -> None:
     for pattern, kept in (("FillFunctor<int>", {INTS}), ("fill int32", {INTS}), ("norm", {"rms_norm"})):
         rows = json.loads(report(view("kernels"), [run], Look(filter=pattern), "json"))["rows"]
         assert {row["name"] for row in rows} == kept
+
+
+def test_findings_tell_short_names_and_their_rows_whole_ones() -> None:
+    """One fill gets slower and stands on both sides, that of another type stands in b alone."""
+    sides = [
+        made([
+            {"kind": "kernel", "name": name, "step": s, "dur": dur + s % 3, "lens": "gpu", "phase": "decode"}
+            for s in range(40) for name, dur in rows
+        ])
+        for rows in (((INTS, 1_000),), ((INTS, 3_000), (FLOATS, 500)))
+    ]  # fmt: skip
+    rows = view("findings").answer(sides, Look()).rows
+    told = {row["kind"]: (row["finding"], row["row"]) for row in rows.iter_rows(named=True)}
+    assert told["slower"][0].startswith("elementwise fill int32 is slower in decode: 1.0")
+    assert told["slower"][1] == INTS
+    assert told["new"][0].endswith(": elementwise fill fp32 (20.04 µs)") and told["new"][1] == FLOATS
+    assert all("at::native" not in finding for finding, _ in told.values())

@@ -21,7 +21,11 @@ def calls_table(run: Run, look: Look, scope: str) -> pl.DataFrame:
     It is meant wherever its name stands; within itself it is counted once. Of a caller, the times are those
     of the scope when it is called from there; shares are of the scope. No rows where there is no such scope.
     """
-    tree = tree_table(run, replace(look, focus=()))
+    return calls_in(tree_table(run, replace(look, focus=())), scope)
+
+
+def calls_in(tree: pl.DataFrame, scope: str) -> pl.DataFrame:
+    """Return the same of a tree."""
     name = scope.rpartition(PATH_SEPARATOR)[2] if (tree["path"] == scope).any() else scope
     parts = pl.col("path").str.split(PATH_SEPARATOR)
     above = parts.list.slice(0, parts.list.len() - 1)

@@ -34,9 +34,16 @@ class Coded:
         words = column.gather(rows)
         return cls(words.extend(words.clear(1)), codes)
 
-    def placed(self, places: Sequence[int]) -> Ints:
-        """Return for each entry the place that its word is given."""
-        return np.array(places, dtype=np.int64)[self.codes]
+    def beside(self, other: "Coded") -> tuple[Ints, Ints, Ints]:
+        """Return of each entry which pair of words it has in both columns, and of each pair the places of its
+        words.
+        """
+        kinds, rows = _kinds(self.codes * len(other.words) + other.codes)
+        return kinds, self.codes[rows], other.codes[rows]
+
+    def placed(self, places: Sequence[int], of: Ints | slice = slice(None)) -> Ints:
+        """Return for each entry, or for some, the place that its word is given."""
+        return np.array(places, dtype=np.int64)[self.codes[of]]
 
 
 def _kinds(numbers: Ints) -> tuple[Ints, Ints]:
@@ -44,6 +51,11 @@ def _kinds(numbers: Ints) -> tuple[Ints, Ints]:
     if not len(numbers):
         return numbers, numbers
     least, greatest = int(numbers.min()), int(numbers.max())
+    if least == greatest:
+        return np.zeros(len(numbers), dtype=np.int64), np.zeros(1, dtype=np.int64)
+    if (numbers[1:] >= numbers[:-1]).all():
+        rises = numbers[1:] != numbers[:-1]
+        return np.append(0, np.cumsum(rises)), np.append(0, np.flatnonzero(rises) + 1)
     if greatest - least > _SPARSE * len(numbers) + _FEW:
         _, rows, kinds = np.unique(numbers, return_index=True, return_inverse=True)
         return kinds, rows

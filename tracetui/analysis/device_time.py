@@ -10,6 +10,7 @@ from typing import Final
 
 import polars as pl
 
+from capture.devices import device_of
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis import gpu_time, select
@@ -195,9 +196,7 @@ def with_device(run: Run, rows: pl.LazyFrame) -> pl.LazyFrame:
     if not run.has("track"):
         return rows.with_columns(pl.lit("GPU").cast(pl.Categorical()).alias(DEVICE))
     tracks = run.events["track"].unique().drop_nulls()
-    ranks = select.rank_tracks(run)
-    texts = [str(t) for t in tracks.cast(pl.String)]
-    names = [f"rank {ranks[t]}" if t in ranks else t.partition("/")[0] for t in texts]
+    names = [device_of(track) for track in tracks.cast(pl.String)]
     device = pl.Series(DEVICE, names, dtype=pl.String).cast(pl.Categorical())
     return rows.with_columns(looked_up("track", tracks, device))
 
@@ -256,11 +255,9 @@ class Facts:
 
 
 def _measured(axis: Axis, by: list[str]) -> Facts:
-    """Return the facts of rows in groups; the gaps come by their ends."""
+    """Return the facts of rows in groups."""
     gaps = axis.rows.with_columns(gap_ns=axis.gaps).filter(pl.col("gap_ns") > 0)
     gaps = gaps.with_columns(begin=pl.col("t") - pl.col("gap_ns")).rename({"t": "end"}).drop("dur", "class")
-    if not gaps["end"].is_sorted():
-        gaps = gaps.sort("end", maintain_order=True)
     return Facts(gpu_time.owned(axis, by), axis.rows.filter(axis.first), gaps, axis.rows.head(0))
 
 

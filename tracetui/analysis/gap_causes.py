@@ -33,19 +33,24 @@ QUIET: Final = 0.9  # of a gap without any call or operator of the launching thr
 
 _GAP: Final = {
     DEVICE: pl.Categorical(), "step": pl.Int64(), "begin": pl.Int64(), "end": pl.Int64(),
-    "gap_ns": pl.Int64(), "cause": CAUSE, "by": pl.Categorical(), "name": pl.String(),
+    "gap_ns": pl.Int64(), "cause": CAUSE, "by": pl.Categorical(), "name": pl.Categorical(),
+    "queued": pl.Int32(),
 }  # fmt: skip
 
 
 @select.once
 def gaps(run: Run) -> pl.DataFrame:
     """Return every gap inside the windows of the steps, of a run without steps in all its time: `device`,
-    `step`, `begin`, `end`, `gap_ns`, `cause`, `by` (the stack that waited, of a synchronisation) and `name`,
-    the row that ended it. No rows where kernels have no start.
+    `step`, `begin`, `end`, `gap_ns`, `cause`, `by` (the stack that waited, of a synchronisation), `name`, the
+    row that ended it, and `queued`, how many others were launched and had not begun when that was launched;
+    by their ends where no launch is known. No rows where kernels have no start.
     """
     if not device_time.watched(run):
         return pl.DataFrame(schema=_GAP)
-    return _judged(run, device_time.measured(run).gaps, inside="step" in device_time.measured(run).gaps)
+    found = device_time.measured(run).gaps
+    if not found["end"].is_sorted():
+        found = found.sort("end", maintain_order=True)
+    return _judged(run, found, inside="step" in found)
 
 
 @select.once
@@ -104,7 +109,8 @@ def _judged(run: Run, rows: pl.DataFrame, *, inside: bool) -> pl.DataFrame:
     called = launch >= begin - usual_delay(run)
     short = pl.col("gap_ns") <= SHORT_NS
     working = (launch < begin) & (launch + pl.col("launch_dur") > begin) & ~short
-    rows = _with_waits(run, rows.with_columns(late=called | working.fill_null(value=False)))
+    late = called | working.fill_null(value=False)
+    rows = _with_waits(run, rows.with_columns(_queued(run, rows), late=late))
     rows = rows.with_columns(
         cause=pl.when(launch.is_null()).then(pl.lit(UNKNOWN, CAUSE))
         .when(pl.col("late") & pl.col("by").is_not_null()).then(pl.lit(SYNC, CAUSE))
@@ -114,6 +120,22 @@ def _judged(run: Run, rows: pl.DataFrame, *, inside: bool) -> pl.DataFrame:
         by=pl.when(pl.col("late")).then("by"),
     )  # fmt: skip
     return _shaped(rows if inside else _with_nothing_asked(run, rows))
+
+
+def _queued(run: Run, rows: pl.DataFrame) -> pl.Series:
+    """Return of each gap how many rows of its device had been launched and had not begun when the row that
+    ends it was launched; null where its launch is not known.
+    """
+    kernels = device_time.with_device(run, gpu_time.device_rows(run)).select(DEVICE, "t", "launch")
+    launched = kernels.filter(pl.col("launch").is_not_null()).collect()
+    asked = rows.select(DEVICE, "launch").with_row_index("row").filter(pl.col("launch").is_not_null())
+    queued = pl.Series("queued", [None], dtype=pl.Int32).new_from_index(0, rows.height).alias("queued")
+    for (device,), gaps in asked.group_by(DEVICE):
+        own = launched.filter(pl.col(DEVICE).eq_missing(pl.lit(device)))
+        before = own["launch"].sort().search_sorted(gaps["launch"], side="left").cast(pl.Int32)
+        begun = own["t"].sort().search_sorted(gaps["launch"], side="right").cast(pl.Int32)
+        queued = queued.scatter(gaps["row"], (before - begun).clip(lower_bound=0))
+    return queued
 
 
 def _shaped(rows: pl.DataFrame) -> pl.DataFrame:

@@ -106,25 +106,24 @@ def owned(axis: Axis, by: Sequence[str] = ()) -> pl.DataFrame:
 
 def _unions_of_classes(axis: Axis, by: Sequence[str]) -> pl.DataFrame:
     """Return for each group begin, end, the sum of durations, and the union of each of _SUBSETS."""
-    present = [c for c in CLASSES if (axis.rows["class"] == c).any()]
-    kept = {name: [c for c in classes if c in present] for name, classes in _SUBSETS.items()}
-    of_subsets = {name: pl.col("+".join(c)) if c else pl.lit(0, pl.Int64) for name, c in kept.items()}
-    sums = _covered_by(axis, [classes for classes in kept.values() if classes], len(present))
     opening = axis.rows.filter(axis.first).select(*by, begin="t")
-    table = opening.with_columns(sums.select("total_ns", **of_subsets), end=pl.col("begin") + axis.spans)
+    table = opening.with_columns(covered(axis, _SUBSETS), end=pl.col("begin") + axis.spans)
     return table.sort(*by) if by else table
 
 
-def _covered_by(axis: Axis, subsets: Sequence[Sequence[str]], every: int) -> pl.DataFrame:
-    """Return for each group the sum of durations, and under its name what each subset covers together; one of
-    `every` class is of all rows.
+def covered(axis: Axis, subsets: Mapping[str, Sequence[str]]) -> pl.DataFrame:
+    """Return for each group of an axis (`class`), in their order, the sum of durations as `total_ns`, and
+    under its name what the rows of each subset of classes cover together.
     """
+    present = [c for c in CLASSES if (axis.rows["class"] == c).any()]
+    kept = {name: [c for c in present if c in classes] for name, classes in subsets.items()}
+    of_subsets = {name: pl.col("+".join(c)) if c else pl.lit(0, pl.Int64) for name, c in kept.items()}
     placed = axis.rows.select("class", axis.group, axis.at, "dur", end=axis.at + pl.col("dur"))
     sums = placed.group_by("group", maintain_order=True).agg(total_ns=pl.col("dur").sum())
-    for name, classes in {"+".join(subset): subset for subset in subsets}.items():  # many are the same
-        mine = placed if len(classes) == every else placed.filter(_of(classes))
+    for name, classes in {"+".join(c): c for c in kept.values() if c}.items():  # many are the same
+        mine = placed if len(classes) == len(present) else placed.filter(_of(classes))
         sums = sums.join(_covered(mine, name), on="group", how="left", maintain_order="left")
-    return sums.fill_null(0)
+    return sums.fill_null(0).select("total_ns", **of_subsets)
 
 
 def _of(classes: Sequence[str]) -> pl.Expr:

@@ -143,15 +143,16 @@ def _limits(rows: pl.DataFrame, roof: Roof | None, dtype: str | None) -> list[pl
 
 
 def _gaps(run: Run, rows: pl.DataFrame, *, on_gpu: bool) -> pl.DataFrame:
-    """Return the gaps that these rows end: `gap_ns`, `cause`, `by`, `begin`, and the `delay_ns` that launches
-    take on this device.
+    """Return the gaps that these rows end: `gap_ns`, `cause`, `by`, `begin`, `queued`, and `delay_ns`, which
+    launches take on this device.
     """
     gaps = rows.select("step", end="t", gap_ns="gap", begin=pl.col("t") - pl.col("gap"), after="op")
     if not on_gpu:
         gap, nothing = pl.lit(ledger_items.GAP, pl.Enum([ledger_items.GAP])), pl.lit(None, pl.Categorical)
-        return gaps.with_columns(cause=gap, by=nothing, delay_ns=pl.lit(0, pl.Int64))
+        queued = pl.lit(None, pl.Int32)
+        return gaps.with_columns(cause=gap, by=nothing, delay_ns=pl.lit(0, pl.Int64), queued=queued)
     known = of_the_busiest(run, gap_causes.gaps(run).lazy()).with_columns(pl.col("step").fill_null(0))
-    gaps = _with_known(gaps, known.select("step", "end", "gap_ns", "cause", "by").collect())
+    gaps = _with_known(gaps, known.select("step", "end", "gap_ns", "cause", "by", "queued").collect())
     delay = pl.lit(gap_causes.usual_delay(run), pl.Int64)
     cause = pl.col("cause").fill_null(pl.lit(gap_causes.UNKNOWN, gap_causes.CAUSE))
     return gaps.with_columns(cause, delay_ns=delay)

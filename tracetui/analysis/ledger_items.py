@@ -25,7 +25,7 @@ _ITEM: Final = {
     "op": pl.String(), "layers": pl.String(), "cause": pl.String(), "count": pl.Int64(), "own_ns": pl.Int64(),
     "recoverable_ns": pl.Int64(), "low_ns": pl.Int64(), "by": pl.String(), "begin": pl.Int64(),
     "longest_ns": pl.Int64(), "after": pl.String(), "odd": pl.Int64(), "odd_ns": pl.Int64(),
-    "usual_ns": pl.Float64(),
+    "usual_ns": pl.Float64(), "queued": pl.Float64(),
 }  # fmt: skip
 
 
@@ -34,7 +34,8 @@ def items(rows: pl.DataFrame, gaps: pl.DataFrame, step_ns: int, *, by_layer: boo
 
     `own_ns` is the time of its rows, or of the gaps; `recoverable_ns` what of it lies above the bound;
     `low_ns` the careful end of that. Of gaps `by` is the stack that was waited in, `begin` and `longest_ns`
-    the place of the longest, and `after` what ended it. Of ops `odd` is the layer that loses the most where
+    the place of the longest, `after` what ended it, and `queued` how many kernels waited, in the mean, when
+    that which ended a gap was launched. Of ops `odd` is the layer that loses the most where
     that is much more than the `usual_ns` of the others; layers stand apart where each is asked for.
     """
     rows = rows.with_columns(pl.col("layer").cast(pl.Int64))
@@ -109,6 +110,7 @@ def _idle(gaps: pl.DataFrame) -> pl.DataFrame:
             begin=pl.col("begin").get(longest),
             longest_ns=pl.col("gap_ns").max(),
             after=pl.col("after").get(longest).cast(pl.String),
+            queued=pl.col("queued").mean(),
         )
         .drop("number")
         .with_columns(op=pl.lit(GAP))

@@ -23,6 +23,12 @@ def blocks(counts: Ints) -> Iterator[tuple[Ints, Ints]]:
             yield rows, starts[rows][:, None] + np.arange(counts[rows[0]])
 
 
+def stable_order(codes: Ints, kinds: int) -> Ints:
+    """Return the places of numbers from 0 in their order, those of one number as they stand."""
+    few = kinds <= 1 << 16  # numbers of 16 bits are counted, others compared
+    return np.argsort(codes.astype(np.uint16) if few else codes, kind="stable")
+
+
 def in_order(values: NDArray[Any], counts: Ints) -> NDArray[Any]:
     """Return the values, those of each row in their order."""
     out = np.empty_like(values)
@@ -67,7 +73,8 @@ def above(a: Floats, b: Floats, counts: Ints) -> Floats:
         length = places.shape[1]
         both = np.concatenate([_sortable(a[places], 0), _sortable(b[places], 1)], axis=1)
         both.sort(axis=1)
-        ranks = (both & np.uint64(1)).astype(np.float64) @ np.arange(2 * length)
+        of_b = np.flatnonzero((both & np.uint64(1)).astype(bool)).reshape(len(rows), length)
+        ranks = of_b.sum(axis=1) - 2 * length * length * np.arange(len(rows))
         out[rows] = ranks - length * (length - 1) / 2 - _equal(both) / 2
     return out
 
@@ -80,17 +87,16 @@ def _sortable(values: Floats, side: int) -> NDArray[np.uint64]:
 
 def _equal(ordered: NDArray[np.uint64]) -> Floats:
     """Return for each row how many pairs of both sides are equal."""
-    out = np.zeros(len(ordered))
-    meet = ((ordered[:, 1:] ^ ordered[:, :-1]) == 1).any(axis=1)
-    if not meet.any():
-        return out
-    some = ordered[meet]
-    value = some >> np.uint64(1)
-    new = np.ones(some.shape, dtype=bool)
-    new[:, 1:] = value[:, 1:] != value[:, :-1]
-    stretch = np.cumsum(new.ravel()) - 1
-    of_b = np.bincount(stretch, weights=(some & np.uint64(1)).ravel())
+    apart = ordered[:, 1:] ^ ordered[:, :-1]
+    if not (apart == 1).any():
+        return np.zeros(len(ordered))
+    near = np.zeros(ordered.shape, dtype=bool)  # those that have an equal beside them
+    near[:, 1:] = apart <= 1
+    near[:, :-1] |= near[:, 1:].copy()
+    row, some = np.nonzero(near)[0], ordered[near]
+    value, new = some >> np.uint64(1), np.ones(len(some), dtype=bool)
+    new[1:] = (value[1:] != value[:-1]) | (row[1:] != row[:-1])
+    stretch = np.cumsum(new) - 1
+    of_b = np.bincount(stretch, weights=some & np.uint64(1))
     pairs = of_b * (np.bincount(stretch) - of_b)
-    row = np.repeat(np.arange(len(some)), some.shape[1])[new.ravel()]
-    out[meet] = np.bincount(row, weights=pairs, minlength=len(some))
-    return out
+    return np.asarray(np.bincount(row[new], weights=pairs, minlength=len(ordered)), dtype=np.float64)

@@ -2,7 +2,7 @@
 
 Ranks that decode together end each step together: who has less to do waits in a collective for who has more.
 So the skew of a step is that of the work outside of collectives, and a straggler is the rank that the others
-wait for.
+wait for. Time is found as for the summary: unions of intervals, by the class of their rows.
 """
 
 from dataclasses import dataclass
@@ -12,12 +12,16 @@ import numpy as np
 import polars as pl
 
 from capture.run import Run
-from tracetui.analysis import select, steps
+from tracetui.analysis import gpu_time, select, steps
+from tracetui.analysis.laid_out import Axis
 from tracetui.analysis.statistics import Floats, paired, verdicts
 from tracetui.look import Look
 
 _CELL: Final = ("step", "rank")
 _TIMES: Final = ("busy_ns", "work_ns", "comm_ns")
+_SPENT: Final = {  # on which classes of rows
+    "busy_ns": gpu_time.CLASSES, "work_ns": (gpu_time.COMPUTE, gpu_time.TRANSFER), "comm_ns": (gpu_time.COMM,)
+}  # fmt: skip
 _NO_CELLS: Final = pl.DataFrame(schema=dict.fromkeys((*_CELL, *_TIMES), pl.Int64))
 _TREND: Final = 48  # cells at most
 
@@ -50,9 +54,8 @@ def compared(run: Run, look: Look) -> Ranks:
     """Return the ranks of a run in the steps looked at; a step that a rank lacks is left out."""
     rows = _rows(run, look)
     timed = run.has("t") and rows["t"].null_count() == 0
-    comm = pl.col("category").eq_missing("comm") if run.has("category") else pl.lit(False)
-    rows = rows.with_columns(comm=comm)
-    cells = pl.concat([_NO_CELLS, *(_cells(rows, rank, timed) for rank in rows["rank"].unique())])
+    rows = rows.with_columns(comm=pl.col("class") == gpu_time.COMM)
+    cells = _cells(rows, timed) if rows.height else _NO_CELLS
     cells = cells.filter(pl.len().over("step") == pl.col("rank").n_unique())
     cells = cells.join(_walls(run), on=_CELL, how="left").sort(*_CELL)
     kept = pl.col("step").is_in(cells["step"].unique().implode())
@@ -67,7 +70,8 @@ def phase_of(run: Run, look: Look) -> str | None:
 def _rows(run: Run, look: Look) -> pl.DataFrame:
     """Return what ranks do in steps, with the rank; waits for the device are neither work nor comm."""
     kept = [c for c in ("name", "op", "category", "t", "dur", "step", "track") if run.has(c)]
-    rows = select.timed(run, look).filter(pl.col("step").is_not_null()).select(kept)
+    rows = select.timed(run, look).filter(pl.col("step").is_not_null())
+    rows = rows.select(*kept, gpu_time.class_of(run).alias("class"))
     if run.has("category"):
         rows = rows.filter(pl.col("category").ne_missing("wait"))
     phase = phase_of(run, look)
@@ -77,23 +81,15 @@ def _rows(run: Run, look: Look) -> pl.DataFrame:
     return select.with_rank(run, rows).drop_nulls("rank").collect()
 
 
-def _cells(rows: pl.DataFrame, rank: int, timed: bool) -> pl.DataFrame:
-    """Return step, rank → busy_ns, work_ns and comm_ns of one rank."""
-    own = rows.lazy().filter(pl.col("rank") == rank).select("step", "dur", "comm", *(["t"] * timed)).collect()
-    own = own.sort("t") if timed and not own["t"].is_sorted() else own
-    whole = _spent(own, "busy_ns", timed)
-    for name, kept in (("work_ns", ~own["comm"]), ("comm_ns", own["comm"])):
-        whole = whole.join(_spent(own.filter(kept), name, timed), on="step", how="left")
-    return whole.select("step", pl.lit(rank).cast(pl.Int64).alias("rank"), pl.col(*_TIMES).fill_null(0))
-
-
-def _spent(own: pl.DataFrame, name: str, timed: bool) -> pl.DataFrame:
-    """Return step → the time of the rows; where their moments are known, what overlaps counts once."""
-    if timed:
-        end = pl.col("t") + pl.col("dur")
-        before = pl.max_horizontal("t", end.cum_max().shift(1))
-        own = own.select("step", dur=(end - before).clip(lower_bound=0))
-    return own.group_by("step").agg(pl.col("dur").sum().alias(name))
+def _cells(rows: pl.DataFrame, timed: bool) -> pl.DataFrame:
+    """Return step, rank → busy_ns, work_ns, comm_ns; where moments are known, what overlaps counts once."""
+    if not timed:
+        dur, comm = pl.col("dur"), pl.col("comm")
+        spent = {"busy_ns": dur, "work_ns": dur.filter(~comm), "comm_ns": dur.filter(comm)}
+        return rows.group_by(_CELL).agg(**{name: part.sum() for name, part in spent.items()})
+    axis = Axis.of(rows.select(*_CELL, "t", "dur", "class"), ["rank", "step"])
+    sums = gpu_time.covered(axis, _SPENT)
+    return axis.rows.filter(axis.first).select(_CELL).hstack(sums.select(_TIMES))
 
 
 def _walls(run: Run) -> pl.DataFrame:

@@ -12,6 +12,7 @@ from capture.run import Run
 from tracetui import cancel
 from tracetui.analysis import matching
 from tracetui.analysis.facts import once as once
+from tracetui.analysis.lookup import looked_up
 from tracetui.look import Look
 
 NOTHING: Final = "nothing matches this filter, phase and window"
@@ -32,8 +33,7 @@ def with_rank(run: Run, rows: pl.LazyFrame) -> pl.LazyFrame:
     """Return the rows with the rank of their track; null for those on no rank's."""
     tracks = rank_tracks(run)
     names = pl.Series("track", list(tracks), dtype=pl.String).cast(pl.Categorical())
-    whose = pl.LazyFrame({"track": names, "rank": pl.Series(list(tracks.values()), dtype=pl.Int64)})
-    return rows.join(whose, on="track", how="left")
+    return rows.with_columns(looked_up("track", names, pl.Series("rank", list(tracks.values()), pl.Int64)))
 
 
 @once

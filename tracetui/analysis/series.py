@@ -15,10 +15,10 @@ def counter_table(run: Run, look: Look) -> pl.DataFrame:
 
 
 def memory_table(run: Run, look: Look) -> pl.DataFrame:
-    """Return one row a name: smallest, largest and last size, and how it moved."""
+    """Return one row a name: smallest, largest and last size, and how it moved; no size beyond 64 bits."""
     table = _sampled(run, look, "memory", "bytes", ["name", *select.have(run, ("track",))])
     sizes = {c: f"{c}_bytes" for c in ("first", "mean", "min", "max", "last")}
-    whole = (pl.col(c).round().cast(pl.Int64) for c in sizes)
+    whole = (pl.col(c).round().cast(pl.Int64, strict=False) for c in sizes)
     return table.with_columns(whole).rename(sizes)
 
 

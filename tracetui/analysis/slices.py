@@ -65,6 +65,22 @@ def _nearest(parts: Parts, lane: int | None) -> dict[str, Any] | None:
     return _told(parts, gaps.row(0, named=True)) if gaps.height else None
 
 
+def most_within(parts: Parts, lane: int, row: int, moments: tuple[float, float]) -> Place | None:
+    """Return the slice of a row of a lane that takes most of a stretch of time, else the gap that does; None
+    where neither reaches into it.
+    """
+    low, high = moments
+    begins = (pl.col("t") >= low) & (pl.col("t") < high)  # even of what takes no time
+    reaches = begins | ((pl.col("t") < high) & (pl.col("end") > low))
+    taken = pl.col("end").clip(upper_bound=high) - pl.col("t").clip(lower_bound=low)
+    slices, gaps = (parts[name].filter(reaches, lane=lane) for name in ("slices", "gaps"))
+    for rows in (slices.filter(row=row), gaps if row == 0 else gaps.clear()):
+        if rows.height:
+            best = rows.sort(taken, descending=True, maintain_order=True).row(0, named=True)
+            return best["lane"], best["t"], best["end"]
+    return None
+
+
 def beside(parts: Parts, place: Place | None, rows: int) -> Place | None:
     """Return the slice that many rows further down that is nearest in time to the one at a place."""
     here = slice_at(parts, place)

@@ -8,6 +8,7 @@ import polars as pl
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis import device_time, gap_causes, select
+from tracetui.analysis.step_sums import kernel_sums
 from tracetui.look import Look
 
 _EMPTY: Final = {
@@ -188,13 +189,7 @@ def stated(run: Run, phase: object) -> str | None:
 
 
 def _totals(run: Run, look: Look, lens: str | None, name: str) -> pl.DataFrame:
-    if not run.has("dur"):
-        return pl.DataFrame(schema={"step": pl.Int64, name: pl.Int64})
-    rows = select.timed(run, look, lens=lens).filter(pl.col("step").is_not_null())
-    if select.rank_tracks(run):  # ranks run at once: the one that takes longest stands
-        rows = select.with_rank(run, rows).group_by("step", "rank").agg(pl.col("dur").sum())
-        return rows.group_by("step").agg(pl.col("dur").max().alias(name)).collect()
-    return rows.group_by("step").agg(pl.col("dur").sum().alias(name)).collect()
+    return kernel_sums(run, look, lens).rename({"dur": name})
 
 
 def _on_device(run: Run, look: Look, totals: pl.DataFrame) -> pl.DataFrame:

@@ -10,7 +10,10 @@ from tracetui.analysis import select
 from tracetui.analysis.places import PLACE, path_of, with_places
 from tracetui.look import Look
 
-_LEAVES: Final = {"path": pl.String(), "count": pl.Int64(), "own_ns": pl.Int64(), "span_ns": pl.Int64()}
+_LEAVES: Final = {
+    "path": pl.String(), "count": pl.Int64(), "own_ns": pl.Int64(), "span_ns": pl.Int64(),
+    "work": pl.Int64(),
+}  # fmt: skip
 _SUMS: Final = ("count", "own_ns", "span_ns", "inside", "within", "size")
 _PARENT: Final = rf"(?s)^(.*){PATH_SEPARATOR}"  # a name may be empty
 _PLACED: Final = {
@@ -25,8 +28,21 @@ def tree_table(run: Run, look: Look) -> pl.DataFrame:
     A scope that was itself measured takes what it measured; any other takes the sum of what is in it. A span
     of a device that has kernels only covers them: its own time is no work and is added to nothing.
     """
-    leaves = _by_time(run, look) if by_time(run, look) else _by_path(run, look)
-    return _ordered(_levels(leaves))
+    return tree_of(leaves(run, look))
+
+
+def leaves(run: Run, look: Look) -> pl.DataFrame:
+    """Return the paths of a run that were measured, each with its launches, the time of its kernels and of
+    its spans; `work` tells of paths that are only covers whether a kernel is among them.
+    """
+    return _by_time(run, look) if by_time(run, look) else _by_path(run, look)
+
+
+def tree_of(leaves: pl.DataFrame) -> pl.DataFrame:
+    """Return the tree of measured paths; covers without any kernel are left out."""
+    used = _scopes_around(leaves.filter(pl.col("work") == 1)["path"])
+    kept = leaves.filter(pl.col("work").is_null() | pl.col("path").is_in(used.implode()))
+    return _ordered(_levels(kept.drop("work")))
 
 
 def stated(run: Run) -> bool:
@@ -113,9 +129,8 @@ def _by_time(run: Run, look: Look) -> pl.DataFrame:
     loose = loose.with_columns(path=path_of(pl.lit(None, pl.String)))
     table = pl.concat([path_sums(rows.filter(started), PLACE), loose], how="diagonal")
     if _covered(run, lens):
-        used = _scopes_around(table.filter("work")["path"])
-        table = table.filter(pl.col("path").is_in(used.implode())).with_columns(span_ns=pl.lit(0, pl.Int64))
-    return _summed(table)
+        return _summed(table.with_columns(pl.col("work").cast(pl.Int64), span_ns=pl.lit(0, pl.Int64)))
+    return _summed(table.drop("work"))
 
 
 def _summed(sums: pl.DataFrame) -> pl.DataFrame:
@@ -125,7 +140,7 @@ def _summed(sums: pl.DataFrame) -> pl.DataFrame:
             how="diagonal",
         )
         .group_by("path")
-        .agg(pl.col("count", "own_ns", "span_ns").sum())
+        .agg(pl.col("count", "own_ns", "span_ns").sum(), pl.col("work").max())
     )
 
 

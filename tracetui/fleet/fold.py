@@ -32,6 +32,15 @@ class Fold:
             level, place = level + 1, place >> 1
         self.whole = part
 
+    def so_far(self) -> Partial | None:
+        """Return what is there of all files; before the last one came, in a tree of its own."""
+        if self.whole is not None:
+            return self.whole
+        whole: Partial | None = None
+        for place in sorted(self._waiting):
+            whole = self._merged(whole, self._waiting[place])
+        return whole
+
     def _merged(self, one: Partial | None, other: Partial | None) -> Partial | None:
         if one is None or other is None:
             return one or other

@@ -15,7 +15,7 @@ from capture import cache as kept
 from capture.addresses import is_url, masked
 from capture.errors import CaptureError
 from capture.open import gather, load
-from capture.ranks import stated_rank
+from capture.ranks import on_rank_tracks, ranks, stated_rank
 from capture.remote import look_up
 from capture.run import Run
 from capture.source import Source
@@ -49,6 +49,7 @@ class Job:
     capture: str | None = None
     code: str = ""  # the version of the program that asks
     side: int = 0  # of a comparison: 1 for the files that are held against the others
+    rank: int = 0  # of its tracks, where the file does not say of which rank it is
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,15 +79,17 @@ def do(job: Job) -> Done:
 
 def _contribution(job: Job) -> tuple[int, Partial]:
     """Return the size of the file and what it contributes, from the cache where it was asked before."""
-    merging, asked = view(job.view), repr((version(), job.view, job.look, job.capture))
+    order = replace(job.look, sort=None, descending=True, limit=None, columns=())  # nothing hangs on it
+    merging, asked = view(job.view), repr((version(), job.view, order, job.capture, job.rank))
     if len(job.files) > 1:
         runs = [run for each in gather(job.files) for run in load(each, cache=job.cache)]
-        return sum(Path(f).stat().st_size for f in job.files), contribution(merging, runs, job.look)
+        return sum(Path(f).stat().st_size for f in job.files), contribution(merging, runs, job.look, job.rank)
     place, size, source = _place(job, asked)
     if place and (have := kept.fetch(place, source or job.files[0])):
         return size, Partial(dict(have[0].tables), dict(have[0].meta["agreed"]))
     source = source or Source.of(job.files[0])
-    part = contribution(merging, load(source, cache=job.cache, capture=job.capture), job.look)
+    runs = load(source, cache=job.cache, capture=job.capture)
+    part = contribution(merging, runs, job.look, job.rank)
     if place:
         saved = Run("part", {"agreed": dict(part.agreed)}, pl.DataFrame(), source.log.freeze(), part.frames)
         kept.store(place, [saved])
@@ -114,15 +117,28 @@ def _placed(part: Partial, job: Job) -> Partial:
     return replace(part, frames=frames)
 
 
-def contribution(asked: View, runs: Sequence[Run], look: Look) -> Partial:
-    """Return what the runs of one file contribute to an answer of this view, which must be a merging one."""
+def contribution(asked: View, runs: Sequence[Run], look: Look, rank: int = 0) -> Partial:
+    """Return what the runs of one file contribute to an answer of this view, which must be a merging one.
+
+    Where tracks tell rows apart, they are those of the rank that a run states, else of this one.
+    """
     merging = asked.merging
     if merging is None:
         raise TypeError(f"the {asked.name} view cannot be merged")
+    if merging.by_track or look.group == "track":
+        runs = [_on_its_rank(run, rank) for run in runs]
     whole, *rest = (_of_run(merging, run, place, look) for place, run in enumerate(runs))
     for part in rest:
         whole = merge(whole, part, merging.shapes)
     return whole
+
+
+def _on_its_rank(run: Run, rank: int) -> Run:
+    """Return the run with tracks of its rank; one of several ranks, or of none that counts, as it is."""
+    if len(set(ranks(run).values())) > 1:
+        return run
+    stated = stated_rank(run)
+    return replace(run, events=on_rank_tracks(run, rank if stated is None else stated, 0))
 
 
 def _of_run(merging: Merging, run: Run, place: int, look: Look) -> Partial:
@@ -163,6 +179,11 @@ def _not_stated(run: Run) -> list[str]:
 
 def _kept(meta: Mapping[str, Any]) -> dict[str, Any]:
     return {key: meta[key] for key in _META if key in meta}
+
+
+def empty_events() -> pl.DataFrame:
+    """Return the events of what stands for many files: none."""
+    return pl.DataFrame(schema={"kind": pl.Categorical()})
 
 
 @cache

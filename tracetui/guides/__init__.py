@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from capture.errors import UsageError
+from capture.nearest import did_you_mean
 
 # A guide is one Markdown file here and one line in this tuple; the order is the order of `tracetui help`.
 TOPICS: Final[tuple[str, ...]] = (
@@ -22,6 +23,7 @@ TOPICS: Final[tuple[str, ...]] = (
     "fleet",
     "training",
     "quantisation",
+    "sharing",
     "scripting",
     "native-format",
     "exit-codes",
@@ -36,10 +38,7 @@ _TERM: Final = re.compile(
 def guide(topic: str) -> str:
     """Return the Markdown of a guide; raise UsageError for a topic that is none."""
     if topic not in TOPICS:
-        from difflib import get_close_matches
-
-        near = get_close_matches(topic.lower(), TOPICS, n=1)
-        todo = f"did you mean tracetui help {near[0]}?" if near else f"choose one of: {', '.join(TOPICS)}"
+        todo = did_you_mean(topic, TOPICS, f"choose one of: {', '.join(TOPICS)}", "tracetui help {}")
         raise UsageError(f"no guide is called {topic!r}", todo=todo)
     return (Path(__file__).parent / f"{topic}.md").read_text(encoding="utf-8")
 

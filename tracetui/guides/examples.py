@@ -3,7 +3,7 @@
 from typing import Final
 
 EXAMPLES: Final = {
-    "open": ("tracetui open --sample decode", "tracetui open prof.jsonl --view growth"),
+    "open": ("tracetui open --sample decode", "tracetui --tour", "tracetui open prof.jsonl --view growth"),
     "live": (
         "tracetui live --model smollm2-135m",
         "tracetui live -- python generate.py",
@@ -33,6 +33,7 @@ EXAMPLES: Final = {
     "export": (
         "tracetui export sample:decode -o decode.parquet",
         "tracetui export sample:decode --view kernels -o kernels.svg",
+        "tracetui export sample:decode sample:slowed --view diff -o diff.html",
     ),
     "digest": (
         "tracetui digest sample:decode --tokens 500",
@@ -51,6 +52,7 @@ EXAMPLES: Final = {
     ),
     "mcp": ("tracetui mcp --root . < /dev/null",),
     "completion": ("tracetui completion bash",),
+    "version": ("tracetui version",),
     "help": ("tracetui help comparing", "tracetui help roof"),
 }
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from capture.errors import UsageError
+from capture.nearest import did_you_mean
 
 PREFIX: Final = "sample:"
 
@@ -22,10 +23,7 @@ SAMPLES: Final = {
 def sample(name: str) -> Path:
     """Return the file of a sample; raise UsageError for a name that is none."""
     if name not in SAMPLES:
-        from difflib import get_close_matches
-
-        near = get_close_matches(name.lower(), SAMPLES, n=1)
-        todo = f"did you mean {near[0]}?" if near else f"choose one of: {', '.join(SAMPLES)}"
+        todo = did_you_mean(name, SAMPLES, f"choose one of: {', '.join(SAMPLES)}")
         raise UsageError(f"no sample is called {name!r}", todo=todo)
     return Path(__file__).parent / f"{name}.jsonl.gz"
 

@@ -29,10 +29,14 @@ from tracetui.ui.options import Options
 from tracetui.ui.palette import open_palette, palette_commands
 from tracetui.ui.questions import Questions
 from tracetui.ui.renderer import Renderer
+from tracetui.ui.screenshot import svg_of
 from tracetui.ui.terminal import theme, tty
+from tracetui.ui.terminal.cast import Cast
 from tracetui.ui.terminal.driver import Driver
 from tracetui.ui.terminal.paint import Painter
+from tracetui.ui.tour import Tour
 from tracetui.ui.workers.feed import Feed
+from tracetui.ui.workers.fleet import ManyFilesFeed
 from tracetui.ui.workers.follow import FileFollower
 from tracetui.ui.workers.pool import Pool
 from tracetui.ui.workers.read import FileReader
@@ -64,6 +68,7 @@ class Explorer(App[None]):
         self.questions = Questions(self.workspace, self.renderer, self.pool, self.post_message)
         self.input_line = InputLine(self.workspace, self.renderer)
         self.controllers = self._controllers()
+        self.main.point = self.controllers.slices.point
         own: dict[str, Callable[[], object]] = {
             "suspend": self.action_suspend_process,
             "palette": partial(open_palette, self),
@@ -72,6 +77,8 @@ class Explorer(App[None]):
         paste = partial(paste_text, self.workspace, self.input_line, self.controllers.files)
         waits = partial(has_to_wait, self.workspace, self.questions)
         self.keyboard = Keyboard(commands, self.input_line, waits, paste)
+        self.tour = Tour(self.workspace, self.main.show_tour) if options.tour else None
+        self._go_on_tour = self.tour.look if self.tour else lambda: None
 
     def _controllers(self) -> Controllers:
         workspace, renderer, questions, line = self.workspace, self.renderer, self.questions, self.input_line
@@ -83,9 +90,7 @@ class Explorer(App[None]):
             cursor=Cursor(workspace, renderer, questions, slices),
             slices=slices,
             filter=Filter(workspace, renderer, questions, line, self.set_timer),
-            export=Export(
-                workspace, line, partial(self.export_screenshot, title="tracetui"), self.post_message
-            ),
+            export=Export(workspace, line, partial(svg_of, self), self.post_message, self.call_after_refresh),
             clipboard=Clipboard(workspace, renderer, self._write),
             runs=runs,
             files=FilePrompt(renderer, line, runs.open_file, self._run_async),
@@ -117,6 +122,7 @@ class Explorer(App[None]):
         """Take keys before Textual does; those of the palette are its own."""
         if isinstance(event, events.Key) and not event.is_forwarded and self.screen is self.main:
             self.keyboard.press(event.key, event.character)
+            self._go_on_tour()
         else:
             await super().on_event(event)
 
@@ -169,6 +175,7 @@ class Explorer(App[None]):
         """An answer is in sight: keys that waited for it go on, then runs that have grown since."""
         self.keyboard.drain()
         self.controllers.arrivals.catch_up()
+        self._go_on_tour()
 
     def on_cursor_moved(self, message: messages.CursorMoved) -> None:
         if not self.questions.unanswered:  # else it has moved in what stands there for the last time
@@ -229,7 +236,11 @@ def open_feed(paths: list[str], options: Options) -> Feed:
     """Return what follows a file that grows; with others beside it, what reads all of them once."""
     if options.follow and len(paths) == 1:
         return FileFollower(paths[0], options.engine, options.view, options.beside)
+    if options.on is not None:
+        own = {"cache": options.cache, "capture": options.capture}
+        return ManyFilesFeed(paths, options.view, options.on, options.hosts, own)
     ways = {"cache": options.cache, "capture": options.capture, "limits": options.limits}
+    ways["device"] = options.device
     return FileReader(paths, options.view, options.merge, ways)
 
 
@@ -239,9 +250,16 @@ def run(paths: Sequence[str | Path], options: Options) -> int:
     if reason is not None:
         raise UsageError("no screen can be shown", why=reason, todo="tracetui report prints any view")
     options = replace(options, ascii=options.ascii or not tty.speaks_unicode())
-    app = Explorer(open_feed([str(p) for p in paths], options), options, Driver)
+    cast = Cast(options.cast) if options.cast else None
+    driver = type("CastingDriver", (Driver,), {"cast": cast}) if cast else Driver
+    feed = open_feed([str(p) for p in paths], options)
+    app = Explorer(feed, options, driver)
     with tty.Guard(lambda number: app.post_message(messages.CloseRequested(128 + number))) as guard:
         app.run()
+    if cast is not None:
+        cast.close()
+    if isinstance(feed, ManyFilesFeed):
+        feed.close()
     if guard.received is not None:
         return 128 + guard.received
     if app.crash is not None:

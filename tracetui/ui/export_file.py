@@ -7,7 +7,16 @@ from capture.atomic import whole_file
 from capture.errors import UsageError
 from tracetui.views import View
 
-FORMATS: Final = {".md": "md", ".csv": "csv", ".json": "json", ".txt": "table", ".svg": "svg"}
+FORMATS: Final = {
+    ".md": "md",
+    ".csv": "csv",
+    ".json": "json",
+    ".txt": "table",
+    ".html": "html",
+    ".svg": "svg",
+    ".png": "png",
+}
+PICTURES: Final = ("svg", "png")
 MOST: Final = 100  # exports of one view that are numbered
 
 
@@ -17,6 +26,11 @@ def format_of(name: str) -> str:
     if suffix not in FORMATS:
         raise UsageError("a file name says by its end what to write", todo=f"end it in {', '.join(FORMATS)}")
     return FORMATS[suffix]
+
+
+def is_picture(name: str) -> bool:
+    """Tell whether a file name asks for a picture of the screen."""
+    return FORMATS.get(Path(name).suffix.lower()) in PICTURES
 
 
 def proposed(view: View) -> str:
@@ -35,12 +49,12 @@ def other_ending(name: str) -> str:
     return stem + endings[place % len(endings)]
 
 
-def save(name: str, text: str) -> Path:
+def save(name: str, content: bytes) -> Path:
     """Write the file whole or not at all. Raises UsageError where it exists."""
     try:
         path = Path(name).expanduser()
     except RuntimeError:
         path = Path(name)
     with whole_file(path) as file:
-        file.write(text.encode("utf-8", "backslashreplace"))
+        file.write(content)
     return path

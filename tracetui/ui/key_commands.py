@@ -113,7 +113,7 @@ def _enter(workspace: Workspace, parts: Controllers) -> None:
     elif isinstance(page, GuideList):
         parts.navigation.open_guide(page)
     else:
-        parts.navigation.enter()
+        parts.runs.enter()
 
 
 def _match(parts: Controllers, direction: int) -> None:

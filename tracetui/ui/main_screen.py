@@ -1,6 +1,6 @@
 """The one screen: a head, a pane, a foot."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from textual.app import ComposeResult
@@ -8,7 +8,8 @@ from textual.geometry import Size
 from textual.screen import Screen
 
 from tracetui.look import Look
-from tracetui.ui.panes.lines import Lines
+from tracetui.ui.messages import DrawingClicked
+from tracetui.ui.panes.lines import Drawing, Lines
 from tracetui.ui.panes.table import Table
 from tracetui.ui.sheet import Sheet
 from tracetui.ui.terminal.paint import Painter
@@ -26,16 +27,18 @@ class MainScreen(Screen[None]):
     def __init__(self, painter: Painter) -> None:
         super().__init__()
         self.table = Table(painter, id="table")
-        self._drawing = Lines(painter, id="drawing")
+        self._drawing = Drawing(painter, id="drawing")
         self._full = Lines(painter, id="full")
         self._head, self._tabs = Lines(painter, "bar", id="header"), Lines(painter, "bar", id="tabs")
         self._status, self._foot = Lines(painter, "bar", id="status"), Lines(painter, "bar", id="footer")
+        self._tour = Lines(painter, "bar", id="tour")
         self._small = Lines(painter, id="small")
         self._cursor: int | None = None  # the line of the drawing that has it
+        self.point: Callable[[int, int], None] | None = None  # is told the column and line of a click in it
 
     def compose(self) -> ComposeResult:
         yield from (self._head, self._tabs, self.table, self._drawing, self._full)
-        yield from (self._status, self._foot, self._small)
+        yield from (self._tour, self._status, self._foot, self._small)
 
     @property
     def shows_table(self) -> bool:
@@ -88,6 +91,10 @@ class MainScreen(Screen[None]):
     def scroll_drawing(self, by: int) -> None:
         self._drawing.scroll_lines(by)
 
+    def on_drawing_clicked(self, message: DrawingClicked) -> None:
+        if self.point is not None:
+            self.point(message.column, message.line)
+
     def _top(self, keep: bool) -> int:
         top, height = self._drawing.top, max(1, self.pane.height)
         if self._cursor is None:
@@ -109,6 +116,14 @@ class MainScreen(Screen[None]):
             self._full.styles.height = min(len(lines), most)
             self._full.display = bool(lines)
         self._full.show(lines)
+
+    def show_tour(self, lines: Callable[[int], list[Line]]) -> None:
+        """Show what the tour says, in as many lines as the width asks for."""
+        told = lines(self.size.width)
+        if not self._tour.display or len(told) != self._tour.size.height:
+            self._tour.styles.height = len(told)
+            self._tour.display = True
+        self._tour.show(told)
 
     def show_status(self, line: Line) -> None:
         self._status.show([line])

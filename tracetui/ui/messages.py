@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from textual.message import Message
 
 from capture.errors import CaptureError
+from capture.open import Input
 from capture.run import Run
 from tracetui.ui.question import Picture
 from tracetui.ui.run_info import RunInfo
@@ -23,6 +23,14 @@ class PaneResized(Message):
 
 class RowClicked(Message):
     """The row with the cursor was clicked."""
+
+
+@dataclass(eq=False)
+class DrawingClicked(Message):
+    """A cell of lines was clicked."""
+
+    column: int
+    line: int  # of all, in sight or not
 
 
 @dataclass(eq=False)
@@ -45,7 +53,7 @@ class RunsChanged(Message):
 class RunsOpened(Message):
     """The runs of a further file have been read; its last run is the one that was asked for."""
 
-    path: Path
+    path: Input
     runs: Sequence[tuple[Run, RunInfo]]
     against: bool  # whether the run in sight is to be compared with it
 

@@ -1,6 +1,8 @@
 """What the command line asks of the screen."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from capture.run import Run
 from tracetui.look import Look
@@ -18,10 +20,15 @@ class Options:
     engine: Engine | None = None  # whose file is followed, where it is ours
     baseline: str | None = None  # as run: what others are measured against
     beside: tuple[Run, ...] = ()  # runs that a live one is held against; the first is its baseline
+    tour: bool = False
+    cast: Path | None = None  # where the session is written as an asciicast
     theme: str | None = None  # dark, light or ansi
     ascii: bool = False
     clipboard: bool = True
     cache: bool = True
     merge: bool = False  # runs of one rank each become one run
     limits: bool = True  # on how far a file may unpack, and how long a stream may be
+    device: str | None = None  # of several: whose rows are left
+    on: str | None = None  # where many files are asked one question; None: they are read here
+    hosts: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # of their ranks: host and switch
     capture: str | None = None  # of the graphs that a trace replays; None: looked for beside it

@@ -1,4 +1,4 @@
-"""A picture of the screen: opened without a terminal and written as SVG."""
+"""A picture of the screen: opened without a terminal and written as SVG or PNG."""
 
 import asyncio
 from collections.abc import Sequence
@@ -8,9 +8,11 @@ from typing import Final
 from capture.atomic import whole_file
 from capture.run import Run
 from tracetui.look import Look
+from tracetui.raster import png
 from tracetui.ui.app import Explorer, Options
 from tracetui.ui.messages import RunsChanged
 from tracetui.ui.run_info import describe_run
+from tracetui.ui.screenshot import svg_of
 from tracetui.views import View, views
 
 PATIENCE: Final = 60.0  # seconds
@@ -27,9 +29,11 @@ def picture(
     *,
     force: bool = False,
 ) -> None:
-    """Write what the screen shows of a view, at a size in cells. Raises UsageError where the file exists."""
+    """Write what the screen shows of a view, at a size in cells, as SVG or PNG. Raises UsageError where the
+    file exists."""
     with whole_file(out, overwrite=force) as file:
-        file.write(asyncio.run(_drawn(view, runs, chosen, look, size)).encode())
+        svg = asyncio.run(_drawn(view, runs, chosen, look, size))
+        file.write(png(svg) if out.suffix == ".png" else svg.encode())
 
 
 async def _drawn(view: View, runs: Sequence[Run], chosen: int, look: Look, size: tuple[int, int]) -> str:
@@ -41,4 +45,4 @@ async def _drawn(view: View, runs: Sequence[Run], chosen: int, look: Look, size:
             if app.workspace.shows_view and app.settled:
                 break
         await pilot.pause()
-        return app.export_screenshot(title="tracetui")
+        return svg_of(app)

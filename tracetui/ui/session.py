@@ -7,7 +7,7 @@ from typing import Any, Final
 from capture.run import Run
 from tracetui.look import Look
 from tracetui.ui.run_info import RunInfo
-from tracetui.views import Focus, View
+from tracetui.views import Focus, ManyFiles, View
 
 # These fields of a look hold in every view; the others stay with the view in which they were chosen.
 SHARED: Final = ("lens", "phase", "per", "window", "steady", "zoom", "full_names", "terms")
@@ -35,6 +35,7 @@ class Session:
     columns: tuple[str, ...] = ()  # what the answer in sight can be sorted by
     moments: tuple[int, int, int, int] | None = None  # first and last ns in sight on a timeline, and of all
     start: Look = field(default_factory=Look)
+    behind: "Session | None" = None  # of a file that was opened from many: what was looked at then
 
     @property
     def look(self) -> Look:
@@ -109,12 +110,25 @@ class Session:
     def outside(self) -> "Session":
         """Return the session one level out, as it was left; itself where there is no such level."""
         if not self.trail:
-            return self
+            return self._out_of_file()
         *rest, last = self.trail
         looks = {**self.looks, last.view: last.look}
         if self.view != last.view:
             looks.pop(self.view, None)
         return replace(self, view=last.view, looks=looks, trail=tuple(rest))
+
+    def in_file(self, current: int, view: str) -> "Session":
+        """Return the session on a run that is one of the many files in sight, with the way back to them."""
+        return replace(self.on_run(current).on_view(view), behind=self)
+
+    def _out_of_file(self) -> "Session":
+        many = [i for i, run in enumerate(self.runs) if isinstance(run, ManyFiles)]
+        if self.behind is None or not many:
+            return self
+        looks, trail, start = self.behind.looks, self.behind.trail, self.behind.start
+        view, columns = self.behind.view, self.behind.columns
+        return replace(self, current=many[0], view=view, looks=looks, trail=trail, start=start,
+                       columns=columns, behind=None)  # fmt: skip
 
     def on_run(self, current: int) -> "Session":
         """Return the session on another run, in the same view.
@@ -126,7 +140,7 @@ class Session:
             self.look, cursor=(0, 0), window=None, steady=False, zoom=None, slice=None, focus=(), terms=terms
         )
         start = replace(self.start, window=None, steady=False, zoom=None, terms=terms)
-        return replace(self, current=current, looks={self.view: fresh}, trail=(), start=start)
+        return replace(self, current=current, looks={self.view: fresh}, trail=(), start=start, behind=None)
 
     def with_snapshots(self, runs: Sequence[Run], infos: Sequence[RunInfo]) -> "Session":
         """Return the session with newer snapshots of its runs; who looks at the newest run goes with it."""

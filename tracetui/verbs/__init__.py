@@ -14,8 +14,8 @@ VERBS: Final = {
     "diff": "what changed between two runs, with evidence; a gate for CI",
     "compare": "many runs in one matrix",
     "baseline": "keep a run under a name: baseline:NAME",
-    "report": "print a view: table, json, csv or md",
-    "export": "write a run as .jsonl .parquet .csv .json (Chrome trace) or a view as .svg",
+    "report": "print a view: table, json, csv, md or html",
+    "export": "write a run as .jsonl .parquet .csv .json (Chrome trace), a view as .html .md .svg .png",
     "digest": "a run, or a change, in a bounded number of tokens",
     "query": "SQL over the events and answers of a run",
     "schema": "the JSON schema of what --format json prints",
@@ -23,6 +23,7 @@ VERBS: Final = {
     "doctor": "what this machine, or a file, can and cannot do",
     "mcp": "the profiles of a folder as tools for an agent",
     "completion": "a script that makes bash, zsh or fish complete",
+    "version": "which version this is, and of what it is made",
     "help": "print a guide: tracetui help comparing",
 }
 BESIDE: Final = ("record", "replay")  # what stands beside a program that works; live starts that first

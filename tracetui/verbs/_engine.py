@@ -1,9 +1,11 @@
 """Options of the engine for live and record, and its start; no table is imported for that."""
 
+import os
 from argparse import ArgumentParser, BooleanOptionalAction, Namespace
 from pathlib import Path
 
 from capture.errors import CaptureError, UsageError
+from capture.native.parts import SETTING
 from tracetui.process import Bundled, Engine, Foreign
 from tracetui.verbs import _running, _shared, _watch
 
@@ -38,6 +40,8 @@ def options(parser: ArgumentParser) -> None:
     _watch.options(parser)
     _running.option(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="where the recording goes")
+    about = "begin another file when one is so large, as in 1GB; all of them open as one"
+    parser.add_argument("--part-size", type=_shared.size, metavar="SIZE", help=about)
     parser.add_argument(
         "command",
         nargs="*",
@@ -56,7 +60,8 @@ def _model_options(parser: ArgumentParser) -> None:
         "--download", action="store_true", help="fetch weights that do not lie here from huggingface.co"
     )
     parser.add_argument("--weights", default="auto", help="auto, random, a folder or a .gguf file")
-    parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda", "mps", "xpu"))
+    about = "what it runs on; auto takes the best that is here"
+    parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda", "mps", "xpu"), help=about)
     parser.add_argument("--dtype", default="auto", help="auto, fp32, fp16 or bf16")
     parser.add_argument(
         "--quant",
@@ -90,6 +95,12 @@ def started(args: Namespace, out: Path, *, interactive: bool = False, log: Path 
     if args.command:
         return Foreign(args.command, out, log)
     return Bundled(arguments(args), out, interactive=interactive)
+
+
+def divide(args: Namespace) -> None:
+    """Have every recorder that is started from now on begin another file where one is as large as asked."""
+    if args.part_size is not None:
+        os.environ[SETTING] = str(args.part_size)
 
 
 def arguments(args: Namespace) -> list[str]:

@@ -14,6 +14,7 @@ from tracetui.verbs import _shared
 
 if TYPE_CHECKING:
     from tracetui.fleet.ask import Fleet
+    from tracetui.fleet.hosts import Hosts
     from tracetui.fleet.job import Done, Job
     from tracetui.look import Look
     from tracetui.views import View
@@ -31,6 +32,20 @@ def on_option(parser: ArgumentParser) -> None:
     parser.add_argument("--on", metavar="WHERE", help=about)
 
 
+def hosts_option(parser: ArgumentParser) -> None:
+    """Declare --hosts."""
+    about = "of many files: a line for each rank, with its number or file, its host and perhaps its switch"
+    parser.add_argument("--hosts", metavar="FILE", help=about)
+
+
+def hosts(args: Namespace) -> "Hosts":
+    """Return where ranks ran, as a file says; empty where none is named."""
+    from tracetui.fleet.hosts import read
+
+    named = getattr(args, "hosts", None)
+    return read(named) if named else {}
+
+
 def jobs_where_many(args: Namespace, asked: "View", look: "Look") -> "list[Job] | None":
     """Return a job for each file where one answer about all is asked for: by --on, or by many files of which
     none is chosen. None where each is to be looked at by itself, as the only one of all is.
@@ -42,19 +57,32 @@ def jobs_where_many(args: Namespace, asked: "View", look: "Look") -> "list[Job] 
         raise UsageError(
             f"the {asked.name} view compares", todo="tracetui diff A B --on WHERE asks many files"
         )
-    if args.on is None and (
-        chosen
-        or asked.runs > 1
-        or getattr(args, "merge", False)
-        or asked.merging is None
-        or not _may_be_many(args.files)
-    ):
+    if args.on is None and (asked.runs > 1 or asked.merging is None or _one_by_one(args)):
         return None
+    if getattr(args, "only_device", None):
+        raise UsageError("--device is of files that are looked at one by one", todo="leave out --on")
     if chosen:
         raise UsageError("--on asks all files, --run chooses one", todo="leave one of them out")
     look = replace(look, merged=getattr(args, "merge", False))
     jobs = jobs_of(asked, args.files, look, cache=not args.no_cache, capture=args.capture)
     return jobs if len(jobs) >= (2 if args.on else MANY) else None
+
+
+def _one_by_one(args: Namespace) -> bool:
+    """Tell whether files are looked at each by itself: few of them, or what only that can answer."""
+    alone = any(getattr(args, option, None) for option in ("which", "merge", "only_device", "follow"))
+    return alone or not _may_be_many(args.files)
+
+
+def where(args: Namespace) -> str | None:
+    """Return where a screen asks its files one question: as --on says, here where they are many; None where
+    each is looked at by itself.
+    """
+    from capture.open import gather
+
+    if args.on or _one_by_one(args):
+        return None if args.follow else args.on
+    return "local" if len(gather(args.files)) >= MANY else None
 
 
 def choose_file(args: Namespace) -> None:
@@ -102,7 +130,7 @@ def answered(args: Namespace, asked: "View", jobs: "list[Job]") -> "Fleet":
 
     progress = Progress(len(jobs))
     try:
-        fleet = ask_fleet(asked, jobs, args.on or "local", progress.tell)
+        fleet = ask_fleet(asked, jobs, args.on or "local", progress.tell, hosts(args))
     finally:
         progress.end()
     if args.strict and (fleet.faults or fleet.run.log.lost_data):

@@ -1,6 +1,8 @@
 """Describe this machine in lines: its roofs, and the weights of every known model."""
 
+import importlib.util
 import os
+import re
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -8,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
-from capture import roofs
+from capture import nvidia, roofs
 from capture.errors import CaptureError, EngineError
 from capture.roofs import Roof
 from tracetui import units
@@ -41,7 +43,7 @@ def busy() -> str:
 def roof_lines() -> Iterator[str]:
     """Yield every roof that is known: measured and kept, or stated in the table for a GPU that is here."""
     kept = list(roofs.kept().values())
-    rest = [gpu for gpu in dict.fromkeys(roofs.nvidia_gpus()) if gpu not in {roof.device for roof in kept}]
+    rest = [gpu for gpu in dict.fromkeys(nvidia.gpus()) if gpu not in {roof.device for roof in kept}]
     if not kept:
         yield f"roofs: none measured ({MEASURE})"
     else:
@@ -82,9 +84,28 @@ def _stale(roof: Roof) -> Iterator[str]:
     now = installed("torch")
     if roof.torch and now and roof.torch != now:
         yield f"not used: torch is {now} now ({MEASURE})"
-    driver = roofs.nvidia_driver()
+    driver = nvidia.driver()
     if roof.driver and driver and roof.driver != driver:
         yield f"not used: the driver is {driver} now ({MEASURE})"
+
+
+def driver_lines() -> Iterator[str]:
+    """Yield why torch does not use the GPU that is here; nothing where nothing is known to be in its way."""
+    if (built := _cuda_of_torch()) is not None and (why := nvidia.why_unused(built)):
+        yield f"gpu: not used: {why}"
+
+
+def _cuda_of_torch() -> str | None:
+    """Return the version of CUDA that torch is built for, empty for none; None where there is no torch."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or not spec.origin:
+        return None
+    try:
+        text = Path(spec.origin).with_name("version.py").read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return None
+    stated = re.search(r"^cuda\b[^=\n]*= '([\d.]+)'", text, re.MULTILINE)
+    return stated[1] if stated else ""
 
 
 def installed(package: str) -> str:

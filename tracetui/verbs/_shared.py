@@ -1,11 +1,13 @@
 """Options and steps that several commands have in common."""
 
+import re
 import shutil
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from capture.errors import PartialError, UsageError
 from capture.text import clean
@@ -17,7 +19,19 @@ if TYPE_CHECKING:
     from capture.run import Run
     from tracetui.ui.options import Options
 
-VIEW = "summary"  # that a screen begins with
+VIEW: Final = "summary"  # that a screen begins with
+
+# What options mean that several commands have.
+GROUP: Final = "what a row stands for; the name of a kernel where it is not said"
+PHASE: Final = "only one phase: prefill, decode, forward, backward …"
+LENS: Final = "which stopwatch: gpu, wall, wait or host"
+FORMAT: Final = "how the answer is written; a table where it is not said"
+FORMATS: Final = ("table", "json", "csv", "md", "html")  # of reports, told without loading them
+LIMIT: Final = "at most N rows; a cut is said"
+WIDTH: Final = "columns of the table; those of the terminal where it is not said"
+
+_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?) ?([KMGT]?)B?", re.IGNORECASE)
+_FACTOR: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def input_options(parser: ArgumentParser, files: str = "+") -> None:
@@ -60,6 +74,12 @@ def capture_option(parser: ArgumentParser) -> None:
     )
 
 
+def device_option(parser: ArgumentParser) -> None:
+    """Declare --device."""
+    about = "of several devices only this one: gpu1, rank 3; the host's rows stay"
+    parser.add_argument("--device", dest="only_device", metavar="NAME", help=about)
+
+
 def look_options(parser: ArgumentParser) -> None:
     """Declare what a view is asked: run, order, filter, grouping, phase, lens, steps."""
     run_option(parser)
@@ -67,16 +87,13 @@ def look_options(parser: ArgumentParser) -> None:
         "--sort", metavar="COLUMN", help="sort by a column: numbers from the largest, text from A"
     )
     parser.add_argument("--reverse", action="store_true", help="sort the other way round")
-    parser.add_argument(
-        "--filter",
-        default="",
-        metavar="REGEX",
-        help="only names and ops that fit, and terms: op:attn layer:3 share:>5",
-    )
-    parser.add_argument("--group-by", choices=GROUPS)
-    parser.add_argument("--phase", metavar="PHASE", help="prefill, decode, forward, backward …")
-    parser.add_argument("--lens", metavar="LENS", help="which stopwatch: gpu, wall, wait or host")
-    parser.add_argument("--per", default="total", choices=PERS)
+    narrow = "only names and ops that fit, and terms: op:attn layer:3 share:>5"
+    parser.add_argument("--filter", default="", metavar="REGEX", help=narrow)
+    parser.add_argument("--group-by", choices=GROUPS, help=GROUP)
+    parser.add_argument("--phase", metavar="PHASE", help=PHASE)
+    parser.add_argument("--lens", metavar="LENS", help=LENS)
+    per = "times and counts of everything, of a step, or of a token; total where it is not said"
+    parser.add_argument("--per", default="total", choices=PERS, help=per)
     parser.add_argument(
         "--focus",
         action="append",
@@ -106,6 +123,8 @@ def screen_options(
     parser.add_argument("--theme", choices=("dark", "light", "ansi"), help="colours of the screen")
     parser.add_argument("--ascii", action="store_true", help="draw with ASCII characters only")
     parser.add_argument("--no-clipboard", action="store_true", help="never write to the terminal's clipboard")
+    cast = "also write the session to a new file as an asciicast, for asciinema"
+    parser.add_argument("--cast", type=Path, metavar="FILE", help=cast)
 
 
 def screen(args: Namespace, **more: Any) -> "Options":
@@ -113,7 +132,12 @@ def screen(args: Namespace, **more: Any) -> "Options":
     from tracetui.ui.options import Options
 
     return Options(
-        view=args.view or "diff", theme=args.theme, ascii=args.ascii, clipboard=not args.no_clipboard, **more
+        view=args.view or "diff",
+        theme=args.theme,
+        ascii=args.ascii,
+        clipboard=not args.no_clipboard,
+        cast=args.cast,
+        **more,
     )
 
 
@@ -143,7 +167,10 @@ def ways(args: Namespace) -> dict[str, Any]:
     """Return how files are read, as the options say, for a loader or for the screen."""
     merge, capture = getattr(args, "merge", False), getattr(args, "capture", None)
     limits = not getattr(args, "no_limits", False)
-    return {"cache": not args.no_cache, "merge": merge, "capture": capture, "limits": limits}
+    device = getattr(args, "only_device", None)
+    return {
+        "cache": not args.no_cache, "merge": merge, "capture": capture, "limits": limits, "device": device,
+    }  # fmt: skip
 
 
 def pair(runs: "Sequence[Run]", which: str | None) -> "list[Run]":
@@ -207,3 +234,11 @@ def has_screen() -> bool:
         return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
     except (AttributeError, ValueError):
         return False
+
+
+def size(text: str) -> int:
+    """Return the bytes of a size as people write it; raise ArgumentTypeError for what is none."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise ArgumentTypeError(f"{text!r} is no size: write it like 500MB or 5GB")
+    return int(float(match[1]) * _FACTOR[match[2].upper()])

@@ -18,9 +18,10 @@ def options(parser: ArgumentParser) -> None:
     _shared.screen_options(parser, "kernels", "whose rows are compared: kernels, steps, shapes, memory …")
     parser.add_argument("--value", default="", metavar="COLUMN", help="which of its columns")
     parser.add_argument("--baseline", metavar="N|NAME", help="divide every cell by this run's")
-    parser.add_argument("--limit", type=int, metavar="N")
-    parser.add_argument("--format", choices=("table", "json", "csv", "md"))
-    parser.add_argument("--width", type=int)
+    parser.add_argument("--limit", type=int, metavar="N", help=_shared.LIMIT)
+    about = "print, and how; else a screen shows it"
+    parser.add_argument("--format", choices=_shared.FORMATS, help=about)
+    parser.add_argument("--width", type=int, help=_shared.WIDTH)
 
 
 def run(args: Namespace) -> int:

@@ -14,7 +14,7 @@ _FILES: Final = ("files", "a", "b", "aa", "out", "output", "capture", "traces", 
 
 def options(parser: ArgumentParser) -> None:
     """Declare the options of the command."""
-    parser.add_argument("shell", choices=SHELLS)
+    parser.add_argument("shell", choices=SHELLS, help="the shell that reads the script")
 
 
 def run(args: Namespace) -> int:

@@ -42,6 +42,7 @@ def _side_options(parser: ArgumentParser) -> None:
         add(f"--{side}", nargs="+", type=resolved, default=[], metavar="FILE", help=repeats)
     _shared.merge_option(parser)
     _shared.capture_option(parser)
+    _shared.device_option(parser)
     for side, place in (("a", "first"), ("b", "second")):
         which = f"which run of the {place} input (or of the only one)"
         add(f"--run-{side}", metavar="N|NAME", help=which)
@@ -59,9 +60,11 @@ def _recording_options(parser: ArgumentParser) -> None:
 def _gate_options(parser: ArgumentParser) -> None:
     """Declare on what terms runs are compared, and when the exit code says that something got worse."""
     add = parser.add_argument
-    add("--stats", choices=("kernel", "cycle"), default="kernel")
+    stats = "what is compared: kernels, or the statistics of cycles that a report holds"
+    add("--stats", choices=("kernel", "cycle"), default="kernel", help=stats)
     add("--rank", choices=RANKINGS, default="suspicion", help="order of cycle statistics")
-    add("--align", choices=("context", "step"), default="context")
+    align = "which steps are paired: those of equal context, or of equal number"
+    add("--align", choices=("context", "step"), default="context", help=align)
     add("--threshold", default="1%", metavar="PERCENT", help="the smallest change that matters")
     add("--fail-over", metavar="PERCENT", help="exit 1 when a row is slower by more, with evidence")
     add("--rows", metavar="REGEX", help="rows that the gate looks at: names or ops")
@@ -81,15 +84,15 @@ def _answer_options(parser: ArgumentParser) -> None:
     """Declare which rows are shown, and how."""
     add = parser.add_argument
     add("--filter", default="", metavar="REGEX", help="only names that fit")
-    add("--group-by", choices=GROUPS)
-    add("--phase", metavar="PHASE")
-    add("--lens", metavar="LENS")
+    add("--group-by", choices=GROUPS, help=_shared.GROUP)
+    add("--phase", metavar="PHASE", help=_shared.PHASE)
+    add("--lens", metavar="LENS", help=_shared.LENS)
     _shared.steps_option(parser)
-    add("--sort", metavar="COLUMN")
-    add("--reverse", action="store_true")
-    add("--limit", type=int, metavar="N")
-    add("--format", choices=("table", "json", "csv", "md"))
-    add("--width", type=int)
+    add("--sort", metavar="COLUMN", help="sort by a column: numbers from the largest, text from A")
+    add("--reverse", action="store_true", help="sort the other way round")
+    add("--limit", type=int, metavar="N", help=_shared.LIMIT)
+    add("--format", choices=_shared.FORMATS, help="print, and how; else a screen shows it")
+    add("--width", type=int, help=_shared.WIDTH)
 
 
 def run(args: Namespace) -> int:

@@ -17,6 +17,7 @@ def options(parser: ArgumentParser) -> None:
     _shared.input_options(parser)
     _shared.merge_option(parser)
     _shared.capture_option(parser)
+    _shared.device_option(parser)
     _shared.run_option(parser)
     _shared.steps_option(parser)
     about = f"how long the digest may be, about; {USUAL} where it is not said"

@@ -43,6 +43,7 @@ _PACKAGES: Final = (
 def options(parser: ArgumentParser) -> None:
     """Declare the options of the command."""
     _shared.input_options(parser, "*")
+    _shared.merge_option(parser)
     _shared.capture_option(parser)
     _fleet.on_option(parser)
     parser.add_argument(
@@ -157,6 +158,7 @@ def _here() -> Iterator[str]:
     yield f"terminal: TERM={os.environ.get('TERM', '(unset)')}, screen {screen}"
     has_torch = importlib.util.find_spec("torch") is not None
     yield f"live: {'yes' if has_torch else 'no, torch is not installed (pip install tracetui[live])'}"
+    yield from _machine.driver_lines()
     yield f"compiled scanner of Chrome traces: {scan.state()}"
     way = "through Python (unproved)" if hasattr(sys, "remote_exec") else "through gdb"
     yield f"live --pid: {why_not_attached() or f'yes, {way}'}"

@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 
 def options(parser: ArgumentParser) -> None:
     """Declare the options of the command."""
-    parser.add_argument("--format", choices=("table", "md"), default="table")
+    parser.add_argument("--format", choices=("table", "md"), default="table", help="how it is written")
 
 
 def run(args: Namespace) -> int:

@@ -6,6 +6,7 @@ from argparse import ArgumentParser, Namespace
 from typing import Final
 
 from capture.errors import UsageError
+from capture.nearest import did_you_mean
 from tracetui.guides import TOPICS, glossary, guide, title
 from tracetui.verbs import VERBS
 
@@ -20,13 +21,14 @@ GUIDES: Final = {
     "compare": "comparing",
     "baseline": "comparing",
     "report": "views",
-    "export": "opening",
+    "export": "sharing",
     "query": "scripting",
     "digest": "scripting",
     "schema": "scripting",
     "formats": "opening",
     "completion": "scripting",
     "mcp": "scripting",
+    "version": "scripting",
     "doctor": "kernels-and-roofs",
 }
 
@@ -53,14 +55,9 @@ def explain(topic: str) -> str:
         return guide(guides[word])
     if word in terms:
         return "{}: {}\n".format(*terms[word])
-    raise UsageError(f"no guide is called {topic!r}", todo=_nearest(word, [*guides, *terms]))
-
-
-def _nearest(word: str, known: list[str]) -> str:
-    from difflib import get_close_matches
-
-    near = get_close_matches(word, known, n=1)
-    return f"did you mean tracetui help {near[0]}?" if near else f"choose one of: {', '.join(TOPICS)}"
+    all_topics = f"choose one of: {', '.join(TOPICS)}"
+    todo = did_you_mean(word, [*guides, *terms], all_topics, "tracetui help {}")
+    raise UsageError(f"no guide is called {topic!r}", todo=todo)
 
 
 def _overview() -> str:

@@ -35,6 +35,7 @@ def run(args: Namespace) -> int:
     """
     if not _shared.has_screen():
         return _recorded(args)
+    _engine.divide(args)
     beside, log = _beside(args), _log(args)
     out = _engine.place(args)
     engine = _engine.started(args, out, interactive=True, log=log)

@@ -27,7 +27,7 @@ def options(parser: ArgumentParser) -> None:
     _shared.merge_option(parser)
     _shared.capture_option(parser)
     _shared.run_option(parser)
-    parser.add_argument("--format", choices=tuple(FORMATS), default="table")
+    parser.add_argument("--format", choices=tuple(FORMATS), default="table", help=_shared.FORMAT)
     parser.add_argument("--limit", type=int, metavar="N", help=f"at most N rows; {MOST} of a table")
     parser.add_argument("--width", type=int, help="columns of the table")
 

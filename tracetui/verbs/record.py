@@ -34,6 +34,7 @@ def run(args: Namespace) -> int:
     """Record until the engine ends, print the summary and return the exit code; raise EngineError for a
     failure.
     """
+    _engine.divide(args)
     if not args.command and args.steps is None and not (_watch.asked(args) or args.pid):
         args.steps = STEPS[args.mode]
         _shared.say(f"recording {args.steps} steps of {args.mode} (--steps changes that)")

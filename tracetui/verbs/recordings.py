@@ -1,23 +1,21 @@
 """`tracetui recordings [--prune SIZE]`: recordings made without -o, listed, and removed when asked."""
 
-import re
 import sys
 import time
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from typing import Final
+from argparse import ArgumentParser, Namespace
 
 from capture import places
 from tracetui import units
 from tracetui.verbs import _shared
 
-_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?) ?([KMGT]?)B?", re.IGNORECASE)
-_FACTOR: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-
 
 def options(parser: ArgumentParser) -> None:
     """Declare the options of the command."""
     parser.add_argument(
-        "--prune", type=_bytes, metavar="SIZE", help="remove the oldest until the rest takes no more: 5GB"
+        "--prune",
+        type=_shared.size,
+        metavar="SIZE",
+        help="remove the oldest until the rest takes no more: 5GB",
     )
 
 
@@ -36,10 +34,3 @@ def _prune(limit: int) -> int:
     for path in places.prune(places.recordings(), limit):
         _shared.say(f"removed {path}")
     return 0
-
-
-def _bytes(text: str) -> int:
-    match = _SIZE.fullmatch(text.strip())
-    if match is None:
-        raise ArgumentTypeError(f"{text!r} is no size: write it like 500MB or 5GB")
-    return int(float(match[1]) * _FACTOR[match[2].upper()])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from capture.errors import UsageError
+from capture.nearest import did_you_mean
 from tracetui import units
 from tracetui.chosen import choose
 from tracetui.look import Look
@@ -25,7 +26,9 @@ def options(parser: ArgumentParser) -> None:
     _shared.input_options(parser, "*")
     _shared.merge_option(parser)
     _shared.capture_option(parser)
+    _shared.device_option(parser)
     _fleet.on_option(parser)
+    _fleet.hosts_option(parser)
     _shared.look_options(parser)
     parser.add_argument("--limit", type=int, metavar="N", help="at most N rows; a cut is said")
     parser.add_argument(
@@ -35,7 +38,7 @@ def options(parser: ArgumentParser) -> None:
         metavar="OP=CHANGE",
         help="of the fix view: what a step would take with an op changed: attn.core=-30%%, mlp.down=x0.5",
     )
-    parser.add_argument("--format", choices=tuple(FORMATS), default="table")
+    parser.add_argument("--format", choices=tuple(FORMATS), default="table", help=_shared.FORMAT)
     parser.add_argument("--width", type=int, help="columns of the table and the drawings")
 
 
@@ -104,6 +107,6 @@ def sorted_look(look: Look, rows: pl.DataFrame, reverse: bool) -> Look:
     if column is None:
         if not rows.columns:
             return replace(look, sort=None)
-        columns = ", ".join(rows.columns)
-        raise UsageError(f"no column is called {look.sort!r}", todo=f"the columns are {columns}")
+        todo = did_you_mean(look.sort or "", named, f"the columns are {', '.join(rows.columns)}")
+        raise UsageError(f"no column is called {look.sort!r}", todo=todo)
     return replace(look, sort=column, descending=rows.schema[column].is_numeric() != reverse)

@@ -8,6 +8,7 @@ from typing import Any, Final, cast
 import polars as pl
 
 from capture.errors import UsageError
+from capture.nearest import did_you_mean
 from capture.run import Run
 from tracetui import cancel, filters
 from tracetui.analysis import select, steady
@@ -60,6 +61,7 @@ _TOLD: Final = (  # what of a run's meta says that columns are not the source's 
 )
 
 Focus = tuple[tuple[str, Any], ...]
+Slice = tuple[int, int, int]  # of a timeline: lane, start and end in ns
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +87,7 @@ class Merging:
     shapes: Mapping[str, Shape]  # of these frames: their keys and rules
     finish: Callable[[Partial, Look], Answer]  # of at least two runs: that of one is the view's own answer
     needs: frozenset[str] = frozenset()  # of each run; one that lacks it contributes nothing
+    by_track: bool = False  # rows of different tracks stay apart: they are those of each file's rank
 
 
 Tones = Callable[[pl.DataFrame], Mapping[str, Sequence[str]]]  # of some rows: column → a style for each
@@ -118,8 +121,18 @@ class View:
     over_time: bool = False  # its columns are moments: left and right are earlier and later
     group: str = "name"  # what its rows stand for, unless the look says otherwise
     enter: Callable[[Answer, Look], Focus] | None = None  # None: the key columns of the cursor's row
+    pointed: Callable[[Answer, Look, Size, int, int], Slice | None] | None = None  # None: nothing in cells
     row_key: tuple[str, ...] | None = None  # None: the key tells its rows apart; empty: only their order does
     merging: Merging | None = None  # None: what it answers of one file cannot be put together for many
+    alone: str = ""  # why not, in half a sentence
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ManyFiles(Run):
+    """What stands for many files where a run is meant: it has no events, and answers by asking them."""
+
+    answered: Callable[[View, Look], Answer]
+    files: Sequence[Any]  # their addresses, in the order in which answers number them
 
 
 def views() -> list[View]:
@@ -135,13 +148,16 @@ def view(name: str) -> View:
     """Return the view of a name; raise UsageError where there is none."""
     names = {_RENAMED.get(module, module): module for module in VIEWS}
     if name not in names:
-        raise UsageError(f"no view is called {name!r}", todo=f"choose one of: {', '.join(names)}")
+        todo = did_you_mean(name, names, f"choose one of: {', '.join(names)}")
+        raise UsageError(f"no view is called {name!r}", todo=todo)
     return _load(names[name])
 
 
 def missing(view: View, runs: Sequence[Run]) -> tuple[str, ...]:
     """Return what the view needs and a run does not have, in words."""
     asked = runs[: max(1, view.runs)]
+    if any(isinstance(run, ManyFiles) for run in asked):
+        return () if view.merging is not None and view.runs == 1 else ("one file",)
     return lacking(view.needs, asked)
 
 
@@ -177,11 +193,11 @@ def ask(view: View, runs: Sequence[Run], look: Look) -> Answer:
     compares runs where there is one.
     """
     cancel.check()
-    if look.filter:
-        _, events, terms = filters.parse(look.filter)
-        if events or terms:
-            answer = ask(view, runs, filters.on_events(look))
-            return replace(answer, rows=filters.narrowed(answer.rows, terms, view.title.lower()))
+    if (files := next((run for run in runs if isinstance(run, ManyFiles)), None)) is not None:
+        return _of_files(view, files, look)
+    if filters.has_terms(look):
+        answer = ask(view, runs, filters.on_events(look))
+        return replace(answer, rows=filters.narrow(answer.rows, look, view.title.lower()))
     if look.steady:
         parts, asked = [steady.steady_part(run) for run in runs], steady.without_warm_up(look)
         answer = ask(view, parts, asked)
@@ -196,6 +212,15 @@ def ask(view: View, runs: Sequence[Run], look: Look) -> Answer:
     then = "the {} view needs it" if part.missing else "what else the {} view asks is answered"
     note = f"this source does not tell {' and '.join(lacks)}; {then.format(view.title.lower())}"
     return replace(part, notes=(note, *part.notes))
+
+
+def _of_files(view: View, files: ManyFiles, look: Look) -> Answer:
+    """Return the answer of many files, or why there is none."""
+    if view.merging is not None and view.runs == 1:
+        return files.answered(view, look)
+    why = view.alone or "it compares runs; tracetui diff A B --on WHERE compares groups of files"
+    note = f"many files have no {view.title.lower()}: {why}; Enter on a rank opens its file"
+    return Answer(pl.DataFrame(), (note,), missing=("one file",))
 
 
 def _marked(answer: Answer, runs: Sequence[Run]) -> Answer:

@@ -40,6 +40,10 @@ class Frame:
         """Return the cell in which a moment lies, within those in sight."""
         return max(0, min(self.width, (t - self.low) * self.width // (self.high - self.low)))
 
+    def moments(self, column: int) -> tuple[float, float]:
+        """Return the time that a cell stands for."""
+        return self.low + column * self.cell_ns, self.low + (column + 1) * self.cell_ns
+
     @property
     def cell_ns(self) -> float:
         """Return how much time a cell stands for."""

@@ -5,6 +5,7 @@ from typing import Final
 
 import polars as pl
 
+from capture.classify.names import roles_of_scopes
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis import detail as analysis
@@ -44,7 +45,8 @@ def _why(run: Run, look: Look) -> list[str]:
     )
     if name is None or category is None:
         return []
-    return [f"op {op or 'unknown'}, category {category}: {why.reason(run, name, op, category, path)}"]
+    scope = roles_of_scopes([path]).get(path or "")
+    return [f"op {op or 'unknown'}, category {category}: {why.reason(run, name, op, category, scope)}"]
 
 
 def _notes(run: Run) -> list[str]:
@@ -119,4 +121,4 @@ def _layers(answer: Answer, size: Size) -> list[Line]:
     ]
 
 
-VIEW = View("detail", "Detail", detail, draw, needs=frozenset({"dur"}))
+VIEW = View("detail", "Detail", detail, draw, needs=frozenset({"dur"}), alone="it shows single launches")

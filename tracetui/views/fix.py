@@ -129,7 +129,19 @@ def _evidence(row: Mapping[str, Any], shared: _Shared) -> str:
     waited = f" in {row['by']}" if row["by"] else ""
     at = "" if row["begin"] is None else f" at {units.duration(row['begin'] - start)}"
     longest = f"the longest {units.duration(row['longest_ns'])}{at}, before {row['after']}"
-    return f"{_times(row['count'], 'gap')}{waited}, {longest}"
+    return f"{_times(row['count'], 'gap')}{waited}, {longest}{_queue(row['queued'], row['count'])}"
+
+
+def _queue(queued: float | None, gaps: int) -> str:
+    """Return how many kernels waited in the queue when what ended the gaps was launched, as the end of a
+    sentence; empty where launches are not known.
+    """
+    if queued is None:
+        return ""
+    if not queued:
+        return "; launched with nothing in the queue"
+    many = f"{queued:,.0f} in the queue" if gaps == 1 else f"{queued:,.1f} in the queue on average"
+    return f"; launched with {many}"
 
 
 def _times(count: int, what: str) -> str:
@@ -216,6 +228,7 @@ VIEW = View(
     "Fix",
     fix,
     needs=frozenset({"dur"}),
+    alone="it accounts for one step of one run; kernels has the time and the roof of all",
     columns=(
         "op", "recoverable_ns", "share", "cause", "advice", "layers", "evidence", "low_ns", "roof_share",
         "per_step", "own_ns", "confidence",

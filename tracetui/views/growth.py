@@ -12,6 +12,7 @@ from tracetui.analysis.growth import Growth, growth, stretches
 from tracetui.analysis.steps import stated
 from tracetui.look import Look
 from tracetui.views import Answer, View, charts, ink
+from tracetui.views._summed import summed
 from tracetui.views.ink import Line, Size
 
 SHOWN: Final = (
@@ -44,7 +45,7 @@ _AXES: Final = {
 def answer(runs: Sequence[Run], look: Look) -> Answer:
     """Return one row an op with its law, and notes on the steps that were slow."""
     run = runs[0]
-    group = look.group or ("op" if run.has("op") else "name")
+    group = _group(run, look)
     fitted = growth(run, look, group)
     rows = _growing_first(fitted, group)
     parts = {"series": fitted.series, "steps": fitted.steps, "slow": fitted.slow, "lines": fitted.lines}
@@ -72,6 +73,14 @@ def _growing_first(fitted: Growth, group: str) -> pl.DataFrame:
         .sort("_at", maintain_order=True)
         .drop("_at")
     )
+
+
+def _group(run: Run, look: Look) -> str:
+    return look.group or ("op" if run.has("op") else "name")
+
+
+def _by(run: Run, look: Look) -> tuple[str, ...]:
+    return (_group(run, look), "name", "step", "phase")
 
 
 def _scope(fitted: Growth) -> str:
@@ -180,12 +189,14 @@ def _growing(answer: Answer) -> list[Any]:
     ]  # fmt: skip
 
 
+_NEEDS: Final = frozenset({"dur", "step"})
 VIEW = View(
     "growth",
     "Growth",
     answer,
     draw,
-    needs=frozenset({"dur", "step"}),
+    needs=_NEEDS,
+    merging=summed(answer, _by, _NEEDS),
     columns=("op", *SHOWN),
     group="op",
 )

@@ -1,13 +1,16 @@
 """Import: what was read, kept, repaired and dropped."""
 
 from collections.abc import Sequence
+from typing import Final
 
 import polars as pl
 
 from capture.run import Run
+from tracetui.analysis.partial.algebra import Partial, Shape
 from tracetui.look import Look
-from tracetui.views import Answer, View
+from tracetui.views import Answer, Merging, View
 
+_COUNTS: Final = ("read", "kept", "repaired", "dropped")
 _SCHEMA = {
     "what": pl.String(),
     "severity": pl.String(),
@@ -17,11 +20,17 @@ _SCHEMA = {
 }
 
 
+SHAPES: Final = {
+    "counts": Shape(("what",), {"count": "sum"}),
+    "notices": Shape(("what", "severity", "message"), {"count": "sum"}),
+}
+
+
 def imported(runs: Sequence[Run], look: Look) -> Answer:
     """Return four counts, then each notice with the first places where it was met."""
     log = runs[0].log
-    sums = (("read", log.read), ("kept", log.kept), ("repaired", log.repaired), ("dropped", log.dropped))
-    rows = [{"what": what, "count": count} for what, count in sums]
+    sums = (log.read, log.kept, log.repaired, log.dropped)
+    rows = [{"what": what, "count": count} for what, count in zip(_COUNTS, sums, strict=True)]
     rows += [
         {
             "what": n.id,
@@ -36,4 +45,29 @@ def imported(runs: Sequence[Run], look: Look) -> Answer:
     return Answer(pl.DataFrame(rows, schema=_SCHEMA), notes, key=("what",))
 
 
-VIEW = View("import", "Import", imported, columns=("what", "count", "message", "severity", "offsets"))
+def _contribution(run: Run, look: Look) -> dict[str, pl.DataFrame]:
+    rows = imported([run], look).rows
+    notices = rows.filter(pl.col("severity").is_not_null())
+    return {
+        "counts": rows.filter(pl.col("severity").is_null()).select("what", "count"),
+        "notices": notices.select("what", "severity", "message", "count"),
+    }
+
+
+def of_many(whole: Partial, look: Look) -> Answer:
+    """Return the same counts over all files, then each notice by how often it was given."""
+    counts, notices = whole.frames["counts"], whole.frames["notices"]
+    notices = notices.sort("count", "what", "message", descending=[True, False, False])
+    ordered = counts.sort(pl.col("what").replace_strict({w: i for i, w in enumerate(_COUNTS)}))
+    empty = pl.DataFrame(schema=_SCHEMA)
+    formats = " and ".join(whole.members["format"].unique().sort())
+    return Answer(pl.concat([empty, ordered, notices], how="diagonal"), (formats,), key=("what",))
+
+
+VIEW = View(
+    "import",
+    "Import",
+    imported,
+    merging=Merging(_contribution, SHAPES, of_many),
+    columns=("what", "count", "message", "severity", "offsets"),
+)

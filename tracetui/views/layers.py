@@ -13,6 +13,7 @@ from tracetui.analysis.layers import layer_table
 from tracetui.look import Look
 from tracetui.views import Answer, Focus, View, ink
 from tracetui.views._grid import Cell, Grid, changed, drawn, entered, grid, legend, place_of
+from tracetui.views._summed import summed
 from tracetui.views.ink import Line, Size
 
 NAMED: Final = 8  # odd layers that a note names at most
@@ -132,12 +133,18 @@ def enter(answer: Answer, look: Look) -> Focus:
     return entered(answer, look, "total_ns")
 
 
+def _by(run: Run, look: Look) -> tuple[str, ...]:
+    return ("layer", _column(run, look), "step", "phase")
+
+
+_NEEDS: Final = frozenset({"dur", "layer"})
 VIEW = View(
     "layers",
     "Layers",
     layers,
     draw,
-    needs=frozenset({"dur", "layer"}),
+    needs=_NEEDS,
+    merging=summed(layers, _by, _NEEDS),
     group="op",
     enter=enter,
 )

@@ -36,6 +36,7 @@ VIEW = View(
     "Log",
     log,
     needs=frozenset({"kind:mark"}),
+    alone="lines are read, not added",
     newest_last=True,
     columns=("text", "class", "at_ns", "step"),
 )

@@ -30,13 +30,17 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
 
 def of_many(whole: Partial, look: Look) -> Answer:
     """Return the same of ranks that wrote a file each."""
-    from tracetui.analysis.partial.ranks import numbered, of_all
+    from tracetui.analysis.partial.ranks import numbered, of_all, places_of
 
     keys, guess = numbered(whole)
     if keys.is_empty():
         return Answer(pl.DataFrame(), (ranks_view.SAME_RANK,))
     told = _told(of_all(whole, keys), look)
-    return Answer(told.rows, (*told.notes, *(f"a guess: {text}" for text in guess)), told.key)
+    rows, places = told.rows, places_of(whole, keys)
+    if rows.height and places.width > 1 and not look.merged:
+        rows = rows.join(places, on="rank", how="left", maintain_order="left")
+    notes = (*told.notes, *(f"a guess: {text}" for text in guess))
+    return Answer(rows, notes, told.key, {"files": keys.select("rank", "member")})
 
 
 def _told(ranks: "Ranks", look: Look) -> Answer:
@@ -90,12 +94,16 @@ def _cursor_line(cell: Cell | None) -> Line:
     times = "  ".join(f"{units.heading(c)} {units.duration(cell[c])}" for c in TIMES)
     behind = cell["behind_share"]
     words = "" if behind is None else f"  {behind:+.1%} of the median"
-    return ink.line((f"rank {cell['rank']}, step {cell['step']}: ", "dim"), times, words)
+    where = (
+        " on " + " behind ".join(filter(None, map(cell.get, ("host", "switch")))) if cell.get("host") else ""
+    )
+    return ink.line((f"rank {cell['rank']}{where}, step {cell['step']}: ", "dim"), times, words)
 
 
 def enter(answer: Answer, look: Look) -> Focus:
-    """Return the step under the cursor."""
-    return tuple(part for part in entered(answer, look, _drawn(look)) if part[0] == "step")
+    """Return the step under the cursor; of ranks that wrote a file each the rank as well."""
+    cell = entered(answer, look, _drawn(look))
+    return cell if "files" in answer.parts else tuple(part for part in cell if part[0] == "step")
 
 
 def _contribution(run: Run, look: Look) -> Mapping[str, pl.DataFrame]:
@@ -113,5 +121,5 @@ VIEW = View(
     merging=Merging(_contribution, ranks_view.SHAPES, of_many, needs=frozenset({"dur", "step"})),
     group="track",
     enter=enter,
-    columns=("rank", "step", "work_ns", "comm_ns", "exposed_ns", "behind_share"),
+    columns=("rank", "step", "work_ns", "comm_ns", "exposed_ns", "behind_share", "host", "switch"),
 )

@@ -33,7 +33,7 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
 
 def of_many(whole: Partial, look: Look) -> Answer:
     """Return the same of ranks that wrote a file each."""
-    from tracetui.analysis.partial.ranks import numbered, of_all
+    from tracetui.analysis.partial.ranks import numbered, of_all, places_of
 
     keys, guess = numbered(whole)
     members = whole.members
@@ -41,10 +41,29 @@ def of_many(whole: Partial, look: Look) -> Answer:
         return Answer(pl.DataFrame(), (SAME_RANK,))
     phases, notes = members["phase"].drop_nulls().unique(), members["notes"].drop_nulls().unique().sort()
     phase = str(phases[0]) if phases.len() == 1 else None
-    told = _told(of_all(whole, keys), look, phase, [line for text in notes for line in text.splitlines()])
-    files = members.select("member", "run", "source").join(keys, on=["member", "run"]).sort("rank")
-    notes_of_all = (*told.notes, *(f"a guess: {text}" for text in guess))
-    return replace(told, notes=notes_of_all, parts={"files": files.select("rank", "source")})
+    ranks, places = of_all(whole, keys), places_of(whole, keys)
+    told = _told(ranks, look, phase, [line for text in notes for line in text.splitlines()])
+    late = [line for by in ("host", "switch") for line in _late_places(ranks, places, by, look)]
+    rows = told.rows
+    if "rank" in told.rows.columns and places.width > 1 and not look.merged:
+        rows = rows.join(places, on="rank", how="left", maintain_order="left")
+        rows = rows.select("rank", *places.columns[1:], pl.exclude(places.columns))
+    notes_of_all = (*told.notes, *late, *(f"a guess: {text}" for text in guess))
+    return replace(told, rows=rows, notes=notes_of_all, parts={"files": keys.select("rank", "member")})
+
+
+def _late_places(ranks: "Ranks", places: pl.DataFrame, by: str, look: Look) -> list[str]:
+    """Return a note for each host, or switch, whose ranks take longer than those of the others."""
+    from tracetui.analysis.partial.ranks import together
+    from tracetui.analysis.ranks import rank_table
+
+    found = together(ranks, places, by)
+    if found is None:
+        return []
+    names, as_ranks = found
+    late = rank_table(as_ranks, look).filter(pl.col("verdict") == "slower")
+    late = late.sort("behind_ns", descending=True)
+    return [_straggler(as_ranks, row, f"{by} {names[row['rank']]}") for row in late.iter_rows(named=True)]
 
 
 def _told(ranks: "Ranks", look: Look, phase: str | None, more: Sequence[str]) -> Answer:
@@ -90,14 +109,15 @@ def _stragglers(ranks: "Ranks", table: pl.DataFrame) -> list[str]:
     return [_straggler(ranks, row) for row in late.iter_rows(named=True)]
 
 
-def _straggler(ranks: "Ranks", row: dict[str, float]) -> str:
+def _straggler(ranks: "Ranks", row: dict[str, float], who: str = "") -> str:
     from tracetui.analysis.ranks import excess
 
     low, high = (units.duration(row[c]) for c in ("behind_low_ns", "behind_high_ns"))
     most = excess(ranks, int(row["rank"]))
+    who = who or f"rank {row['rank']}"
     where = f"; most of it in {most[0]}, {units.difference(most[1])} a step" if most else ""
     return (
-        f"straggler: rank {row['rank']}, whose work takes {units.duration(row['behind_ns'])} "
+        f"straggler: {who}, whose work takes {units.duration(row['behind_ns'])} "
         f"({units.share(row['behind_share'])}) longer than that of the others, "
         f"95 % interval {low} to {high}, slowest in {row['slowest']} of {row['steps']} steps{where}"
     )
@@ -143,6 +163,8 @@ VIEW = View(
     columns=(
         "rank",
         "step",
+        "host",
+        "switch",
         "work_ns",
         "comm_ns",
         "behind_ns",

@@ -13,6 +13,7 @@ from tracetui.analysis import roofline, select
 from tracetui.analysis.roofline_points import points
 from tracetui.look import Look
 from tracetui.views import Answer, View, ink
+from tracetui.views._summed import summed
 from tracetui.views.charts import Mark, Point, log_chart
 from tracetui.views.ink import Line, Size
 
@@ -28,7 +29,7 @@ _BEYOND: Final = 4  # times that the picture reaches beyond its outermost points
 def answer(runs: Sequence[Run], look: Look) -> Answer:
     """Return one row a group with its rates, and a letter for its point; the roof is a part."""
     run = runs[0]
-    group = look.group or ("op" if run.has("op") else "name")
+    group = _group(run, look)
     table = points(run, look, group)
     if table.is_empty():
         return Answer(table, (select.why_no_kernels(run),), (group,))
@@ -41,6 +42,14 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     best = {"byte_per_s": [roof.memory if roof else 0.0], "flop_per_s": [_compute(roof, run)]}
     notes = (*select.stopwatch(run, look), *roofline.notes(run, table), *_lacking(table, group))
     return Answer(table, notes, (group,), {"roof": pl.DataFrame(best)})
+
+
+def _group(run: Run, look: Look) -> str:
+    return look.group or ("op" if run.has("op") else "name")
+
+
+def _by(run: Run, look: Look) -> tuple[str, ...]:
+    return (_group(run, look), "category", "phase")
 
 
 def _compute(roof: Roof | None, run: Run) -> float:
@@ -102,12 +111,14 @@ def _roofs(memory: float, compute: float, low: float, high: float) -> list[Seque
     return [[(low, compute), (high, compute)]] if compute else []
 
 
+_NEEDS: Final = frozenset({"dur", "flops", "bytes"})
 VIEW = View(
     "roofline",
     "Roofline",
     answer,
     draw,
-    needs=frozenset({"dur", "flops", "bytes"}),
+    needs=_NEEDS,
+    merging=summed(answer, _by, _NEEDS),
     columns=COLUMNS,
     group="op",
 )

@@ -95,11 +95,16 @@ def _figures(row: dict[str, Any]) -> str:
         return "no samples"
     if row.get("total") is None:
         return f"count={row['count']}"
-    ms = {c: row[c] / 1000 for c in _STATISTICS}
+    total, mean, least, most, p95, p99 = (_ms(row.get(c), 2 if c == "total" else 3) for c in _STATISTICS)
     return (
-        f"count={row['count']} | total={ms['total']:.2f}ms | avg={ms['mean']:.3f}ms | "
-        f"min={ms['min']:.3f}ms | max={ms['max']:.3f}ms | p95_ms={ms['p95']:.3f}ms, p99_ms={ms['p99']:.3f}ms"
+        f"count={row['count']} | total={total} | avg={mean} | min={least} | max={most} | "
+        f"p95_ms={p95}, p99_ms={p99}"
     )
+
+
+def _ms(us: float | None, digits: int) -> str:
+    """Write microseconds as milliseconds; a dash where the source left them out."""
+    return "–" if us is None else f"{us / 1000:.{digits}f}ms"
 
 
 VIEW: Final = View(
@@ -108,6 +113,7 @@ VIEW: Final = View(
     answer=answer,
     draw=draw,
     needs=frozenset({"table:event_types|table:event type summary"}),
+    alone="what a source has printed is not added up",
     columns=("label", "count", "total_ns", "mean_ns", "p95_ns", "section"),
     row_key=(),
 )

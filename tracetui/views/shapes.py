@@ -1,12 +1,14 @@
 """Shapes: which operand shapes the time went into, and how fast they ran."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from capture.run import Run
 from tracetui.analysis import roofline, select, windows
 from tracetui.analysis.shapes import shape_table
 from tracetui.look import Look
 from tracetui.views import Answer, View
+from tracetui.views._summed import summed
 
 
 def shapes(runs: Sequence[Run], look: Look) -> Answer:
@@ -23,11 +25,17 @@ def shapes(runs: Sequence[Run], look: Look) -> Answer:
     return Answer(table, tuple(notes), key=("shape", *(c for c in ("op",) if run.has(c))))
 
 
+def _by(run: Run, look: Look) -> tuple[str, ...]:
+    return ("shape", "op", "category", "phase")
+
+
+_NEEDS: Final = frozenset({"dur", "shape"})
 VIEW = View(
     "shapes",
     "Shapes",
     shapes,
-    needs=frozenset({"dur", "shape"}),
+    needs=_NEEDS,
+    merging=summed(shapes, _by, _NEEDS),
     columns=(
         "shape",
         "total_ns",

@@ -104,6 +104,7 @@ VIEW = View(
     "Steps",
     steps,
     needs=frozenset({"step"}),
+    alone="a step of several files has no one window; rankmap has the steps of each rank",
     newest_last=True,
     columns=(
         "step",

@@ -79,8 +79,10 @@ def of_many(whole: Partial, look: Look) -> Answer:
         if name in kept
     ]
     rows = pl.concat([merged_summary(whole, look), pl.DataFrame(texts, schema=SCHEMA)])
-    note = "times of all files are added; a file stands out where its time lies far from the median"
-    return Answer(rows, (note,), key=("name",))
+    notes = ["times of all files are added; a file stands out where its time lies far from the median"]
+    if look.merged:
+        notes.append("facts are of the files; --merge without --on has those of the run that they make")
+    return Answer(rows, tuple(notes), key=("name",))
 
 
 def of_runs(count: int, runs: int) -> str:

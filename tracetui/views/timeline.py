@@ -1,6 +1,7 @@
 """Timeline: what ran when, as a flame chart: devices with steps and layers, threads with their scopes."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any, Final
 
@@ -9,7 +10,7 @@ import polars as pl
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis import select
-from tracetui.analysis.slices import Parts, slice_at
+from tracetui.analysis.slices import Parts, Place, most_within, slice_at
 from tracetui.analysis.timeline import timeline
 from tracetui.look import Look
 from tracetui.shown_names import shown_name
@@ -53,40 +54,75 @@ def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
     """Draw a ruler, the rows around the cursor, the categories, and what the cursor stands on in full."""
     if answer.rows.is_empty():
         return []
-    parts = answer.parts
+    page = _page(answer.parts, look, size)
+    low, high, start, _ = answer.parts["window"].row(0)
+    body = _rows(page, answer.parts["lanes"]["lane"].to_list())
+    spare = Size(size.width, page.room - len(body), size.ascii)
+    below = _below(answer.parts["names"], page.totals, spare) if page.legend else []
+    keys = [_flame.legend(page.totals, size)] if page.legend and not below else []
+    gap = [ink.line()] * max(0, size.height - 1 - len(body) - len(below) - len(keys) - len(page.foot))
+    ruler = _ruler(low - start, high - start, page.label, page.frame.width)
+    return ink.clip([ruler, *body, *gap[:1], *below, *gap[1:], *keys, *page.foot], size)
+
+
+def pointed(answer: Answer, look: Look, size: Size, column: int, line: int) -> Place | None:
+    """Return the slice or gap that the picture has in a cell; None where nothing is drawn."""
+    if answer.rows.is_empty():
+        return None
+    page = _page(answer.parts, look, size)
+    column, line = column - page.label, line - 1  # beside the names, below the ruler
+    if not 0 <= column < page.frame.width:
+        return None
+    for row, height in page.rows:
+        if 0 <= line < height:
+            return most_within(answer.parts, row.lane, row.place, page.frame.moments(column))
+        line -= height
+    return None
+
+
+@dataclass(frozen=True, eq=False)
+class _Page:
+    """How the picture is divided: rows with their heights below a ruler, then a foot."""
+
+    frame: Frame
+    label: int  # cells for the names of lanes
+    rows: Sequence[tuple[Row, int]]
+    room: int  # lines between the ruler and the foot
+    selected: Selected
+    totals: Mapping[str, int]
+    legend: bool
+    foot: Sequence[Line]
+
+
+def _page(parts: Parts, look: Look, size: Size) -> _Page:
+    """Return how the picture of a look is divided in a size."""
     low, high, start, _ = parts["window"].row(0)
     here = slice_at(parts, look.slice)
+    selected: Selected = None if here is None else (here["lane"], here["t"], here["end"])
     names = parts["lanes"]["lane"].to_list()
     label = max(NARROWEST_LABEL, min(WIDEST_LABEL, size.width // 6, max(map(ink.wide, names)) + 1))
     frame = Frame(low, high, max(10, size.width - label), size.ascii)
-    foot = _foot(here, names, start, look.full_names, size)
-    totals = _totals(parts["names"])
-    legend = int(bool(totals) and size.height >= TALL)
+    foot, totals = _foot(here, names, start, look.full_names, size), _totals(parts["names"])
+    legend = bool(totals) and size.height >= TALL
     room = max(1, size.height - 1 - len(foot) - legend)
-    body = _rows(parts, frame, label, here, room)
-    spare = Size(size.width, room - len(body), size.ascii)
-    below = _below(parts["names"], totals, spare) if legend else []
-    keys = [_flame.legend(totals, size)] if legend and not below else []
-    gap = [ink.line()] * max(0, size.height - 1 - len(body) - len(below) - len(keys) - len(foot))
-    ruler = _ruler(low - start, high - start, label, frame.width)
-    return ink.clip([ruler, *body, *gap[:1], *below, *gap[1:], *keys, *foot], size)
-
-
-def _rows(parts: Parts, frame: Frame, label: int, here: Mapping[str, Any] | None, room: int) -> list[Line]:
-    """Return the lines of the rows in sight, each with the name of its lane where that begins."""
-    selected: Selected = None if here is None else (here["lane"], here["t"], here["end"])
     rows = _flame.rows_of(parts["lanes"], parts["slices"], parts["gaps"], parts["cells"])
-    rows = _flame.without_covers(rows, frame.low, frame.high, selected)
+    rows = _flame.without_covers(rows, low, high, selected)
     heights = _heights(rows, parts["lanes"]["busy_ns"].to_list(), room)
-    names = parts["lanes"]["lane"].to_list()
+    shown = [(rows[i], heights[i]) for i in _in_sight(rows, heights, room, here)]
+    return _Page(frame, label, shown, room, selected, totals, legend, foot)
+
+
+def _rows(page: _Page, names: Sequence[str]) -> list[Line]:
+    """Return the lines of the rows in sight, each with the name of its lane where that begins."""
     body: list[Line] = []
     before = None
-    for i in _in_sight(rows, heights, room, here):
-        name = names[rows[i].lane] if rows[i].lane != before else ""
-        before = rows[i].lane
-        lines = _flame.drawn(rows[i], frame, heights[i], selected)
-        style = "accent" if selected is not None and before == selected[0] else "name"
-        labels = [ink.fit(name, label, ascii=frame.ascii), *[" " * label] * (len(lines) - 1)]
+    for row, height in page.rows:
+        name = names[row.lane] if row.lane != before else ""
+        before = row.lane
+        lines = _flame.drawn(row, page.frame, height, page.selected)
+        style = "accent" if page.selected is not None and before == page.selected[0] else "name"
+        label = ink.fit(name, page.label, ascii=page.frame.ascii)
+        labels = [label, *[" " * page.label] * (len(lines) - 1)]
         body += [ink.line((text, style), *ln) for text, ln in zip(labels, lines, strict=True)]
     return body
 
@@ -190,7 +226,9 @@ VIEW = View(
     answer,
     draw,
     needs=frozenset({"dur", "t"}),
+    alone="it shows single launches at their moments",
     over_time=True,
     row_key=(),
     enter=enter,
+    pointed=pointed,
 )

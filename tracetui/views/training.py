@@ -80,6 +80,7 @@ VIEW: Final = View(
     answer,
     draw,
     needs=frozenset({"phase:forward", "phase:backward|table:softmax"}),
+    alone="it measures the whole steps of one run",
     columns=("part", *_COLUMNS, "text"),
     partly=True,
     row_key=("part", "phase", "name"),

@@ -6,10 +6,12 @@ import polars as pl
 
 from capture.run import Run
 from tracetui.analysis import select
+from tracetui.analysis.partial.algebra import Partial
+from tracetui.analysis.partial.tree import SHAPES, partial
 from tracetui.analysis.places import placed
-from tracetui.analysis.tree import by_time, has_free_kernels, lens_of_tree, stated, tree_table
+from tracetui.analysis.tree import by_time, has_free_kernels, lens_of_tree, stated, tree_of, tree_table
 from tracetui.look import Look
-from tracetui.views import Answer, Focus, View
+from tracetui.views import Answer, Focus, Merging, View
 
 
 def tree(runs: Sequence[Run], look: Look) -> Answer:
@@ -28,8 +30,18 @@ def tree(runs: Sequence[Run], look: Look) -> Answer:
     if placed(run) and has_free_kernels(run, lens):
         notes.append("kernels of no scope stand by their step, kind of layer and op")
     notes += [] if stated(run) else select.folding(run)
+    return _told(table, notes)
+
+
+def _told(table: pl.DataFrame, notes: Sequence[str]) -> Answer:
     order = ("scope", *(c for c in table.columns if c not in ("scope", "path")), "path")
     return Answer(table.select(order), tuple(notes), key=("path",))
+
+
+def of_many(whole: Partial, look: Look) -> Answer:
+    """Return the tree of the scopes of all files."""
+    lenses = whole.members["lens"].drop_nulls().unique().sort()
+    return _told(tree_of(whole.frames["leaves"]), [f"{' and '.join(lenses)} times"] if lenses.len() else [])
 
 
 def enter(answer: Answer, look: Look) -> Focus:
@@ -43,6 +55,7 @@ VIEW = View(
     "Tree",
     tree,
     needs=frozenset({"dur", "path|t|layer"}),
+    merging=Merging(partial, SHAPES, of_many, needs=frozenset({"dur", "path|t|layer"})),
     columns=("scope", "inclusive_ns", "self_ns", "share", "count"),
     label="scope",
     enter=enter,

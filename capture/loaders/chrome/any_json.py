@@ -25,7 +25,7 @@ _ARRAY: Final = re.compile(r'"traceEvents"\s*:\s*\[')
 _NEXT: Final = re.compile(r'\}\s*,\s*(?=\{\s*")')
 _END: Final = re.compile(r"\}\s*\]")
 _BETWEEN: Final = re.compile(r"[\s,\0]*")
-_CONTROL: Final = re.compile(r"[\x00-\x1f]")
+_CONTROL: Final = {n: " " if chr(n) in "\t\n\r" else f"\\u{n:04x}" for n in range(32)}
 _LONE_SURROGATE: Final = re.compile(
     r"(?<!\\)((?:\\\\)*)(?:(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
 )
@@ -122,7 +122,7 @@ def _text(buffer: bytearray, log: Log) -> str:
 
 def _decode_mended(text: str) -> Event | None:
     """Parse an event whose text may hold raw control characters or half a surrogate pair; None if broken."""
-    text = _CONTROL.sub(lambda c: f"\\u{ord(c[0]):04x}" if c[0] not in "\t\n\r" else " ", text)
+    text = text.translate(_CONTROL)
     text = _LONE_SURROGATE.sub(lambda m: m[1] + (m[2] or "\\ufffd"), text)
     try:
         return _ONE.decode(text.encode("utf-8", "replace"))

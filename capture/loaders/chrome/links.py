@@ -17,6 +17,7 @@ from capture.classify.work import work_of
 from capture.loaders.chrome.layouts import END_OF_ARGUMENTS
 from capture.loaders.chrome.tables import ATTENTION, OPERATORS
 
+_ATTENDING: Final = f"{ATTENTION}|attn"  # operators whose work the sums of their step may decide
 _OPEN: Final = "other"  # the category of a name that says nothing
 
 
@@ -58,7 +59,7 @@ def with_work(linked: pl.DataFrame, names: pl.Series, steps: Mapping[int, StepAn
     which call it is: these give way.
     """
     step = pl.col("step") if steps and "step" in linked.columns else pl.lit(None, dtype=pl.Int64)
-    attending = names.str.contains(ATTENTION, literal=True).gather(linked["operator"])
+    attending = names.str.contains(_ATTENDING).gather(linked["operator"])
     linked = linked.with_columns(within=pl.when(attending).then(step))
     kind, row = kinds_of(_work_key(linked))
     works = _work_columns(linked.select("operator", "operands", "within")[row], names, steps)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-_MATMUL: Final = re.compile(r"NT_matmul(\d+)(?:_add\d*)?_kernel(_\d+)?$")
+_MATMUL: Final = re.compile(r"NT_matmul(\d{1,9})(?:_add\d*)?_kernel(_\d+)?$")
 _ATTENTION: Final = re.compile(r"batch_(prefill|decode)_")
 _BLOCK: Final = ("attn.qkv", "attn.out", "mlp.gate_up", "mlp.down")
 _BY_TIME: Final = ("mlp.gate_up", "mlp.down", "attn.qkv", "attn.out")

@@ -69,11 +69,14 @@ def test_the_operator_says_what_its_kernels_name_leaves_open(tmp_path: Path) -> 
     assert kernels(run)["shape"].to_list()[1] is None
 
 
-def test_attention_over_a_cache_takes_the_sums_of_its_step(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "name", ["vllm::unified_attention_with_output", "flash_attn::flash_attn_varlen_func"]
+)
+def test_attention_over_a_cache_takes_the_sums_of_its_step(tmp_path: Path, name: str) -> None:
     """Decode of 4 sequences over 100 keys in all: 4·heads·size FLOPs for each pair of query and key."""
     words = "execute_4_context_0(sq0sk0sqsq0sqsk0)_generation_4(sq4sk100sqsq4sqsk100)"
     call = operator(
-        "vllm::unified_attention_with_output", 1,
+        name, 1,
         [[4, 8, 64], [4, 2, 64], [4, 2, 64], [999, 16, 2, 64]], [BF16] * 4,
     )  # fmt: skip
     launch = annotation("cudaLaunchKernel", 12, 1, cat="cuda_runtime") | {"args": {"correlation": 100}}

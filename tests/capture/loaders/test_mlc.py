@@ -5,6 +5,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from capture.loaders.mlc.roles import Kernel, roles
 from capture.open import load
 from capture.run import Run
 from tests.conftest import FIXTURES, document, seed
@@ -133,3 +134,7 @@ def test_console_losses_are_counted() -> None:
     assert counts["several_entry_points"] == 1
     assert counts["bad_record"] == 1 and counts["torn_record"] == 1 and counts["bad_duration"] == 1
     assert (run.log.read, run.log.dropped) == (8, 3)
+
+
+def test_a_matmul_of_a_number_that_none_has_gets_no_role() -> None:
+    assert roles([Kernel(f"NT_matmul{'9' * 5000}_kernel", 1, 1)]) == {}

@@ -49,6 +49,27 @@ def test_raw_page_has_its_units_in_the_second_row() -> None:
     assert run.log.read == 2
 
 
+RAW = '"ID","Process ID","Kernel Name"'
+
+
+@pytest.mark.parametrize(
+    ("header", "cells", "metrics"),
+    [
+        (RAW, '"0","9","gemm"', {}),
+        (RAW + ',"line","launch","name"', '"0","9","gemm","5","6","7"', {"line": 5, "launch": 6, "name": 7}),
+    ],
+)
+def test_columns_of_a_raw_page_may_be_none_or_be_called_as_ours(
+    header: str, cells: str, metrics: dict[str, float], tmp_path: Path
+) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text(f"{header}\n{cells}\n")
+    (run,) = load(path, cache=False)
+    assert run.events["name"].to_list() == ["gemm"]
+    table = run.tables["ncu"]
+    assert dict(table.select("metric", "value").rows()) == metrics
+
+
 def test_summary_page_states_aggregates() -> None:
     (run,) = load(NCU / "summary.csv")
     assert run.events.select("count", "dur", "min", "max").rows() == [(4, 9_000, 1_500, 3_000)]

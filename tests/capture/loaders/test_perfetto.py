@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from capture.errors import UnreadableError
-from capture.loaders._protobuf import WireError, fields
+from capture.loaders._protobuf import WireError, fields, records
 from capture.open import load
 from capture.run import Run
 from tests.capture.loaders._perfetto_file import (
@@ -283,6 +283,18 @@ def test_a_trace_without_events_is_refused(tmp_path: Path, raw: bytes, why: str)
 def test_other_bytes_are_not_taken_for_packets(tmp_path: Path, raw: bytes) -> None:
     with pytest.raises(UnreadableError):
         run_of(tmp_path, raw)
+
+
+def test_records_of_one_field_are_found_among_others() -> None:
+    """A tag and a number of one byte each, and of more."""
+    fields_of_all = ((20, 5), (1, "ab"), (2, 300), (3, 1.0), (7, 9), (1, "c" * 200), (2, "no"))
+    whole = message(*fields_of_all)
+    found = list(records(whole, 1))
+    assert [record for _, record in found] == [b"ab", b"c" * 200]
+    assert [whole[at] for at, _ in found] == [0x0A, 0x0A]
+    for bad in (b"\x0a\x05ab", b" ", b" \x80", b"\x00\x01"):
+        with pytest.raises(WireError):
+            list(records(whole + bad, 1))
 
 
 def test_the_wire_reader_refuses_what_is_no_message() -> None:

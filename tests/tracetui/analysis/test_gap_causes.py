@@ -10,6 +10,9 @@ from tests.conftest import shared
 from tests.tracetui.runs import made
 from tracetui.analysis import device_time, gap_causes, host_waits
 from tracetui.analysis.gap_causes import DEPENDENCY, DISPATCH, HOST, NOTHING, SYNC, UNKNOWN
+from tracetui.analysis.ledger import ledger
+from tracetui.analysis.ledger_items import GAP
+from tracetui.look import Look
 
 US = 1000
 KERNELS = (
@@ -73,6 +76,22 @@ def test_a_wait_is_told_by_the_operators_around_it() -> None:
         ("cudaStreamSynchronize", 120 * US, 213 * US, stack),
         ("cudaStreamSynchronize", 308 * US, 311 * US, "cudaStreamSynchronize"),
     ]
+
+
+def test_the_queue_holds_what_was_launched_and_had_not_begun() -> None:
+    """When the second kernel is launched at 150, the third and the fourth wait, both launched at 100."""
+    assert gap_causes.gaps(one_step())["queued"].to_list() == [2, 0, 0, 0, 0, 0, None, 0]
+    book = ledger(one_step(), Look())
+    assert book is not None
+    queued = dict(book.items.filter(op=GAP).select("cause", "queued").iter_rows())
+    assert queued == {HOST: 0.5, SYNC: 0, DEPENDENCY: 0, DISPATCH: 0, UNKNOWN: None}
+
+
+def test_each_device_has_a_queue_of_its_own() -> None:
+    rows = [kernel(0, 10, -5, 3), kernel(100, 10, 50, 3), kernel(120, 10, 60, 3)]
+    other = [{**row, "track": "gpu1/stream7", "launcher": "thread 2"} for row in rows[:2]]
+    found = gap_causes.gaps(made([*rows, *other])).select("device", "end", "queued").cast({"device": str})
+    assert sorted(found.rows()) == [("gpu0", 100 * US, 0), ("gpu0", 120 * US, 1), ("gpu1", 100 * US, 0)]
 
 
 def test_waits_of_another_thread_hold_no_launch_up() -> None:

@@ -27,6 +27,12 @@ def test_counters_and_memory_keep_their_range_and_order() -> None:
     )
 
 
+def test_a_size_that_no_machine_has_is_unknown() -> None:
+    run = made([{"kind": "memory", "name": "heap", "t": t, "bytes": b} for t, b in ((1, 1e300), (2, 50.0))])
+    (heap,) = memory_table(run, Look()).to_dicts()
+    assert (heap["first_bytes"], heap["last_bytes"], heap["min_bytes"]) == (None, 50, 50)
+
+
 def test_the_memory_of_a_trace_is_what_its_allocator_totals() -> None:
     """The largest `Total Allocated` of the file is 96.6 MiB; the changes between have a mean of nothing."""
     (run,) = load(shared("samples/chrome_trace/bert-small-h100.json.gz"), cache=False)

@@ -68,3 +68,9 @@ def test_the_detail_of_a_kernel_says_which_rule_read_it() -> None:
     notes = ask(view("detail"), [run], Look(focus=(("name", "rms_norm_kernel"),))).notes
     assert "op norm, category norm: rule norm, by the name: rms_norm" in notes
     assert not any("rule" in note for note in ask(view("detail"), [run], Look(focus=(("op", "norm"),))).notes)
+
+
+def test_the_detail_of_a_kernel_says_which_scope_spoke() -> None:
+    row = {"name": "ampere_gemm_128x64", "dur": 5, "lens": "gpu", "path": "decode / L3.attn.q"}
+    notes = ask(view("detail"), [made([row])], Look(focus=(("name", "ampere_gemm_128x64"),))).notes
+    assert any("the scope that launched it says its op: L3.attn.q;" in note for note in notes)

@@ -9,10 +9,10 @@ import pytest
 from tracetui.fleet.ask import Fleet, ask_fleet, jobs_of
 from tracetui.fleet.job import Done, Job, do
 from tracetui.look import Look
-from tracetui.views import view
+from tracetui.views import view, views
 
 RANKS = 64
-VIEWS = ("kernels", "ranks", "summary")
+VIEWS = tuple(v.name for v in views() if v.merging and v.runs == 1)
 
 
 def jobs(folder: Path, name: str, look: Look = Look()) -> list[Job]:  # noqa: B008 - frozen

@@ -3,6 +3,7 @@
 import json
 import math
 import random
+import re
 import statistics
 from functools import reduce
 from pathlib import Path
@@ -24,7 +25,7 @@ from tracetui.fleet.ask import ask_fleet, jobs_of
 from tracetui.fleet.fold import Fold
 from tracetui.fleet.job import do
 from tracetui.look import Look
-from tracetui.views import ask, view
+from tracetui.views import ask, view, views
 
 
 def test_the_kernel_table_is_the_sum_in_plain_python(folder: Path) -> None:
@@ -209,8 +210,12 @@ def test_a_slower_fleet_fails_the_gate(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_what_cannot_be_merged_is_said(folder: Path) -> None:
-    with pytest.raises(UsageError, match=r"the tree view cannot be merged over files.*kernels"):
-        jobs(folder, "tree")
+    for asked in views():
+        assert asked.runs > 1 or bool(asked.merging) != bool(asked.alone), asked.name
+        if not asked.merging:
+            why = re.escape(asked.alone or "it compares runs")
+            with pytest.raises(UsageError, match=f"the {asked.name} view cannot be merged over files.*{why}"):
+                jobs(folder, asked.name)
     with pytest.raises(UsageError, match="choose local:N"):
         ask_fleet(view("kernels"), jobs(folder, "kernels"), "slurm:4", ignore)
     with pytest.raises(UsageError, match="no number of processes"):

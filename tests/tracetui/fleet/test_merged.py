@@ -1,63 +1,33 @@
 """Files of ranks, asked one by one, have exactly the answer of the one run that they make together."""
 
 import json
-import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from capture.native.schema import seal
 from capture.open import load_all
 from tests.tracetui.fleet.asked import here
-from tests.tracetui.fleet.made import written
+from tests.tracetui.fleet.made import META, decoders, written
 from tracetui import cli
 from tracetui.analysis.partial import sketch
 from tracetui.fleet.ask import jobs_of
 from tracetui.look import Look
 from tracetui.views import ask, view
 
-RANKS, STEPS = 5, 7
-OPS = {"gemm": "mlp.down", "flash": "attn.core", "norm": "norm", "ring": "comm.all_reduce"}
-META = {"world_size": RANKS, "device": "NVIDIA H100 80GB HBM3", "dtype": "bfloat16"}
-
-
-def rank_rows(rank: int) -> list[dict[str, Any]]:
-    """What a rank of a decoder does: a prefill, then steps with kernels of four layers, and samples."""
-    draw, rows, clock = random.Random(rank), list[dict[str, Any]](), 1_000 * rank
-    for step in range(STEPS):
-        phase, begin = "decode" if step else "prefill", clock
-        for layer in range(4):
-            for name, op in OPS.items():
-                if (name, rank) == ("ring", 3):
-                    continue  # one rank has a kernel less
-                dur = draw.randrange(1_000, 90_000)
-                row = {"kind": "kernel", "name": name, "t": clock, "dur": dur, "step": step, "phase": phase,
-                       "layer": layer, "op": op, "lens": "gpu", "track": f"cuda:{rank}",
-                       "path": f"model / layers.{layer} / {op}"}  # fmt: skip
-                if name == "gemm":
-                    row |= {"shape": f"m={1 + rank % 2} n=512 k=512", "flops": 2.0 * draw.randrange(9**9),
-                            "bytes": float(draw.randrange(9**7))}  # fmt: skip
-                rows.append(row)
-                clock += dur
-        row = {"kind": "step", "name": "step", "t": begin, "dur": clock - begin + 500, "step": step}
-        rows.append(row | {"phase": phase, "tokens": 4 if step else 64, "context": 64 + 4 * step, "batch": 4})
-        clock += 700
-        for kind, key, name in (("counter", "value", "power"), ("memory", "bytes", "held")):
-            rows.append({"kind": kind, "name": name, "t": clock, key: float(draw.randrange(9**6))})
-    return rows
+RANKS = 5
 
 
 @pytest.fixture(scope="module")
 def launch(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("launch")
-    for rank in range(RANKS):
-        head = {"kind": "run", "schema": 1, "id": f"r{rank}", "name": "job", "meta": {**META, "rank": rank}}
-        lines = [head, *rank_rows(rank)]
-        (folder / f"rank{rank}.jsonl").write_bytes(b"".join(map(seal, lines)))
-    return folder
+    return decoders(tmp_path_factory.mktemp("launch"), RANKS)
 
 
+AS_ONE_RUN = ("kernels", "ranks", "rankmap", "layers", "growth", "shapes", "roofline", "tree", "calls",
+              "counters", "memory")  # fmt: skip
 LOOKS = (
     Look(),
     Look(group="op"),
@@ -69,20 +39,47 @@ LOOKS = (
     Look(phase="decode", window=(2, 5), per="step"),
     Look(focus=(("layer", 2),)),
     Look(steady=True, per="step"),
+    Look(group="track"),
 )
 
 
 @pytest.mark.parametrize("look", LOOKS, ids=map(str, range(len(LOOKS))))
-@pytest.mark.parametrize("name", ["kernels", "ranks", "rankmap"])
+@pytest.mark.parametrize("name", AS_ONE_RUN)
 def test_the_answer_of_many_is_that_of_the_merged_run(launch: Path, name: str, look: Look) -> None:
-    [whole] = load_all([launch], merge=True, cache=False)
-    merged = Look(**{**look.__dict__, "merged": True})
-    found = here(jobs_of(view(name), [str(launch)], merged, cache=False, capture=None)).answer.rows
-    wanted = ask(view(name), [whole], look).rows
+    look = replace(look, focus=(("scope", "layers.2"),)) if name == "calls" else look
+    found, wanted = asked_apart(launch, name, look), asked_together(launch, name, look)
     assert found.columns == wanted.columns
     for one, other in zip(json.loads(written(found)), json.loads(written(wanted)), strict=True):
         assert one == other
     assert found.height
+
+
+def asked_apart(launch: Path, name: str, look: Look) -> pl.DataFrame:
+    jobs = jobs_of(view(name), [str(launch)], replace(look, merged=True), cache=False, capture=None)
+    return here(jobs).answer.rows
+
+
+def asked_together(launch: Path, name: str, look: Look) -> pl.DataFrame:
+    [whole] = load_all([launch], merge=True, cache=False)
+    return ask(view(name), [whole], look).rows
+
+
+@pytest.mark.parametrize("name", ["tree", "calls"])
+@pytest.mark.parametrize("lens", ["gpu", "wall"])  # spans of a device only cover its kernels
+def test_scopes_that_times_tell_are_added_up(tmp_path: Path, name: str, lens: str) -> None:
+    for rank in range(3):
+        head = {"kind": "run", "schema": 1, "id": f"r{rank}", "name": "job", "meta": {**META, "rank": rank}}
+        rows: list[dict[str, Any]] = [{"kind": "span", "name": "model", "t": 0, "dur": 10_000 + rank}]
+        rows += [{"kind": "span", "name": f"block {n}", "t": 1000 * n, "dur": 900} for n in range(4)]
+        rows += [{"kind": "kernel", "name": "gemm", "t": 1000 * n + 5, "dur": 80 * (rank + n)}
+                 for n in range(4) if (rank, n) != (1, 2)]  # fmt: skip
+        lines = [head, *({**row, "lens": lens, "track": "main"} for row in rows)]
+        (tmp_path / f"rank{rank}.jsonl").write_bytes(b"".join(map(seal, lines)))
+    look = Look(focus=(("scope", "block 2"),)) if name == "calls" else Look()
+    found = asked_apart(tmp_path, name, look)
+    assert written(found) == written(asked_together(tmp_path, name, look))
+    block = found.filter(pl.col("scope").str.strip_chars() == "block 2")
+    assert block["count"].to_list()[0] == 3  # of the rank, too, that has no kernel in it
 
 
 def test_merge_on_is_merge_for_whoever_asks(launch: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -103,3 +100,18 @@ def test_percentiles_stay_exact_until_there_are_many_durations(
     assert found["ring"] == exact["ring"]
     assert found != exact and found == pytest.approx(exact, rel=sketch.ERROR)
     assert "percentiles of 3 rows are from sketches, off by at most 0.5%" in fleet.answer.notes
+
+
+def test_an_import_of_many_adds_what_was_read_and_lost(
+    launch: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = (launch / "rank000.jsonl").read_bytes()
+    lines = good.count(b"\n") - 1  # the first is the head
+    for number in range(3):
+        (tmp_path / f"rank{number}.jsonl").write_bytes(good + b"no line\n" * number)
+    assert cli.main(["report", "import", str(tmp_path), "--on", "local:1", "--format", "json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    counts = {row["what"]: row["count"] for row in rows[:4]}
+    assert counts == {"read": 3 * lines + 3, "kept": 3 * lines, "repaired": 0, "dropped": 3}
+    lost = [row["count"] for row in rows[4:] if row["severity"] == "data_loss"]
+    assert lost == [3]

@@ -2,26 +2,32 @@
 
     python -m tests.tracetui.ui.monkey [KEYS [SEED]]
 
+It plays over made runs, every fixture and every installed sample, and exits with 1 where screens differ.
 Two screens get the same keys: one a burst at once, the other one key after the other, each waited for.
 After every burst both must show the same, and it must be the answer to what is asked.
 """
 
 import asyncio
+import contextlib
 import random
 import sys
-from collections.abc import Sequence
+import traceback
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from textual import events
 from textual.pilot import Pilot
 
+from capture.captures import NONE
+from capture.errors import CaptureError
 from capture.open import load
 from capture.run import Run
 from tests.tracetui import runs as made
 from tests.tracetui.runs import recording
 from tests.tracetui.ui.hand import decode, screen, settle
 from tracetui import kept_links
+from tracetui.samples import SAMPLES, sample
 from tracetui.ui import keyboard, questions, renderer
 from tracetui.ui.app import Explorer
 from tracetui.ui.controllers import filter
@@ -35,6 +41,7 @@ from tracetui.views import views
 
 Pilots = Pilot[Any]
 
+LEFT_OUT: Final = ("native", "pictures")  # of the fixtures: told by `samples`, no profiles
 FIXTURES: Final = Path(__file__).parents[2] / "fixtures"
 # These leave the screen, or do something whose outcome comes from outside of it.
 NEVER: Final = ("quit", "palette", "suspend", "export", "copy_row", "copy_markdown")
@@ -72,6 +79,27 @@ def samples() -> dict[str, list[Run]]:
         "small": [made.aggregates(), made.scopes(), made.nested()],
         "native": [run for path in native for run in load(path, cache=False)],
     }
+
+
+def everything() -> dict[str, list[Run]]:
+    """The same, the fixtures format by format, and the samples that are installed."""
+    found = samples()
+    for folder in sorted(p for p in FIXTURES.iterdir() if p.is_dir() and p.name not in LEFT_OUT):
+        found |= {f"{folder.name} {n}": runs for n, runs in enumerate(_some(_readable(folder)))}
+    return found | {f"sample {name}": load(sample(name), cache=False) for name in SAMPLES}
+
+
+def _readable(folder: Path) -> list[Run]:
+    runs: list[Run] = []
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        with contextlib.suppress(CaptureError):
+            runs += load(path, cache=False, capture=NONE)
+    return runs
+
+
+def _some(runs: list[Run], at_once: int = 3) -> Iterator[list[Run]]:
+    for begin in range(0, len(runs), at_once):
+        yield runs[begin : begin + at_once]
 
 
 class Hands:
@@ -154,12 +182,15 @@ def unhurried(patch: Any) -> None:
     patch(kept_links, "keep", lambda links: None)
 
 
-def main() -> None:
+def main() -> int:
     count, seed = (int(sys.argv[i]) if len(sys.argv) > i else default for i, default in ((1, 2000), (2, 0)))
     unhurried(setattr)
-    pressed = 0
+    pressed = differ = 0
+    known = everything()
     while pressed < count:
-        for name, runs in samples().items():
+        for name, runs in known.items():
+            if pressed >= count:
+                break
             draw = random.Random(f"{seed} {name}")
             bursts = [burst(draw) for _ in range(12)]
             size = draw.choice([(80, 24), (120, 40), (100, 14)])
@@ -167,10 +198,13 @@ def main() -> None:
             print(f"{name} seed {seed} {size[0]}x{size[1]}: {pressed:,} keys", flush=True)
             try:
                 compare(runs, bursts, size)
-            except AssertionError as e:
-                print(e)
+            except Exception:
+                differ += 1
+                traceback.print_exc(file=sys.stdout)
         seed += 1
+    print(f"{pressed:,} keys over {len(known)} samples, {differ} times the screens differ or fail")
+    return 1 if differ else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

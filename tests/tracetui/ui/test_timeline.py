@@ -5,7 +5,7 @@ from typing import Any
 from textual.pilot import Pilot
 
 from tests.tracetui.runs import made
-from tests.tracetui.ui.hand import NAMES, answer, decode, play, press, screen
+from tests.tracetui.ui.hand import NAMES, answer, decode, play, press, screen, settle
 from tracetui.analysis.slices import slice_at
 from tracetui.ui.app import Explorer
 from tracetui.ui.options import Options
@@ -89,5 +89,41 @@ def test_a_key_leads_from_a_kernel_to_its_launch_and_back() -> None:
         assert any(line.strip() == "cudaLaunchKernel" for line in screen(app)[-6:])
         await press(pilot, "t")
         assert app.workspace.session.look.slice == (0, 100, 1000)
+
+    play(script, [made(rows)], Options(view="timeline"), size=(100, 24))
+
+
+def test_a_click_goes_to_the_slice_or_gap_under_the_mouse() -> None:
+    """A thousand ns a cell behind 10 cells of names: kernels in 0–40 and 60–90, a short one at 50, a gap."""
+    rows = [
+        {"kind": "kernel", "name": name, "t": t * 1000, "dur": dur, "lens": "gpu", "track": "gpu0", "step": 1}
+        for name, t, dur in (("long", 0, 40_000), ("short", 50, 10), ("late", 60, 30_000))
+    ]
+
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        def found(name: str) -> tuple[int, int]:
+            """The column and the line on the screen where a name stands."""
+            lines = screen(app)
+            at = next(i for i, line in enumerate(lines) if line.startswith("gpu0"))
+            return lines[at].index(name), at
+
+        async def click(column: int, line: int) -> str:
+            await pilot.click(offset=(column, line))
+            await settle(pilot)
+            return str((slice_at(answer(app).parts, app.workspace.session.look.slice) or {})["name"])
+
+        (late, line), (long, _) = found("late"), found("long")
+        assert await click(late, line) == "late"
+        assert app.workspace.session.look.slice == (0, 60_000, 90_000)
+        assert await click(long + 2, line + 1) == "long"  # in the second of its lines, too
+        begin, end = long - 1, late - 1  # of the two kernels, 60 µs apart
+        middle = begin + (end - begin) * 50 // 60
+        assert await click(middle, line) == "short"
+        assert (await click(begin + (end - begin) * 45 // 60, line)).startswith("gap")
+        before = app.workspace.session.look.slice
+        await pilot.click(offset=(2, line))  # the name of the lane
+        await pilot.click(offset=(late, 0))  # the head
+        await settle(pilot)
+        assert app.workspace.session.look.slice == before
 
     play(script, [made(rows)], Options(view="timeline"), size=(100, 24))

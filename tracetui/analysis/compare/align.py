@@ -8,6 +8,8 @@ import polars as pl
 
 from capture.run import Run
 from tracetui.analysis import select
+from tracetui.analysis.step_sums import in_stretches
+from tracetui.look import Look
 
 WARM_FACTOR: Final = 1.5
 WARM_LOOK: Final = 10
@@ -51,22 +53,23 @@ def steps(run: Run, phase: str | None) -> pl.DataFrame:
         return pl.DataFrame(
             schema={"step": pl.Int64, "tokens": pl.Int64, "context": pl.Int64, "total": pl.Int64}
         )
-    rows = run.events.lazy().filter(pl.col("step").is_not_null() & select.whole(run))
-    if phase is not None and run.has("phase"):
-        rows = rows.filter(pl.col("phase") == phase)
-    work = (
-        rows.filter(pl.col("kind") == "kernel").group_by("step").agg(total=pl.col("dur").sum()).sort("step")
-    )
-    marks = (
-        rows.filter(pl.col("kind") == "step")
-        .group_by("step")
-        .agg(
-            (pl.col(c).max() if run.has(c) else pl.lit(None, dtype=pl.Int64)).alias(c)
-            for c in ("tokens", "context")
-        )
-    )
-    joined = work.join(marks, on="step", how="left", maintain_order="left").collect()
+    asked = Look(phase=phase)
+    work, marks = (select.narrowed(table.lazy(), run, asked) for table in _by_phase(run))
+    totals = work.group_by("step").agg(pl.col("total").sum()).sort("step")
+    largest = marks.group_by("step").agg(pl.col("tokens", "context").max())
+    joined = totals.join(largest, on="step", how="left", maintain_order="left").collect()
     return joined.select("step", pl.col("tokens").fill_null(1).clip(1), "context", "total")
+
+
+@select.once
+def _by_phase(run: Run) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the `total` of the kernels, and the marks, of each `step` and `phase` in parts."""
+    phase = pl.col("phase") if run.has("phase") else pl.lit(None, pl.Categorical).alias("phase")
+    rows = run.events.lazy().filter(pl.col("step").is_not_null() & select.whole(run))
+    kernels = rows.filter(pl.col("kind") == "kernel").select("step", phase, "dur").collect()
+    said = (pl.col(c) if run.has(c) else pl.lit(None, pl.Int64).alias(c) for c in ("tokens", "context"))
+    marks = rows.filter(pl.col("kind") == "step").select("step", phase, *said)
+    return in_stretches(kernels).rename({"dur": "total"}), marks.collect()
 
 
 def settled(table: pl.DataFrame) -> tuple[pl.DataFrame, int]:

@@ -38,7 +38,7 @@ def published(runs: Sequence[Run]) -> pl.DataFrame | None:
 
 
 def cycle_statistics(a: Run, b: Run, metrics: str = "") -> pl.DataFrame | None:
-    """Return the rows computed from both runs' cycles, of metrics that fit; None without cycles."""
+    """Return the rows computed from both runs' cycles, of metrics that fit; None without any."""
     left, right = cycle_rows(a, metrics), cycle_rows(b, metrics)
     if left is None or right is None:
         return None
@@ -47,6 +47,8 @@ def cycle_statistics(a: Run, b: Run, metrics: str = "") -> pl.DataFrame | None:
         if left.is_empty():
             return None
     groups = _grouped(left, "a").join(_grouped(right, "b"), on=KEY, how="full", coalesce=True)
+    if groups.is_empty():
+        return None
     rows = [_statistics(row) for row in groups.iter_rows(named=True)]
     table = pl.DataFrame(rows).with_columns(
         p_adjusted=pl.Series(benjamini_hochberg(_column(rows, "p_mu"))).fill_nan(None),

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final
 
 import polars as pl
 
 from capture.run import Run
 from tracetui.analysis import windows
+from tracetui.analysis.compare.at_once import of_each
 from tracetui.analysis.compare.comparable import Comparable, comparable
 from tracetui.analysis.compare.links import names_linked
 from tracetui.analysis.compare.match import Match, fusions, match
@@ -46,7 +47,7 @@ def diff(a: Run, b: Run, look: Look) -> Diff:
 
 @lru_cache(maxsize=2)  # the views of a pair are looked at one after the other
 def _diff(a: Run, b: Run, look: Look) -> Diff:
-    left, right = side_rows(a, look), side_rows(b, look)
+    left, right = of_each(partial(side_rows, look=look), (a, b))
     matches = match(left.to_dicts(), right.to_dicts(), names_linked(look.terms.links, a, b))
     totals = left["total_ns"].to_list(), right["total_ns"].to_list()
     names = _names(left, right, matches)
@@ -223,7 +224,7 @@ def _gap(a: Run, b: Run, look: Look) -> int | None:
     it, as the steps view does, else of what kernels leave of the wall; None where a run tells neither.
     """
     for between in (_idle, _unmeasured):
-        before, after = between(a, look), between(b, look)
+        before, after = of_each(partial(between, look=look), (a, b))
         if before is not None and after is not None:
             return after - before
     return None

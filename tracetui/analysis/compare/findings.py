@@ -1,6 +1,6 @@
 """Put a comparison into sentences, each with its numbers and the row that it is about."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import polars as pl
@@ -15,28 +15,39 @@ from tracetui.analysis.compare.traffic import Traffic, roles
 from tracetui.analysis.growth import growth
 from tracetui.analysis.statistics import ALPHA
 from tracetui.look import Look
+from tracetui.shown_names import shown_names
 
 STEEPER: Final = 4.0  # standard errors, wide because steps are autocorrelated
 SAME_WORK: Final = 0.01  # by which bytes may differ
 SAMPLES: Final = {"token": "steps", "step": "steps", "launch": "launches"}
+MOST_TOLD: Final = 5  # rows of a kind
+_ALONE: Final = (("new", "total_b_ns", "b"), ("gone", "total_a_ns", "a"))  # verdict, time, side
 _SCHEMA: Final = {"kind": pl.String, "finding": pl.String, "row": pl.String}
 
 
 def findings(a: Run, b: Run, compared: Diff, look: Look) -> pl.DataFrame:
     """Return kind, finding and row: the most important first, and at the end what cannot be concluded."""
+    shown = _shown(compared)
     sentences = [
         *_doubts(compared),
         *_total(compared),
         *causes(a, b, look, weighed=compared.comparable.ok),
         *_together(compared),
-        *_changes(compared),
-        *_same_work(a, b, compared, look),
-        *_averages(a, b, compared),
-        *_appeared(compared),
+        *_changes(compared, shown),
+        *_same_work(a, b, compared, look, shown),
+        *_averages(a, b, compared, shown),
+        *_appeared(compared, shown),
         *_laws(a, b, look),
-        *_limits(compared, look),
+        *_limits(compared, look, shown),
     ]
     return pl.DataFrame(sentences, schema=_SCHEMA, orient="row")
+
+
+def _shown(compared: Diff) -> Mapping[str, str]:
+    """Return how the names are shown that may be told; `row` has them whole."""
+    told = [decided(compared), _bare(compared), _unsure(compared), *(_alone(compared, *a) for a in _ALONE)]
+    names = [name for rows in told for name in rows["name"].head(MOST_TOLD)]
+    return dict(zip(names, names, strict=True)) | shown_names(names)
 
 
 def _doubts(compared: Diff) -> Iterator[Finding]:
@@ -75,9 +86,9 @@ def _whole(compared: Diff) -> int:
     return int(compared.rows["total_a_ns"].sum()) + int(compared.rows["total_b_ns"].sum())
 
 
-def _changes(compared: Diff) -> Iterator[Finding]:
+def _changes(compared: Diff, shown: Mapping[str, str]) -> Iterator[Finding]:
     """Yield the largest changes that the evidence supports."""
-    for row in decided(compared).head(5).iter_rows(named=True):
+    for row in decided(compared).head(MOST_TOLD).iter_rows(named=True):
         low, high = (units.duration(row[c]) for c in ("low_ns", "high_ns"))
         change = 100 * row["median_delta_ns"] / row["median_a_ns"] if row["median_a_ns"] else float("inf")
         samples = "runs" if row["spread"] is not None else SAMPLES[row["per"]]
@@ -86,13 +97,13 @@ def _changes(compared: Diff) -> Iterator[Finding]:
         before, after = (units.duration(row[c]) for c in ("median_a_ns", "median_b_ns"))
         yield (
             row["verdict"],
-            f"{row['name']} is {row['verdict']}{where}{beside}: {before} → {after} a {row['per']} "
+            f"{shown[row['name']]} is {row['verdict']}{where}{beside}: {before} → {after} a {row['per']} "
             f"({change:+.1f}%, 95% interval {low} to {high}, {row['n_a']} and {row['n_b']} {samples})",
             row["name"],
         )
 
 
-def _same_work(a: Run, b: Run, compared: Diff, look: Look) -> Iterator[Finding]:
+def _same_work(a: Run, b: Run, compared: Diff, look: Look, shown: Mapping[str, str]) -> Iterator[Finding]:
     """Yield roles that changed their time and not their bytes, with the rates before and after."""
     rows = decided(compared).filter(pl.col("op").is_not_null(), pl.col("phase") == "decode").head(2)
     by_op = {t.op: t for t in roles(a, b, look)} if rows.height else {}
@@ -104,8 +115,8 @@ def _same_work(a: Run, b: Run, compared: Diff, look: Look) -> Iterator[Finding]:
         if t is not None and alone and abs(t.bytes_ratio - 1) < SAME_WORK:
             yield (
                 "same work",
-                f"{name} moves the same {units.size(t.bytes_a)} a decode step in both runs, at {_rates(t)}: "
-                "the work did not change, its speed did",
+                f"{shown.get(name, name)} moves the same {units.size(t.bytes_a)} a decode step in both runs, "
+                f"at {_rates(t)}: the work did not change, its speed did",
                 name,
             )
 
@@ -114,7 +125,7 @@ def _rates(t: Traffic) -> str:
     return f"{t.bytes_a / t.ns_a:.1f} → {t.bytes_b / t.ns_b:.1f} GB/s"
 
 
-def _averages(a: Run, b: Run, compared: Diff) -> Iterator[Finding]:
+def _averages(a: Run, b: Run, compared: Diff, shown: Mapping[str, str]) -> Iterator[Finding]:
     """Yield means per launch where a source prints sums alone, or lost records."""
     lost = [(run.name, phase, low, high) for run in (a, b) for phase, low, high in _lost(run)]
     if lost:
@@ -128,18 +139,22 @@ def _averages(a: Run, b: Run, compared: Diff) -> Iterator[Finding]:
             f"which makes {units.duration(calls)} of the differences of totals; averages are compared",
             None,
         )
-    bare = compared.rows.filter((pl.col("p").is_null()) & (pl.col("count_a") > 0) & (pl.col("count_b") > 0))
-    bare = bare.filter((pl.col("count_a") > 1) | (pl.col("count_b") > 1))
-    for row in bare.head(5 if lost else 3).iter_rows(named=True):
+    for row in _bare(compared).head(MOST_TOLD if lost else 3).iter_rows(named=True):
         mean_a, mean_b = row["total_a_ns"] / row["count_a"], row["total_b_ns"] / row["count_b"]
         if mean_a > 0:
             yield (
                 "average",
-                f"{row['name']}: {units.duration(mean_a)} → {units.duration(mean_b)} a launch "
+                f"{shown[row['name']]}: {units.duration(mean_a)} → {units.duration(mean_b)} a launch "
                 f"({mean_b / mean_a - 1:+.1%}, {row['count_a']:,} and {row['count_b']:,} launches); "
                 "without a spread this is no verdict",
                 row["name"],
             )
+
+
+def _bare(compared: Diff) -> pl.DataFrame:
+    """Return the rows of both sides, of several launches, that no sample decides."""
+    rows = compared.rows.filter((pl.col("p").is_null()) & (pl.col("count_a") > 0) & (pl.col("count_b") > 0))
+    return rows.filter((pl.col("count_a") > 1) | (pl.col("count_b") > 1))
 
 
 def _lost(run: Run) -> Iterator[tuple[str, int, int]]:
@@ -147,13 +162,19 @@ def _lost(run: Run) -> Iterator[tuple[str, int, int]]:
         yield str(phase), int(low), int(high)
 
 
-def _appeared(compared: Diff) -> Iterator[Finding]:
-    for word, column, side in (("new", "total_b_ns", "b"), ("gone", "total_a_ns", "a")):
-        rows = compared.rows.filter(pl.col("verdict") == word).sort(column, "name", descending=[True, False])
+def _alone(compared: Diff, word: str, column: str, _side: str) -> pl.DataFrame:
+    """Return the rows of one side alone, the longest first."""
+    return compared.rows.filter(pl.col("verdict") == word).sort(column, "name", descending=[True, False])
+
+
+def _appeared(compared: Diff, shown: Mapping[str, str]) -> Iterator[Finding]:
+    for word, column, side in _ALONE:
+        rows = _alone(compared, word, column, side)
         if rows.height:
             total, whole = int(rows[column].sum()), max(1, int(compared.rows[column].sum()))
             largest = [
-                f"{name} ({units.duration(t)})" for name, t in rows.select("name", column).head(3).rows()
+                f"{shown[name]} ({units.duration(t)})"
+                for name, t in rows.select("name", column).head(3).rows()
             ]
             more = f" and {rows.height - 3} more" if rows.height > 3 else ""
             kernels = "kernel stands" if rows.height == 1 else "kernels stand"
@@ -192,7 +213,12 @@ def _law(row: dict[str, Any], side: str) -> str:
     return f"{row[f'law{side}']}{figures}"
 
 
-def _limits(compared: Diff, look: Look) -> Iterator[Finding]:
+def _unsure(compared: Diff) -> pl.DataFrame:
+    """Return the rows that repeats leave undecided."""
+    return compared.rows.filter(pl.col("verdict") == "~", pl.col("spread").is_not_null())
+
+
+def _limits(compared: Diff, look: Look, shown: Mapping[str, str]) -> Iterator[Finding]:
     """Yield what cannot be concluded, why, and what would change that."""
     undecided = compared.rows.filter(pl.col("verdict") == "~")
     if undecided.height:
@@ -212,11 +238,11 @@ def _limits(compared: Diff, look: Look) -> Iterator[Finding]:
             "behind --aa",
             None,
         )
-    for row in undecided.filter(pl.col("spread").is_not_null()).head(3).iter_rows(named=True):
-        yield from _repeats(row, look.terms.threshold)
+    for row in _unsure(compared).head(3).iter_rows(named=True):
+        yield from _repeats(row, look.terms.threshold, shown)
 
 
-def _repeats(row: dict[str, Any], threshold: float) -> Iterator[Finding]:
+def _repeats(row: dict[str, Any], threshold: float, shown: Mapping[str, str]) -> Iterator[Finding]:
     change = row["median_delta_ns"] / row["median_a_ns"] if row["median_a_ns"] else 0.0
     if abs(change) < threshold or row["p"] <= 0 or change <= -1:
         return
@@ -224,7 +250,7 @@ def _repeats(row: dict[str, Any], threshold: float) -> Iterator[Finding]:
     word = f"{enough} repeats a side" if enough else "more than 50 repeats a side, or a quieter machine,"
     yield (
         "not concluded",
-        f"{row['name']}: {change:+.1%} is not decided, since runs of the same differ by {row['spread']:.1%} "
-        f"(one standard deviation); {word} would be needed",
+        f"{shown[row['name']]}: {change:+.1%} is not decided, since runs of the same differ by "
+        f"{row['spread']:.1%} (one standard deviation); {word} would be needed",
         row["name"],
     )

@@ -33,7 +33,7 @@ class Match:
 def match(a: Sequence[Row], b: Sequence[Row], links: Mapping[str, str] | None = None) -> list[Match]:
     """Return every row of both sides in exactly one match; phases and ranks are never mixed."""
     left, right = dict(enumerate(a)), dict(enumerate(b))
-    matches: list[Match] = _linked(left, right, links or {})
+    matches: list[Match] = _linked(left, right, links) if links else []
     for how, key in (_WAYS[0], ("cut name", _completed(a, b)), *_WAYS[1:]):
         matches += _unique(left, right, how, key)
     for how, key in _GROUPS:
@@ -143,6 +143,8 @@ def _linked(left: dict[int, Row], right: dict[int, Row], links: Mapping[str, str
 
 def _unique(left: dict[int, Row], right: dict[int, Row], how: str, key: Key) -> list[Match]:
     """Return the pairs whose key stands once on either side."""
+    if not left or not right:
+        return []
     there, here = _index(left, key), _index(right, key)
     pairs = []
     for k, rows in there.items():

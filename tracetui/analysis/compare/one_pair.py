@@ -5,6 +5,7 @@ assumed. The steps add their own uncertainty. Each row has one number, the logar
 over the steps; steps of one run follow each other, and what that costs is told by all rows together.
 """
 
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -29,6 +30,37 @@ MOST_FREEDOM: Final = 1e6
 WHOLE: Final = 0.2  # of the level goes to the question whether the whole changed
 FEW: Final = 3  # steps of a row from which they say how it scatters
 PRIOR: Final = 20.0  # most degrees of freedom that the other rows lend to one
+ENOUGH: Final = 8  # rows, from which the middle one is one that did not change by itself
+BEYOND: Final = 1.3  # by which rows that move together may lie nearer by luck
+MEMORIES: Final = (
+    0.1,
+    0.2,
+    0.3,
+    0.4,
+    0.5,
+    0.6,
+    0.7,
+    0.75,
+    0.8,
+    0.85,
+    0.9,
+    0.92,
+    0.94,
+    0.96,
+    0.97,
+    MOST_MEMORY,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Scatter:
+    """How far steps lie from the middle of their row, row by row."""
+
+    off: Floats
+    row: Ints
+    step: Ints
+    middle: Floats  # of each row: the middle distance
+    steps: int
 
 
 def judge(a: Floats, b: Floats, floor: Floor) -> Evidence:
@@ -47,11 +79,9 @@ def judge_cells(cells: Cells, floor: Floor) -> Evidence:
     center = ragged.medians(log, row, seen)
     off = log - center[row]
     scatter = ragged.medians(np.abs(off), row, seen)
-    nothing = np.zeros(rows), np.ones(rows)
-    own, freedom = inside(off, row, step, scatter, cells.steps) if cells.steps >= FEW else nothing
     state = _state(scatter) if cells.steps >= FEWEST else np.zeros(rows)
     shift = np.where(2 * seen >= size[0], center, np.nan)
-    degrees, error = _error(own, freedom, floor, state)
+    degrees, error, own = _settled(shift, Scatter(off, row, step, scatter, cells.steps), floor, state)
     low, high = _interval(shift, error, degrees, middles, delta, own)
     with np.errstate(divide="ignore", invalid="ignore"):
         t = np.where(shift == 0, 0.0, np.abs(shift) / error)
@@ -60,6 +90,37 @@ def judge_cells(cells: Cells, floor: Floor) -> Evidence:
     weight = np.sqrt(weight / max(weight.sum(), 1e-300)).clip(LEAST)
     adjusted = np.minimum(1.0, holm(p, weight) / (1 - WHOLE if rows > 1 else 1))
     return Evidence(*middles, delta, low, high, p, adjusted, cells.cliffs_delta(), seen, seen)
+
+
+def _settled(shift: Floats, scatter: Scatter, floor: Floor, state: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return degrees of freedom and standard deviation of the shifts, and the part that the steps have in it.
+
+    A memory longer than the steps is not seen among them, but it moves the rows apart. Most rows of a pair
+    can be taken to have changed as the middle one, so the memory is the shortest at which the shifts lie no
+    wider than told; where it would be longer than any, the rows did change, each by its own.
+    """
+    rows, known = len(shift), ~np.isnan(shift)
+    own, freedom = np.zeros(rows), np.ones(rows)
+    if scatter.steps < FEW:
+        return *_error(own, freedom, floor, state), own
+    beside = np.abs(shift - np.median(shift[known])) if known.any() else shift
+    seen, doubted = _memory(scatter)
+    longer = [m for m in MEMORIES if m > seen]
+    for memory in [seen, *longer] if known.sum() >= ENOUGH else [doubted]:
+        own, freedom = inside(scatter, memory)
+        degrees, error = _error(own, freedom, floor, state)
+        if known.sum() < ENOUGH or _usual(beside[known], error[known], degrees[known]):
+            break
+    return degrees, error, own
+
+
+def _usual(beside: Floats, error: Floats, degrees: Floats) -> bool:
+    """Tell whether half of the rows lie as near as half of them should."""
+    from scipy.special import stdtrit
+
+    with np.errstate(divide="ignore", invalid="ignore"):
+        far = np.where(beside == 0, 0.0, beside / (error * stdtrit(degrees, 0.75)))
+    return bool(BEYOND * np.median(far) <= 1)
 
 
 def _sizes(cells: Cells) -> tuple[Ints, Ints, Ints]:
@@ -107,39 +168,41 @@ def _interval(
     return np.asarray(low), np.asarray(high)
 
 
-def inside(off: Floats, row: Ints, step: Ints, scatter: Floats, steps: int) -> tuple[Floats, Floats]:
-    """Return the variance of each row's median over its steps, and its degrees of freedom; `off` are the
-    distances from it, row by row, and `scatter` is their median.
+def inside(scatter: Scatter, memory: float) -> tuple[Floats, Floats]:
+    """Return the variance of each row's median over its steps, and its degrees of freedom.
 
     Rows of one run live through the same moments, so their memory is one; and a row that was lucky to scatter
     little in few steps is not believed: its variance is drawn towards that of the others.
     """
-    n = np.bincount(row, minlength=len(scatter))
-    deviation = TO_SIGMA * (1 + 1 / np.maximum(n, 1)) * scatter
-    memory = _memory(off, row, step, scatter, steps)
+    n = np.bincount(scatter.row, minlength=len(scatter.middle))
+    deviation = TO_SIGMA * (1 + 1 / np.maximum(n, 1)) * scatter.middle
     lengths, place = np.unique(n, return_inverse=True)
     worth = np.array([_worth(memory, int(k)) for k in lengths])[place]
     variance, lent = _moderated(deviation**2, worth, np.asarray(n >= FEW))
     return variance * _of_mean(memory, n) * (1 + 0.57 * (1 - memory)), worth + lent
 
 
-def _memory(off: Floats, row: Ints, step: Ints, scatter: Floats, steps: int) -> float:
-    """Return the autocorrelation of a step with the next, over all rows, freed of its bias in few steps."""
-    n = int((np.bincount(step) > 0).sum())
+def _memory(scatter: Scatter) -> tuple[float, float]:
+    """Return the autocorrelation of a step with the next, over all rows: as it shows, and what it may be,
+    freed of its bias in few steps.
+    """
+    n = int((np.bincount(scatter.step) > 0).sum())
     if n < FEW + 1:
-        return 0.0
-    usual = np.abs(off) <= FAR * TO_SIGMA * scatter[row]
-    near, row, step = off[usual], row[usual], step[usual]
-    near = near - ragged.means(near, row, len(scatter))[row]
-    first, second = (_lagged(near, row, step, (len(scatter), steps), lag) + 1 / n for lag in (1, 2))
+        return 0.0, 0.0
+    usual = np.abs(scatter.off) <= FAR * TO_SIGMA * scatter.middle[scatter.row]
+    near, row, step = scatter.off[usual], scatter.row[usual], scatter.step[usual]
+    near = near - ragged.means(near, row, len(scatter.middle))[row]
+    shape = len(scatter.middle), scatter.steps
+    first, second = (_lagged(near, row, step, shape, lag) + 1 / n for lag in (1, 2))
     if np.isnan(first).all():
-        return 0.0
+        return 0.0, 0.0
     rows = max(1, int((~np.isnan(first)).sum()))
     error = max(float(np.nanstd(first)), 1 / np.sqrt(n)) / np.sqrt(rows)
-    freed = (np.nanmean(first) + 2 * error) / max(0.3, 1 - 4 / n)
-    decay = _mean(second) / np.nanmean(first) if np.nanmean(first) > 3 * error else 0.0
+    seen = float(np.nanmean(first))
+    freed = (seen + 2 * error) / max(0.3, 1 - 4 / n)
+    decay = _mean(second) / seen if seen > 3 * error else 0.0
     memory = float(np.clip(max(freed, decay), 0.0, MOST_MEMORY))
-    return 1 - (1 - memory) * (1 - DOUBT * memory**2)
+    return float(np.clip(seen, 0.0, MOST_MEMORY)), 1 - (1 - memory) * (1 - DOUBT * memory**2)
 
 
 def _mean(values: Floats) -> float:

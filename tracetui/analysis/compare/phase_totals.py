@@ -13,6 +13,7 @@ from tracetui.analysis import select, steps, windows
 from tracetui.analysis.compare import machine, one_pair, repeats
 from tracetui.analysis.compare.align import align
 from tracetui.analysis.statistics import ALPHA, FEWEST, Evidence, Floats, verdicts
+from tracetui.analysis.step_sums import kernel_sums
 from tracetui.look import Floor, Look, Terms
 
 STEP: Final = "step"  # wall time
@@ -66,12 +67,8 @@ def _of_phase(runs: Sequence[Run], groups: NDArray[np.int64], phase: str | None,
 def _series(run: Run, side: pl.DataFrame, phase: str | None, look: Look) -> dict[str, Floats]:
     """Return what is known of each aligned step, in ns a token."""
     walls = steps.paced(run).select("step", wall_ns="took_ns").unique("step")
-    rows = select.timed(run, Look(lens=look.lens, phase=phase)).filter(pl.col("step").is_not_null())
-    if select.rank_tracks(run):  # ranks run at once: the one that takes longest stands
-        rows = select.with_rank(run, rows).group_by("step", "rank").agg(pl.col("dur").sum())
-        sums = rows.group_by("step").agg(kernels=pl.col("dur").max()).collect()
-    else:
-        sums = rows.group_by("step").agg(kernels=pl.col("dur").sum()).collect()
+    lens = select.lens_of(run, look)
+    sums = kernel_sums(run, Look(lens=look.lens, phase=phase), lens).rename({"dur": "kernels"})
     joined = side.join(walls, on="step", how="left", maintain_order="left")
     joined = joined.join(sums, on="step", how="left", maintain_order="left")
     each = joined["tokens"].cast(pl.Float64).to_numpy()

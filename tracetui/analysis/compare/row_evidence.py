@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -12,6 +13,7 @@ from capture.run import Run
 from tracetui.analysis import select, statistics, windows
 from tracetui.analysis.compare import machine, one_pair, repeats
 from tracetui.analysis.compare.align import Alignment, align
+from tracetui.analysis.compare.at_once import of_each
 from tracetui.analysis.compare.step_times import (
     StepTimes,
     launches,
@@ -67,7 +69,9 @@ def row_evidence(
 
     `names` holds for each of the rows the names that it has on either side.
     """
-    sides = [[step_times(run, look) for run in runs] for runs in _sides(a, b, look.terms)]
+    runs = _sides(a, b, look.terms)
+    works = iter(of_each(partial(step_times, look=look), [run for side in runs for run in side]))
+    sides = [[next(works) for _ in side] for side in runs]
     judged, how = [], []
     phases = rows["phase"].to_list()
     for phase in dict.fromkeys(phases):

@@ -69,7 +69,8 @@ def _over_steps(steps: Floats) -> Floats | None:
     """Return how far each row scatters over the steps of its runs; None where there are too few steps."""
     if steps.shape[2] < FEWEST:
         return None
-    return np.asarray(np.maximum(TO_SIGMA * np.nanmedian(np.abs(steps), axis=(1, 2)), LEAST_STEPS))
+    middle = np.nanmedian if np.isnan(steps).any() else np.median
+    return np.asarray(np.maximum(TO_SIGMA * middle(np.abs(steps), axis=(1, 2)), LEAST_STEPS))
 
 
 def _ways(steps: Floats, scale: Floats) -> Floats:

@@ -1,24 +1,25 @@
 """The time of each row of a run in each of its steps: what the samples of a comparison are made of."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from capture.run import Run
 from tracetui.analysis import select
 from tracetui.analysis.coded import Coded
 from tracetui.analysis.compare.cells import Cells
-from tracetui.analysis.ragged import Ints
+from tracetui.analysis.ragged import Ints, stable_order
 from tracetui.analysis.statistics import Floats
 from tracetui.look import Look
 
 Names = Sequence[Sequence[str]]  # of each row of a table: the names that it has in a run
 
 NO_NAME: Final = "–"
+_SPARSE: Final = 2  # times more cells than rows: those are found by sorting
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,9 +39,20 @@ class StepTimes:
         codes = np.unique(self.name.codes[self.of(phase)])
         return {str(n) for n in _labels(self.name).gather(codes)}
 
-    def of(self, phase: str | None) -> NDArray[np.bool_]:
-        """Tell which rows are of a phase."""
-        return self.phase.placed([word == phase for word in self.phase.words.cast(pl.String)]) > 0
+    def of(self, phase: str | None) -> Ints | slice:
+        """Return the places of the rows of a phase."""
+        return self._phases.get(phase, slice(0))
+
+    @cached_property
+    def _phases(self) -> Mapping[str | None, Ints | slice]:
+        """Return the places of the rows of each phase."""
+        words, codes = self.phase.words.cast(pl.String).to_list(), self.phase.codes
+        counts = np.bincount(codes, minlength=len(words))
+        there = [(word, int(n)) for word, n in zip(words, counts, strict=True) if n]
+        if len(there) == 1:
+            return {there[0][0]: slice(None)}
+        parts = np.split(stable_order(codes, len(words)), np.cumsum([n for _, n in there])[:-1])
+        return {word: part for (word, _), part in zip(there, parts, strict=True)}
 
 
 def phased(run: Run, look: Look) -> pl.LazyFrame:
@@ -68,19 +80,20 @@ def step_times(run: Run, look: Look) -> StepTimes:
     if run.has("dur"):
         count = pl.col("count").fill_null(1) if run.has("count") else pl.lit(1)
         step = pl.col("step") if run.has("step") else pl.lit(None, pl.Int64)
-        rows = phased(run, look).select(_key(look), "phase", step.alias("step"), "dur", count=count).collect()
+        key = ["name", "rank"] if look.terms.ranks_apart else ["name"]
+        rows = phased(run, look).select(*key, "phase", step.alias("step"), "dur", count=count).collect()
     name, phase, numbers = (Coded.of(rows[c]) for c in ("name", "phase", "step"))
+    if "rank" in rows.columns:
+        name = _of_ranks(name, Coded.of(rows["rank"]))
     dur, counts = (rows[c].cast(pl.Int64).to_numpy() for c in ("dur", "count"))
     return StepTimes(run, look, name, phase, numbers, dur, counts)
 
 
-def _key(look: Look) -> pl.Expr:
-    """Return `key_of` each row, as `name`."""
-    if not look.terms.ranks_apart:
-        return pl.col("name")
-    name = pl.col("name").cast(pl.String).fill_null(NO_NAME)
-    of_rank = pl.when(pl.col("rank").is_null()).then(name).otherwise(pl.format("{}\n{}", name, "rank"))
-    return of_rank.cast(pl.Categorical).alias("name")
+def _of_ranks(name: Coded, rank: Coded) -> Coded:
+    """Return `key_of` each row."""
+    codes, names, ranks = name.beside(rank)
+    words = map(key_of, _labels(name).gather(names), rank.words.gather(ranks))
+    return Coded(pl.Series([*words, None], dtype=pl.String), codes)
 
 
 _NOTHING: Final = dict.fromkeys(("name", "phase", "step", "dur", "count"), pl.Int64)
@@ -93,11 +106,7 @@ def pair_cells(
     rows, steps = len(names[0]), sides[0].height
     found = []
     for work, side, own in zip(works, sides, names, strict=True):
-        place, dur = _placed_in_steps(work, phase, side, own)
-        order = np.argsort(place)
-        place, dur = place[order], dur[order]
-        first = np.flatnonzero(np.diff(place, prepend=-1))
-        place, sums = place[first], np.add.reduceat(dur, first) if len(first) else dur
+        place, sums = _added_up(*_placed_in_steps(work, phase, side, own), (rows, steps))
         found.append((place, sums / side["tokens"].to_numpy()[place % max(1, steps)]))
     (here, a), (there, b) = found
     cells = here
@@ -105,6 +114,25 @@ def pair_cells(
         cells = np.union1d(here, there)
         a, b = (_spread(cells, place, values) for place, values in ((here, a), (there, b)))
     return Cells(*np.divmod(cells, max(1, steps)), a, b, steps, np.full(rows, steps))
+
+
+def _added_up(row: Ints, step: Ints, dur: Ints, shape: tuple[int, int]) -> tuple[Ints, Floats]:
+    """Return the places in a table of rows × steps in which there is time, in order, and how much it is."""
+    rows, steps = shape
+    if rows * steps <= _SPARSE * len(dur):
+        sums = np.bincount(row * steps + step, weights=dur, minlength=rows * steps)
+        there = np.asarray(np.flatnonzero(sums), dtype=np.int64)
+        return there, np.asarray(sums[there], dtype=np.float64)
+    if not (step[1:] >= step[:-1]).all():
+        order = stable_order(step, steps)
+        row, step, dur = row[order], step[order], dur[order]
+    order = stable_order(row, rows)
+    place, dur = (row * steps + step)[order], dur[order]
+    new = np.ones(len(place), dtype=bool)
+    new[1:] = place[1:] != place[:-1]
+    first = np.flatnonzero(new)
+    sums = dur if len(first) == len(dur) else np.add.reduceat(dur, first)
+    return place[first], sums.astype(np.float64)
 
 
 def _spread(cells: Ints, place: Ints, values: Floats) -> Floats:
@@ -116,28 +144,29 @@ def _spread(cells: Ints, place: Ints, values: Floats) -> Floats:
 
 def per_step(times: StepTimes, phase: str | None, picked: pl.DataFrame, names: Names) -> Floats:
     """Return rows × aligned steps, in ns per token; a row that is absent in a step took 0 there."""
-    place, dur = _placed_in_steps(times, phase, picked, names)
-    out = np.bincount(place, weights=dur, minlength=len(names) * picked.height)
+    row, step, dur = _placed_in_steps(times, phase, picked, names)
+    out = np.bincount(row * picked.height + step, weights=dur, minlength=len(names) * picked.height)
     return np.asarray(out.reshape(len(names), picked.height) / picked["tokens"].to_numpy())
 
 
 def _placed_in_steps(
     times: StepTimes, phase: str | None, picked: pl.DataFrame, names: Names
-) -> tuple[Ints, Ints]:
-    """Return the place of each timed row in a table of rows × picked steps, and its time."""
+) -> tuple[Ints, Ints, Ints]:
+    """Return the row and the picked step of each timed row of a phase that has both, and its time."""
     column = {step: i for i, step in enumerate(picked["step"])}
-    columns = times.step.placed([column.get(step, -1) for step in times.step.words])
-    rows = _rows(times, phase, names)
-    kept = (rows >= 0) & (columns >= 0)
-    return rows[kept] * picked.height + columns[kept], times.dur[kept]
+    of = times.of(phase)
+    steps = times.step.placed([column.get(step, -1) for step in times.step.words], of)
+    rows, dur = _rows(times, phase, names), times.dur[of]
+    kept = (rows >= 0) & (steps >= 0)
+    return (rows, steps, dur) if kept.all() else (rows[kept], steps[kept], dur[kept])
 
 
 def per_launch(times: StepTimes, phase: str | None, names: Names) -> Floats:
     """Return rows × 1: the mean of a launch, in ns."""
-    rows = _rows(times, phase, names)
+    rows, of = _rows(times, phase, names), times.of(phase)
     kept = rows >= 0
     sums, counts = (
-        np.bincount(rows[kept], weights=column[kept], minlength=len(names))
+        np.bincount(rows[kept], weights=column[of][kept], minlength=len(names))
         for column in (times.dur, times.count)
     )
     there = np.bincount(rows[kept], minlength=len(names)) > 0
@@ -149,14 +178,14 @@ def launches(times: StepTimes, phase: str | None, names: Names) -> Ints:
     """Return of each row how many launches it had."""
     rows = _rows(times, phase, names)
     kept = rows >= 0
-    return np.bincount(rows[kept], weights=times.count[kept], minlength=len(names)).astype(np.int64)
+    count = times.count[times.of(phase)][kept]
+    return np.bincount(rows[kept], weights=count, minlength=len(names)).astype(np.int64)
 
 
 def _rows(times: StepTimes, phase: str | None, names: Names) -> Ints:
-    """Return of each timed row the number of the row of a table that it belongs to; −1 for none."""
+    """Return of each timed row of a phase the number of its row in a table; −1 for none."""
     place = {name: i for i, group in enumerate(names) for name in group}
-    rows = times.name.placed([place.get(label, -1) for label in _labels(times.name)])
-    return np.where(times.of(phase), rows, -1)
+    return times.name.placed([place.get(label, -1) for label in _labels(times.name)], times.of(phase))
 
 
 def _labels(names: Coded) -> pl.Series:

@@ -19,7 +19,9 @@ def completions(sources: Sequence[Collection[str]]) -> dict[str, str]:
     is one name cut here and there; where several could complete it, it is not in the result.
     """
     stems = {name: stem(name) for names in sources for name in names}
-    cut = {name for name, kept in stems.items() if kept != name and len(kept) >= LEAST}
+    cut = _cut(stems)
+    if not cut:
+        return {}
     alike, homes = _alike(stems, cut), _homes(sources)
     settled = {name for name in alike if _is_one(name, alike[name], stems, cut, homes)}
     out = {}
@@ -28,6 +30,11 @@ def completions(sources: Sequence[Collection[str]]) -> dict[str, str]:
         if len(family) > 1:
             out[name] = max(family, key=lambda n: (len(stems[n]), n))
     return out
+
+
+def _cut(stems: Mapping[str, str]) -> set[str]:
+    """Return the names that were cut, with enough left of them."""
+    return {name for name, kept in stems.items() if kept != name and len(kept) >= LEAST}
 
 
 def doubtful(sources: Sequence[Collection[str]], settled: Mapping[str, str]) -> int:

@@ -55,6 +55,35 @@ def numbered(whole: Partial) -> tuple[pl.DataFrame, list[str]]:
     return (keys, guess) if keys["rank"].n_unique() == keys.height else (keys.head(0), guess)
 
 
+def places_of(whole: Partial, keys: pl.DataFrame) -> pl.DataFrame:
+    """Return rank → host and switch, without those that nobody tells of any rank."""
+    members = whole.members.select("member", "run", "host", "switch")
+    table = keys.select("member", "run", "rank").join(members, on=["member", "run"]).sort("rank")
+    return table.select("rank", *(c for c in ("host", "switch") if table[c].count()))
+
+
+def together(of_ranks: ranks.Ranks, places: pl.DataFrame, by: str) -> tuple[list[str], ranks.Ranks] | None:
+    """Return the names of hosts, or of switches, and what their ranks did in each step on average, as if each
+    were one rank; None where there are not several of several ranks.
+    """
+    names = (
+        places[by].drop_nulls().unique().sort() if by in places.columns else pl.Series([], dtype=pl.String)
+    )
+    if not 1 < names.len() < places.height:
+        return None
+    numbers = pl.DataFrame({by: names, "place": pl.Series(range(names.len()), dtype=pl.Int64)})
+    whose = places.join(numbers, on=by).select("rank", "place")
+    means = of_ranks.cells.join(whose, on="rank").drop("rank").group_by("step", rank="place")
+    cells = means.agg(pl.exclude("step", "place").mean().round().cast(pl.Int64)).sort("step", "rank")
+    ops = of_ranks.ops.join(whose, on="rank").group_by("op", rank="place")
+    size = whose.group_by(rank="place").agg(ranks=pl.len())
+    shared = ops.agg(pl.col("total_ns").sum()).join(size, on="rank")
+    per_rank = (pl.col("total_ns") / pl.col("ranks")).round().cast(pl.Int64)
+    return names.to_list(), ranks.Ranks(
+        cells, shared.with_columns(total_ns=per_rank).drop("ranks"), of_ranks.overlaps
+    )
+
+
 def _name(source: str) -> str:
     return source.rstrip("/").rpartition("/")[2]
 

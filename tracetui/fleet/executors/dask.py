@@ -6,6 +6,7 @@ from itertools import islice
 from typing import Any, Final
 
 from capture.errors import UsageError
+from tracetui import cancel
 from tracetui.fleet.executors import RETRIES, need
 from tracetui.fleet.job import Done, Job, do
 
@@ -25,6 +26,7 @@ def run(jobs: Sequence[Job], where: str) -> Iterator[Done]:
         for job in islice(rest, most):
             finished.add(_submitted(client, job, places))
         for future, result in finished:
+            cancel.check()
             job = places.pop(future.key)
             yield result if future.status == "finished" else _failed(job, result)
             for following in islice(rest, 1):

@@ -15,10 +15,12 @@ from typing import Final
 
 from capture.addresses import is_url
 from capture.errors import UsageError
+from tracetui import cancel
 from tracetui.fleet.executors import RETRIES
 from tracetui.fleet.job import Done, Job, do
 
 _PER_BYTE: Final = 4  # bytes of memory that a byte of a file takes while it is read, at most
+_PATIENCE: Final = 0.2  # seconds between two looks at whether somebody still waits
 _LEAST: Final = 300 << 20  # bytes that a process takes in any case
 
 
@@ -40,6 +42,11 @@ def run(jobs: Sequence[Job], where: str) -> Iterator[Done]:
                     suspects.append(job)
 
 
+def prepare() -> None:
+    """Start what keeps account of processes; it needs the standard error that a screen takes away."""
+    resource_tracker.ensure_running()
+
+
 def _ran(pool: ProcessPoolExecutor, queue: deque[Job], most: int) -> Iterator[tuple[Job, Done | None]]:
     """Yield each job of the queue with what became of it, None where a process was lost, after which the rest
     of the queue is left.
@@ -55,7 +62,10 @@ def _ran(pool: ProcessPoolExecutor, queue: deque[Job], most: int) -> Iterator[tu
             except BrokenProcessPool:
                 queue.appendleft(job)
                 whole = False
-        finished, _ = wait(running, return_when=FIRST_COMPLETED)
+        finished: set[Future[Done]] = set()
+        while not finished:
+            cancel.check()
+            finished = wait(running, _PATIENCE, FIRST_COMPLETED).done
         for future in finished:
             job = running.pop(future)
             if isinstance(future.exception(), BrokenProcessPool):

@@ -7,9 +7,11 @@ from itertools import islice
 from typing import Any, Final
 
 from capture.errors import UsageError
+from tracetui import cancel
 from tracetui.fleet.executors import RETRIES, need
 from tracetui.fleet.job import Done, Job, do
 
+_PATIENCE: Final = 0.5  # seconds between two looks at whether somebody still waits
 _AHEAD: Final = 4  # jobs that are handed over for each processor of the cluster
 
 
@@ -25,7 +27,10 @@ def run(jobs: Sequence[Job], where: str) -> Iterator[Done]:
         most = _AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
         running.update((submit(job), job) for job in islice(rest, most))
         while running:
-            ready, _ = ray.wait(list(running), num_returns=1)
+            cancel.check()
+            ready, _ = ray.wait(list(running), num_returns=1, timeout=_PATIENCE)
+            if not ready:
+                continue
             job = running.pop(ready[0])
             yield _result(ray, ready[0], job)
             running.update((submit(following), following) for following in islice(rest, 1))

@@ -8,6 +8,7 @@ from capture.errors import CaptureError
 from capture.run import Run
 from capture.text import clean
 from tracetui.look import Look
+from tracetui.raster import png
 from tracetui.ui import export_file, row_text
 from tracetui.ui.controllers.input import Entry, InputLine
 from tracetui.ui.messages import Notice
@@ -30,9 +31,10 @@ class Export:
         input_line: InputLine,
         screenshot: Callable[[], str],
         post: Post,
+        after_refresh: Callable[[Callable[[], None]], object],
     ) -> None:
         self._workspace, self._input = workspace, input_line
-        self._screenshot, self._post = screenshot, post
+        self._screenshot, self._post, self._after_refresh = screenshot, post, after_refresh
 
     def open(self) -> None:
         """Ask for the name of the file, while a view is in sight."""
@@ -47,16 +49,20 @@ class Export:
             self._input.replace(self._input.draft, export_file.other_ending(name))
 
     def _write(self, name: str) -> None:
-        """Write in a thread of its own, from the question that is asked at this moment."""
+        """Write from the question that is asked at this moment; a picture once the prompt is gone."""
         workspace, name = self._workspace, name.strip()
         view, look = workspace.view, workspace.session.look
         runs = workspace.session.runs_for(view)
-        picture = self._screenshot() if name.lower().endswith(".svg") else None
-        threading.Thread(
-            target=lambda: self._post(Notice(export_view(name, picture, view, runs, look))),
-            name="export",
-            daemon=True,
-        ).start()
+
+        def start() -> None:
+            picture = self._screenshot() if export_file.is_picture(name) else None
+            threading.Thread(
+                target=lambda: self._post(Notice(export_view(name, picture, view, runs, look))),
+                name="export",
+                daemon=True,
+            ).start()
+
+        self._after_refresh(start)
 
 
 def export_view(name: str, picture: str | None, view: View, runs: Sequence[Run], look: Look) -> str:
@@ -66,7 +72,8 @@ def export_view(name: str, picture: str | None, view: View, runs: Sequence[Run],
     try:
         format = export_file.format_of(name)
         text = picture if picture is not None else report(view, runs, look, format)
-        return f"wrote {clean(str(export_file.save(name, text)), 500)}"
+        content = png(text) if format == "png" else text.encode("utf-8", "backslashreplace")
+        return f"wrote {clean(str(export_file.save(name, content)), 500)}"
     except CaptureError as e:
         return f"{e.where or name}: {e.what}" + (
             f" ({e.why})" if e.why else f"; {e.todo}" if not e.where else ""

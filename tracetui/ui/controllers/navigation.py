@@ -15,7 +15,7 @@ from tracetui.ui.question import Picture
 from tracetui.ui.questions import Questions
 from tracetui.ui.renderer import Renderer
 from tracetui.ui.workspace import Workspace
-from tracetui.views import Focus, entered
+from tracetui.views import Focus, ManyFiles, entered
 
 LEAVES: Final = ("detail", "pair", "counters", "memory", "log", "import")  # views with nothing inside a row
 CANCELLED: Final = 130  # the exit code where the reading was cancelled
@@ -136,14 +136,20 @@ class Navigation:
         if workspace.doubted:
             self._questions.show(workspace.session.with_look(terms=replace(look.terms, forced=True)))
             return
-        self._questions.remember_cursor()
-        main = self._renderer.main
-        focus = self._focus(picture) if main.shows_table or main.has_cursor else ()
+        focus = self.focus()
         target = self._deeper(focus)
         if target is None:
             self._renderer.tell("there is nothing further in")
         else:
             self._questions.show(workspace.session.inside(target, focus))
+
+    def focus(self) -> Focus:
+        """Return what Enter at the cursor asks about; empty where it is on nothing."""
+        picture, main = self._workspace.picture, self._renderer.main
+        if picture is None or not (main.shows_table or main.has_cursor):
+            return ()
+        self._questions.remember_cursor()
+        return self._focus(picture)
 
     def _focus(self, picture: Picture) -> Focus:
         """Return what Enter at the cursor asks about; empty where it is on nothing."""
@@ -158,4 +164,6 @@ class Navigation:
             return None
         if "scope" in inside:
             return "calls"
+        if "name" in inside and isinstance(self._workspace.session.run, ManyFiles):
+            return "ranks"  # in which of the files it takes longest
         return "pair" if here == "diff" else "detail" if "name" in inside else "kernels"

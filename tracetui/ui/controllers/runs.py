@@ -7,8 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+import polars as pl
+
+from capture.addresses import masked
 from capture.errors import CaptureError
-from capture.text import clean
+from capture.open import Input
 from tracetui import kept_links
 from tracetui.analysis.compare import links
 from tracetui.ui import commands, path_completion
@@ -24,7 +27,9 @@ from tracetui.ui.session import Session
 from tracetui.ui.workers import saved
 from tracetui.ui.workers.feed import Post
 from tracetui.ui.workspace import Workspace
+from tracetui.views import Answer, Focus, ManyFiles
 
+OF_A_FILE: Final = "summary"  # the view on which one of many files opens
 FILE_HINT: Final = "a path; Tab completes it, Enter reads it"
 
 
@@ -41,7 +46,7 @@ class Runs:
     ) -> None:
         self._workspace, self._renderer, self._questions = workspace, renderer, questions
         self._navigation, self._post = navigation, post
-        self._opened: tuple[Path, ...] = ()
+        self._opened: tuple[str, ...] = ()
 
     def list_runs(self) -> None:
         self._toggle_list(against=False)
@@ -74,11 +79,26 @@ class Runs:
         else:
             self._questions.show(_with_run(session, row, page.against))
 
-    def open_file(self, path: Path) -> None:
+    def enter(self) -> None:
+        """Open the file of the row under the cursor, where many files are looked at; else what is inside."""
+        session, picture = self._workspace.session, self._workspace.in_sight
+        file = None
+        if isinstance(session.run, ManyFiles) and picture is not None:
+            file = _file_of(session.run, picture.answer, self._navigation.focus())
+        if file is None:
+            self._navigation.enter()
+            return
+        known = [i for i, run in enumerate(session.runs) if run.log.source == masked(str(file))]
+        if known:
+            self._questions.show(session.in_file(known[0], OF_A_FILE))
+        else:
+            self.open_file(file)
+
+    def open_file(self, path: Input) -> None:
         """Read a file that is not open yet, for the list that is in sight."""
         page = self._workspace.page
         against = isinstance(page, RunList) and page.against
-        self._renderer.tell(f"reading {clean(path.name, 200)}")
+        self._renderer.tell(f"reading {masked(str(path)).rstrip('/').rpartition('/')[2]}")
         threading.Thread(
             target=lambda: self._post(saved.open_file(path, against)), name="opening", daemon=True
         ).start()
@@ -87,9 +107,12 @@ class Runs:
         """Put opened runs in front of the others, of newer snapshots too, and show the last of them."""
         workspace = self._workspace
         workspace.opened = (*message.runs, *workspace.opened)
-        self._opened = (*self._opened, message.path)
+        self._opened = (*self._opened, str(message.path))
         self._renderer.tell("")  # it is no longer being read
         session = workspace.session.with_runs_in_front(message.runs)
+        if isinstance(session.run, ManyFiles) and not message.against:
+            self._questions.show(session.in_file(len(message.runs) - 1, OF_A_FILE))
+            return
         self._questions.show(_with_run(session, len(message.runs) - 1, message.against))
 
     def _toggle_list(self, *, against: bool) -> None:
@@ -105,6 +128,16 @@ class Runs:
 
 def _with_run(session: Session, index: int, against: bool) -> Session:
     return commands.against(session, index).on_view("diff") if against else session.on_run(index)
+
+
+def _file_of(many: ManyFiles, answer: Answer, focus: Focus) -> Input | None:
+    """Return the file that a row is about, as the answer tells by rank; None where it is about none."""
+    files = answer.parts.get("files")
+    rank = dict(focus).get("rank")
+    if files is None or rank is None:
+        return None
+    places = files.filter(pl.col("rank") == rank)["member"]
+    return many.files[places[0]] if places.len() else None
 
 
 class FilePrompt:

@@ -34,6 +34,15 @@ class Slices:
             place = slices.next_slice(run, self._workspace.session.look, parts, direction)
             self._go(parts, place, "there is no further one")
 
+    def point(self, column: int, line: int) -> None:
+        """Go to what is drawn in a cell of the picture, if anything is."""
+        picture, session = self._workspace.in_sight, self._workspace.session
+        if not self.in_sight or picture is None or picture.question.view.pointed is None:
+            return
+        place = picture.question.view.pointed(picture.answer, picture.look, picture.size, column, line)
+        if place is not None:
+            self._questions.show(session.with_look(slice=place))
+
     def follow_launch(self) -> None:
         """Go from a kernel to the call that launched it, or from a call to what it launched first."""
         parts, run = self._parts, self._run

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
+from textual import events
 from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
 
-from tracetui.ui.messages import PaneResized
+from tracetui.ui.messages import DrawingClicked, PaneResized
 from tracetui.ui.terminal.paint import Painter
 from tracetui.views.ink import Line
 
@@ -61,6 +62,13 @@ class Lines(Widget):
 
     def render_line(self, y: int) -> Strip:
         return self._painter.strip(_at(self._lines, self._top + y) or (), self.size.width, self._base)
+
+
+class Drawing(Lines):
+    """The lines of a view or a page, which tell where they are clicked."""
+
+    def on_click(self, event: events.Click) -> None:
+        self.post_message(DrawingClicked(event.x, event.y + self.top))
 
 
 def _at(lines: Sequence[Line], y: int) -> Line | None:

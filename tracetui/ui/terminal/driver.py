@@ -1,10 +1,11 @@
 """Textual's Linux driver with more manners: its stream, its size, fewer bytes, no mode left behind."""
 
 import os
-from typing import Any
+from typing import Any, ClassVar
 
 from textual.drivers.linux_driver import LinuxDriver
 
+from tracetui.ui.terminal.cast import Cast
 from tracetui.ui.terminal.sgr import thinned
 from tracetui.ui.terminal.tty import screen_file
 
@@ -12,12 +13,17 @@ from tracetui.ui.terminal.tty import screen_file
 class Driver(LinuxDriver):
     """Draws on whichever of stderr and stdout is the terminal, and asks that terminal for its size."""
 
+    cast: ClassVar[Cast | None] = None  # that takes down what is sent
+
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._file = screen_file()
 
     def write(self, data: str) -> None:
-        super().write(thinned(data))
+        sent = thinned(data)
+        super().write(sent)
+        if self.cast is not None:
+            self.cast.wrote(sent, self._get_terminal_size())
 
     def _get_terminal_size(self) -> tuple[int, int]:
         """Return the size of the terminal itself: COLUMNS and LINES may be stale."""

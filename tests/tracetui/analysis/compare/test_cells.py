@@ -9,7 +9,7 @@ from scipy import stats
 from tracetui.analysis.compare import one_pair
 from tracetui.analysis.compare.cells import Cells
 from tracetui.analysis.compare.one_pair import judge
-from tracetui.analysis.ragged import Floats, Ints
+from tracetui.analysis.ragged import Floats
 from tracetui.look import Floor
 
 
@@ -28,11 +28,11 @@ def table(seed: int, density: float, *, whole: bool, gaps: bool) -> tuple[Floats
     return a, b
 
 
-def plain_memory(off: Floats) -> float:
-    """How much a step is like the next, as `one_pair` states it, over the whole table."""
+def plain_memory(off: Floats) -> tuple[float, float]:
+    """How much a step is like the next, as it shows and as it may be, over the whole table."""
     n = int((~np.isnan(off)).any(axis=0).sum())
     if n < 4:
-        return 0.0
+        return 0.0, 0.0
     scatter = np.nanmedian(np.abs(off), axis=1, keepdims=True)
     near = np.where(np.abs(off) <= 3 * 1.4826 * scatter, off, np.nan)
     near = near - np.nanmean(near, axis=1, keepdims=True)
@@ -44,13 +44,13 @@ def plain_memory(off: Floats) -> float:
         for lag in (1, 2)
     )
     if np.isnan(first).all():
-        return 0.0
+        return 0.0, 0.0
     rows = (~np.isnan(first)).sum()
     error = max(np.nanstd(first), 1 / np.sqrt(n)) / np.sqrt(rows)
     freed = (np.nanmean(first) + 2 * error) / max(0.3, 1 - 4 / n)
     decay = np.nanmean(second) / np.nanmean(first) if np.nanmean(first) > 3 * error else 0.0
     memory = min(max(freed, 0.0 if np.isnan(decay) else decay, 0.0), 0.98)
-    return float(1 - (1 - memory) * (1 - 0.8 * memory**2))
+    return min(max(np.nanmean(first), 0.0), 0.98), 1 - (1 - memory) * (1 - 0.8 * memory**2)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -75,14 +75,14 @@ def test_the_evidence_is_that_of_the_whole_table(seed: int, density: float) -> N
 def test_the_memory_of_the_steps_is_that_of_the_whole_table(
     seed: int, density: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[float] = []
-    of_mean = one_pair._of_mean
+    seen: list[tuple[float, float]] = []
+    told = one_pair._memory
 
-    def noted(memory: float, n: Ints) -> Floats:
-        seen.append(memory)
-        return of_mean(memory, n)
+    def noted(scatter: one_pair.Scatter) -> tuple[float, float]:
+        seen.append(told(scatter))
+        return seen[-1]
 
-    monkeypatch.setattr(one_pair, "_of_mean", noted)
+    monkeypatch.setattr(one_pair, "_memory", noted)
     a, b = table(seed, density, whole=False, gaps=seed % 3 == 0)
     judge(a, b, Floor())
     with warnings.catch_warnings():

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from capture.open import load
-from tests.conftest import shared
+from tests.conftest import FIXTURES, shared
 from tracetui.analysis.compare.cycles import cycle_statistics
 
 BETA = ("suspicion", "beta_a", "beta_b", "d_beta", "z_beta", "p_beta", "u_beta")
@@ -32,3 +32,10 @@ def test_cycle_statistics_equal_the_published_ones() -> None:
                 assert math.isnan(mine[name]) and mine["constant"]
             else:
                 assert mine[name] == pytest.approx(stated, rel=1e-6, abs=1e-6)
+
+
+def test_metrics_that_no_side_has_give_no_table() -> None:
+    folder = FIXTURES / "latencyprism"
+    a, b = (load(folder / f"{n}_perf_data.csv", cache=False)[0] for n in ("normal", "abnormal"))
+    assert cycle_statistics(a, b, "cpu") is not None
+    assert cycle_statistics(a, b, "no such metric") is None

@@ -1,0 +1,163 @@
+"""Every figure that is promised: which benchmark prints it, what it may be at most, and who is beside it.
+
+A benchmark is one command; a figure is one line, which finds its number and its peer's in what that prints.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+_NUMBER: Final = r"([\d,]+(?:\.\d+)?)"
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A command of this repository, and the seconds that it takes on two cores."""
+
+    words: tuple[str, ...]  # after `python -m`
+    seconds: int
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number: what it is, where it is printed, and what it must hold."""
+
+    what: str
+    bench: str
+    own: str  # a pattern of what is printed; `#` is the number
+    limit: float
+    unit: str = "s"
+    peer: str = ""  # the pattern of the peer's number, in the same run
+    beside: str = ""  # who that is
+    times: bool = False  # the limit is a multiple of the peer's number
+    least: bool = False  # the limit is the least, not the most
+
+    def measured(self, printed: str) -> "Measured":
+        """Return the figure as it was printed."""
+        return Measured(self, found(self.own, printed), found(self.peer, printed) if self.peer else None)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A figure, and its numbers in one run; None where nothing was printed."""
+
+    figure: Figure
+    own: float | None
+    peer: float | None
+
+    @property
+    def ratio(self) -> float | None:
+        return self.own / self.peer if self.own is not None and self.peer else None
+
+    @property
+    def verdict(self) -> str:
+        """Return `pass`, `FAIL`, or why neither can be said."""
+        value = self.ratio if self.figure.times else self.own
+        if self.own is None:
+            return "not run"
+        if value is None:
+            return "no peer"
+        holds = value >= self.figure.limit if self.figure.least else value <= self.figure.limit
+        return "pass" if holds else "FAIL"
+
+
+def found(pattern: str, printed: str) -> float | None:
+    """Return the number at `#` where a pattern first fits; None where it fits nowhere."""
+    match = re.search(pattern.replace("#", _NUMBER), printed, re.MULTILINE)
+    return float(match[1].replace(",", "")) if match else None
+
+
+BENCHES: Final[dict[str, Bench]] = {
+    "tables": Bench(("tests.bench.tables", "--rounds", "3"), 60),
+    "chrome": Bench(("tests.bench.chrome_trace", "--mb", "1000", "--rounds", "3"), 260),
+    "metallic": Bench(("tests.bench.metallic", "--rounds", "7", "--skip", "pandas"), 30),
+    "metallic, large": Bench(
+        ("tests.bench.metallic", "--events", "5000000", "--rounds", "3", "--skip", "pandas"), 120
+    ),
+    "nsys": Bench(("tests.bench.nsys", "1000000"), 120),
+    "native": Bench(("tests.bench.native", "--events", "5000000", "--rounds", "3"), 90),
+    "views": Bench(("tests.bench.views",), 300),
+    "tree": Bench(("tests.bench.tree",), 20),
+    "diff": Bench(("tests.bench.diff", "2500000", "0"), 40),
+    "cached": Bench(("tests.bench.cached",), 60),
+    "startup": Bench(("tests.bench.startup", "9"), 45),
+    "paint": Bench(("tests.bench.paint",), 20),
+    "bytes": Bench(("tests.bench.bytes",), 30),
+    "emit": Bench(("tests.bench.emit",), 15),
+    "live": Bench(("tests.bench.live", "--views", "kernels", "--seconds", "15"), 110),
+    "live_start": Bench(("tests.bench.live_start",), 60),
+    "soak": Bench(("tests.bench.soak", "--steps", "100000"), 60),
+    "kills": Bench(("tests.kills", "--kills", "20"), 60),
+    "fuzz": Bench(("tests.fuzz", "--seconds", "60", "--jobs", "2", "--seed", "5"), 75),
+}
+
+
+def _rows(format: str) -> Figure:
+    return Figure(
+        f"{format}, CSV of 1 M rows",
+        "tables",
+        rf"^{format} +[\d,]+ rows.*?: +# s",
+        0.5,
+        peer=rf"^{format} .*pl\.read_csv +#",
+        beside="pl.read_csv",
+    )
+
+
+def _layout(layout: str) -> Figure:
+    table = rf"^{layout}: \d+ MB.*(?:\n.+)*?\n"
+    return Figure(
+        f"Chrome trace, {layout}",
+        "chrome",
+        rf"{table}ours +#",
+        1.0,
+        peer=rf"{table}msgspec into polars +#",
+        beside="msgspec into polars",
+        times=True,
+    )
+
+
+_TORCH: Final = r"^as torch prints it: \d+ MB.*(?:\n.+)*?\n"
+
+FIGURES: Final[tuple[Figure, ...]] = (
+    *map(_rows, ("plain", "rocprof", "nsys", "ncu")),
+    Figure("Chrome trace of 1 GB", "chrome", rf"{_TORCH}ours +[\d.]+ +#", 1000, "MB/s",
+           rf"{_TORCH}msgspec into polars +[\d.]+ +#", "msgspec into polars", least=True),
+    Figure("its peak memory, of the file", "chrome", rf"{_TORCH}ours +(?:[\d.]+ +){{5}}#", 1.1, "×"),
+    *map(_layout, ("compact", "in one line", "indented")),
+    Figure("metallic, 180 k events", "metallic", r"^tracetui +# s", 0.1, peer=r"^duckdb_rows +# s",
+           beside="DuckDB that stores all rows"),
+    Figure("metallic, 5 M events", "metallic, large", r"^tracetui +# s", 1 / 0.9, peer=r"^duckdb_rows +# s",
+           beside="DuckDB that stores all rows", times=True),
+    Figure("nsys SQLite, the columns read", "nsys", r"^reading +# s", 1.1, peer=r"^plain +# s",
+           beside="a plain SELECT", times=True),
+    Figure("native lines, 5 M events", "native", r"^load +# s", 0.8, peer=r"^polars read_ndjson.*? +# s",
+           beside="polars, lists only"),
+    Figure("answers of every view that take too long", "views", r"^# answers take too long", 0, ""),
+    Figure("scope tree of 2 M kernels, by time", "tree", r"nested by time.*, # s,", 1.0),
+    Figure("scope tree of 2 M kernels, as stated", "tree", r"stated paths.*, # s,", 1.0),
+    Figure("diff of two runs of 2.5 M events", "diff", r"^diff, first table +# s", 1.0,
+           peer=r"^peer: group_by name and step.*? # s", beside="group_by of both"),
+    Figure("first rows of a cached file of 1 GB", "cached", r"^first rows, cached +# s", 0.6,
+           peer=r"^first rows, read +# s", beside="the first opening"),
+    Figure("first frame", "startup", r"^first frame +# s", 1.2, peer=r"^bare app.*? # s",
+           beside="a bare Textual app with polars", times=True),
+    Figure("first rows", "startup", r"^first rows +# s", 1.4, peer=r"^bare app.*? # s",
+           beside="a bare Textual app with polars", times=True),
+    Figure("a million rows painted", "paint", r"^show to painted +# ms", 50, "ms"),
+    Figure("a page of a million rows", "paint", r"^page to painted +# ms", 50, "ms"),
+    Figure("a cursor's move, to the terminal", "bytes", r"^cursor move +# bytes", 4000, "bytes"),
+    Figure("an idle second, to the terminal", "bytes", r"^idle second +# bytes", 0, "bytes"),
+    Figure("an event into the file", "emit", r"^Emitter\.columns, an event +# ns", 300, "ns",
+           r"^peer: json\.dumps.*? # ns", "json.dumps"),
+    Figure("a screen at ten steps a second, of a core", "live", r"^kernels, 36,000 +# %", 6.5, "%"),
+    Figure("a step is seen, 95 of 100", "live", r"^kernels, 36,000 .* # ms +[\d.]+ s ", 250, "ms"),
+    Figure("the same after 36,000 steps as after 100", "live", r"^kernels, 36,000 +[\d.]+ % +#×", 1.25, "×"),
+    Figure("first decode step of gemma-3-1b", "live_start", r"^first decode step +# s", 1.6,
+           peer=r"^import torch \+ fill +# s", beside="importing torch and filling the weights", times=True),
+    Figure("memory after 100 k steps, of that after 20 k", "soak", r"^#× the memory", 1.1, "×"),
+    Figure("lost by a kill of the engine, at most", "kills", r"^engine +\d+ +# ms", 100, "ms"),
+    Figure("lost by a kill of the explorer, at most", "kills", r"^explorer +\d+ +# ms", 100, "ms"),
+    Figure("orphans after kills of the explorer", "kills", r"^explorer .* #$", 0, ""),
+    Figure("kinds of faults in a minute of fuzzing", "fuzz", r"^# kinds of faults", 0, ""),
+    Figure("fuzz cases a second on both cores", "fuzz", r"cases of .*, # a second", 400, "", least=True),
+)  # fmt: skip

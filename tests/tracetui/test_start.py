@@ -1,0 +1,90 @@
+"""A start without a file: what was opened last, recordings, baselines, samples; a number opens one."""
+
+import os
+import sys
+from pathlib import Path
+
+import pexpect
+import pytest
+
+from capture import places, recent
+from tracetui import start
+from tracetui.samples import SAMPLES, sample
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return tmp_path
+
+
+def test_files_are_remembered_the_newest_first(home: Path) -> None:
+    files = [home / name for name in ("a.json", "b.json", "c.json")]
+    for file in files:
+        file.touch()
+        recent.remember([str(file)])
+    recent.remember([str(files[0]), "-", "https://host/x.json", str(home / "none.json")])
+    assert recent.recent() == [files[0], files[2], files[1]]
+    files[2].unlink()
+    assert recent.recent() == [files[0], files[1]]
+    kept = home / "state" / "tracetui" / "recent"
+    assert kept.stat().st_mode & 0o077 == 0
+
+
+def test_only_the_last_are_kept(home: Path) -> None:
+    for number in range(recent.MOST + 5):
+        (home / f"{number}.json").touch()
+        recent.remember([str(home / f"{number}.json")])
+    assert len(recent.recent()) == recent.MOST
+    assert recent.recent()[0].name == f"{recent.MOST + 4}.json"
+
+
+def test_without_a_private_folder_nothing_is_kept(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (home / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(home / "file"))
+    recent.remember([__file__])
+    assert recent.recent() == []
+
+
+def test_the_menu_has_every_kind_once(home: Path) -> None:
+    recording = places.new_recording("smollm2")
+    kept = places.baseline("main")
+    kept.touch()
+    (home / "x.json").touch()
+    recent.remember([str(home / "x.json"), str(recording)])
+    offered = start.choices()
+    groups = [choice.group for choice in offered]
+    assert groups == ["opened last", "opened last", "baselines", *["samples"] * len(SAMPLES)]
+    lines = start.lines(offered, 80)
+    assert all(len(line) <= 80 for line in lines) and "~/x.json" in lines[1]
+    assert any("baseline:main" in line for line in lines) and "tour" in lines[-1]
+    assert start.chosen("1", offered) == str(home / "x.json")
+    assert start.chosen(str(len(offered)), offered) == str(sample([*SAMPLES][-1]))
+    assert start.chosen("sample:decode", offered) == str(sample("decode"))
+    assert start.chosen("https://host/x.json", offered) == "https://host/x.json"
+    assert start.chosen("99", offered) is None and start.chosen("0", offered) is None
+    assert start.chosen("~/y.json", offered) == str(home / "y.json")
+
+
+def test_a_name_of_a_file_is_cleaned_in_the_menu(home: Path) -> None:
+    (home / "a\x1b[2J\u202e.json").touch()
+    recent.remember([str(home / "a\x1b[2J\u202e.json")])
+    assert not any("\x1b" in line or "\u202e" in line for line in start.lines(start.choices(), 80))
+
+
+@pytest.mark.terminal
+@pytest.mark.parametrize(("typed", "shown"), [("1", "smollm2"), ("t", "tour 1/"), ("", "")])
+def test_a_person_chooses(home: Path, typed: str, shown: str) -> None:
+    env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "30"}
+    child = pexpect.spawn(
+        sys.executable, ["-m", "tracetui"], env=env, encoding="utf-8", dimensions=(30, 100), timeout=60
+    )
+    child.expect_exact("or Enter to leave")
+    child.sendline(typed)
+    if shown:
+        child.expect_exact(shown)
+        child.send("q")
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 0

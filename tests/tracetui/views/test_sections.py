@@ -1,0 +1,15 @@
+"""The sections of metallic's report where the source left figures out."""
+
+import polars as pl
+
+from tracetui.analysis.sections import Section
+from tracetui.views.sections import _lines
+
+
+def test_a_figure_that_was_left_out_is_a_dash() -> None:
+    told = {"total": 2000.0, "mean": 1000.0, "min": None, "max": 1500.0, "p95": 1400.0}
+    rows = pl.DataFrame([{"label": "op", "count": 2, **told}], schema_overrides={"min": pl.Float64})
+    *_, line = _lines(Section("t", rows))
+    assert (
+        line == "  op: count=2 | total=2.00ms | avg=1.000ms | min=– | max=1.500ms | p95_ms=1.400ms, p99_ms=–"
+    )
