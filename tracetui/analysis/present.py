@@ -16,7 +16,10 @@ MINUTE: Final = 60  # seconds of a strip
 LATE: Final = 1.5  # times the median of the minute: a step that is named
 NAMED: Final = 3  # late steps at most
 SECOND: Final = 1_000_000_000
-_FIGURES: Final = ("share", "now_ns", "run_ns", "vs_run_pct")
+_KERNELS: Final = {
+    "name": pl.String(), "share": pl.Float64(), "now_ns": pl.Int64(), "run_ns": pl.Int64(),
+    "vs_run_pct": pl.Float64(),
+}  # fmt: skip
 
 # counters of a strip: what it is called, and in which unit
 SAMPLED: Final = {
@@ -131,15 +134,8 @@ def kernels(run: Run) -> pl.DataFrame:
     Where steps tell no tokens, times are a step's.
     """
     recent = recent_steps(run)
-    schema = {
-        "name": pl.String,
-        "share": pl.Float64,
-        "now_ns": pl.Float64,
-        "run_ns": pl.Float64,
-        "vs_run_pct": pl.Float64,
-    }
     if recent.is_empty():
-        return pl.DataFrame(schema=schema)
+        return pl.DataFrame(schema=_KERNELS)
     rows = select.timed(run, Look(phase=recent["phase"][-1]))
     words = [c for c in ("op", "category") if run.has(c)]
     latest = rows.filter(pl.col("step").is_in(recent["step"].implode()))
@@ -149,16 +145,14 @@ def kernels(run: Run) -> pl.DataFrame:
     whole = rows.group_by("name").agg(pl.col("dur").sum().alias("run_ns"))
     here, all_of_it = _counted(recent), _of_run(run, recent["phase"][-1])
     table = sums.join(whole, on="name").collect()
-    return (
-        table.with_columns(
-            pl.col("name", *words).cast(pl.String),
-            share=pl.col("now_ns") / max(1, int(table["now_ns"].sum())),
-            now_ns=pl.col("now_ns") / here,
-            run_ns=pl.col("run_ns") / all_of_it,
-        )
-        .with_columns(vs_run_pct=100 * (pl.col("now_ns") / pl.col("run_ns") - 1))
-        .sort("now_ns", "name", descending=[True, False])
-    )
+    now, usual = pl.col("now_ns") / here, pl.col("run_ns") / all_of_it
+    return table.select(
+        pl.col("name", *words).cast(pl.String),
+        share=pl.col("now_ns") / max(1, int(table["now_ns"].sum())),
+        now_ns=now.round().cast(pl.Int64),
+        run_ns=usual.round().cast(pl.Int64),
+        vs_run_pct=100 * (now / usual - 1),
+    ).sort("now_ns", "name", descending=[True, False])
 
 
 def _counted(table: pl.DataFrame) -> int:
