@@ -63,7 +63,7 @@ def test_a_backend_stands_beside_triton(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @needs_triton
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_arithmetic_under_the_interpreter() -> None:
     """In a process of its own: the interpreter is chosen before a kernel is defined."""
     command = [
