@@ -89,6 +89,36 @@ def merge_head(
         tl.store(out + head * DIM + d, merged.to(out.dtype.element_ty), mask=d < DIM)
 
 
+@triton.jit
+def scores_of(query, key, scale, DOT: tl.constexpr):
+    """Multiply queries with keys, by the tensor cores where they can."""
+    if DOT:
+        score = tl.dot(query, tl.trans(key), input_precision="ieee")
+    else:
+        score = tl.sum(query.to(tl.float32)[:, None, :] * key.to(tl.float32)[None, :, :], 2)
+    return score * scale
+
+
+@triton.jit
+def mix_values(chance, value, DOT: tl.constexpr):
+    """Weigh values by their chances, by the tensor cores where they can."""
+    if DOT:
+        mixed = tl.dot(chance.to(value.dtype), value, input_precision="ieee")
+    else:
+        mixed = tl.sum(chance[:, :, None] * value.to(tl.float32)[None, :, :], 1)
+    return mixed
+
+
+@triton.jit
+def span_of(at, part, ROOM: tl.constexpr, WINDOW: tl.constexpr, SPLIT: tl.constexpr, BLOCK: tl.constexpr):
+    """Tell from which key to which a program goes, for a token at this position."""
+    end = tl.minimum(at + 1, ROOM)
+    begin = tl.maximum(0, end - WINDOW) if WINDOW > 0 else 0
+    share = tl.cdiv(tl.cdiv(end - begin, SPLIT), BLOCK) * BLOCK
+    first = begin + part * share
+    return first, tl.minimum(end, first + share)
+
+
 @triton.jit(launch_metadata=metadata_of(16, work))
 def decode_attention_kernel(
     q, keys, values, position, out, partial, peak, mass, arrived, scale,
@@ -98,11 +128,7 @@ def decode_attention_kernel(
 ):  # fmt: skip
     pair = tl.program_id(0)  # a sequence and one of its key heads
     part = tl.program_id(1)
-    end = tl.minimum(tl.load(position + pair // KV_HEADS) + 1, ROOM)
-    begin = tl.maximum(0, end - WINDOW) if WINDOW > 0 else 0
-    share = tl.cdiv(tl.cdiv(end - begin, SPLIT), BLOCK) * BLOCK
-    first = begin + part * share
-    last = tl.minimum(end, first + share)
+    first, last = span_of(tl.load(position + pair // KV_HEADS), part, ROOM, WINDOW, SPLIT, BLOCK)
     row = tl.arange(0, ROWS)
     d = tl.arange(0, PADDED)
     mine = (row < GROUP)[:, None] & (d < DIM)[None, :]
@@ -117,21 +143,12 @@ def decode_attention_kernel(
         inside = (slot < last)[:, None] & (d < DIM)[None, :]
         place = base + slot[:, None] * DIM + d[None, :]
         key = tl.load(keys + place, mask=inside, other=0.0)
-        if DOT:
-            score = tl.dot(query, tl.trans(key), input_precision="ieee") * scale
-        else:
-            pairs = query.to(tl.float32)[:, None, :] * key.to(tl.float32)[None, :, :]
-            score = tl.sum(pairs, 2) * scale
-        score = tl.where((slot < last)[None, :], score, float("-inf"))
+        score = tl.where((slot < last)[None, :], scores_of(query, key, scale, DOT), float("-inf"))
         top = tl.maximum(best, tl.max(score, 1))
         chance = tl.exp2(score - top[:, None])
         kept = tl.exp2(best - top)
         value = tl.load(values + place, mask=inside, other=0.0)
-        if DOT:
-            added = tl.dot(chance.to(value.dtype), value, input_precision="ieee")
-        else:
-            added = tl.sum(chance[:, :, None] * value.to(tl.float32)[None, :, :], 1)
-        mixed = mixed * kept[:, None] + added
+        mixed = mixed * kept[:, None] + mix_values(chance, value, DOT)
         total = total * kept + tl.sum(chance, 1)
         best = top
     target = (pair * GROUP + row) * SPLIT + part
