@@ -22,10 +22,12 @@ from capture.run import Run, build
 from capture.text import clean
 from tests import hostile
 from tests.tracetui.in_process import tracetui
+from tests.tracetui.test_exports import Page
 from tracetui.look import Look
 from tracetui.report import FORMATS, report
 from tracetui.ui.picture import picture
 from tracetui.views import view
+from tracetui.web_page import SCRIPT
 
 MARKUP = {
     "image": "![x](http://e.example/t.png)", "link": "[x](javascript:alert(1))", "auto": "<http://e.example>",
@@ -88,6 +90,10 @@ def cells(text: str) -> list[list[str]]:
     return rows
 
 
+MADE_OF = "html head meta title style body h1 dl dt dd p pre input table thead tbody tr th td script"
+TAGS = set(MADE_OF.split())
+
+
 @each_name
 def test_markdown(name: str) -> None:
     for asked in VIEWS:
@@ -121,6 +127,19 @@ def test_csv(name: str) -> None:
 
 def _number(cell: str) -> bool:
     return re.fullmatch(r"[-+]?\d+(\.\d+)?(e-?\d+)?", cell) is not None
+
+
+@each_name
+def test_html(name: str) -> None:
+    for asked in VIEWS:
+        text = report(view(asked), [run_of(name)], Look(), "html")
+        page = Page(text)
+        assert not CONTROL.search(text) and page.scripts == [SCRIPT]
+        assert {tag for tag, _ in page.tags} <= TAGS
+        attributes = {attribute for _, attributes in page.tags for attribute in attributes}
+        assert not [a for a in attributes if a.startswith("on") or a in ("src", "href", "style")]
+    page = Page(report(view("kernels"), [run_of(name)], Look(), "html"))
+    assert safe(name) in page.column("name")
 
 
 @each_name
@@ -203,5 +222,5 @@ def test_the_table_is_whole() -> None:
     from capture.export import SUFFIXES
 
     assert len(NAMES) >= 30
-    assert set(FORMATS) == {"table", "json", "csv", "md"}
+    assert set(FORMATS) == {"table", "json", "csv", "md", "html"}
     assert set(SUFFIXES) == {".jsonl", ".parquet", ".csv", ".json"}
