@@ -126,7 +126,7 @@ def _series(answer: Answer, look: Look) -> dict[str, list[charts.Point]]:
     """Return the points of the chosen rows; without a choice the cursor's, beside the two largest."""
     keys = answer.rows[answer.key[0]].to_list()
     here = keys[look.cursor[0] : look.cursor[0] + 1]
-    names = list(look.chosen) or [*here, *(k for k in keys if k not in here)][:3]
+    names = [row[0] for row in look.chosen] or [*here, *(k for k in keys if k not in here)][:3]
     series = answer.parts["series"]
     return {
         str(n if n is not None else "other"): series.filter(pl.col("row").eq_missing(pl.lit(n)))
