@@ -8,6 +8,7 @@ left. The engine says in a file of its own when each step was done.
 import argparse
 import os
 import random
+import shutil
 import signal
 import struct
 import sys
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from capture.errors import UnreadableError
 from capture.open import load
 from tests.tracetui.ui.pty import Terminal
 
@@ -29,6 +31,7 @@ SETTLED_NS: Final = 100_000_000  # after which a step must stand in the file
 ENGINE: Final = f"""
 import os, struct, sys, time
 from capture.native.emit import Emitter, now
+open(sys.argv[1] + ".pid", "w").write(str(os.getpid()))
 done = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 emitter = Emitter(os.environ["TRACETUI_OUT"])
 emitter.run("storm", {{"pid": os.getpid()}})
@@ -63,6 +66,9 @@ def storm(kills: int, seed: int, folder: Path) -> dict[str, list[Left]]:
             place = folder / f"{victim}{number}"
             place.mkdir()
             lefts.append(_killed(victim, place, draw.uniform(0.15, 0.6)))
+            shutil.rmtree(place)
+        if number % 10 == 9:
+            print(f"{table(found)}\n", flush=True)
     return found
 
 
@@ -73,8 +79,7 @@ def _killed(victim: str, place: Path, after: float) -> Left:
     with Terminal(verb, "-o", str(recording), *program, size=(100, 24)) as explorer:
         _until(lambda: done.exists() and done.stat().st_size > 0, explorer)
         time.sleep(after)
-        (run,) = load(recording, cache=False)
-        engine, session = int(run.meta["pid"]), explorer.child.pid
+        engine, session = int(Path(f"{done}.pid").read_text()), explorer.child.pid
         os.kill(engine if victim == "engine" else session, signal.SIGKILL)
         _until(lambda: not _alive({engine, session}), explorer, fatal=False)
         return _left(recording, done, {engine, session})
@@ -83,7 +88,10 @@ def _killed(victim: str, place: Path, after: float) -> Left:
 def _left(recording: Path, done: Path, ours: set[int]) -> Left:
     raw = done.read_bytes()
     told = [DONE.unpack_from(raw, at) for at in range(0, len(raw) - DONE.size + 1, DONE.size)]
-    (run,) = load(recording, cache=False)
+    try:
+        (run,) = load(recording, cache=False)
+    except UnreadableError:  # killed before anything was due to be written
+        return Left(told[-1][1] - told[0][1], 0, 0, len(_alive(ours)))
     kernels = run.events.filter(run.events["kind"] == "kernel")
     steps = {step: frame["dur"].to_list() for (step,), frame in kernels.group_by("step")}
     missing = [at for step, at in told if step not in steps]

@@ -100,7 +100,7 @@ class Look:
     window: tuple[int, int] | None = None  # first and last step that count
     steady: bool = False  # only the steps of each run's steady state count
     focus: tuple[tuple[str, Any], ...] = ()  # the row that was entered: key column, value, or several of it
-    chosen: tuple[Any, ...] = ()  # rows picked for a chart
+    chosen: tuple[tuple[Any, ...], ...] = ()  # rows picked for a chart, by their keys
     zoom: tuple[int, int] | None = None  # first and last ns on the timeline
     cursor: tuple[int, int] = (0, 0)  # row, column in a drawing that has cells
     slice: tuple[int, int, int] | None = None  # under the cursor of a timeline: its lane, start and end in ns

@@ -13,7 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from capture.run import Run
-from tests.bench.views import generated
+from tests.bench._runs import decode as generated
 from tests.tracetui.analysis.compare.test_repeats import called, measured
 from tests.tracetui.analysis.test_statistics import series
 from tracetui.analysis import statistics
