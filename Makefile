@@ -36,7 +36,7 @@ others:  ## the tests that need no torch, on every later Python that is here
 bench: $(VENV)/.ok-dev  ## every promised figure beside its peer, pass or fail
 	$(BIN)/python -m tests.bench
 
-kernels: $(VENV)/.ok-dev  ## registers, spills, load widths and waits of every kernel on eight GPUs
+kernels: $(VENV)/.ok-dev  ## registers, spills, load widths and waits of every kernel on nine GPUs
 	$(BIN)/python -m engines.kernels.compile
 
 clean:

@@ -45,12 +45,12 @@ BERT: Final = ("samples/chrome_trace/bert-small-h100.json.gz",)
 H100: Final = ("samples/nsys/h100_2gpu_1s.sqlite",)
 QUESTIONS: Final = (
     Journey("which kernel takes the time?", ("seed 0",), ("2",), r"NT_matmul7_kernel_2"),
-    Journey("q4f16 against q0f16: what changed?", ("seed 0",), ("d", "Enter"), r"1\.030 s\s+975\.4 ms"),
+    Journey("q4f16 against q0f16: what changed?", ("seed 0",), ("d", "Enter"), r"1\.030 s.*975\.4 ms"),
     Journey("where does an iteration of metallic go?", ("seed 1",), ("2",), r"KvRearrangeOp"),
     Journey("matrix products or copies?", ("seed 1",), (), r"matmul.*49\.4%"),
     Journey("how many tokens a second?", ("seed 2",), (), r"6\.3\d* tok/s|tokens/s\s+6\.3"),
     Journey("what grows with the context?", ("seed 2",), ("3",), r"attn\.core.*linear|attention.*linear"),
-    Journey("is a layer odd?", ("seed 2",), ("4",), r"layer 0 in 4 ops|unlike"),
+    Journey("is a layer odd?", ("seed 2",), ("4",), r"\+2\d\d%!"),
     Journey("may these two be compared?", ("seed 3",), ("d",), r"14 cycles against 238"),
     Journey("which kernels of a forward pass?", ("seed 4",), ("2",), r"s1688gemm|cutlass"),
     Journey("what got slower, and is it proved?", SLOWED, (), r"ffn_down"),

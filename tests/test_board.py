@@ -85,16 +85,16 @@ def test_what_fails_or_has_no_time_is_told(
 ) -> None:
     (tmp_path / "says.py").write_text("print('took 7 s')")
     (tmp_path / "fails.py").write_text("raise SystemExit('there is none')")
-    (tmp_path / "hangs.py").write_text("while True: pass")
+    (tmp_path / "hangs.py").write_text("print('took 9 s', flush=True)\nwhile True: pass")
     monkeypatch.setattr(_board, "ROOT", tmp_path)
     names = {"says": 20, "fails": 20, "hangs": 1, "long": 4000}
     monkeypatch.setattr(_board, "BENCHES", {name: Bench((name,), s) for name, s in names.items()})
     made = [Figure(name, name, "took # s", 8) for name in names]
     monkeypatch.setattr(_board, "FIGURES", made)
     told = _board.run(list(names), 5)
-    assert [one.verdict for one in told] == ["pass", "not run", "not run", "not run"]
+    assert [one.verdict for one in told] == ["pass", "not run", "FAIL", "not run"]
     printed = capsys.readouterr().out
-    for words in ("it failed: there is none", "given up after 2 s", "left out: it takes 4000 s"):
+    for words in ("it failed: there is none", "given up after 3 s", "left out: it takes 4000 s"):
         assert words in printed
-    assert _board.board(told).splitlines()[-1] == "1 pass, 3 not run"
+    assert _board.board(told).splitlines()[-1] == "1 pass, 1 FAIL, 2 not run"
     assert f"Python {sys.version.split()[0]}" in _board.heading()

@@ -82,8 +82,8 @@ def has_terms(look: Look) -> bool:
 
 
 def narrow(rows: pl.DataFrame, look: Look, title: str) -> pl.DataFrame:
-    """Return the rows of an answer that fit what the filter asks of it. Raise UsageError for a column that
-    the answer has not, or a number in no unit of it.
+    """Return the rows of an answer that fit what a filter asks of it. Raise UsageError for a column that the
+    answer has not, or a number in no unit of it.
     """
     for term in parse(look.filter).answer if rows.width else ():
         column = next((c for c in rows.columns if term.column in (c, _written(c))), None)

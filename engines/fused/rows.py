@@ -8,6 +8,7 @@ from typing import Final
 from engines.models.spec import Spec
 from engines.plan import Row
 
+_FINISHED: Final = frozenset({"attn.out", "mlp.down"})
 _SMALL: Final = frozenset({"norm", "attn.rope", "attn.kv", "residual"})
 
 
@@ -20,12 +21,20 @@ def fused_rows(spec: Spec, planned: Sequence[Row], row_bytes: int) -> tuple[Row,
 
 
 def _groups(planned: Sequence[Row]) -> Iterator[list[Row]]:
-    """Group runs of small ops; the activation goes with its product, the phases of sampling together."""
+    """Group runs of small ops; the activation goes with its product, the phases of sampling together.
+
+    What follows a product that is added to the stream is done at its end.
+    """
 
     def kind(row: Row) -> str:
         return "small" if row.op in _SMALL else {"mlp.act": "mlp.gate_up"}.get(row.op, row.op)
 
-    return (list(group) for _, group in groupby(planned, key=kind))
+    finished: list[Row] = []
+    for _, rows in groupby(planned, key=kind):
+        group = finished + list(rows)
+        finished = group if group[-1].op in _FINISHED else []
+        if not finished:
+            yield group
 
 
 def _joined(spec: Spec, group: list[Row], row_bytes: int) -> Row:

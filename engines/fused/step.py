@@ -1,8 +1,8 @@
 """A decode step in fused kernels: what the plan does in many ops is done in few.
 
 Token and position stay on the device and move on there, so that a step can be captured in a graph and
-replayed without the host. Between two products of a layer lies one kernel: the norm of the first, the
-addition to the residual stream, the norm for the second.
+replayed without the host. What lies between two products of a layer, the norm of the first, the addition to
+the residual stream and the norm for the second, is done at the end of the first: six kernels are a layer.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ import torch
 from engines import kernels
 from engines.decoder import Decoder
 from engines.fused.rows import fused_rows
-from engines.fused.weights import kernel_weight
+from engines.fused.weights import Finish, kernel_weight
 from engines.host.trace import Op
 from engines.kernels import kernel
 from engines.layer import LayerParts
@@ -121,14 +121,12 @@ class FusedStep:
             q = self._buffer(self._spec.query_width)
             yield self._rope_op(layer, qkv, q)
             yield self._attention_op(layer, q, mixed := self._buffer(self._spec.query_width))
-            product = self._product_buffer(layer.weights.matrices["o"])
-            yield self._product_op(layer.weights.matrices["o"], mixed, product)
-            yield self._norm_op(product, norms["ffn_norm"], h, norms.get("post_attn_norm"), add=True)
+            finish = self._finish(norms["ffn_norm"], h, norms.get("post_attn_norm"))
+            yield self._finished_op(layer.weights.matrices["o"], mixed, finish)
             yield self._gate_up_op(layer.weights.matrices["gate_up"], h, wide := self._buffer(self._spec.ffn))
-            product = self._product_buffer(layer.weights.matrices["down"])
-            yield self._product_op(layer.weights.matrices["down"], wide, product)
             then = following.weights.norms["attn_norm"] if following else self._parts.final
-            yield self._norm_op(product, then, h, norms.get("post_ffn_norm"), add=True)
+            finish = self._finish(then, h, norms.get("post_ffn_norm"))
+            yield self._finished_op(layer.weights.matrices["down"], wide, finish)
         yield self._product_op(self._parts.head, h, self._state.logits)
         yield self._sample
 
@@ -140,17 +138,18 @@ class FusedStep:
             torch.mul(table(c.token), self._parts.scale, out=c.stream)
             c.position += 1
 
-    def _norm_op(
-        self,
-        x: torch.Tensor,
-        norm: torch.Tensor,
-        out: torch.Tensor,
-        post: torch.Tensor | None = None,
-        *,
-        add: bool = False,
-    ) -> Op:
-        stream = self._state.stream if add else None
-        return lambda: self._norm.launch(x, norm, self._spec.eps, out, stream=stream, post=post)
+    def _norm_op(self, x: torch.Tensor, norm: torch.Tensor, out: torch.Tensor) -> Op:
+        return lambda: self._norm.launch(x, norm, self._spec.eps, out)
+
+    def _finish(self, norm: torch.Tensor, out: torch.Tensor, post: torch.Tensor | None) -> Finish:
+        """Return what becomes of a product: it is added to the stream, whose norm the next kernel reads."""
+        arrived = torch.zeros(self._batch, dtype=torch.int32, device=self._device)
+        finish: Finish = self._norm.Finish(self._state.stream, norm, out, arrived, self._spec.eps, post)
+        return finish
+
+    def _finished_op(self, matrix: Matrix, x: torch.Tensor, finish: Finish) -> Op:
+        stored, product = kernel_weight(matrix), self._product_buffer(matrix)
+        return lambda: stored.into(x, product, finish=finish)
 
     def _product_op(
         self, matrix: Matrix, x: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None = None
@@ -195,7 +194,7 @@ class FusedStep:
         return torch.empty(self._batch, width, dtype=self._dtype, device=self._device)
 
     def _product_buffer(self, matrix: Matrix) -> torch.Tensor:
-        """Return room for a product that the next kernel reads, in as many parts as it is computed in."""
+        """Return room for a product that is not finished yet, in as many parts as it is computed in."""
         stored = kernel_weight(matrix)
         shape = (self._batch, stored.rows) if stored.split == 1 else (stored.split, self._batch, stored.rows)
         return torch.empty(shape, dtype=torch.float32, device=self._device)

@@ -1,6 +1,6 @@
-"""Weights as the fused kernels read them."""
+"""Weights as the fused kernels read them: for one row, or for several at once."""
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -8,15 +8,23 @@ from engines.kernels import kernel
 from engines.weights import low_bit, packed_matrices, storage
 from engines.weights.storage import Matrix
 
+Finish = tuple[Any, ...]  # what add_rmsnorm calls so
+
 
 class Weight(Protocol):
-    """A matrix as the kernels read it; `split` parts of a product are left for the next kernel to add."""
+    """A matrix as the kernels read it; `split` parts of a product are added when its rows are finished."""
 
     rows: int
     split: int
 
-    def into(self, x: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None = None) -> None:
-        """Write the product of x and this matrix to `out`."""
+    def into(
+        self,
+        x: torch.Tensor,
+        out: torch.Tensor,
+        bias: torch.Tensor | None = None,
+        finish: Finish | None = None,
+    ) -> None:
+        """Write the product of x and this matrix to `out`, and finish its rows where that is asked for."""
 
     def gate_up(self, x: torch.Tensor, out: torch.Tensor, *, gelu: bool) -> None:
         """Write act(x·gate) · (x·up) to `out`; this matrix is gate above up."""
@@ -27,15 +35,23 @@ class PlainWeight:
 
     def __init__(self, weight: torch.Tensor) -> None:
         self._weight = weight
-        self._gemv, self._gate_up = kernel("gemv"), kernel("gate_up_act")
+        self._gemv, self._gate_up, self._rows = map(kernel, ("gemv", "gate_up_act", "rows_product"))
+        self._one = self._rows.one_by_one
         self.rows = weight.shape[0]
         self.split: int = self._gemv.split_of(self.rows)
 
-    def into(self, x: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None = None) -> None:
-        self._gemv.launch(x, self._weight, out, bias=bias)
+    def into(
+        self,
+        x: torch.Tensor,
+        out: torch.Tensor,
+        bias: torch.Tensor | None = None,
+        finish: Finish | None = None,
+    ) -> None:
+        (self._gemv if self._one(x) else self._rows).launch(x, self._weight, out, bias=bias, finish=finish)
 
     def gate_up(self, x: torch.Tensor, out: torch.Tensor, *, gelu: bool) -> None:
-        self._gate_up.launch(x, self._weight, out, gelu=gelu)
+        gate_up = self._gate_up.launch if self._one(x) else self._rows.gate_up
+        gate_up(x, self._weight, out, gelu=gelu)
 
 
 class PackedWeight:
@@ -43,16 +59,30 @@ class PackedWeight:
 
     def __init__(self, packed: low_bit.Packed) -> None:
         self._packed, self._kernel = packed, packed_matrices.kernel_for(packed)
+        self._rows = kernel("rows_product")
+        self._one = self._rows.one_by_one
         self.rows = packed.rows
         self.split: int = self._kernel.split_of(self.rows)
 
-    def into(self, x: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None = None) -> None:
-        self._kernel.launch(x, self._packed.codes, self._packed.scales, out)
-        if bias is not None:
-            out += bias
+    def into(
+        self,
+        x: torch.Tensor,
+        out: torch.Tensor,
+        bias: torch.Tensor | None = None,
+        finish: Finish | None = None,
+    ) -> None:
+        codes, scales = self._packed.codes, self._packed.scales
+        if self._one(x):
+            self._kernel.launch(x, codes, scales, out, bias=bias, finish=finish)
+        else:
+            self._rows.launch(x, codes, out, scales=scales, bias=bias, finish=finish)
 
     def gate_up(self, x: torch.Tensor, out: torch.Tensor, *, gelu: bool) -> None:
-        self._kernel.gate_up(x, self._packed.codes, self._packed.scales, out, gelu=gelu)
+        codes, scales = self._packed.codes, self._packed.scales
+        if self._one(x):
+            self._kernel.gate_up(x, codes, scales, out, gelu=gelu)
+        else:
+            self._rows.gate_up(x, codes, out, scales=scales, gelu=gelu)
 
 
 def kernel_weight(matrix: Matrix) -> Weight:

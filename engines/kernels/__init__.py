@@ -23,6 +23,7 @@ KERNELS: Final = (
     "gate_up_act",
     "w4a16_gemv",
     "int8_gemv",
+    "rows_product",
     "decode_attention",
     "sampling",
 )

@@ -5,14 +5,14 @@ offset. `x` may come as the partial sums of a split product, which are added fir
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 from torch.nn import functional
 
-from engines.kernels.launch import Case, Work, metadata_of, power_of_two, size
+from engines.kernels.launch import Case, Work, is_last, metadata_of, power_of_two, size
 
 
 def reference(
@@ -39,17 +39,18 @@ def work(a: Mapping[str, Any]) -> Work:
     return flops, size(a["x"]) + size(a["out"]) + size(a["weight"]) * norms + 2 * size(a["stream"])
 
 
-@triton.jit(launch_metadata=metadata_of(32, work))
-def add_rmsnorm_kernel(
-    x, stream, post, weight, out, rows, eps,
+@triton.jit
+def normed_row(
+    x, stream, post, weight, out, row, rows, eps,
     WIDTH: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, ADD: tl.constexpr, POST: tl.constexpr,
 ):  # fmt: skip
-    row = tl.program_id(0)
+    """Put one normed row into `out`, and its sum into `stream`."""
     at = tl.arange(0, BLOCK)
     inside = at < WIDTH
     value = tl.zeros([BLOCK], tl.float32)
     for part in tl.static_range(PARTS):
-        value += tl.load(x + (part * rows + row) * WIDTH + at, mask=inside, other=0.0).to(tl.float32)
+        place = x + (part * rows + row) * WIDTH + at
+        value += tl.load(place, mask=inside, other=0.0, cache_modifier=".cg").to(tl.float32)
     if POST:
         scale = tl.rsqrt(tl.sum(value * value, 0) / WIDTH + eps)
         value = value * scale * tl.load(post + at, mask=inside, other=0.0).to(tl.float32)
@@ -60,6 +61,57 @@ def add_rmsnorm_kernel(
     scale = tl.rsqrt(tl.sum(value * value, 0) / WIDTH + eps)
     normed = value * scale * tl.load(weight + at, mask=inside, other=0.0).to(tl.float32)
     tl.store(out + row * WIDTH + at, normed.to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit(launch_metadata=metadata_of(32, work))
+def add_rmsnorm_kernel(
+    x, stream, post, weight, out, rows, eps,
+    WIDTH: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, ADD: tl.constexpr, POST: tl.constexpr,
+):  # fmt: skip
+    normed_row(x, stream, post, weight, out, tl.program_id(0), rows, eps, WIDTH, BLOCK, PARTS, ADD, POST)
+
+
+@triton.jit
+def finish_row(
+    product, stream, post, norm, normed, arrived, row, eps,
+    WIDTH: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, PARTS: tl.constexpr, POST: tl.constexpr,
+):  # fmt: skip
+    """Do the same at the end of the product itself: by the program of a row that comes last, for that row."""
+    if is_last(arrived + row, tl.num_programs(0) // ROWS * PARTS):
+        normed_row(product, stream, post, norm, normed, row, ROWS, eps, WIDTH, BLOCK, PARTS, True, POST)
+
+
+class Finish(NamedTuple):
+    """What becomes of the rows of a product as soon as they are whole."""
+
+    stream: torch.Tensor  # is added to
+    weight: torch.Tensor  # of the norm behind that
+    out: torch.Tensor  # the normed rows
+    arrived: torch.Tensor  # zeros, one a row: how many programs are done with it
+    eps: float
+    post: torch.Tensor | None = None  # weight of a norm of the product itself
+
+
+def arguments_of(finish: Finish | None, width: int) -> dict[str, Any]:
+    """Return what a kernel of products takes of it; nothing is done where it is None."""
+    if finish is None:
+        none = dict.fromkeys(("stream", "post", "norm", "normed", "arrived"))
+        return {**none, "eps": 0.0, "NORM": 0, "POST": False}
+    return {
+        "stream": finish.stream, "post": finish.post, "norm": finish.weight, "normed": finish.out,
+        "arrived": finish.arrived, "eps": finish.eps, "NORM": power_of_two(width),
+        "POST": finish.post is not None,
+    }  # fmt: skip
+
+
+FINISH_TYPES: Final = {
+    "stream": "*fp32", "post": "*fp32", "norm": "*fp32", "arrived": "*i32", "eps": "fp32",
+}  # fmt: skip
+
+
+def finish_constants(width: int, *, finished: bool) -> dict[str, Any]:
+    """Return the constants of a case whose product is finished, or left as it is."""
+    return {"NORM": power_of_two(width) if finished else 0, "POST": finished}
 
 
 def launch(

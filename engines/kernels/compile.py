@@ -1,8 +1,8 @@
 """Compile every kernel for GPUs that need not be here, and say what the machine code is like.
 
 `python -m engines.kernels.compile [--only NAME] [--target NAME] [--first]` prints a table; it fails on
-spills, on too much shared memory, on narrow loads where wide ones are promised, and where threads exchange
-more within a loop than the case's `limits` allow.
+spills, on too much shared memory, on narrow loads where wide ones are promised, and where a loop has more
+shuffles, barriers, or instructions a weight than the case's `limits` allow.
 """
 
 import argparse
@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +23,7 @@ from engines.kernels import KERNELS, kernel
 from engines.kernels.launch import Case
 
 ALIGNED: Final = [["tt.divisibility", 16]]
+PER_WEIGHT: Final = "per_weight"
 _INSTRUCTION: Final = re.compile(r"/\*([0-9a-f]{4,5})\*/\s+(?:@!?U?P\w+\s+)?([A-Z0-9_.]+)\s*(.*?);")
 DUMP: Final = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
 
@@ -45,6 +46,7 @@ TARGETS: Final = (
     Target("sm_120", GPUTarget("cuda", 120, 32), 99 << 10),
     Target("gfx90a", GPUTarget("hip", "gfx90a", 64), 64 << 10),
     Target("gfx942", GPUTarget("hip", "gfx942", 64), 64 << 10),
+    Target("gfx1100", GPUTarget("hip", "gfx1100", 32), 64 << 10),
 )
 
 
@@ -60,7 +62,8 @@ class Compiled:
     loads: int  # all loads from global memory
     shuffles: int = 0  # exchanges between the threads of a warp within a loop
     barriers: int = 0  # waits of a block for itself within a loop
-    instructions: int = 0  # of the longest loop; 0: the code is not taken apart here, as that of AMD
+    instructions: int = 0  # of the longest loop; 0: there is none, or the code is not taken apart, as AMD's
+    per_weight: float = 0.0  # the same for each weight that a thread multiplies in a turn of it; 0: unknown
 
     def faults(self, case: Case, target: Target) -> list[str]:
         broken = []
@@ -73,8 +76,9 @@ class Compiled:
         if self.wide < case.wide:
             broken.append(f"fewer than {case.wide} wide loads")
         for name, most in case.limits.items():
-            if (count := getattr(self, name)) > most:
-                broken.append(f"{count} {name}, {most} at most")
+            count = getattr(self, name)
+            if count > most and (name != PER_WEIGHT or target.name == "sm_90"):
+                broken.append(f"{count:.4g} {name}, {most:g} at most")
         return broken
 
 
@@ -85,7 +89,8 @@ def compile_case(case: Case, target: Target) -> Compiled:
     )
     if target.gpu.backend == "hip":
         return _amd(made.asm["amdgcn"], made.metadata.shared)
-    return _nvidia(made.asm["cubin"], made.asm["ptx"], made.metadata.shared)
+    taken_apart = _nvidia(made.asm["cubin"], made.asm["ptx"], made.metadata.shared)
+    return replace(taken_apart, per_weight=taken_apart.instructions / case.weights if case.weights else 0.0)
 
 
 def _source(case: Case) -> ASTSource:
@@ -145,7 +150,7 @@ def cases(names: Sequence[str], *, first: bool) -> Iterator[tuple[str, Case]]:
 
 HEAD: Final = (
     f"{'kernel':20}{'case':34}{'target':8}{'warps':>6}{'regs':>6}{'shared':>8}{'spill':>7}{'wide/loads':>12}"
-    f"{'loop':>6}{'shfl':>6}{'bar':>5}"
+    f"{'loop':>6}{'shfl':>6}{'bar':>5}{'/weight':>9}"
 )
 
 
@@ -154,7 +159,7 @@ def report(names: Sequence[str], targets: Sequence[Target], *, first: bool) -> i
     broken = 0
     print(HEAD)
     for name, case in cases(names, first=first):
-        for target in targets:
+        for target in (target for target in targets if case.fits(target.name)):
             made = compile_case(case, target)
             faults = made.faults(case, target)
             broken += bool(faults)
@@ -166,6 +171,7 @@ def _line(name: str, case: Case, target: Target, made: Compiled) -> str:
     cells: tuple[Any, ...] = (case.warps, made.registers, made.shared, made.spilled)
     numbers = "".join(f"{n:>{w}}" for n, w in zip(cells, (6, 6, 8, 7), strict=True))
     in_loop = f"{made.instructions:>6}{made.shuffles:>6}{made.barriers:>5}"
+    in_loop += f"{made.per_weight:>9.2f}" if made.per_weight else f"{'-':>9}"
     return f"{name:20}{case.label:34}{target.name:8}{numbers}{f'{made.wide}/{made.loads}':>12}{in_loop}"
 
 

@@ -1,21 +1,31 @@
-"""Attention of one new position over the cache: keys are split among programs, a merge adds them up.
+"""Attention of one new position over the cache: keys are split among programs, the last one adds them up.
 
 The query heads that share a key head are the rows of one small product, padded to 16. A program whose
 share of the keys is empty writes a weight of nothing. The position is read from the device. A cache is
 a ring of `room` slots; a window is smaller than a ring only as long as the ring has not turned.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 
-from engines.kernels.launch import POINTER, Case, Work, metadata_of, parts, power_of_two, size
+from engines.kernels.launch import (
+    POINTER,
+    Case,
+    Work,
+    has_dots,
+    is_last,
+    metadata_of,
+    power_of_two,
+    size,
+    targets_with_dots,
+)
 
 ROWS: Final = 16  # the least that a tensor core multiplies
-MERGED: Final = 64  # columns of a head that one program merges
+MERGED: Final = 32  # columns of a head that are merged at once
 
 
 class Shape(NamedTuple):
@@ -24,10 +34,12 @@ class Shape(NamedTuple):
     keys: int
     warps: int
     stages: int = 2
+    dot: bool = True  # whether the tensor cores multiply
 
 
 TABLE: Final = {64: Shape(64, 4), 80: Shape(32, 4), 128: Shape(32, 4), 256: Shape(32, 8)}  # by head_dim
 WIDE_TABLE: Final = {64: Shape(32, 4), 80: Shape(32, 8), 128: Shape(32, 8), 256: Shape(16, 8)}  # fp32 caches
+WITHOUT_DOTS: Final = Shape(16, 8, dot=False)
 SPLITS: Final = ((512, 8), (2048, 16), (8192, 32), (1 << 31, 64))  # room up to: programs per key head
 
 
@@ -56,15 +68,33 @@ def work(a: Mapping[str, Any]) -> Work:
     batch, heads, dim = a["q"].shape
     count = min(a["WINDOW"] or a["ROOM"], a["ROOM"])
     moved = 2 * batch * a["KV_HEADS"] * count * dim * a["keys"].element_size()
-    return 4 * batch * heads * count * dim, moved + size(a["q"]) + size(a["partial"])
+    return 4 * batch * heads * count * dim, moved + size(a["q"]) + 2 * size(a["partial"]) + size(a["out"])
+
+
+@triton.jit
+def merge_head(
+    partial, peak, mass, out, head,
+    DIM: tl.constexpr, PADDED: tl.constexpr, SPLIT: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Put the parts of one query head together."""
+    line = head * SPLIT + tl.arange(0, SPLIT)
+    best = tl.load(peak + line, cache_modifier=".cg")
+    weight = tl.exp2(best - tl.max(best, 0))
+    total = tl.sum(tl.load(mass + line, cache_modifier=".cg") * weight, 0)
+    for chunk in range(0, PADDED, BLOCK):
+        d = chunk + tl.arange(0, BLOCK)
+        place = partial + line[:, None] * DIM + d[None, :]
+        mixed = tl.load(place, mask=(d < DIM)[None, :], other=0.0, cache_modifier=".cg")
+        merged = tl.sum(mixed * weight[:, None], 0) / total
+        tl.store(out + head * DIM + d, merged.to(out.dtype.element_ty), mask=d < DIM)
 
 
 @triton.jit(launch_metadata=metadata_of(16, work))
 def decode_attention_kernel(
-    q, keys, values, position, partial, peak, mass, scale,
+    q, keys, values, position, out, partial, peak, mass, arrived, scale,
     GROUP: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr,
     ROOM: tl.constexpr, SPAN: tl.constexpr, WINDOW: tl.constexpr, SPLIT: tl.constexpr,
-    BLOCK: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr, ROWS: tl.constexpr, DOT: tl.constexpr, MERGED: tl.constexpr,
 ):  # fmt: skip
     pair = tl.program_id(0)  # a sequence and one of its key heads
     part = tl.program_id(1)
@@ -87,48 +117,42 @@ def decode_attention_kernel(
         inside = (slot < last)[:, None] & (d < DIM)[None, :]
         place = base + slot[:, None] * DIM + d[None, :]
         key = tl.load(keys + place, mask=inside, other=0.0)
-        score = tl.dot(query, tl.trans(key), input_precision="ieee") * scale
+        if DOT:
+            score = tl.dot(query, tl.trans(key), input_precision="ieee") * scale
+        else:
+            pairs = query.to(tl.float32)[:, None, :] * key.to(tl.float32)[None, :, :]
+            score = tl.sum(pairs, 2) * scale
         score = tl.where((slot < last)[None, :], score, float("-inf"))
         top = tl.maximum(best, tl.max(score, 1))
         chance = tl.exp2(score - top[:, None])
         kept = tl.exp2(best - top)
         value = tl.load(values + place, mask=inside, other=0.0)
-        mixed = mixed * kept[:, None] + tl.dot(chance.to(value.dtype), value, input_precision="ieee")
+        if DOT:
+            added = tl.dot(chance.to(value.dtype), value, input_precision="ieee")
+        else:
+            added = tl.sum(chance[:, :, None] * value.to(tl.float32)[None, :, :], 1)
+        mixed = mixed * kept[:, None] + added
         total = total * kept + tl.sum(chance, 1)
         best = top
     target = (pair * GROUP + row) * SPLIT + part
     tl.store(partial + target[:, None] * DIM + d[None, :], mixed, mask=mine)
     tl.store(peak + target, best, mask=row < GROUP)
     tl.store(mass + target, total, mask=row < GROUP)
-
-
-def merge_work(a: Mapping[str, Any]) -> Work:
-    return 2 * a["partial"].numel(), size(a["partial"]) + size(a["out"])
-
-
-@triton.jit(launch_metadata=metadata_of(32, merge_work))
-def merge_kernel(partial, peak, mass, out, DIM: tl.constexpr, SPLIT: tl.constexpr, BLOCK: tl.constexpr):
-    head = tl.program_id(0)
-    part = tl.arange(0, SPLIT)
-    d = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    best = tl.load(peak + head * SPLIT + part)
-    weight = tl.exp2(best - tl.max(best, 0))
-    total = tl.sum(tl.load(mass + head * SPLIT + part) * weight, 0)
-    place = partial + (head * SPLIT + part)[:, None] * DIM + d[None, :]
-    mixed = tl.load(place, mask=(d < DIM)[None, :], other=0.0)
-    merged = tl.sum(mixed * weight[:, None], 0) / total
-    tl.store(out + head * DIM + d, merged.to(out.dtype.element_ty), mask=d < DIM)
+    if is_last(arrived + pair, SPLIT):
+        for head in range(pair * GROUP, (pair + 1) * GROUP):
+            merge_head(partial, peak, mass, out, head, DIM, PADDED, SPLIT, MERGED)
 
 
 LOG2E: Final = 1.4426950408889634
 
 
 class Scratch(NamedTuple):
-    """Where the parts of a launch lie until they are merged."""
+    """Where the parts of a launch lie until they are merged, and how many are there."""
 
     partial: torch.Tensor  # [batch · heads, split, head_dim]
     peak: torch.Tensor
     mass: torch.Tensor
+    arrived: torch.Tensor
 
 
 def scratch(q: torch.Tensor, room: int, split: int = 0) -> Scratch:
@@ -136,7 +160,8 @@ def scratch(q: torch.Tensor, room: int, split: int = 0) -> Scratch:
     batch, heads, dim = q.shape
     count = split or splits(room)
     partial = torch.empty(batch * heads, count, dim, dtype=torch.float32, device=q.device)
-    return Scratch(partial, torch.empty_like(partial[..., 0]), torch.empty_like(partial[..., 0]))
+    arrived = torch.zeros(batch * heads, dtype=torch.int32, device=q.device)
+    return Scratch(partial, torch.empty_like(partial[..., 0]), torch.empty_like(partial[..., 0]), arrived)
 
 
 def splits(room: int) -> int:
@@ -157,21 +182,26 @@ def launch(
     """Put attention of q [batch, heads, head_dim] over the caches, or parts of one tensor, into `out`."""
     batch, heads, dim = q.shape
     kv_heads, room = keys.shape[1:3]
-    split, shape = between.partial.shape[1], shape_of(dim, keys.dtype)
+    split, shape = between.partial.shape[1], shape_of(dim, keys.dtype, q.device)
     group = heads // kv_heads
     decode_attention_kernel[(batch * kv_heads, split)](
-        q, keys, values, position, *between, scale * LOG2E,
+        q, keys, values, position, out, *between, scale * LOG2E,
         GROUP=group, KV_HEADS=kv_heads, DIM=dim, PADDED=power_of_two(dim),
         ROOM=room, SPAN=keys.stride(0), WINDOW=window, SPLIT=split,
-        BLOCK=shape.keys, ROWS=max(ROWS, power_of_two(group)),
+        BLOCK=shape.keys, ROWS=rows_of(group, shape), DOT=shape.dot, MERGED=min(MERGED, power_of_two(dim)),
         num_warps=shape.warps, num_stages=shape.stages,
     )  # fmt: skip
-    merge_kernel[(batch * heads, parts(dim, MERGED))](
-        *between, out, DIM=dim, SPLIT=split, BLOCK=MERGED, num_warps=4
-    )
 
 
-def shape_of(dim: int, dtype: torch.dtype) -> Shape:
+def rows_of(group: int, shape: Shape) -> int:
+    """Return the rows of a product for so many query heads of a key head."""
+    return max(ROWS if shape.dot else 1, power_of_two(group))
+
+
+def shape_of(dim: int, dtype: torch.dtype, device: torch.device) -> Shape:
+    """Return how to go over keys of this width and dtype on a device."""
+    if not has_dots(device):
+        return WITHOUT_DOTS
     table = WIDE_TABLE if dtype == torch.float32 else TABLE
     return next(shape for most, shape in table.items() if dim <= most)
 
@@ -186,23 +216,28 @@ SHAPES: Final = (  # label, query heads of a key head, key heads, head_dim, room
 def cases() -> Iterator[Case]:
     for dtype in (torch.bfloat16, torch.float32):
         for label, group, kv_heads, dim, room, window in SHAPES:
-            shape, pointer = shape_of(dim, dtype), POINTER[dtype]
-            yield Case(
-                f"{label} {pointer[1:]}", decode_attention_kernel,
-                {
-                    "q": pointer, "keys": pointer, "values": pointer, "position": "*i32",
-                    "partial": "*fp32", "peak": "*fp32", "mass": "*fp32", "scale": "fp32",
-                },
-                {
-                    "GROUP": group, "KV_HEADS": kv_heads, "DIM": dim, "PADDED": power_of_two(dim),
-                    "ROOM": room, "SPAN": 2 * kv_heads * room * dim, "WINDOW": window,
-                    "SPLIT": splits(room), "BLOCK": shape.keys, "ROWS": ROWS,
-                },
-                shape.warps, wide=2, stages=shape.stages,
-            )  # fmt: skip
-    for dim, split in ((256, 64), (80, 16)):
-        yield Case(
-            f"merge of {split}, head_dim {dim}", merge_kernel,
-            {"partial": "*fp32", "peak": "*fp32", "mass": "*fp32", "out": "*bf16"},
-            {"DIM": dim, "SPLIT": split, "BLOCK": MERGED}, 4, wide=1,
-        )  # fmt: skip
+            label, size_of = f"{label} {POINTER[dtype][1:]}", (group, kv_heads, dim, room, window)
+            shape = shape_of(dim, dtype, torch.device("cpu"))
+            yield _case(label, dtype, shape, size_of, targets_with_dots)
+            yield _case(label, dtype, WITHOUT_DOTS, size_of, lambda target: not targets_with_dots(target))
+
+
+def _case(
+    label: str,
+    dtype: torch.dtype,
+    shape: Shape,
+    size_of: tuple[int, int, int, int, int],
+    fits: Callable[[str], bool],
+) -> Case:
+    group, kv_heads, dim, room, window = size_of
+    pointer, split = POINTER[dtype], splits(room)
+    types = dict.fromkeys(("q", "keys", "values", "out"), pointer)
+    types |= dict.fromkeys(("partial", "peak", "mass"), "*fp32")
+    types |= {"position": "*i32", "arrived": "*i32", "scale": "fp32"}
+    constants = {
+        "GROUP": group, "KV_HEADS": kv_heads, "DIM": dim, "PADDED": power_of_two(dim), "ROOM": room,
+        "SPAN": 2 * kv_heads * room * dim, "WINDOW": window, "SPLIT": split, "BLOCK": shape.keys,
+        "ROWS": rows_of(group, shape), "DOT": shape.dot, "MERGED": min(MERGED, power_of_two(dim)),
+    }  # fmt: skip
+    wide = 2 if shape.dot else 0
+    return Case(label, decode_attention_kernel, types, constants, shape.warps, wide, shape.stages, fits=fits)

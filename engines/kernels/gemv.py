@@ -12,6 +12,7 @@ import torch
 import triton
 import triton.language as tl
 
+from engines.kernels.add_rmsnorm import FINISH_TYPES, Finish, arguments_of, finish_constants, finish_row
 from engines.kernels.launch import QUIET, Case, Tile, Tiles, Work, metadata_of, parts, product_grid, size
 
 TABLE: Final = Tiles(
@@ -36,9 +37,9 @@ def work(a: Mapping[str, Any]) -> Work:
 
 @triton.jit(launch_metadata=metadata_of(32, work))
 def gemv_kernel(
-    x, weight, bias, out,
+    x, weight, bias, out, stream, post, norm, normed, arrived, eps,
     N: tl.constexpr, K: tl.constexpr, ROWS: tl.constexpr, BIAS: tl.constexpr, SPLIT: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    NORM: tl.constexpr, POST: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0) % ROWS
     n = tl.program_id(0) // ROWS * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -57,6 +58,8 @@ def gemv_kernel(
     if BIAS:
         product += tl.load(bias + n, mask=n < tl.where(part == 0, N, 0), other=0.0).to(tl.float32)
     tl.store(out + (part * ROWS + row) * N + n, product.to(out.dtype.element_ty), mask=n < N)
+    if NORM > 0:
+        finish_row(out, stream, post, norm, normed, arrived, row, eps, N, NORM, ROWS, SPLIT, POST)
 
 
 def launch(
@@ -65,15 +68,19 @@ def launch(
     out: torch.Tensor,
     *,
     bias: torch.Tensor | None = None,
+    finish: Finish | None = None,
     tile: Tile | None = None,
 ) -> None:
-    """Put x [rows, k] times weight [n, k] into out [rows, n], or into partial sums [split, rows, n]."""
+    """Put x [rows, k] times weight [n, k] into out [rows, n], or into partial sums [split, rows, n].
+
+    What is to be finished comes from `out` in fp32, which then holds nothing that anybody else needs.
+    """
     (n, k), rows = weight.shape, x.shape[0]
     tile = tile or TABLE.of(n)
     grid = product_grid(x, n, out, tile)
     gemv_kernel[grid](
-        x, weight, bias, out, N=n, K=k, ROWS=rows, BIAS=bias is not None, SPLIT=grid[1],
-        BLOCK_N=tile.rows, BLOCK_K=tile.columns, num_warps=tile.warps,
+        x, weight, bias, out, **arguments_of(finish, n), N=n, K=k, ROWS=rows, BIAS=bias is not None,
+        SPLIT=grid[1], BLOCK_N=tile.rows, BLOCK_K=tile.columns, num_warps=tile.warps,
     )  # fmt: skip
 
 
@@ -100,22 +107,23 @@ def merge(partial: torch.Tensor, out: torch.Tensor) -> None:
     )
 
 
-SHAPES: Final = (  # label, rows, columns, bias
-    ("gemma-3-1b qkv", 1536, 1152, False), ("gemma-3-1b o", 1152, 1024, False),
-    ("gemma-3-1b down", 1152, 6912, False), ("gemma-3-1b lm_head", 262144, 1152, False),
-    ("qwen2.5-0.5b qkv", 1152, 896, True), ("llama-3.2-1b down", 2048, 8192, False),
-    ("smollm2-135m down", 576, 1536, False),
+SHAPES: Final = (  # label, rows, columns, bias, whether the rows are normed at the end
+    ("gemma-3-1b qkv", 1536, 1152, False, False), ("gemma-3-1b o", 1152, 1024, False, True),
+    ("gemma-3-1b down", 1152, 6912, False, True), ("gemma-3-1b lm_head", 262144, 1152, False, False),
+    ("qwen2.5-0.5b qkv", 1152, 896, True, False), ("llama-3.2-1b down", 2048, 8192, False, True),
+    ("smollm2-135m down", 576, 1536, False, True),
 )  # fmt: skip
 
 
 def cases() -> Iterator[Case]:
-    for label, n, k, bias in SHAPES:
+    for label, n, k, bias, finished in SHAPES:
         tile = TABLE.of(n)
         out = "*fp32" if tile.split > 1 else "*bf16"
+        types = {"x": "*bf16", "weight": "*bf16", "bias": "*fp32", "out": out, "normed": "*bf16"}
         yield Case(
-            label, gemv_kernel, {"x": "*bf16", "weight": "*bf16", "bias": "*fp32", "out": out},
+            label, gemv_kernel, types | FINISH_TYPES,
             {"N": n, "K": k, "ROWS": 1, "BIAS": bias, "SPLIT": tile.split,
-             "BLOCK_N": tile.rows, "BLOCK_K": tile.columns},
+             "BLOCK_N": tile.rows, "BLOCK_K": tile.columns, **finish_constants(n, finished=finished)},
             tile.warps, wide=1, limits=QUIET,
         )  # fmt: skip
     yield Case(

@@ -1,10 +1,12 @@
-"""Shared by all launchers: cases to compile, metadata for Triton's profiler, tiles, sizes of blocks."""
+"""Shared by all kernels: who is last, cases to compile, metadata for Triton's profiler, sizes of blocks."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import torch
+import triton
+import triton.language as tl
 
 Work = tuple[float, float]  # flops, bytes
 POINTER: Final = {
@@ -25,6 +27,19 @@ class Tile(NamedTuple):
     split: int = 1
 
 
+@triton.jit
+def is_last(arrived, count):
+    """Return whether this program is the last of `count` that come here; it sees what the others have stored.
+
+    Whoever is the last counts from nothing again, for the next launch.
+    """
+    tl.debug_barrier()  # every thread of this program has stored its part
+    last = tl.atomic_add(arrived, 1, sem="acq_rel", scope="gpu") == count - 1
+    if last:
+        tl.store(arrived, 0)
+    return last
+
+
 @dataclass(frozen=True)
 class Case:
     """One compilation of a kernel: the types of its arguments, its constants, what it must come out as."""
@@ -36,7 +51,10 @@ class Case:
     warps: int
     wide: int = 0  # 16-byte loads at least
     stages: int = 2
-    limits: Mapping[str, int] = field(default_factory=dict)  # of `Compiled`, by name: the most of each
+    limits: Mapping[str, float] = field(default_factory=dict)  # of `Compiled`, by name: the most of each;
+    # that of `per_weight` is for sm_90
+    weights: int = 0  # that a thread multiplies in one turn of the loop; 0: not counted
+    fits: Callable[[str], bool] = lambda target: True  # by the name of a target: whether it is for that
 
 
 @dataclass(frozen=True)
@@ -72,6 +90,23 @@ def size(tensor: torch.Tensor | None) -> int:
 def parts(count: int, each: int) -> int:
     """Return how many parts of a size cover a count."""
     return -(-count // each)
+
+
+def has_dots(device: torch.device) -> bool:
+    """Return whether tensor cores multiply 16 padded rows within the registers of a device.
+
+    On GPUs of NVIDIA before Ampere, and on AMD's with warps of 32, such a product spills.
+    """
+    if device.type != "cuda":
+        return True
+    if torch.version.hip:
+        return int(torch.cuda.get_device_properties(device).warp_size) != 32
+    return torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+def targets_with_dots(target: str) -> bool:
+    """Return the same of a target that is compiled for, by its name."""
+    return target != "sm_75" and not target.startswith("gfx1")
 
 
 def power_of_two(n: int) -> int:

@@ -15,8 +15,9 @@ import torch
 import triton
 import triton.language as tl
 
+from engines.kernels.add_rmsnorm import FINISH_TYPES, Finish, arguments_of, finish_constants, finish_row
 from engines.kernels.gate_up_act import activated, activation
-from engines.kernels.launch import Case, Tile, Tiles, Work, metadata_of, parts, product_grid, size
+from engines.kernels.launch import QUIET, Case, Tile, Tiles, Work, metadata_of, parts, product_grid, size
 
 GROUP: Final = 32
 TABLE: Final = Tiles(
@@ -56,27 +57,33 @@ def work(a: Mapping[str, Any]) -> Work:
 
 @triton.jit
 def group_products(words, scales, x, n, g, N: tl.constexpr, K: tl.constexpr):
-    """Return the products of [rows, groups]: the sum over a group's 32 codes, times its scale."""
-    mine = (n < N)[:, None] & (g < K // 32)[None, :]
-    place = n[:, None].to(tl.int64) * (K // 32) + g[None, :]
+    """Return the products of [rows, groups]: the sum over a group's 32 codes, times its scale.
+
+    Beyond the end the last row and the last group are read again, without a scale.
+    """
+    near = tl.minimum(g, K // 32 - 1)
+    place = tl.minimum(n, N - 1)[:, None].to(tl.int64) * (K // 32) + near[None, :]
     at = place[:, :, None] * 4 + tl.arange(0, 4)[None, None, :]
-    word = tl.load(words + at, mask=mine[:, :, None], other=0, eviction_policy="evict_first")
-    scale = tl.load(scales + place, mask=mine, other=0.0)
+    word = tl.load(words + at, eviction_policy="evict_first")
+    # one scale a thread, in the thread that has the codes: wider, they would have to be handed round
+    there = tl.broadcast_to((g < K // 32)[None, :], place.shape)
+    scale = tl.load(scales + tl.max_contiguous(place, [1, 1]), mask=there, other=0.0)
     total = tl.zeros(word.shape, tl.float32)
-    eighth = (g[:, None] * 4 + tl.arange(0, 4)[None, :]) * 8
+    # each thread reads of x what its own words take, so that none waits for another
+    eighth = (near[None, :, None] * 4 + tl.arange(0, 4)[None, None, :]) * 8
+    eighth = tl.broadcast_to(eighth, word.shape)
     for code in tl.static_range(8):
-        near = (g < K // 32)[:, None]
-        value = tl.load(x + eighth + code, mask=near, other=0.0, eviction_policy="evict_last")
+        value = tl.load(x + eighth + code, eviction_policy="evict_last")
         weight = (((word >> (4 * code)) & 15) | 0x4B000000).to(tl.float32, bitcast=True) - 8388615.0
-        total += weight * value.to(tl.float32)[None, :, :]
+        total += weight * value.to(tl.float32)
     return tl.sum(total, 2) * scale.to(tl.float32)
 
 
 @triton.jit(launch_metadata=metadata_of(32, work))
 def w4a16_gemv_kernel(
-    x, words, scales, out,
-    N: tl.constexpr, K: tl.constexpr, ROWS: tl.constexpr, SPLIT: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_G: tl.constexpr,
+    x, words, scales, bias, out, stream, post, norm, normed, arrived, eps,
+    N: tl.constexpr, K: tl.constexpr, ROWS: tl.constexpr, BIAS: tl.constexpr, SPLIT: tl.constexpr,
+    NORM: tl.constexpr, POST: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_G: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0) % ROWS
     n = tl.program_id(0) // ROWS * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -86,7 +93,11 @@ def w4a16_gemv_kernel(
         g = start + tl.arange(0, BLOCK_G)
         total += group_products(words, scales, x + row * K, n, g, N, K)
     product = tl.sum(total, 1)
+    if BIAS:
+        product += tl.load(bias + n, mask=n < tl.where(part == 0, N, 0), other=0.0).to(tl.float32)
     tl.store(out + (part * ROWS + row) * N + n, product.to(out.dtype.element_ty), mask=n < N)
+    if NORM > 0:
+        finish_row(out, stream, post, norm, normed, arrived, row, eps, N, NORM, ROWS, SPLIT, POST)
 
 
 @triton.jit(launch_metadata=metadata_of(32, work))
@@ -111,15 +122,25 @@ split_of: Final = TABLE.split_of
 
 
 def launch(
-    x: torch.Tensor, words: torch.Tensor, scales: torch.Tensor, out: torch.Tensor, tile: Tile | None = None
+    x: torch.Tensor,
+    words: torch.Tensor,
+    scales: torch.Tensor,
+    out: torch.Tensor,
+    *,
+    bias: torch.Tensor | None = None,
+    finish: Finish | None = None,
+    tile: Tile | None = None,
 ) -> None:
-    """Put x [rows, k] times the packed [n, k/8] into out [rows, n], or into partial sums [split, rows, n]."""
+    """Put x [rows, k] times the packed [n, k/8] into out [rows, n], or into partial sums [split, rows, n].
+
+    What is to be finished comes from `out` in fp32, which then holds nothing that anybody else needs.
+    """
     rows, k, n = x.shape[0], x.shape[1], words.shape[0]
     tile = tile or TABLE.of(n)
     grid = product_grid(x, n, out, tile)
     w4a16_gemv_kernel[grid](
-        x, words, scales, out, N=n, K=k, ROWS=rows, SPLIT=grid[1],
-        BLOCK_N=tile.rows, BLOCK_G=tile.columns, num_warps=tile.warps,
+        x, words, scales, bias, out, **arguments_of(finish, n), N=n, K=k, ROWS=rows, BIAS=bias is not None,
+        SPLIT=grid[1], BLOCK_N=tile.rows, BLOCK_G=tile.columns, num_warps=tile.warps,
     )  # fmt: skip
 
 
@@ -141,29 +162,39 @@ def gate_up(
     )  # fmt: skip
 
 
-SHAPES: Final = (  # label, rows, columns, the dtype of row and scales
-    ("llama-3.2-1b o q4f16_1", 2048, 2048, "*fp16"), ("llama-3.2-1b o q4f32_1", 2048, 2048, "*fp32"),
-    ("gemma-3-1b o q4f16_1", 1152, 1024, "*fp16"), ("gemma-3-1b lm_head q4f16_1", 262144, 1152, "*fp16"),
-    ("smollm2-135m o q4f16_1", 576, 576, "*fp16"),
-)  # fmt: skip
+LIMITS: Final = {**QUIET, "per_weight": 6.0}
+SHAPES: Final = (  # label, rows, columns, the dtype of scales, bias
+    ("llama-3.2-1b o q4f16_1", 2048, 2048, "*fp16", False),
+    ("llama-3.2-1b o q4f32_1", 2048, 2048, "*fp32", False),
+    ("gemma-3-1b o q4f16_1", 1152, 1024, "*fp16", False),
+    ("gemma-3-1b lm_head q4f16_1", 262144, 1152, "*fp16", False),
+    ("qwen2.5-0.5b qkv q4f16_1", 1152, 896, "*fp16", True),
+    ("smollm2-135m o q4f16_1", 576, 576, "*fp16", False),
+)
 GATE_UP_SHAPES: Final = (
     ("llama-3.2-1b gate_up q4f16_1", 8192, 2048, "*fp16"),
     ("llama-3.2-1b gate_up q4f32_1", 8192, 2048, "*fp32"),
     ("smollm2-135m gate_up q4f16_1", 1536, 576, "*fp16"),
-)  # fmt: skip
+)
 
 
 def cases() -> Iterator[Case]:
-    for label, n, k, dtype in SHAPES:
+    for label, n, k, dtype, bias in SHAPES:
         tile = TABLE.of(n)
-        yield _case(label, w4a16_gemv_kernel, tile, dtype, {"N": n, "K": k, "SPLIT": tile.split}, 1)
+        shape = {"N": n, "K": k, "BIAS": bias, "SPLIT": tile.split}
+        shape |= finish_constants(n, finished=" o " in label)
+        yield _case(label, w4a16_gemv_kernel, tile, dtype, shape, 1)
     for label, n, k, dtype in GATE_UP_SHAPES:
         tile = GATE_UP_TABLE.of(n)
         yield _case(label, w4a16_gate_up_kernel, tile, dtype, {"N": n, "K": k, "GELU": False}, 2)
 
 
 def _case(label: str, kernel: Any, tile: Tile, dtype: str, shape: dict[str, Any], wide: int) -> Case:
-    out = "*fp32" if shape.get("SPLIT", 1) > 1 else dtype
-    types = {"x": dtype, "words": "*i32", "scales": dtype, "out": out}
+    """The stream is fp32 where weights are packed."""
+    types = dict.fromkeys(("x", "bias", "out", "normed"), "*fp32") | FINISH_TYPES
+    types |= {"words": "*i32", "scales": dtype}
     blocks = {"ROWS": 1, "BLOCK_N": tile.rows, "BLOCK_G": tile.columns}
-    return Case(label, kernel, types, {**shape, **blocks}, tile.warps, wide, limits={"shuffles": 0})
+    matrices = 2 if "GELU" in shape else 1
+    weights = matrices * tile.rows * tile.columns * GROUP // (32 * tile.warps)
+    constants = {**shape, **blocks}
+    return Case(label, kernel, types, constants, tile.warps, wide, limits=LIMITS, weights=weights)

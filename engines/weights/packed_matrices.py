@@ -13,8 +13,8 @@ import torch
 from engines.kernels import available, kernel
 from engines.weights.low_bit import GROUP, Packed
 
+FEW: Final = 8  # rows for which a kernel without tensor cores reads the matrix again
 WIDE: Final = 4  # rows from which unpacking once is cheaper than the slow product
-FEW: Final = 8  # rows for which a kernel reads the matrix again
 
 
 class Product(Protocol):
@@ -104,13 +104,15 @@ def kernel_for(packed: Packed) -> ModuleType:
 
 
 class Kernel:
-    """A packed matrix on a GPU, through Triton: never unpacked in memory for a few rows."""
+    """A packed matrix on a GPU, through Triton: never unpacked in memory where tensor cores multiply rows."""
 
     takes: Final = None
 
     def __init__(self, packed: Packed) -> None:
         module = kernel_for(packed)
         self._multiply, self._add = module.launch, kernel("gemv").merge
+        of_rows = kernel("rows_product")
+        self._multiply_rows, self._one_by_one = of_rows.launch, of_rows.one_by_one
         self.packed, self._unpacking = packed, Unpacking(packed)
         self._split: int = module.split_of(packed.rows)
         self.size = packed.size
@@ -118,9 +120,12 @@ class Kernel:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         rows, packed = x.shape[0], self.packed
+        out = x.new_empty(rows, packed.rows)
+        if not self._one_by_one(x):
+            self._multiply_rows(x, packed.codes, out, scales=packed.scales)
+            return out
         if rows > FEW:
             return self._unpacking(x)
-        out = x.new_empty(rows, packed.rows)
         if self._split == 1:
             self._multiply(x, packed.codes, packed.scales, out)
             return out

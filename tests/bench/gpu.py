@@ -67,10 +67,13 @@ def compare(spec: Spec, steps: int, rounds: int, *, peer: bool) -> None:
     else:
         for name, decoder, mode, graph, moved in (
             ("fused", plain, "spans", False, bf16), ("fused, graph", plain, "spans", True, bf16),
+            ("fused, graph, bare", plain, "off", True, bf16),
             ("fused, graph, windows", plain, "windows", True, bf16),
             ("q4f16_1, graph", coded, "spans", True, four_bits),
         ):  # fmt: skip
-            ways[name] = (ahead(Replay(decoder, GREEDY, mode, graph=graph)), moved)
+            ways[name] = (ahead(Replay(decoder, GREEDY, mode, graph=graph), AHEAD), moved)
+        single = Replay(plain, GREEDY, "off", graph=True)
+        ways["fused, graph, bare, one a report"] = (ahead(single, 1), bf16)
     if peer:
         ways |= {name: (step, bf16) for name, step in peers(spec)}
     took: dict[str, list[float]] = {name: [] for name in ways}
@@ -133,21 +136,22 @@ def eager(decoder: Decoder) -> Steps:
     return run
 
 
-def ahead(replay: Replay) -> Steps:
-    """In blocks of tokens that are queued at once."""
+def ahead(replay: Replay, block: int) -> Steps:
+    """In blocks of tokens that are queued at once, and the first of the next block with them."""
     replay.warm_up(PROMPT)
     replay.place(torch.zeros(1, dtype=torch.long, device="cuda"), PROMPT)
     at = PROMPT
 
     def run(steps: int) -> None:
         nonlocal at
-        for _ in range(0, steps, AHEAD):
-            if at + AHEAD >= 512:
+        for _ in range(0, steps, block):
+            if at + block >= 511:
+                replay.settle()
                 at = PROMPT
                 replay.place(torch.zeros(1, dtype=torch.long, device="cuda"), at)
-            replay.run(Ticks(now()), at, AHEAD)
+            replay.run(Ticks(now()), at, block, further=True)
             replay.forget()
-            at += AHEAD
+            at += block
 
     run(AHEAD)
     return run

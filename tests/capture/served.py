@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.client import HTTPConnection
 from typing import Any
 
 import pytest
@@ -22,6 +23,10 @@ def object_store() -> Iterator[Any]:
         with pytest.MonkeyPatch.context() as patch:
             for name, value in (told | CREDENTIALS).items():
                 patch.setenv(name, value)
+            connection = HTTPConnection(host, port)
+            connection.request("POST", "/moto-api/reset")  # forget what servers before it were given
+            assert connection.getresponse().status == 200
+            connection.close()
             system = s3fs.S3FileSystem(skip_instance_cache=True)
             system.mkdir("bucket")
             yield system

@@ -135,7 +135,7 @@ def test_of_a_file_it_says_what_its_work_is_held_against(
     ("args", "code", "says"),
     [
         (("--measure", PROFILE), 2, "not of a file"),
-        (("--measure", "--device", "warp"), 2, "invalid choice"),
+        (("--measure", "--device", "warp"), 2, "choose one of"),
         (("--why", "gemm"), 2, "name the file"),
     ],
 )

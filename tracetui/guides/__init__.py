@@ -15,6 +15,7 @@ TOPICS: Final[tuple[str, ...]] = (
     "kernels-and-roofs",
     "growth",
     "live",
+    "gpu",
     "servers",
     "recording",
     "comparing",

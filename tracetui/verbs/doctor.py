@@ -159,6 +159,7 @@ def _here() -> Iterator[str]:
     has_torch = importlib.util.find_spec("torch") is not None
     yield f"live: {'yes' if has_torch else 'no, torch is not installed (pip install tracetui[live])'}"
     yield from _machine.driver_lines()
+    yield "decode kernels on a GPU: unproved (tracetui help gpu)"
     yield f"compiled scanner of Chrome traces: {scan.state()}"
     way = "through Python (unproved)" if hasattr(sys, "remote_exec") else "through gdb"
     yield f"live --pid: {why_not_attached() or f'yes, {way}'}"

@@ -1,10 +1,16 @@
 """A whole step in kernels, under Triton's interpreter, against the decoder's own ops."""
 
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from triton.runtime.interpreter import GridExecutor
 
 from engines import kernels
 from engines.decoder import Decoder
@@ -14,8 +20,10 @@ from engines.sample import GREEDY, SamplingOptions
 from engines.weights import packed_matrices
 from engines.weights.low_bit import FORMS
 from engines.weights.low_bit_storage import Quantised
+from engines.weights.storage import FP32
 from tests.engines import tiny
 
+COMPUTING = ("aten.add", "aten.mul", "aten.mm", "aten.cat", "aten.gelu", "aten.silu", "aten._to_copy")
 PROMPT, STEPS = 13, 2  # beyond the window of the tiny models
 
 
@@ -26,10 +34,11 @@ def few_layers(name: str) -> Spec:
 
 
 @pytest.mark.parametrize("name", ["gemma3", "llama", "phi3", "qwen2", "qwen3"])
-def test_the_fused_step_is_the_decoder(name: str) -> None:
+@pytest.mark.parametrize("batch", [1, 8])
+def test_the_fused_step_is_the_decoder(name: str, batch: int) -> None:
     spec = few_layers(name)
-    plain, model = (tiny.decoder(spec, tiny.weights(spec), batch=2) for _ in range(2))
-    ids = torch.randint(spec.vocab, (2, PROMPT + STEPS), generator=torch.Generator().manual_seed(4))
+    plain, model = (tiny.decoder(spec, tiny.weights(spec), batch=batch) for _ in range(2))
+    ids = torch.randint(spec.vocab, (batch, PROMPT + STEPS), generator=torch.Generator().manual_seed(4))
     with torch.inference_mode():
         for decoder in (plain, model):
             tiny.logits(decoder, ids[:, :PROMPT], PROMPT)
@@ -46,7 +55,48 @@ def test_the_fused_step_is_the_decoder(name: str) -> None:
             wanted = plain.sampler.logits
             assert (device_state.logits - wanted).norm() / wanted.norm() < 2e-6
             assert torch.equal(device_state.token, wanted.argmax(-1))
-            assert device_state.position.tolist() == [at, at]
+            assert device_state.position.tolist() == [at] * batch
+
+
+@pytest.mark.parametrize(
+    ("name", "form", "batch"),
+    [("gemma3", "fp32", 1), ("gemma3", "q4f32_1", 8), ("qwen2", "q4f16_1", 1), ("qwen2", "q8_0", 8)],
+)
+def test_six_kernels_are_a_layer(name: str, batch: int, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the plan, and by what is launched; the first layer has the norm of what is embedded before it."""
+    spec = replace(few_layers(name), hidden=64, heads=4, kv_heads=2, head_dim=16, ffn=96, vocab=64)
+    cpu, monkeys = torch.device("cpu"), monkeypatch.setattr
+    monkeys(packed_matrices, "_on_processor", packed_matrices.Kernel)
+    way = FP32 if form == "fp32" else Quantised(FORMS[form], cpu)
+    with torch.inference_mode():
+        model = Decoder(spec, tiny.Table(tiny.weights(spec)), way, cpu, batch=batch, capacity=64)
+        fused = FusedStep(model, state := DeviceState(model), GREEDY, 512)
+        state.place(torch.zeros(batch, dtype=torch.long), PROMPT)
+        assert Counter(row.layer for row in fused.rows) == {None: 3, 0: 7, 1: 6}
+        launched: list[object] = []
+        real = GridExecutor.__call__
+        monkeys(GridExecutor, "__call__", lambda *a, **b: launched.append(a[0]) or real(*a, **b))
+        for row, op in zip(fused.rows, fused.ops, strict=True):
+            launched.clear()
+            with ops_of_torch() as others:
+                op()
+            if row.layer is not None:
+                assert (len(launched), others) == (1, []), row.name
+
+
+@contextmanager
+def ops_of_torch() -> Iterator[list[str]]:
+    """Fill a list with what torch itself computes meanwhile, outside the interpreter."""
+    seen: list[str] = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if str(op).startswith(COMPUTING):
+                seen.append(str(op))
+            return op(*args, **(kwargs or {}))
+
+    with Watch():
+        yield seen
 
 
 def test_steps_go_on_by_themselves() -> None:
@@ -74,28 +124,30 @@ def test_steps_go_on_by_themselves() -> None:
     assert actual == wanted
 
 
-@pytest.mark.parametrize("form", ["q4f16_1", "q8_0"])
-def test_packed_weights_are_never_unpacked(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("batch", [1, 8])
+def test_packed_weights_are_never_unpacked(form: str, batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Against the decoder over the weights that the codes stand for."""
     spec = replace(
         few_layers("qwen2"), layers=1, hidden=64, heads=4, kv_heads=2, head_dim=16, ffn=96, vocab=64
     )
     table = tiny.weights(spec)
     cpu = torch.device("cpu")
-    ids = torch.arange(PROMPT)[None]
+    ids = torch.randint(64, (batch, PROMPT + 1), generator=torch.Generator().manual_seed(4))
 
     def decoder(product: type[packed_matrices.Product]) -> Decoder:
         monkeypatch.setattr(packed_matrices, "_on_processor", product)
-        return Decoder(spec, tiny.Table(table), Quantised(FORMS[form], cpu), cpu, capacity=64)
+        way = Quantised(FORMS[form], cpu)
+        return Decoder(spec, tiny.Table(table), way, cpu, batch=batch, capacity=64)
 
     with torch.inference_mode():
         plain, model = decoder(packed_matrices.Unpacking), decoder(packed_matrices.Kernel)
         for each in (plain, model):
-            tiny.logits(each, ids, PROMPT)
+            tiny.logits(each, ids[:, :PROMPT], PROMPT)
         device_state = DeviceState(model)
         fused = FusedStep(model, device_state, GREEDY, 512)
-        plain.place(torch.tensor([[7]]), PROMPT)
-        device_state.place(torch.tensor([7]), PROMPT)
+        plain.place(ids[:, PROMPT:], PROMPT)
+        device_state.place(ids[:, PROMPT], PROMPT)
         for op in (*plain.ops, *fused.ops):
             op()
     wanted = plain.sampler.logits

@@ -86,10 +86,13 @@ ATTENTION = [  # query heads, key heads, head_dim, room, positions, window, spli
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("heads", "kv_heads", "dim", "room", "positions", "window", "split"), ATTENTION)
+@pytest.mark.parametrize("dots", [True, False])
 def test_decode_attention(
     heads: int, kv_heads: int, dim: int, room: int, positions: tuple[int, ...], window: int, split: int,
-    dtype: torch.dtype,
+    dtype: torch.dtype, dots: bool, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
+    """With tensor cores, and as GPUs without registers for them do it."""
+    monkeypatch.setattr(decode_attention, "has_dots", lambda device: dots)
     batch, position = len(positions), torch.tensor(positions, dtype=torch.int32)
     q = rand(batch, heads, dim, dtype=dtype)
     keys, values = rand(batch, 2 * kv_heads, room, dim, dtype=dtype).chunk(2, 1)
@@ -99,6 +102,7 @@ def test_decode_attention(
     between, out = decode_attention.scratch(q, room, split), torch.empty_like(q)
     decode_attention.launch(q, keys, values, position, out, between, dim**-0.5, window)
     close(out, wanted)
+    assert not between.arrived.any(), "ready for the next launch"
     if positions[0] == 0:
         assert torch.isinf(between.peak[0, 1:]).all(), "one key leaves the other parts empty"
 

@@ -1,9 +1,13 @@
 """Matrix kernels under Triton's interpreter, against their references."""
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 import pytest
 import torch
 
-from engines.kernels import gate_up_act, gemv, int8_gemv, w4a16_gemv
+from engines.kernels import add_rmsnorm, gate_up_act, gemv, int8_gemv, rows_product, w4a16_gemv
 from engines.kernels.launch import Tile
 from engines.weights import low_bit, packed_matrices
 from tests.engines.kernels.compare import DTYPES, close, rand
@@ -25,11 +29,11 @@ def test_gemv(rows: int, n: int, k: int, biased: bool, dtype: torch.dtype) -> No
 def test_partial_sums_of_a_split_row_add_up(split: int) -> None:
     """Eight programs on five blocks: three of them have nothing to do, and the bias counts once."""
     x, weight, bias = rand(2, 300), rand(9, 300), rand(9)
-    partial, out = torch.full((split, 2, 9), 7.0), torch.empty(2, 9)
-    gemv.launch(x, weight, partial, bias=bias, tile=Tile(4, 64, 1))
-    gemv.merge(partial, out)
+    sums, out = torch.full((split, 2, 9), 7.0), torch.empty(2, 9)
+    gemv.launch(x, weight, sums, bias=bias, tile=Tile(4, 64, 1))
+    gemv.merge(sums, out)
     close(out, gemv.reference(x, weight, bias))
-    close(partial.sum(0), gemv.reference(x, weight, bias))
+    close(sums.sum(0), gemv.reference(x, weight, bias))
 
 
 @pytest.mark.parametrize("n", [5, 1025, 4097])
@@ -64,15 +68,15 @@ def packed(n: int, k: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tens
 def test_w4a16_gemv(rows: int, n: int, k: int, dtype: torch.dtype) -> None:
     x, (words, scales) = rand(rows, k, dtype=dtype), packed(n, k, dtype)
     out = torch.empty(rows, n, dtype=dtype)
-    w4a16_gemv.launch(x, words, scales, out, Tile(4, 4, 1))
+    w4a16_gemv.launch(x, words, scales, out, tile=Tile(4, 4, 1))
     close(out, w4a16_gemv.reference(x, words, scales))
 
 
 def test_w4a16_split() -> None:
     x, (words, scales) = rand(2, 320), packed(9, 320, torch.float32)
-    partial = torch.empty(4, 2, 9)
-    w4a16_gemv.launch(x, words, scales, partial, Tile(4, 2, 1))
-    close(partial.sum(0), w4a16_gemv.reference(x, words, scales))
+    parts = torch.empty(4, 2, 9)
+    w4a16_gemv.launch(x, words, scales, parts, tile=Tile(4, 2, 1))
+    close(parts.sum(0), w4a16_gemv.reference(x, words, scales))
 
 
 def test_every_code_at_every_place_is_exact() -> None:
@@ -84,7 +88,7 @@ def test_every_code_at_every_place_is_exact() -> None:
         words[line] = torch.tensor([word] + [0x77777777] * 3)
     signed = torch.where(words >= 1 << 31, words - (1 << 32), words).int()
     out = torch.empty(1, 120)
-    w4a16_gemv.launch(torch.full((1, 32), 3.0), signed, torch.full((120, 1), 0.1), out, Tile(8, 1, 1))
+    w4a16_gemv.launch(torch.full((1, 32), 3.0), signed, torch.full((120, 1), 0.1), out, tile=Tile(8, 1, 1))
     assert torch.equal(out[0], (codes - 7).float() * 3.0 * torch.tensor(0.1))
 
 
@@ -99,12 +103,106 @@ def test_w4a16_gate_up(gelu: bool, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("rows", "n", "k", "split"), [(1, 7, 32, 1), (2, 9, 224, 1), (2, 9, 320, 4)])
-def test_int8_gemv(rows: int, n: int, k: int, split: int, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("biased", [False, True])
+def test_int8_gemv(rows: int, n: int, k: int, split: int, biased: bool, dtype: torch.dtype) -> None:
     x, codes = rand(rows, k, dtype=dtype), torch.randint(-127, 128, (n, k), dtype=torch.int8)
-    scales = rand(n, k // 32, dtype=dtype) / 64
+    scales, bias = rand(n, k // 32, dtype=dtype) / 64, rand(n) if biased else None
     out = torch.empty(split, rows, n) if split > 1 else torch.empty(rows, n, dtype=dtype)
-    int8_gemv.launch(x, codes, scales, out, Tile(4, 64, 1))
-    close(out.sum(0) if split > 1 else out, int8_gemv.reference(x, codes, scales))
+    int8_gemv.launch(x, codes, scales, out, bias=bias, tile=Tile(4, 4, 1))
+    wanted = int8_gemv.reference(x, codes, scales)
+    close(out.sum(0) if split > 1 else out, wanted if bias is None else wanted + bias)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("gelu", [False, True])
+def test_int8_gate_up(gelu: bool, dtype: torch.dtype) -> None:
+    x, codes = rand(2, 96, dtype=dtype), torch.randint(-127, 128, (14, 96), dtype=torch.int8)
+    scales, out = rand(14, 3, dtype=dtype) / 64, torch.empty(2, 7, dtype=dtype)
+    int8_gemv.gate_up(x, codes, scales, out, gelu=gelu, tile=Tile(4, 4, 1))
+    close(out, int8_gemv.gate_up_reference(x, codes, scales, gelu=gelu))
+
+
+def multiplied(form: str, x: torch.Tensor, n: int, **given: Any) -> tuple[Callable[..., None], torch.Tensor]:
+    """What launches the product of x and a matrix of a form, and that product in fp32."""
+    weight = rand(n, x.shape[1])
+    if form == "fp32":
+        return partial(gemv.launch, x, weight, tile=Tile(4, 32, 1), **given), x @ weight.T
+    packed = low_bit.pack(weight, low_bit.FORMS[form])
+    launch = packed_matrices.kernel_for(packed).launch
+    product = x @ packed.unpacked().T
+    return partial(launch, x, packed.codes, packed.scales, tile=Tile(4, 2, 1), **given), product
+
+
+@pytest.mark.parametrize("form", ["fp32", *low_bit.FORMS])
+@pytest.mark.parametrize(("split", "rows", "sandwich"), [(1, 1, True), (4, 2, False)])
+def test_the_last_program_finishes_its_row(form: str, split: int, rows: int, sandwich: bool) -> None:
+    """Twice: the counters are back at nothing, and the stream has grown."""
+    n, x = 9, rand(rows, 160)
+    stream, norm, post = rand(rows, n), rand(n) + 2, rand(n) + 3 if sandwich else None
+    normed, arrived = torch.full((rows, n), 7.0), torch.zeros(rows, dtype=torch.int32)
+    finish = add_rmsnorm.Finish(stream.clone(), norm, normed, arrived, 1e-6, post)
+    launch, product = multiplied(form, x, n, finish=finish)
+    for _ in range(2):
+        launch(out=torch.empty(split, rows, n) if split > 1 else torch.empty(rows, n))
+        wanted, stream = add_rmsnorm.reference(product, norm, 1e-6, stream=stream, post=post)
+        close(normed, wanted)
+        close(finish.stream, stream)
+        assert not arrived.any()
+
+
+@pytest.mark.parametrize("form", ["q4f16_1", "q8_0"])
+def test_a_bias_counts_once(form: str) -> None:
+    x, bias, out = rand(2, 320), rand(9), torch.empty(4, 2, 9)
+    launch, product = multiplied(form, x, 9, bias=bias)
+    launch(out=out)
+    close(out.sum(0), product + bias)
+
+
+FORMS = ["fp32", "fp16", *low_bit.FORMS]
+
+
+def stored(form: str, n: int, k: int) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
+    """A matrix as the kernels take it, its scales, and its numbers."""
+    weight = rand(n, k)
+    if form not in low_bit.FORMS:
+        plain = weight.to(torch.float16 if form == "fp16" else torch.float32)
+        return plain, None, plain.float()
+    packed = low_bit.pack(weight, low_bit.FORMS[form])
+    return packed.codes, packed.scales, packed.unpacked()
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("rows", [8, 70])
+def test_rows_product(form: str, rows: int) -> None:
+    """A block of rows, several, and no whole number of them; columns that end within a block."""
+    weight, scales, numbers = stored(form, 37, 160)
+    x, bias = rand(rows, 160, dtype=torch.float16 if form == "fp16" else torch.float32), rand(37)
+    out = torch.full((rows, 37), 7.0).to(x.dtype)
+    rows_product.launch(x, weight, out, scales=scales, bias=bias)
+    close(out, rows_product.reference(x, numbers, bias))
+
+
+@pytest.mark.parametrize(("form", "gelu"), list(zip(FORMS, (False, True, False, True, False), strict=True)))
+def test_rows_gate_up(form: str, gelu: bool) -> None:
+    weight, scales, numbers = stored(form, 74, 160)
+    x = rand(8, 160, dtype=torch.float16 if form == "fp16" else torch.float32)
+    out = torch.empty(8, 37, dtype=x.dtype)
+    rows_product.gate_up(x, weight, out, scales=scales, gelu=gelu)
+    close(out, rows_product.gate_up_reference(x, numbers, gelu=gelu))
+
+
+@pytest.mark.parametrize(("form", "split"), [("fp32", 1), ("q4f16_1", 2), ("q8_0", 2)])
+def test_rows_are_finished_by_the_last_program(form: str, split: int) -> None:
+    weight, scales, numbers = stored(form, 37, 160)
+    x, stream, norm = rand(8, 160), rand(8, 37), rand(37) + 2
+    arrived = torch.zeros(8, dtype=torch.int32)
+    finish = add_rmsnorm.Finish(stream.clone(), norm, torch.empty(8, 37), arrived, 1e-6)
+    out = torch.empty(split, 8, 37) if split > 1 else torch.empty(8, 37)
+    rows_product.launch(x, weight, out, scales=scales, finish=finish)
+    wanted, stream = add_rmsnorm.reference(x @ numbers.T, norm, 1e-6, stream=stream)
+    close(finish.out, wanted)
+    close(finish.stream, stream)
+    assert not arrived.any()
 
 
 @pytest.mark.parametrize("name", low_bit.FORMS)

@@ -72,10 +72,11 @@ def test_an_export_has_a_free_name_and_every_ending(tmp_path: Path, monkeypatch:
         (tmp_path / name).touch()
     assert [export_file.proposed(view(n)) for n in ("kernels", "diff")] == ["kernels-2.csv", "diff-3.md"]
     names = ["my.diff.md"]
-    for _ in range(4):
+    for _ in range(6):
         names.append(export_file.other_ending(names[-1]))
-    assert [n.removeprefix("my.diff") for n in names] == [".md", ".csv", ".json", ".txt", ".svg"]
-    assert export_file.other_ending("my.diff.svg") == "my.diff.md"
+    endings = [".md", ".csv", ".json", ".txt", ".html", ".svg", ".png"]
+    assert [n.removeprefix("my.diff") for n in names] == endings
+    assert export_file.other_ending("my.diff.png") == "my.diff.md"
     assert export_file.other_ending("my.diff") == "my.diff.md"
 
 

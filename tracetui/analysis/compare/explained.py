@@ -1,9 +1,10 @@
 """What was sampled beside, weighed together: how much of the change of a step's time each metric explains.
 
 A clock is known to act: what takes c cycles takes c / f, so time follows it by a power between −1 and 0,
-drawn to −1 where the runs themselves do not tell. What others do to a machine (its usage, pressure, stolen
-time) can only slow a step: by how much is told by the steps inside the runs, whose code does not change. Both
-come from one ridge regression with these signs; the effects on the difference of the runs are the shares.
+drawn to −1 where the runs themselves do not tell; the time of a fixed loop acts as a clock turned round. What
+others do to a machine (its usage, pressure, stolen time) can only slow a step: by how much is told by the
+steps inside the runs, whose code does not change. Both come from one ridge regression with these signs; the
+effects on the difference of the runs are the shares.
 What a program does itself (its own usage, the memory it holds) is no cause.
 """
 
@@ -22,7 +23,8 @@ from tracetui.analysis.compare.cycles import cycle_rows, welch, with_levels
 from tracetui.analysis.statistics import FEWEST, Floats
 from tracetui.look import Look
 
-CLOCK: Final = re.compile(r"(?i)freq|clock|mhz")
+CLOCK: Final = re.compile(r"(?i)freq|clock|mhz|fixed_loop_time")
+LOOP: Final = "fixed_loop_time"
 LOAD: Final = re.compile(r"(?i)pressure|host_cpu|steal|swap|throttl|major_fault")
 BY_CLOCK: Final = 0.25  # how far a power of the clock may lie from −1, one standard deviation
 BY_LOAD: Final = 2.0  # logarithm of time that all of a machine may cost, the same
@@ -147,6 +149,8 @@ def _moved(metric: str, left: pl.DataFrame, right: pl.DataFrame) -> bool:
 
 def _effective(metric: str, values: Floats) -> Floats:
     """Return what time follows: the logarithm of a clock, the share of a load."""
+    if metric == LOOP:
+        return np.asarray(-np.log(np.maximum(values, 1e-9)))
     return np.log(np.maximum(values, 1e-9)) if CLOCK.search(metric) else values / 100
 
 

@@ -5,6 +5,7 @@ assumed. The steps add their own uncertainty. Each row has one number, the logar
 over the steps; steps of one run follow each other, and what that costs is told by all rows together.
 """
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Final
 
@@ -99,19 +100,25 @@ def _settled(shift: Floats, scatter: Scatter, floor: Floor, state: Floats) -> tu
     can be taken to have changed as the middle one, so the memory is the shortest at which the shifts lie no
     wider than told; where it would be longer than any, the rows did change, each by its own.
     """
-    rows, known = len(shift), ~np.isnan(shift)
-    own, freedom = np.zeros(rows), np.ones(rows)
-    if scatter.steps < FEW:
-        return *_error(own, freedom, floor, state), own
+    known = ~np.isnan(shift)
     beside = np.abs(shift - np.median(shift[known])) if known.any() else shift
-    seen, doubted = _memory(scatter)
-    longer = [m for m in MEMORIES if m > seen]
-    for memory in [seen, *longer] if known.sum() >= ENOUGH else [doubted]:
+
+    def judged(memory: float) -> tuple[Floats, Floats, Floats]:
         own, freedom = inside(scatter, memory)
-        degrees, error = _error(own, freedom, floor, state)
-        if known.sum() < ENOUGH or _usual(beside[known], error[known], degrees[known]):
-            break
-    return degrees, error, own
+        return *_error(own, freedom, floor, state), own
+
+    def fits(memory: float) -> bool:
+        degrees, error, _ = judged(memory)
+        return _usual(beside[known], error[known], degrees[known])
+
+    if scatter.steps < FEW:
+        own = np.zeros(len(shift))
+        return *_error(own, np.ones(len(shift)), floor, state), own
+    seen, doubted = _memory(scatter)
+    if known.sum() < ENOUGH:
+        return judged(doubted)
+    memories = [seen, *(m for m in MEMORIES if m > seen)]
+    return judged(memories[bisect_left(memories[:-1], True, key=fits)])
 
 
 def _usual(beside: Floats, error: Floats, degrees: Floats) -> bool:

@@ -29,6 +29,7 @@ LEAST: Final = 0.07  # the smallest weight of a row
 LENT: Final = 3.0  # degrees of freedom that the other rows lend to one
 FEW_RUNS: Final = 1.0  # by which the logarithm of a variance of one degree of freedom is too small, about
 POWER: Final = 0.8
+LONE: Final = 0.1  # spread of one run a side, which may be in another state from its start to its end
 BUSY: Final = 0.7  # spread of runs beside which other programs had the processor: a factor of two
 
 
@@ -66,7 +67,8 @@ def judge(times: Floats, groups: NDArray[np.int64], *, alpha: float = ALPHA, bus
     evidence, spread = between(rows.time, groups, alpha)
     noise = time_noise = _typical(spread, rows.weight)
     judged = np.asarray(~np.isnan(rows.time).any(axis=1))
-    everything = _all_rows(rows, groups, judged, BUSY if busy else 0.0)
+    single = np.bincount(groups, minlength=2)[:2].min() == 1
+    everything = _all_rows(rows, groups, judged, BUSY if busy else LONE if single else 0.0)
     freed = bool(everything >= ALL * alpha)
     if freed:
         own = own_shift(rows.time[judged], rows.steps[judged], groups, busy)

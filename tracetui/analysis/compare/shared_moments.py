@@ -1,9 +1,10 @@
 """What the rows of a run share, taken out: how far each row moved against the others of its run.
 
 A machine has moments that slow some rows more than others: a lower clock, a full memory bus, a cold cache.
-Which rows move together, and by how much, shows among the steps of a run, where the code is the same. What a
-run's rows make of these moments is fitted to the levels of its rows; what is left of a row is its own. Rows
-that evidently changed are left out of the fit.
+Which rows move together, and by how much, shows within a run, where the code is the same: among stretches of
+steps, since what moves whole runs lasts, while single steps scatter by much that does not. What a run's rows
+make of these moments is fitted to the levels of its rows; what is left of a row is its own. Rows that
+evidently changed are left out of the fit.
 """
 
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from tracetui.analysis.statistics import FEWEST, Floats
 
+STRETCHES: Final = 24  # of a run, whose means show which rows move together
 MOMENTS: Final = 3  # ways in which rows move together, beside all by the same
 ROWS_EACH: Final = 4  # rows that it takes to tell one more such way
 FAR: Final = 3.5  # standard errors from which a row is none that tells what is shared
@@ -26,6 +28,7 @@ LEAST_BUSY: Final = 0.3  # where other programs had the processor
 ALONE: Final = 0.32  # the same, of a side that is one run, which may have been in another state throughout
 DOUBT: Final = 0.05  # of what all rows share, by which a row may take part in it more or less than it did
 DOUBT_BUSY: Final = 0.3  # where other programs had the processor
+DOUBT_ALONE: Final = 0.2  # of a side that is one run
 DOUBT_FREEDOM: Final = 5.0
 LEAST_STEPS: Final = 1e-3  # spread over steps that is told from none
 PASSES: Final = 4
@@ -59,7 +62,8 @@ def own_shift(level: Floats, steps: Floats, groups: NDArray[np.int64], busy: boo
     alone = single * (ALONE * scale) ** 2 if over_steps is not None else np.zeros(len(level))
     change = right.mean(axis=1) - left.mean(axis=1)
     shift, shared, lever = _beside(change, ways, between + alone)
-    doubt = (DOUBT_BUSY if busy else DOUBT) ** 2 * float(np.mean(shared**2))
+    part = DOUBT_BUSY if busy else DOUBT_ALONE if single else DOUBT
+    doubt = part**2 * float(np.mean(shared**2))
     whole = between + alone + doubt
     unsure = between**2 / freedom + doubt**2 / DOUBT_FREEDOM
     return Own(shift, np.sqrt(whole * lever), whole**2 / unsure, np.sqrt(variance))
@@ -67,10 +71,28 @@ def own_shift(level: Floats, steps: Floats, groups: NDArray[np.int64], busy: boo
 
 def _over_steps(steps: Floats) -> Floats | None:
     """Return how far each row scatters over the steps of its runs; None where there are too few steps."""
-    if steps.shape[2] < FEWEST:
-        return None
+    return None if steps.shape[2] < FEWEST else _scatter(steps)
+
+
+def _scatter(steps: Floats) -> Floats:
+    """Return the spread of each row over steps or stretches, as its middle distance tells it."""
     middle = np.nanmedian if np.isnan(steps).any() else np.median
-    return np.asarray(np.maximum(TO_SIGMA * middle(np.abs(steps), axis=(1, 2)), LEAST_STEPS))
+    return np.asarray(np.fmax(TO_SIGMA * middle(np.abs(steps), axis=(1, 2)), LEAST_STEPS))
+
+
+def _stretches(steps: Floats) -> Floats:
+    """Return the means of rows × runs over stretches of equally many steps, beside the mean of their run."""
+    rows, runs, count = steps.shape
+    each = count // STRETCHES
+    if each < 2:
+        return steps
+    parts = steps[:, :, : each * (count // each)].reshape(rows, runs, -1, each)
+    known = ~np.isnan(parts)
+    number = known.sum(axis=3)
+    sums = np.where(known, parts, 0.0).sum(axis=3)
+    means = np.divide(sums, number, out=np.full(sums.shape, np.nan), where=number > 0)
+    of_run = sums.sum(axis=2, keepdims=True) / np.maximum(number.sum(axis=2, keepdims=True), 1)
+    return np.asarray(means - of_run)
 
 
 def _ways(steps: Floats, scale: Floats) -> Floats:
@@ -81,8 +103,10 @@ def _ways(steps: Floats, scale: Floats) -> Floats:
     ways = min(MOMENTS, (rows - 1) // ROWS_EACH)
     if ways < 1:
         return np.ones((rows, 1))
-    off = np.clip(np.nan_to_num(steps / scale[:, None, None]), -SPIKE, SPIKE).reshape(rows, -1)
-    vectors = eigh(off @ off.T, subset_by_index=(rows - ways, rows - 1))[1] * scale[:, None]
+    means = _stretches(steps)
+    over = scale if means.shape[2] == steps.shape[2] else _scatter(means)
+    off = np.clip(np.nan_to_num(means / over[:, None, None]), -SPIKE, SPIKE).reshape(rows, -1)
+    vectors = eigh(off @ off.T, subset_by_index=(rows - ways, rows - 1))[1] * over[:, None]
     return np.hstack([np.ones((rows, 1)), vectors / np.abs(vectors).mean(axis=0)])
 
 

@@ -62,6 +62,26 @@ def test_a_busy_machine_beside_a_lower_clock_has_its_own_share() -> None:
     assert rest == pytest.approx(0.0, abs=0.06)
 
 
+def test_a_neighbour_on_the_same_core_shows_in_the_fixed_loop() -> None:
+    """The clock stays; a loop of 10 µs takes as much longer as the steps do, in steps and between runs."""
+
+    def beside(name: str, pace: float) -> Run:
+        run = made(name, scatter=0.0)
+        clock = pl.col("name").cast(pl.String) == "cpu_frequency"
+        rows = run.events.with_columns(
+            name=pl.when(clock).then(pl.lit("fixed_loop_time")).otherwise(pl.col("name").cast(pl.String)),
+            value=pl.when(clock).then(1e4 * pace * 2500 / pl.col("value")).otherwise("value"),
+            dur=(pl.col("dur") * pace).cast(pl.Int64),
+            unit=pl.when(clock).then(pl.lit("ns")).otherwise(pl.col("unit").cast(pl.String)),
+        )
+        longer = ((pl.col("t") - 1_000_000) * pace).cast(pl.Int64) + 1_000_000
+        return build(name, {}, rows.with_columns(t=longer), Log())
+
+    found, rest = shares(beside("a", 1.0), beside("b", 1.4))
+    assert list(found) == ["fixed_loop_time"]
+    assert found["fixed_loop_time"] == pytest.approx(1.0, abs=0.03) and rest == pytest.approx(0.0, abs=0.03)
+
+
 def test_a_change_of_code_is_left_unexplained() -> None:
     by_clock, by_usage, by_code = np.log(1 / 0.88), 0.5 * BY_USAGE, np.log(1.3)
     found, rest = shares(made("a"), made("b", 2500 * 0.88, 56.0, work=1.3))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tracetui.analysis.compare.shared_moments import own_shift
+from tracetui.analysis.compare.shared_moments import _stretches, own_shift
 from tracetui.analysis.statistics import holm
 
 GROUPS = np.array([0, 0, 0, 1, 1, 1])
@@ -30,6 +30,48 @@ def test_a_row_is_seen_below_moments_that_move_all_rows() -> None:
         assert abs(found.shift[5]) > 3.5 * found.error[5]
         others = np.delete(found.shift / found.error, 5)
         assert np.abs(others).max() < 3.5
+
+
+def test_what_lasts_tells_what_moves_runs() -> None:
+    """Single steps scatter by what one set of rows shares; stretches of twelve and whole runs by another.
+
+    Rows of the lasting kind move by up to 20 % between the sides: what is left of it is its tenth at most.
+    """
+    rng = np.random.default_rng(8)
+    lasting, brief = rng.uniform(0.2, 2.0, (2, ROWS))
+    state = np.repeat(rng.normal(0, 0.1, (6, 24)), 12, axis=1)
+    steps = lasting[:, None, None] * state + brief[:, None, None] * rng.normal(0, 0.2, (6, 288))
+    steps += rng.normal(0, 0.05, steps.shape)
+    steps -= np.median(steps, axis=2, keepdims=True)
+    level = np.outer(lasting, 0.1 * (GROUPS == 1)) + rng.normal(0, 0.001, (ROWS, 6))
+    found = own_shift(level, steps, GROUPS)
+    assert np.abs(found.shift).max() < 0.02
+
+
+def test_stretches_are_means_beside_their_run() -> None:
+    """One row of two runs, 50 steps: 24 stretches of two, the last two steps left over; NaN is left out."""
+    steps = np.arange(100.0).reshape(1, 2, 50)
+    steps[0, 1, 7], steps[0, 1, 10:12] = np.nan, np.nan
+    found = _stretches(steps)
+    assert found.shape == (1, 2, 25)
+    np.testing.assert_allclose(found[0, 0], np.arange(0.5, 50, 2) - 24.5)
+    own = steps[0, 1][~np.isnan(steps[0, 1])].mean()
+    assert found[0, 1, 3] == pytest.approx(56 - own) and np.isnan(found[0, 1, 5])
+    assert found[0, 1, 24] == pytest.approx(98.5 - own)
+    np.testing.assert_array_equal(_stretches(steps[:, :, :47]), steps[:, :, :47])
+
+
+def test_a_side_of_one_run_may_take_part_in_what_is_shared_by_more() -> None:
+    """By a fifth of it, beside a twentieth where both sides have repeats."""
+    level, steps = made(4, own=1e-6)
+    level[:] = np.outer(np.ones(ROWS), 0.5 * np.array([0, 0, 0, 1, 1, 1])) + 1e-6 * level
+    one = [0, 1, 2, 3]
+    alone = own_shift(level[:, one], steps[:, one], np.array([0, 0, 0, 1]))
+    scatter = 1.4826 * np.median(np.abs(steps[:, one]), axis=(1, 2))
+    least = np.sqrt((0.2 * 0.5) ** 2 + (0.32 * scatter) ** 2)
+    assert (alone.error > 0.99 * least).all() and (
+        own_shift(level, steps, GROUPS).error < alone.error / 2
+    ).all()
 
 
 def test_swapping_the_sides_swaps_the_signs() -> None:

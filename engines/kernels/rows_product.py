@@ -1,0 +1,240 @@
+"""Several rows times a matrix, by the tensor cores: the matrix is read once for all of them.
+
+The matrix is plain, or packed as w4a16_gemv and int8_gemv have it, and unpacked in registers. Rows of fp32
+are multiplied in three parts of tf32 where the tensor cores have that, which is as exact as fp32.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+from engines.kernels.add_rmsnorm import FINISH_TYPES, Finish, arguments_of, finish_constants, normed_row
+from engines.kernels.gate_up_act import activated, activation
+from engines.kernels.launch import (
+    Case,
+    Work,
+    has_dots,
+    is_last,
+    metadata_of,
+    parts,
+    size,
+    targets_with_dots,
+)
+
+
+class Block(NamedTuple):
+    """What a program multiplies: rows of x, rows and columns of the matrix, and its warps."""
+
+    rows: int
+    matrix_rows: int
+    columns: int
+    warps: int
+
+
+FEW: Final = Block(16, 32, 128, 4)
+MANY: Final = Block(32, 32, 128, 4)
+BITS: Final = {torch.int32: 4, torch.int8: 8}  # of a packed matrix, by what it is packed into
+
+
+def reference(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    product = x.float() @ weight.float().T
+    return product if bias is None else product + bias.float()
+
+
+def gate_up_reference(x: torch.Tensor, weight: torch.Tensor, *, gelu: bool) -> torch.Tensor:
+    gate, up = reference(x, weight).chunk(2, -1)
+    return activation(gate, gelu=gelu) * up
+
+
+def work(a: Mapping[str, Any]) -> Work:
+    flops = 2 * a["rows"] * a["N"] * a["K"] * (2 if a["GATED"] else 1)
+    return flops, size(a["weight"]) + size(a["scales"]) + size(a["x"]) + size(a["out"])
+
+
+@triton.jit
+def add_products(
+    total, x, weight, scales, m, n, start,
+    K: tl.constexpr, BITS: tl.constexpr, BLOCK_K: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Add the products of a block of columns to `total` [rows of x, rows of the matrix]."""
+    if BITS == 4:
+        w = start // 8 + tl.arange(0, BLOCK_K // 8)
+        there = tl.broadcast_to((w < K // 8)[None, :], [n.shape[0], BLOCK_K // 8])
+        near = tl.minimum(w, K // 8 - 1)
+        line = n[:, None].to(tl.int64)
+        word = tl.load(weight + line * (K // 8) + near[None, :], eviction_policy="evict_first")
+        scale = tl.load(scales + line * (K // 32) + near[None, :] // 4, mask=there, other=0.0)
+        for code in tl.static_range(8):
+            value = tl.load(x + m[:, None].to(tl.int64) * K + (near * 8 + code)[None, :])
+            number = (((word >> (4 * code)) & 15) - 7).to(tl.float32) * scale.to(tl.float32)
+            total += tl.dot(value, tl.trans(number).to(value.dtype), input_precision=PRECISION)
+    else:
+        k = start + tl.arange(0, BLOCK_K)
+        there = tl.broadcast_to((k < K)[None, :], [n.shape[0], BLOCK_K])
+        near = tl.minimum(k, K - 1)
+        line = n[:, None].to(tl.int64)
+        number = tl.load(weight + line * K + k[None, :], mask=there, other=0, eviction_policy="evict_first")
+        if BITS == 8:
+            scale = tl.load(scales + line * (K // 32) + near[None, :] // 32)
+            number = number.to(tl.float32) * scale.to(tl.float32)
+        value = tl.load(x + m[:, None].to(tl.int64) * K + near[None, :])
+        total += tl.dot(value, tl.trans(number.to(value.dtype)), input_precision=PRECISION)
+    return total
+
+
+@triton.jit(launch_metadata=metadata_of(16, work))
+def rows_product_kernel(
+    x, weight, scales, bias, out, stream, post, norm, normed, arrived, rows, eps,
+    N: tl.constexpr, K: tl.constexpr, BITS: tl.constexpr, BIAS: tl.constexpr, SPLIT: tl.constexpr,
+    NORM: tl.constexpr, POST: tl.constexpr, GATED: tl.constexpr, GELU: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    m = tl.program_id(2) * BLOCK_M + tl.arange(0, BLOCK_M)
+    n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
+    part = tl.program_id(1)
+    near_m, near_n = tl.minimum(m, rows - 1), tl.minimum(n, N - 1)
+    total = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
+    up = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
+    for start in range(part * BLOCK_K, K, SPLIT * BLOCK_K):
+        total = add_products(total, x, weight, scales, near_m, near_n, start, K, BITS, BLOCK_K, PRECISION)
+        if GATED:
+            up = add_products(up, x, weight, scales, near_m, near_n + N, start, K, BITS, BLOCK_K, PRECISION)
+    if GATED:
+        total = activated(total, GELU) * up
+    if BIAS:
+        added = tl.load(bias + n, mask=n < tl.where(part == 0, N, 0), other=0.0)
+        total += added.to(tl.float32)[None, :]
+    place = out + (part * rows + m[:, None]).to(tl.int64) * N + n[None, :]
+    tl.store(place, total.to(out.dtype.element_ty), mask=(m < rows)[:, None] & (n < N)[None, :])
+    if NORM > 0:  # noqa: SIM102
+        if is_last(arrived, tl.num_programs(0) * SPLIT):
+            for row in range(rows):
+                normed_row(out, stream, post, norm, normed, row, rows, eps, N, NORM, SPLIT, True, POST)
+
+
+def launch(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    out: torch.Tensor,
+    *,
+    scales: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    finish: Finish | None = None,
+) -> None:
+    """Put x [rows, k] times the matrix into out [rows, n], or into partial sums [split, rows, n].
+
+    Only as many rows as a program takes at once can be finished.
+    """
+    _launch(x, weight, out, len(weight), scales, bias, finish, gated=False, gelu=False)
+
+
+def gate_up(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    out: torch.Tensor,
+    *,
+    gelu: bool,
+    scales: torch.Tensor | None = None,
+) -> None:
+    """Put x [rows, k] through the matrix [2·n, k], gate above up, into out [rows, n]."""
+    _launch(x, weight, out, out.shape[1], scales, None, None, gated=True, gelu=gelu)
+
+
+def _launch(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    out: torch.Tensor,
+    n: int,
+    scales: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    finish: Finish | None,
+    *,
+    gated: bool,
+    gelu: bool,
+) -> None:
+    bits = BITS.get(weight.dtype, 16)
+    (rows, k), block = x.shape, block_of(len(x), bits, gated=gated)
+    split = out.shape[0] if out.dim() == 3 else 1
+    rows_product_kernel[(parts(n, block.matrix_rows), split, parts(rows, block.rows))](
+        x, weight, scales, bias, out, rows=rows, **arguments_of(finish, n), N=n, K=k,
+        BITS=bits, BIAS=bias is not None, SPLIT=split, GATED=gated, GELU=gelu,
+        BLOCK_M=block.rows, BLOCK_N=block.matrix_rows, BLOCK_K=block.columns,
+        PRECISION=precision_of(x), num_warps=block.warps,
+    )  # fmt: skip
+
+
+def one_by_one(x: torch.Tensor) -> bool:
+    """Return whether the kernels for a single row take these rows: there is one, or no tensor core."""
+    return len(x) == 1 or not has_dots(x.device)
+
+
+def block_of(rows: int, bits: int, *, gated: bool) -> Block:
+    """Return what a program multiplies of so many rows; two products at once leave room for few."""
+    block = FEW if gated or rows <= FEW.rows else MANY
+    return block._replace(columns=block.columns // 2) if bits == 8 else block
+
+
+def precision_of(x: torch.Tensor) -> str:
+    """Return how rows of fp32 are multiplied: no less exactly than in fp32, on any device."""
+    return "tf32x3" if x.is_cuda and not torch.version.hip else "ieee"
+
+
+TF32: Final = ("sm_80", "sm_89", "sm_90", "sm_100", "sm_120")
+SHAPES: Final = (  # label, dtype of x, of the matrix, of its scales, rows, columns, gated, finished
+    ("gemma-3-1b down bf16", "*bf16", "*bf16", "", 1152, 6912, False, True),
+    ("gemma-3-1b gate_up bf16", "*bf16", "*bf16", "", 6912, 1152, True, False),
+    ("llama-3.2-1b down q4f16_1", "*fp32", "*i32", "*fp16", 2048, 8192, False, True),
+    ("llama-3.2-1b gate_up q4f32_1", "*fp32", "*i32", "*fp32", 8192, 2048, True, False),
+    ("llama-3.2-1b gate_up q8_0", "*fp32", "*i8", "*fp16", 8192, 2048, True, False),
+    ("llama-3.2-1b qkv q4f16_1", "*fp32", "*i32", "*fp16", 3072, 2048, False, False),
+    ("llama-3.2-1b qkv q8_0", "*fp32", "*i8", "*fp16", 3072, 2048, False, False),
+)
+
+
+def cases() -> Iterator[Case]:
+    for shape in SHAPES:
+        _, x, weight, *_, gated, finished = shape
+        bits = {"*i32": 4, "*i8": 8}.get(weight, 16)
+        for rows in (FEW.rows,) if gated or finished else (FEW.rows, MANY.rows):
+            block = block_of(rows, bits, gated=gated)
+            if x == "*bf16":
+                yield _case(*shape, bits, block, "ieee", targets_with_dots)
+            else:
+                yield _case(*shape, bits, block, "tf32x3", lambda target: target in TF32)
+                yield _case(*shape, bits, block, "ieee", _without_tf32)
+
+
+def _without_tf32(target: str) -> bool:
+    return targets_with_dots(target) and target not in TF32
+
+
+def _case(
+    label: str,
+    x: str,
+    weight: str,
+    scales: str,
+    n: int,
+    k: int,
+    gated: bool,
+    finished: bool,
+    bits: int,
+    block: Block,
+    precision: str,
+    fits: Callable[[str], bool],
+) -> Case:
+    types = {
+        "x": x, "weight": weight, "scales": scales or "*fp32", "bias": "*fp32", "rows": "i32", "normed": x,
+        "out": "*fp32" if finished else x,
+    }  # fmt: skip
+    constants = {
+        "N": n, "K": k, "BITS": bits, "BIAS": False, "GATED": gated, "SPLIT": 2 if finished else 1,
+        "GELU": False, "BLOCK_M": block.rows, "BLOCK_N": block.matrix_rows, "BLOCK_K": block.columns,
+        "PRECISION": precision, **finish_constants(n, finished=finished),
+    }  # fmt: skip
+    return Case(
+        f"{label}, {block.rows} rows", rows_product_kernel, types | FINISH_TYPES, constants, block.warps,
+        fits=fits,
+    )  # fmt: skip
