@@ -186,9 +186,13 @@ def bars(
     size: Size,
     text: Callable[[float], str] = units.number,
     shares: Sequence[float | None] = (),
+    styles: Sequence[str] = (),
 ) -> list[Line]:
-    """Return one line a value: label, bar, value, and its share of the sum or of `shares`."""
+    """Return one line a value: label, bar, value, and its share of the sum or of `shares`; `styles` has the
+    colour of each bar, where they differ.
+    """
     most, total = max(values, default=0), math.fsum(values)
+    styles = styles or ["series0"] * len(values)
     shares = shares or [v / total if total > 0 else None for v in values]
     width = min(max((wide(x) for x in labels), default=0), size.width // 3)
     room = max(1, size.width - width - 20)
@@ -196,9 +200,11 @@ def bars(
         line(
             fit(label, width, ascii=size.ascii),
             " ",
-            (bar(value / most if most > 0 else 0, room, size.ascii), "series0"),
+            (bar(value / most if most > 0 else 0, room, size.ascii), style),
             f" {text(value):>10}",
             (f" {units.cell('share', share):>6}", "dim"),
         )
-        for value, label, share in list(zip(values, labels, shares, strict=True))[: size.height]
+        for value, label, share, style in list(zip(values, labels, shares, styles, strict=True))[
+            : size.height
+        ]
     ]

@@ -7,6 +7,7 @@ from typing import Final
 
 import polars as pl
 
+from capture.native.schema import CATEGORIES
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis.advice import next_time
@@ -168,7 +169,10 @@ def _shared_room(room: int, left: int, right: int) -> list[int]:
 def _bars(rows: pl.DataFrame, size: Size) -> list[Line]:
     names, totals, shares = (rows[c].to_list() for c in ("name", "total_ns", "share"))
     shown = shown_names(name for name in names if name)
-    return ink.bars(totals, [shown.get(name, name) for name in names], size, units.duration, shares)
+    of_categories = rows["part"][0] == "category"  # which have one colour in every view
+    styles = [f"cat_{n if n in CATEGORIES else 'other'}" for n in names] if of_categories else ()
+    labels = [shown.get(name, name) for name in names]
+    return ink.bars(totals, labels, size, units.duration, shares, styles)
 
 
 def _texts(rows: pl.DataFrame) -> list[Line]:

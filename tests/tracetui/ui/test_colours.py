@@ -90,3 +90,13 @@ def test_the_legend_names_each_colour_with_its_sign() -> None:
 def test_every_style_of_a_drawing_has_a_colour_in_every_theme() -> None:
     for theme in NAMES.values():
         assert set(STYLES) <= set(palette(theme))
+
+
+def test_a_category_has_its_colour_in_the_summary_too() -> None:
+    rows = [{"kind": "kernel", "name": c, "category": c, "dur": 10} for c in ("matmul", "attention", "moe")]
+    shown = view("summary")
+    assert shown.draw is not None
+    lines = shown.draw(ask(shown, [made(rows)], Look()), Look(), Size(80, 40))
+    at = next(i for i, line in enumerate(lines) if line and line[0].text == "time by category")
+    told = {line[0].text.strip(): line[2].style for line in lines[at + 1 : at + 4]}
+    assert told == {c: f"cat_{c}" for c in ("matmul", "attention", "moe")}
