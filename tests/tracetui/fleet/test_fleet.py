@@ -222,6 +222,15 @@ def test_what_cannot_be_merged_is_said(folder: Path) -> None:
         ask_fleet(view("kernels"), jobs(folder, "kernels"), "local:x", ignore)
 
 
+@pytest.mark.parametrize(("module", "extra"), [("distributed", "dask"), ("ray", "ray")])
+def test_a_missing_extra_is_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, module: str, extra: str
+) -> None:
+    monkeypatch.setattr("tracetui.fleet.executors.find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=rf"needs {module}, .*pip install 'tracetui\[{extra}\]'"):
+        ask_fleet(view("kernels"), jobs(folder, "kernels"), f"{extra}://127.0.0.1:1", ignore)
+
+
 @pytest.mark.parametrize("name", VIEWS)
 def test_parts_are_merged_in_any_order(folder: Path, name: str) -> None:
     shapes = view(name).merging.shapes  # type: ignore[union-attr]

@@ -221,7 +221,7 @@ def test_the_rows_of_another_question_do_not_stand_under_one_that_is_refused() -
 PRESENTATION = {f.name for f in fields(Look) if getattr(asked(Look(
     sort="a", descending=False, filter="f", group="g", lens="gpu", phase="p", per="step", window=(1, 2),
     steady=True, focus=(("a", 1),), chosen=((1,),), zoom=(1, 2), cursor=(3, 4), slice=(0, 1, 2),
-    full_names=True, columns=("a",), one_table=True, limit=3, what_if=(("a", 0.5),),
+    full_names=True, columns=("a",), one_table=True, limit=3, merged=True, what_if=(("a", 0.5),),
 )), f.name) == getattr(Look(), f.name)} - {"terms"}  # fmt: skip
 
 
