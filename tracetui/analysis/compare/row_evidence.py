@@ -26,9 +26,12 @@ from tracetui.analysis.statistics import ALPHA, FEWEST, Evidence, Floats
 from tracetui.look import Floor, Look, Terms
 
 Names = tuple[list[str], list[str]]  # of one match: its rows on either side
+Pair = tuple[StepTimes, StepTimes]
+Sides = tuple[list[list[str]], list[list[str]]]  # of all matches
 
 MOSTLY: Final = 0.5  # of its steps a run must have had alone, so that they are its own
 UNQUIET: Final = "; others had the processor in most steps of most runs: repeat them on a quiet machine"
+CROWDED: Final = "others had the processor, which makes runs differ by a factor of two"
 
 _NOTHING: Final = pl.DataFrame(
     schema={
@@ -137,33 +140,38 @@ def _judge_phase(
     return _judge_pair((a, b), phase, (left, right))
 
 
-def _judge_pair(
-    works: tuple[StepTimes, StepTimes], phase: str | None, names: tuple[list[list[str]], list[list[str]]]
-) -> PhaseEvidence:
+def _judge_pair(works: Pair, phase: str | None, names: Sides) -> PhaseEvidence:
     """Take steps as samples beside how far runs of the same lie apart; one sum a row where there are few."""
     a, b = works
     terms = a.look.terms
     aligned = _watched(align([a.run, b.run], phase, terms.align), works)
+    busy = [_busy(w, side) for w, side in zip(works, aligned.sides, strict=True)]
     if aligned.height >= FEWEST:
-        alone = ~(_busy(a, aligned.sides[0]) | _busy(b, aligned.sides[1]))
+        alone = ~(busy[0] | busy[1])
         floor = terms.floor if alone.sum() >= FEWEST else replace(terms.floor, spread=repeats.BUSY)
         cells = pair_cells(works, phase, aligned.sides, names)
         unit = _unit(works)
         evidence = one_pair.judge_cells(cells.only(alone) if alone.sum() >= FEWEST else cells, floor)
         sides = zip(works, aligned.sides, "ab", strict=True)
         left_out = [out for w, steps, side in sides if (out := machine.taken(w.run, steps["step"], side))]
-        words = _words(aligned, unit, floor, alone, left_out)
-        return PhaseEvidence(words, unit, evidence)
+        return PhaseEvidence(_words(aligned, unit, floor, alone, left_out), unit, evidence)
     if select.aggregates(a.run) or select.aggregates(b.run):
         return PhaseEvidence("no spread in this source; totals and means only")
+    return _judge_launches(works, phase, names, any(side.any() for side in busy))
+
+
+def _judge_launches(works: Pair, phase: str | None, names: Sides, crowded: bool) -> PhaseEvidence:
+    """Take one sum of each row and run as a sample; `crowded`: others had the processor meanwhile."""
+    floor = works[0].look.terms.floor
     x, y = (per_launch(w, phase, n) for w, n in zip(works, names, strict=True))
     several = np.logical_and(*(launches(w, phase, n) > 1 for w, n in zip(works, names, strict=True)))
-    moment = replace(terms.floor, spread=float(np.hypot(terms.floor.spread, one_pair.MOMENT)))
+    spread = repeats.BUSY if crowded else floor.spread
+    moment = replace(floor, spread=float(np.hypot(spread, one_pair.MOMENT)))
     evidence = one_pair.judge(x, np.where(several[:, None], y, np.nan), moment)
     evidence = replace(evidence, median_b=y[:, 0], delta=(y - x)[:, 0])  # a single launch has them too
     words = (
         "one sum of each row and run: launches of so few steps share their moment, which is taken to move "
-        f"them by {one_pair.MOMENT:.0%}; {_floor_words(terms.floor)}"
+        f"them by {one_pair.MOMENT:.0%}; {CROWDED if crowded else _floor_words(floor)}"
     )
     return PhaseEvidence(words, "launch", evidence)
 
@@ -203,9 +211,7 @@ def _words(
     if FEWEST <= alone.sum() < len(alone):
         parts += left_out
     if alone.sum() < FEWEST:
-        parts.append(
-            "in nearly all of them others had the processor, which makes runs differ by a factor of two"
-        )
+        parts.append(f"in nearly all of them {CROWDED}")
     else:
         parts.append(_floor_words(floor))
     return "; ".join(parts)

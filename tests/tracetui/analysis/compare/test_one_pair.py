@@ -143,3 +143,13 @@ def test_such_steps_are_left_out() -> None:
     nearly_all = diff(a, beside([1.0] * 24, 2, slow=4.0), Look())
     assert nearly_all.rows["verdict"].to_list() == ["~"]
     assert "differ by a factor of two" in " ".join(nearly_all.how)
+
+
+@pytest.mark.parametrize(("had", "word"), [(0.0, "slower"), (1.0, "~")])
+def test_launches_of_few_steps_beside_others_decide_little(had: float, word: str) -> None:
+    """Four times as long in two steps is a change where the program was alone, and none where it was not."""
+
+    look = Look(terms=Terms(floor=Floor(0.01, how="said")))
+    found = diff(beside([0.0, 0.0], 2), beside([had, had], 2, 400), look)
+    assert found.rows["verdict"].to_list() == [word]
+    assert ("others had the processor" in found.how[0]) is (word == "~")
