@@ -6,23 +6,16 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
-from capture.record.kernels import Row as Kernel
 from capture.record.kernels import Window
 from capture.record.launch_order import LaunchOrder, with_owners
 from engines.fused import launched as launched_module
 from engines.fused import replay as replay_module
-from engines.fused.replay import Replay
-from engines.host.trace import Ledger, Op, Ticks
+from engines.host.trace import Ledger, Ticks
 from engines.plan import Row
-from engines.sample import GREEDY
-from tests.engines import tiny
+from tests.engines.played import Contexts, Event, Graph, Profiler, Step, kernel, noted, put_events, replayed
 from tests.engines.test_device import Paper
 
 MS = 1_000_000
-
-
-def kernel(name: str, start: int, launch: int, owner: str | None = None) -> Kernel:
-    return Kernel(name, start, 5, owner, "", None, "gpu", "gpu 0", launch)
 
 
 ORDER = LaunchOrder((("gemv", "L0.attn.qkv"), ("gemv", "L0.attn.out"), ("norm", "L0.norm")))
@@ -57,97 +50,6 @@ def test_a_replay_that_is_another_is_not_guessed_at(names: tuple[str, ...]) -> N
     }  # fmt: skip
 
 
-class Event:
-    """Its clock is the number of ops that have run, in milliseconds."""
-
-    ran: ClassVar[list[str]] = []
-
-    def __init__(self, *, external: bool) -> None:
-        self.at = 0
-
-    def record(self) -> None:
-        self.at = len(self.ran)
-
-    def synchronize(self) -> None:
-        pass
-
-    def elapsed_time(self, other: "Event") -> float:
-        return float(other.at - self.at)
-
-
-class Profiler:
-    """Sees the ops since it was started, under one number as a graph's kernels are."""
-
-    overhead_ns = 1000
-
-    def __init__(self, *, gpu: bool) -> None:
-        self._from = 0
-
-    def start(self) -> None:
-        self._from = len(Event.ran)
-
-    def stop(self) -> Window:
-        seen = enumerate(Event.ran[self._from :])
-        return Window([kernel(name.split(".")[-1], i, i // 3, owner=name) for i, name in seen])
-
-
-class Graph:
-    def __init__(self, run: Any) -> None:
-        self.replay, self.alive = run, True
-
-    def reset(self) -> None:
-        self.alive = False
-
-
-class Step:
-    """Three kernels: the position moves on, a layer notes it, the next token is one more."""
-
-    made: ClassVar[list[int]] = []
-    seen: ClassVar[list[tuple[int, int]]] = []
-
-    def __init__(self, decoder: Any, device_state: Any, sampling: Any, context: int) -> None:
-        self.made.append(context)
-        self.rows = (Row("embed", "embed", "copy", bytes=(7.0, 0.0)),
-                     Row("attention", "attn.core", "attention", 0),
-                     Row("sample", "sample", "other"))  # fmt: skip
-
-        def embed() -> None:
-            device_state.position += 1
-
-        def layer() -> None:
-            self.seen.append((int(device_state.token), int(device_state.position)))
-
-        def sample() -> None:
-            device_state.token += 1
-
-        self.ops = tuple(map(noted, ("embed", "L0.attn.core", "sample"), (embed, layer, sample)))
-
-
-class Contexts(Paper):
-    """Keeps the context of each line."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.contexts: list[int] = []
-
-    def columns(self, ops: list[int], starts: list[int], durations: list[int], **facts: Any) -> None:
-        super().columns(ops, starts, durations, **facts)
-        self.contexts.append(facts["context"])
-
-
-def noted(name: str, op: Op) -> Op:
-    def noting() -> None:
-        op()
-        Event.ran.append(name)
-
-    return noting
-
-
-def put_events(monkeypatch: pytest.MonkeyPatch, event: type[Event]) -> None:
-    for module in (launched_module, replay_module):
-        monkeypatch.setattr(module, "new_event", event)
-
-
 @pytest.fixture
 def graphs(monkeypatch: pytest.MonkeyPatch) -> list[Graph]:
     """The device's part is played here; the list fills with the graphs that are captured."""
@@ -166,11 +68,6 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> list[Graph]:
     monkeypatch.setattr(launched_module, "capture", capture)
     monkeypatch.setattr(torch.accelerator, "synchronize", lambda: None)
     return captured
-
-
-def replayed(mode: str = "spans", *, graph: bool = True, borders: bool = True) -> Replay:
-    spec = tiny.SPECS["gemma3"]
-    return Replay(tiny.decoder(spec, tiny.weights(spec)), GREEDY, mode, graph=graph, borders=borders)
 
 
 @pytest.mark.parametrize("graph", [True, False])

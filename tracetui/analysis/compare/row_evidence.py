@@ -33,23 +33,15 @@ MOSTLY: Final = 0.5  # of its steps a run must have had alone, so that they are 
 UNQUIET: Final = "; others had the processor in most steps of most runs: repeat them on a quiet machine"
 CROWDED: Final = "others had the processor, which makes runs differ by a factor of two"
 
+_TIMES: Final = ("median_a_ns", "median_b_ns", "median_delta_ns", "low_ns", "high_ns")
+_NUMBERS: Final = ("p", "p_adjusted", "cliff", "spread")
 _NOTHING: Final = pl.DataFrame(
     schema={
         "row": pl.Int64,
-        "median_a_ns": pl.Float64,
-        "median_b_ns": pl.Float64,
-        "median_delta_ns": pl.Float64,
-        "low_ns": pl.Float64,
-        "high_ns": pl.Float64,
-        "p": pl.Float64,
-        "p_adjusted": pl.Float64,
-        "cliff": pl.Float64,
-        "spread": pl.Float64,
+        **dict.fromkeys((*_TIMES, *_NUMBERS), pl.Float64),
         "freed": pl.Boolean,
-        "n_a": pl.Int64,
-        "n_b": pl.Int64,
-        "verdict": pl.String,
-        "per": pl.String,
+        **dict.fromkeys(("n_a", "n_b"), pl.Int64),
+        **dict.fromkeys(("verdict", "per"), pl.String),
     }
 )
 
