@@ -18,6 +18,7 @@ from capture.devices import of_device
 from capture.errors import CaptureError, UnforeseenError, UnreadableError
 from capture.importlog import Notice
 from capture.loaders import Bundler, Loader, bundlers, recognise
+from capture.native.parts import earlier_parts, first_line
 from capture.ranks import merge_ranks
 from capture.run import Run
 from capture.source import Source
@@ -73,10 +74,12 @@ def _with_earlier_parts(path: Input) -> Input:
     """Return a native recording with the parts that came before; any other path as it is."""
     if isinstance(path, Bundle) or not str(path).endswith(".jsonl") or not _is_file(path):
         return path
+    earlier = earlier_parts(path, first_line(path))
+    if not earlier:
+        return path
     from capture.loaders import native_parts
 
-    files = native_parts.with_earlier(Path(path))
-    return Bundle(files, native_parts) if files else path
+    return Bundle((*map(Path, earlier), Path(path)), native_parts)
 
 
 def _parse(source: Source) -> list[Run]:

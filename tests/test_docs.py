@@ -31,7 +31,7 @@ TORCH = importlib.util.find_spec("torch") is not None
 OTHERS = {
     *("--nproc-per-node", "--out"),  # of torchrun, and of the engine behind it
     *("--profiler-config", "--enable-metrics"),  # of servers
-    *("--seconds", "--case"),  # of the fuzzer
+    *("--seconds", "--case", "--tally", "--jobs", "--input", "--kills"),  # of the fuzzer and the killer
 }
 
 EVERY = commands.commands()

@@ -61,7 +61,7 @@ def test_a_profile_and_a_refusal_are_no_faults(profile: Path) -> None:
 
 def test_a_view_that_answers_is_asked_in_every_form(profile: Path) -> None:
     forms = Counter((one.answer, one.form) for number in range(9) for one in examine(profile, Random(number)))
-    expected = {"picture", "again", "table", "json", "csv", "md"}
+    expected = {"picture", "again", "table", "json", "csv", "md", "html"}
     assert {form for answer, form in forms if answer == "kernels"} == expected
     assert {form for answer, form in forms if answer == "export"} <= set(SUFFIXES)
 

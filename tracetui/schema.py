@@ -24,10 +24,10 @@ NAMED: Final[Mapping[str, str]] = {
     """,
     "string": """
         advice axis basis block bound category cause class columns confidence device evidence
-        false_if finding function fused grid group id key kind label lane launcher law law_a law_b
+        false_if finding function fused grid group host id key kind label lane launcher law law_a law_b
         layers lens level_a level_b line mark match message metric moved name name_a name_b next
         offsets op outliers part path per phase relation row scope section selection severity shape
-        side table text track unit verdict what
+        side switch table text track unit verdict what
     """,
     "number": """
         byte_per_s bytes bytes_per_launch cliff cross cycles_a cycles_b deviation exponent first

@@ -12,7 +12,7 @@ from typing import Final
 from capture.errors import UnreadableError
 from capture.importlog import Log
 from capture.loaders import native
-from capture.native.parts import earlier_parts, parts_before
+from capture.native.parts import first_line, parts_before
 from capture.native.read import Assembler
 from capture.native.recognise import run_id
 from capture.run import Run
@@ -24,7 +24,6 @@ HOWTO: Final = native.HOWTO
 
 _NAME: Final = re.compile(r"(?P<stem>.+?)(?:\.(?P<number>\d{1,9}))?\.jsonl")
 _LAST: Final = 1 << 30  # the number of the part that has none, since it is written last
-_FIRST_LINE: Final = 1 << 20
 
 
 def find(files: Sequence[Path]) -> list[tuple[Path, ...]]:
@@ -37,12 +36,6 @@ def find(files: Sequence[Path]) -> list[tuple[Path, ...]]:
     return [tuple(own[n] for n in sorted(own)) for own in several if _is_one_run(list(own.values()))]
 
 
-def with_earlier(path: Path) -> tuple[Path, ...]:
-    """Return the parts that came before a file, and the file; nothing where none did."""
-    earlier = earlier_parts(path, _first_line(path)) if path.suffix == ".jsonl" else []
-    return (*map(Path, earlier), path) if earlier else ()
-
-
 def load(files: Sequence[Path]) -> list[Run]:
     """Read the parts of one recording as one file."""
     last = str(files[-1])
@@ -50,7 +43,7 @@ def load(files: Sequence[Path]) -> list[Run]:
     lines = Assembler(log, files[-1].stem)
     for file in files:
         lines.feed(Source.of(file).lines())
-    missing = parts_before(_first_line(files[-1])) - len(files) + 1
+    missing = parts_before(first_line(files[-1])) - len(files) + 1
     if missing > 0:
         log.note("missing_part", "parts of the recording are not here", severity="data_loss", count=missing)
     runs = lines.runs()
@@ -60,14 +53,5 @@ def load(files: Sequence[Path]) -> list[Run]:
 
 
 def _is_one_run(files: Sequence[Path]) -> bool:
-    ids = {run_id(_first_line(file)) for file in files}
+    ids = {run_id(first_line(file)) for file in files}
     return len(ids) == 1 and ids != {None}
-
-
-def _first_line(path: Path) -> bytes:
-    """Return the first line of a file; nothing for one that cannot be read."""
-    try:
-        with path.open("rb") as file:
-            return file.readline(_FIRST_LINE)
-    except OSError:
-        return b""

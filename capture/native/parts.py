@@ -13,11 +13,22 @@ from .schema import seal
 SETTING: Final = "TRACETUI_PART_SIZE"  # names to a program the bytes of a part; none: all is one file
 SMALLEST: Final = 1 << 16  # bytes; smaller parts would be more of heads than of events
 
+_FIRST_LINE: Final = 1 << 20  # bytes of it that are read
+
 
 def part_path(path: str | os.PathLike[str], number: int) -> str:
     """Return where the part of a number lies, counted from 1, once the recording has gone on in the next."""
     whole = Path(path)
     return str(whole.with_name(f"{whole.stem}.{number}{whole.suffix}"))
+
+
+def first_line(path: str | os.PathLike[str]) -> bytes:
+    """Return the first line of a file; nothing for one that cannot be read."""
+    try:
+        with Path(path).open("rb") as file:
+            return file.readline(_FIRST_LINE)
+    except OSError:
+        return b""
 
 
 def parts_before(first: bytes) -> int:

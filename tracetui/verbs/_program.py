@@ -4,10 +4,12 @@ import secrets
 import shutil
 import sys
 from argparse import Namespace
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from capture.errors import EngineError
+from capture.native.parts import earlier_parts, first_line
 from tracetui import rooms
 from tracetui.process import Account, Engine, Program, recorded_environment, sampler_command
 from tracetui.verbs import _shared
@@ -58,15 +60,13 @@ def _run(command: list[str], out: Path, account: Account) -> int:
 
 
 def count(out: Path) -> tuple[int, int]:
-    """Return how many steps a recording has, and how many lines of anything that was timed."""
+    """Return how many steps a recording has in all its parts, and how many lines of what was timed."""
     steps = rows = 0
-    try:
-        with out.open("rb") as file:
+    for part in map(Path, (*earlier_parts(out, first_line(out)), str(out))):
+        with suppress(FileNotFoundError), part.open("rb") as file:
             for line in file:
                 rows += not (line.isspace() or line.startswith(_BESIDES))
                 steps += line.startswith(_STEP)
-    except FileNotFoundError:
-        return 0, 0
     return steps, rows
 
 

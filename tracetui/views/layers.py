@@ -113,7 +113,8 @@ def _cursor_line(cell: Cell | None, column: str, usual: float) -> Line:
         return ink.line(("nothing ran here", "dim"))
     per = cell["per_token_ns"]
     value = f"{units.duration(per)} per token" if per is not None else units.duration(cell["total_ns"])
-    value += f"  {_over(cell, usual):+.0f}% over the median" if usual else ""
+    over = round(_over(cell, usual))
+    value += f"  {over:+}% over the median" if over else ""
     odd = "  unlike the other layers" if cell["odd"] else ""
     rates = "".join(f"  {text}" for text in _rates(cell))
     return ink.line((f"{place_of(cell, column)}: ", "dim"), value, (odd, "warn"), rates)

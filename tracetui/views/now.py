@@ -212,4 +212,5 @@ def _said(text: str, size: Size) -> list[Line]:
     return [ink.line(("> ", "dim"), (text, "name"))]
 
 
-VIEW = View("now", "Now", answer, draw, needs=frozenset({"dur", "step", "t"}), key="f")
+_ALONE: Final = "it shows the last seconds of one run"
+VIEW = View("now", "Now", answer, draw, needs=frozenset({"dur", "step", "t"}), key="f", alone=_ALONE)

@@ -59,7 +59,7 @@ def watched(path: Path) -> Terminal:
 
 def steps_told(screen: str) -> int:
     """The number of steps in the summary."""
-    found = re.search(r"steps +([\d,]+)", screen)
+    found = re.search(r"([\d,]+) (?:decode )?steps", screen)
     return int(found[1].replace(",", "")) if found else 0
 
 

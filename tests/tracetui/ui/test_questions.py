@@ -19,7 +19,7 @@ from tests.tracetui.runs import recording
 from tests.tracetui.ui.hand import answer, decode, play, press, screen, settle
 from tracetui import cancel
 from tracetui.cancel import Cancelled
-from tracetui.look import Look
+from tracetui.look import Look, Term
 from tracetui.ui.app import Explorer
 from tracetui.ui.messages import RunsChanged, ViewsLoaded
 from tracetui.ui.options import Options
@@ -222,6 +222,7 @@ PRESENTATION = {f.name for f in fields(Look) if getattr(asked(Look(
     sort="a", descending=False, filter="f", group="g", lens="gpu", phase="p", per="step", window=(1, 2),
     steady=True, focus=(("a", 1),), chosen=((1,),), zoom=(1, 2), cursor=(3, 4), slice=(0, 1, 2),
     full_names=True, columns=("a",), one_table=True, limit=3, merged=True, what_if=(("a", 0.5),),
+    where=(Term("op", "~", "a"),),
 )), f.name) == getattr(Look(), f.name)} - {"terms"}  # fmt: skip
 
 

@@ -49,8 +49,8 @@ class StepTimes:
         words, codes = self.phase.words.cast(pl.String).to_list(), self.phase.codes
         counts = np.bincount(codes, minlength=len(words))
         there = [(word, int(n)) for word, n in zip(words, counts, strict=True) if n]
-        if len(there) == 1:
-            return {there[0][0]: slice(None)}
+        if len(there) < 2:
+            return {word: slice(None) for word, _ in there}
         parts = np.split(stable_order(codes, len(words)), np.cumsum([n for _, n in there])[:-1])
         return {word: part for (word, _), part in zip(there, parts, strict=True)}
 
