@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import os
 import re
 import shutil
 import struct
@@ -251,7 +252,8 @@ def test_without_the_library_the_way_to_it_is_told(tmp_path: Path, monkeypatch: 
 def test_a_session_is_an_asciicast(tmp_path: Path) -> None:
     cast = tmp_path / "session.cast"
     words = ["-m", "tracetui", "open", "sample:decode", "--cast", str(cast)]
-    child = pexpect.spawn(sys.executable, words, dimensions=(24, 90), encoding="utf-8", timeout=60)
+    own = os.environ | {"TERM": "xterm-256color"}
+    child = pexpect.spawn(sys.executable, words, dimensions=(24, 90), encoding="utf-8", timeout=60, env=own)
     child.expect_exact("Kernels")
     child.send("2")
     child.expect_exact("ffn_gate_up")

@@ -207,6 +207,7 @@ def _said(text: str, size: Size) -> list[Line]:
     if not text:
         return []
     room = max(1, size.width - 2)
+    text = text[-room:]
     while ink.wide(text) > room:
         text = text[1:]
     return [ink.line(("> ", "dim"), (text, "name"))]
