@@ -1,7 +1,7 @@
 """Many files in one answer: files a second here and on a cluster of this machine, and the memory of who asks.
 
-python -m tests.bench.fleet [--files 8 64 512] [--steps 20] [--on local:1 local:2 …]; Dask and Ray are started
-for it where they are installed and `dask` or `ray` is named.
+python -m tests.bench.fleet [--files 8 64 512] [--steps 20] [--on here local:2 …]; `here` asks one file after
+the other in one process. Dask and Ray are started for it where they are installed and are named.
 """
 
 import argparse
@@ -17,13 +17,19 @@ from tests.tracetui.fleet.made import fleet
 ASK = """
 import resource, sys, time
 from tracetui.fleet.ask import ask_fleet, jobs_of
+from tracetui.fleet.job import do
 from tracetui.look import Look
 from tracetui.views import view
 if __name__ == "__main__":
     name, folder, on = sys.argv[1:]
     jobs = jobs_of(view(name), [folder], Look(), cache=False, capture=None)
     moments = []
-    ask_fleet(view(name), jobs, on, lambda done: moments.append(time.monotonic()))
+    if on == "here":
+        for job in jobs:
+            do(job)
+            moments.append(time.monotonic())
+    else:
+        ask_fleet(view(name), jobs, on, lambda done: moments.append(time.monotonic()))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
     rest = moments[len(moments) // 4:]
     rate = (len(rest) - 1) / max(rest[-1] - rest[0], 1e-9)
@@ -36,7 +42,7 @@ def main() -> None:
     parser.add_argument("--files", type=int, nargs="+", default=[8, 64, 512])
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--view", nargs="+", default=["kernels", "ranks"])
-    parser.add_argument("--on", nargs="+", default=["local:1", "local:2"])
+    parser.add_argument("--on", nargs="+", default=["here", "local:1", "local:2"])
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         script = Path(place) / "ask.py"
