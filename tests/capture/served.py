@@ -27,6 +27,7 @@ def object_store() -> Iterator[Any]:
             connection.request("POST", "/moto-api/reset")  # forget what servers before it were given
             assert connection.getresponse().status == 200
             connection.close()
+            s3fs.S3FileSystem.clear_instance_cache()  # of a test before, which know a server that is gone
             system = s3fs.S3FileSystem(skip_instance_cache=True)
             system.mkdir("bucket")
             yield system

@@ -16,7 +16,8 @@ from tests.tracetui.test_cli import tracetui
 from tests.tracetui.test_process import _dead, until
 from tracetui.verbs._interleaved import budget
 
-# writes 12 steps of its first argument in µs, a tenth of a percent more each time, and notes its second
+# writes 12 steps of its first argument in µs, a tenth of a percent more each time, and notes its second;
+# the two sides never write the same, as one recording that is named twice would
 ENGINE = """
 import os, pathlib, sys, time
 took, side = float(sys.argv[1]), sys.argv[2]
@@ -28,7 +29,7 @@ took = int(1000 * took * (1 + number / 1000))
 with open(os.environ["TRACETUI_OUT"], "a") as out:
     print('{"kind":"run","schema":1,"name":"toy","meta":{"model":"toy"}}', file=out)
     for step in range(12):
-        at = f'"step":{step},"phase":"decode","t":{step * 10**6},"dur":{took},"lens":"gpu"'
+        at = f'"step":{step},"phase":"decode","t":{step * 10**6 + (side == "b")},"dur":{took},"lens":"gpu"'
         print('{"kind":"kernel","name":"k",' + at + '}', file=out)
         print('{"kind":"step","name":"decode","tokens":1,' + at + '}', file=out)
 print("said on stdout")
