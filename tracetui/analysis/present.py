@@ -83,6 +83,15 @@ def pace(run: Run) -> Pace | None:
     )
 
 
+def lately(run: Run) -> float | None:
+    """Return tokens a second of the decode steps of the last seconds; None where these are all,
+    where something else is done at present, and where steps do not tell their tokens.
+    """
+    table, recent = _of_newest_phase(run), recent_steps(run)
+    decodes = recent.height > 0 and recent["phase"][-1] in (None, "decode")
+    return _rate(recent) if decodes and recent.height < table.height else None
+
+
 def _rate(table: pl.DataFrame) -> float | None:
     """Return tokens a second of these steps; None where one does not tell its tokens."""
     took = int(table["took_ns"].sum())

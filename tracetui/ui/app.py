@@ -235,7 +235,7 @@ def _painter(name: str, options: Options) -> Painter:
 def open_feed(paths: list[str], options: Options) -> Feed:
     """Return what follows a file that grows; with others beside it, what reads all of them once."""
     if options.follow and len(paths) == 1:
-        return FileFollower(paths[0], options.engine, options.view, options.beside)
+        return FileFollower(paths[0], options.engine, options.view, options.beside, instead=options.instead)
     if options.on is not None:
         own = {"cache": options.cache, "capture": options.capture}
         return ManyFilesFeed(paths, options.view, options.on, options.hosts, own)

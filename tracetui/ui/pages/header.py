@@ -13,6 +13,7 @@ from tracetui.views.ink import Line, Span
 
 SHOWN_METADATA: Final = ("model", "dtype", "quant", "device")
 RUN_LEAST: Final = 12
+MEAN_FROM: Final = 64  # cells of a screen that shows the mean speed beside that of the present
 NAME_LEAST: Final = 6  # cells that no badge may take from the name
 
 
@@ -34,7 +35,7 @@ def header(
     else:
         sampled = bool(writer) and not run.meta.get("watched")  # beside it our sampler reads this machine
         name, *parts = _parts(run, info, lens, place, live=sampled)
-        speed = _tokens_per_s(info.tokens_per_s)
+        speed = _speed(info, width)
     speed = f" · {speed}" if speed else ""
     badges = _fitting(
         _badge_spans([each for each, _ in asked] or [run], writer), width - width_of(speed) - NAME_LEAST
@@ -62,6 +63,15 @@ def _details(parts: Sequence[str], room: int) -> list[Span]:
             spans.append(Span(text))
             room -= width_of(text)
     return spans
+
+
+def _speed(info: RunInfo, width: int) -> str:
+    """Return how fast the run is at present, and where there is room its mean; without a present the mean."""
+    if info.now_per_s is None:
+        return _tokens_per_s(info.tokens_per_s)
+    now = f"{_tokens_per_s(info.now_per_s)} now"
+    has_room = width >= MEAN_FROM and info.tokens_per_s
+    return f"{now}, mean {units.speed(info.tokens_per_s)}" if has_room else now
 
 
 def _tokens_per_s(speed: float | None) -> str:

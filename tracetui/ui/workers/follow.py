@@ -16,7 +16,7 @@ from tracetui.process import Bundled, Engine, Watcher
 from tracetui.ui.messages import LoadFailed, Notice, ProgressChanged, RunsChanged, ViewsLoaded
 from tracetui.ui.run_info import describe_run
 from tracetui.ui.workers.feed import Post, Progress
-from tracetui.views import view, views
+from tracetui.views import View, missing, view, views
 
 if TYPE_CHECKING:
     from capture.native.follow import Follow
@@ -67,10 +67,14 @@ class FileFollower:
         view: str = "summary",
         beside: Sequence[Run] = (),
         follow: "Follow | None" = None,
+        instead: str | None = None,
     ) -> None:
-        """Post runs in `beside` before those of the file; `follow` reads the file, where given."""
+        """Post runs in `beside` before those of the file; `follow` reads the file, where given.
+
+        The first view is `view`, or `instead` where the first run cannot feed that one.
+        """
         self._engine = engine
-        self._view = view
+        self._view, self._instead = view, instead
         self._beside = [(run, describe_run(run)) for run in beside]
         self._follow = follow or _open(path)
         self._memory = Memory()
@@ -149,7 +153,8 @@ class FileFollower:
                 dead = self._engine is not None and not self._engine.running
                 last = dead and not self._badge.startswith("engine")
                 if pace.is_due(self._follow.poll()) or last:
-                    self._post_runs(self._follow.runs(final=dead), post)
+                    growing = not dead and self._follow.state == "growing"
+                    self._post_runs(self._follow.runs(final=dead), post, growing=growing)
                     pace.shown(leisurely=self._shown)
                 self._post_state(dead, post)
                 self._post_nothing(dead, post)
@@ -159,7 +164,7 @@ class FileFollower:
         except CaptureError as e:
             post(LoadFailed(e) if not self._shown else Notice(str(e)))
 
-    def _post_runs(self, runs: list[Run], post: Post) -> None:
+    def _post_runs(self, runs: list[Run], post: Post, *, growing: bool) -> None:
         """Post the runs that have something to see; before the first of them, what the engine is doing."""
         if not runs:
             return
@@ -175,10 +180,17 @@ class FileFollower:
         if busy:
             first, self._shown = not self._shown, True
             self._memory.add(busy[-1])
-            described = [*self._beside, *((run, describe_run(run)) for run in busy)]
-            post(RunsChanged([r for r, _ in described], [i for _, i in described], [view(self._view)]))
+            infos = [describe_run(run, growing=growing and run is runs[-1]) for run in busy]
+            described = [*self._beside, *zip(busy, infos, strict=True)]
+            opens = self._first_view(busy[-1])
+            post(RunsChanged([r for r, _ in described], [i for _, i in described], [opens]))
             if first:
                 post(ViewsLoaded(views()))
+
+    def _first_view(self, run: Run) -> View:
+        """Return the view that the screen begins with."""
+        asked = view(self._view)
+        return view(self._instead) if self._instead and missing(asked, [run]) else asked
 
     def _post_notes(self, run: Run, notes: Sequence[str], post: Post) -> None:
         """Post the newest note of an engine, which is its answer to an order, once."""
