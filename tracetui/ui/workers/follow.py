@@ -10,6 +10,7 @@ import polars as pl
 
 from capture.errors import CaptureError, EngineError
 from capture.run import Run
+from capture.shelf import ROOM
 from tracetui.analysis.paces import Memory
 from tracetui.analysis.watched import OVER
 from tracetui.process import Bundled, Engine, Watcher
@@ -260,7 +261,7 @@ class FileFollower:
 def _open(path: str | Path) -> "Follow":
     from capture.native.follow import Follow  # only a file that grows needs it
 
-    return Follow(path)
+    return Follow(path, shelved=ROOM)
 
 
 def ways_on(engine: Engine | None) -> list[str]:

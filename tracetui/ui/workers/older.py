@@ -1,4 +1,4 @@
-"""Steps of a growing run that it has folded since, read again from its file while somebody looks at them."""
+"""Steps of a growing run that it has folded since, brought back while somebody looks at them."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,26 +28,34 @@ _reading: Final = Lock()
 
 
 def with_whole_steps(run: Run, window: tuple[int, int] | None) -> Run:
-    """Return a run that holds every event of the steps in a window, the folded ones from its file; the run as
-    it is where none is asked for, none was folded, or the file is gone.
+    """Return a run that holds every event of the steps in a window, folded ones from the shelf, else from the
+    file; the run as it is where none is asked for, none was folded, or the file is gone.
     """
     folded = run.meta.get("folded")
     before = folded.get("before") if isinstance(folded, dict) else None
     if window is None or not isinstance(before, int) or window[0] >= before:
         return run
     first, end = window[0], min(window[1] + 1, before)
+    old = run.shelf.steps(first, end - 1) if run.shelf is not None else None
+    old = _from_file(run, first, end, before) if old is None else old
+    if old is None:
+        return run
+    step = pl.col("step")
+    rest = run.events.filter(step.is_null() | (step >= before))
+    meta = {key: value for key, value in run.meta.items() if key != "folded"}
+    return replace(run, meta=meta, events=pl.concat([old, rest], how="diagonal_relaxed"))
+
+
+def _from_file(run: Run, first: int, end: int, before: int) -> pl.DataFrame | None:
+    """Return the rows of these steps; None where the file is gone."""
     with _reading:
         piece = next((p for p in _known if _holds(p, run, first, end)), None) or _read(
             run, first, end, before
         )
         if piece is None:
-            return run
+            return None
         _known[:] = [piece]
-    step = pl.col("step")
-    old = piece.rows.filter(step.is_between(first, end - 1))
-    rest = run.events.filter(step.is_null() | (step >= before))
-    meta = {key: value for key, value in run.meta.items() if key != "folded"}
-    return replace(run, meta=meta, events=pl.concat([old, rest], how="diagonal_relaxed"))
+    return piece.rows.filter(pl.col("step").is_between(first, end - 1))
 
 
 def _holds(piece: _Piece, run: Run, first: int, end: int) -> bool:
