@@ -211,6 +211,7 @@ class Explorer(App[None]):
 
     def on_notice(self, message: messages.Notice) -> None:
         self.renderer.tell(message.text)
+        self.controllers.arrivals.catch_up()  # the run may have ended
 
     # the end
 

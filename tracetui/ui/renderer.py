@@ -132,10 +132,11 @@ class Renderer:
         workspace, session, width = self._workspace, self._workspace.session, self._size().width
         several = len(session.runs) > 1
         place = f"run {session.current + 1} of {len(session.runs)}" if several else ""
-        shown = workspace.shows_view and workspace.views
-        indices = session.indices_for(workspace.view) if shown else ()
+        indices = self._indices()
         asked = [(session.runs[i], session.infos[i]) for i in indices]
-        head = header.header(session.run, session.info, session.look.lens, width, place, self._badge(), asked)
+        written = not session.runs or len(session.runs) - 1 in (indices or (session.current,))
+        badge = self._badge() if written else ""
+        head = header.header(session.run, session.info, session.look.lens, width, place, badge, asked)
         tabs = header.tabs(workspace.titles, workspace.tab, width)
         draft = workspace.draft
         foot = footer.footer(width, self._moment()) if draft is None else prompt.line(draft, width)
@@ -148,6 +149,18 @@ class Renderer:
         if live is None:
             return ""
         return f"{live.badge}, held" if self._workspace.paused else live.badge
+
+    def _in_sight_grows(self) -> bool:
+        """Return whether what is in sight is of the run that is being written, and tells its steps."""
+        workspace, session = self._workspace, self._workspace.session
+        last = len(session.runs) - 1
+        return workspace.grows and last in self._indices() and bool(session.infos[last].steps)
+
+    def _indices(self) -> tuple[int, ...]:
+        """Return the positions of the runs in sight."""
+        workspace = self._workspace
+        shown = workspace.shows_view and workspace.views
+        return workspace.session.indices_for(workspace.view) if shown else ()
 
     def _moment(self) -> Moment:
         """Return what is in sight, as far as it decides which keys matter."""
@@ -194,7 +207,11 @@ class Renderer:
     def _notes(self, width: int) -> Sequence[str]:
         picture, live = self._workspace.picture, self._workspace.live
         notes = picture.answer.notes if picture is not None and self._workspace.shows_view else ()
-        run = self._workspace.session.run
+        session = self._workspace.session
+        run = session.run
+        if self._workspace.shows_view and self._in_sight_grows() and self._workspace.view.runs > 1:
+            last = session.infos[-1].steps[-1]
+            return (f"until step {last:,} of {session.runs[-1].name}, which goes on", *notes)
         means = run is not None and not str(run.meta.get("weights") or "").startswith("random")
         if live is not None and live.text and means:
             return (f"… {live.text[-(width // 2) :]}", *notes)

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from textual.message import Message
 
 from tracetui.process import Engine
 
 Post = Callable[[Message], object]
+LIVE: Final = "live"  # the badge of a file that grows
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from tracetui.analysis.watched import OVER
 from tracetui.process import Bundled, Engine, Watcher
 from tracetui.ui.messages import LoadFailed, Notice, ProgressChanged, RunsChanged, ViewsLoaded
 from tracetui.ui.run_info import describe_run
-from tracetui.ui.workers.feed import Post, Progress
+from tracetui.ui.workers.feed import LIVE, Post, Progress
 from tracetui.views import View, missing, view, views
 
 if TYPE_CHECKING:
@@ -255,7 +255,7 @@ class FileFollower:
             return self._doing
         if self._told_alarm:
             return "no answer"
-        return BADGES.get(self._follow.state, "live")
+        return BADGES.get(self._follow.state, LIVE)
 
 
 def _open(path: str | Path) -> "Follow":

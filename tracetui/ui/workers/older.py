@@ -9,6 +9,7 @@ import polars as pl
 
 from capture.errors import CaptureError
 from capture.run import Run
+from tracetui.analysis import facts, select
 
 AROUND: Final = 256  # steps before and behind those asked for, so that the next ones are at hand
 
@@ -22,6 +23,8 @@ class _Piece:
     end: int
     rows: pl.DataFrame
 
+
+EVERY: Final = (0, 1 << 62)  # steps
 
 _known: list[_Piece] = []  # the newest alone
 _reading: Final = Lock()
@@ -44,6 +47,18 @@ def with_whole_steps(run: Run, window: tuple[int, int] | None) -> Run:
     rest = run.events.filter(step.is_null() | (step >= before))
     meta = {key: value for key, value in run.meta.items() if key != "folded"}
     return replace(run, meta=meta, events=pl.concat([old, rest], how="diagonal_relaxed"))
+
+
+def whole(run: Run) -> Run:
+    """Return a run with every event of all its steps, as its file has them: no sums are compared."""
+    return (_unfolded(run) or run) if select.folded(run) else run
+
+
+@facts.once
+def _unfolded(run: Run) -> Run | None:
+    """Return the same of a run that has folded steps; None where its file is gone."""
+    found = with_whole_steps(run, EVERY)
+    return None if found is run else found
 
 
 def _from_file(run: Run, first: int, end: int, before: int) -> pl.DataFrame | None:
