@@ -69,6 +69,7 @@ class Explorer(App[None]):
         self.input_line = InputLine(self.workspace, self.renderer)
         self.controllers = self._controllers()
         self.main.point = self.controllers.slices.point
+        self.main.tab = self.controllers.navigation.open_tab_at
         own: dict[str, Callable[[], object]] = {
             "suspend": self.action_suspend_process,
             "palette": partial(open_palette, self),

@@ -48,11 +48,11 @@ class Renderer:
         pane = self.main.pane
         return Size(max(1, pane.width), max(1, pane.height), self._workspace.options.ascii)
 
-    def tell(self, text: str) -> None:
+    def tell(self, text: str, seconds: float = MESSAGE_SECONDS) -> None:
         """Show a sentence in the status line for a while."""
         self._message = text
         self.show_bands()
-        self._later(MESSAGE_SECONDS, lambda: self.forget(text))
+        self._later(seconds, lambda: self.forget(text))
 
     def forget(self, text: str) -> None:
         """Take a sentence out of the status line, where it still is the last one told."""
@@ -143,6 +143,11 @@ class Renderer:
         self.main.show_bands(head, tabs, foot)
         self.show_status()
 
+    def tab_at(self, column: int) -> int | None:
+        """Return the number of the tab that the line of tabs shows in a column; None where it shows none."""
+        workspace = self._workspace
+        return header.tab_at(workspace.titles, workspace.tab, self._size().width, column)
+
     def _badge(self) -> str:
         """Return what the head says of the writer of the file."""
         live = self._workspace.live
@@ -191,6 +196,8 @@ class Renderer:
         name = next(iter(table.row.values()), None) if in_full else None
         self.main.show_whole(name if isinstance(name, str) else "")
         look = workspace.session.look if shows_view else replace(workspace.session.start, filter="")
+        if not shows_view or workspace.view.runs < 2:  # only a comparison has rows that did not change
+            look = replace(look, terms=replace(look.terms, changed_only=False))
         alarm = workspace.live.alarm if workspace.live is not None else ""
         line = footer.status(look, self._row(), self._message or alarm, self._notes(width), width)
         self.main.show_status(line)
@@ -213,6 +220,7 @@ class Renderer:
             last = session.infos[-1].steps[-1]
             return (f"until step {last:,} of {session.runs[-1].name}, which goes on", *notes)
         means = run is not None and not str(run.meta.get("weights") or "").startswith("random")
-        if live is not None and live.text and means:
+        own = session.current == len(session.runs) - 1  # the run that is written, not one beside it
+        if live is not None and live.text and means and own:
             return (f"… {live.text[-(width // 2) :]}", *notes)
         return notes

@@ -161,7 +161,7 @@ def _badges(run: Run) -> list[str]:
 
 def tabs(titles: Sequence[tuple[str, bool]], current: int, width: int) -> Line:
     """Return the line of tabs by number, those that the run cannot feed dim."""
-    texts = [f" {i} {title} " if i <= 9 else f" {title} " for i, (title, _) in enumerate(titles, 1)]
+    texts = _tab_texts(titles)
     first = _first_tab([len(t) for t in texts], current, width)
     spans: list[Span] = [Span("‹" if first else " ", "")]
     at = 1
@@ -174,6 +174,22 @@ def tabs(titles: Sequence[tuple[str, bool]], current: int, width: int) -> Line:
         spans.append(Span(texts[i], style))
         at = end
     return tuple(spans)
+
+
+def tab_at(titles: Sequence[tuple[str, bool]], current: int, width: int, column: int) -> int | None:
+    """Return the number of the tab, from 1, that such a line shows in a column; None where it shows none."""
+    texts, end = _tab_texts(titles), 1
+    for i in range(_first_tab([len(t) for t in texts], current, width), len(texts)):
+        begin, end = end, end + len(texts[i])
+        if end > width - (i < len(texts) - 1):
+            return None
+        if begin <= column < end:
+            return i + 1
+    return None
+
+
+def _tab_texts(titles: Sequence[tuple[str, bool]]) -> list[str]:
+    return [f" {i} {title} " if i <= 9 else f" {title} " for i, (title, _) in enumerate(titles, 1)]
 
 
 def _first_tab(widths: Sequence[int], current: int, width: int) -> int:
