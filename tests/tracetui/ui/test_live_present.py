@@ -11,8 +11,9 @@ from textual.pilot import Pilot
 
 from capture.run import Run
 from tests.tracetui.runs import MS, made
-from tests.tracetui.ui.hand import screen, settle, until
+from tests.tracetui.ui.hand import press, screen, settle, until
 from tracetui import cli
+from tracetui.analysis import present
 from tracetui.ui import app as explorer
 from tracetui.ui.app import Explorer
 from tracetui.ui.options import Options
@@ -95,3 +96,53 @@ def play_live(app: Explorer, script: Any, size: tuple[int, int] = (120, 30)) -> 
     asyncio.run(session())
     assert app.workspace.live is not None
     app.workspace.live.stop()
+
+
+def steps_of(*lengths: int) -> list[dict[str, Any]]:
+    """Rows of steps of so many ms, of a token each; half of a step is gemv, and head takes the rest."""
+    rows: list[dict[str, Any]] = []
+    clock = 0
+    for step, ms in enumerate(lengths):
+        work = {"kind": "kernel", "step": step, "phase": "decode", "lens": "wall"}
+        rows += [
+            {**work, "name": "gemv", "t": clock, "dur": 250 * MS},
+            {**work, "name": "head", "t": clock + 250 * MS, "dur": (ms - 250) * MS},
+            {**work, "kind": "step", "name": "step", "t": clock, "dur": ms * MS, "tokens": 1},
+        ]  # fmt: skip
+        clock += ms * MS
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("lengths", "told"),
+    [
+        ([500] * 100, ""),
+        ([500] * 95 + [1500] + [500] * 4, "step 95 took 1.500 s, 3.0× the median; most of it head +1.000 s"),
+        ([500] * 80 + [1500] + [500] * 19, ""),  # it is no longer the present
+        ([500] * 100 + [800] * 8, "1.25 tok/s in the last 5 seconds, 1.988 in the minute before"),
+        ([500] * 15 + [1500], ""),  # too little is known of what is usual
+        ([500 + 5 * i for i in range(100)], ""),  # it grows with the context, on its line
+    ],
+)
+def test_what_leaves_the_line_of_the_minute_before_is_told(lengths: list[int], told: str) -> None:
+    assert present.alarm(made(steps_of(*lengths))) == told
+
+
+def test_an_alarm_stands_on_every_view_until_it_is_over(tmp_path: Path) -> None:
+    path = tmp_path / "p.jsonl"
+    rows = steps_of(*[500] * 90, 1500, *[500] * 20)
+    early = [row for row in rows if row["step"] <= 92]
+    path.write_text("".join(json.dumps(row) + "\n" for row in early))
+    app = Explorer(FileFollower(path, None, "kernels"), Options(view="kernels", follow=True))
+
+    async def script(app: Explorer, pilot: Pilot[Any]) -> None:
+        await until(app, pilot, "step 90 took 1.500 s, 3.0× the median")
+        await press(pilot, "1")
+        assert "step 90 took" in screen(app)[-2]
+        with path.open("a") as file:
+            file.writelines(json.dumps(row) + "\n" for row in rows[len(early) :])
+        await until(app, pilot, "111 steps")
+        await settle(pilot)
+        assert "step 90" not in screen(app)[-2]
+
+    play_live(app, script)

@@ -51,7 +51,7 @@ class LiveFeed(Protocol):
 
     @property
     def alarm(self) -> str:
-        """What is wrong with an engine that is alive; empty where nothing is."""
+        """What is wrong with an engine that is alive, or unlike what was usual; empty where nothing is."""
 
     @property
     def engine(self) -> Engine | None:

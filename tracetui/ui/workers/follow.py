@@ -11,6 +11,7 @@ import polars as pl
 from capture.errors import CaptureError, EngineError
 from capture.run import Run
 from capture.shelf import ROOM
+from tracetui.analysis import present
 from tracetui.analysis.paces import Memory
 from tracetui.analysis.watched import OVER
 from tracetui.process import Bundled, Engine, Watcher
@@ -70,9 +71,8 @@ class FileFollower:
         follow: "Follow | None" = None,
         instead: str | None = None,
     ) -> None:
-        """Post runs in `beside` before those of the file; `follow` reads the file, where given.
-
-        The first view is `view`, or `instead` where the first run cannot feed that one.
+        """Post runs in `beside` before those of the file, which `follow` reads where given. The first is
+        `view`, or `instead` where the first run cannot feed that one.
         """
         self._engine = engine
         self._view, self._instead = view, instead
@@ -89,6 +89,7 @@ class FileFollower:
         self._complaint = ""  # the last word of the engine on itself
         self._starting = False  # another engine is on its way to its first step
         self._told_alarm = ""  # what the file says is wrong with what is watched
+        self._off_line = ""  # what of the present is unlike the minute before
         self._mode = ""  # the way in which the engine captures, where it is known
         self._notes_told = 0
         self._told_nothing = False
@@ -116,7 +117,7 @@ class FileFollower:
 
     @property
     def alarm(self) -> str:
-        return self._alarm
+        return self._alarm or self._off_line
 
     @property
     def engine(self) -> Engine | None:
@@ -179,14 +180,18 @@ class FileFollower:
         busy = [run for run in runs if _has_work(run)]
         self._starting = self._shown and busy[-1:] != runs[-1:]
         if busy:
-            first, self._shown = not self._shown, True
-            self._memory.add(busy[-1])
-            infos = [describe_run(run, growing=growing and run is runs[-1]) for run in busy]
-            described = [*self._beside, *zip(busy, infos, strict=True)]
-            opens = self._first_view(busy[-1])
-            post(RunsChanged([r for r, _ in described], [i for _, i in described], [opens]))
-            if first:
-                post(ViewsLoaded(views()))
+            self._post_described(busy, post, growing=growing and busy[-1] is runs[-1])
+
+    def _post_described(self, runs: list[Run], post: Post, *, growing: bool) -> None:
+        """Post runs with what the screen shows of them; with the first, every view."""
+        first, self._shown = not self._shown, True
+        self._memory.add(runs[-1])
+        self._off_line = present.alarm(runs[-1]) if growing else ""
+        infos = [*map(describe_run, runs[:-1]), describe_run(runs[-1], growing=growing)]
+        described = [*self._beside, *zip(runs, infos, strict=True)]
+        post(RunsChanged([r for r, _ in described], [i for _, i in described], [self._first_view(runs[-1])]))
+        if first:
+            post(ViewsLoaded(views()))
 
     def _first_view(self, run: Run) -> View:
         """Return the view that the screen begins with."""
