@@ -9,7 +9,7 @@ import pytest
 from textual.pilot import Pilot
 
 from tests.tracetui.runs import made
-from tests.tracetui.ui.hand import NAMES, answer, attend, decode, play, press, screen, settle, until
+from tests.tracetui.ui.hand import NAMES, PATIENCE, answer, attend, decode, play, press, screen, settle, until
 from tests.tracetui.ui.test_compare import OPTIONS, RUNS
 from tests.tracetui.ui.test_live import ENGINE
 from tests.tracetui.ui.test_switching import door as door
@@ -59,7 +59,10 @@ def test_a_file_opened_beside_two_runs_is_held_against_the_live_one(tmp_path: Pa
         await press(pilot, "slash")
         app.input_line.paste(str(file))
         await press(pilot, "enter")
-        await until(app, pilot, "earlier")
+        for _ in range(PATIENCE):
+            if len(app.workspace.session.runs) == 3:
+                break
+            await pilot.pause(0.01)
         await settle(pilot)
         compared = app.workspace.session.runs_for(app.workspace.view)
         assert [run.meta.get("path", run.name) for run in compared] == ["granular", "earlier"]

@@ -70,8 +70,9 @@ def _speed(info: RunInfo, width: int) -> str:
     if info.now_per_s is None:
         return _tokens_per_s(info.tokens_per_s)
     now = f"{_tokens_per_s(info.now_per_s)} now"
-    has_room = width >= MEAN_FROM and info.tokens_per_s
-    return f"{now}, mean {units.speed(info.tokens_per_s)}" if has_room else now
+    if info.tokens_per_s is None or width < MEAN_FROM:
+        return now
+    return f"{now}, mean {units.speed(info.tokens_per_s)}"
 
 
 def _tokens_per_s(speed: float | None) -> str:
