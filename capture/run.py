@@ -11,6 +11,7 @@ from capture.classify.fill import fill_from_names
 from capture.classify.positions import distinct
 from capture.importlog import ImportLog, Log
 from capture.native.schema import CATEGORIES, COLUMNS, KINDS, LENSES
+from capture.shelf import Shelf
 from capture.text import clean
 
 DTYPES: Final[Mapping[str, pl.DataType]] = {
@@ -33,6 +34,7 @@ class Run:
     events: pl.DataFrame
     log: ImportLog
     tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
+    shelf: Shelf | None = None  # launches of steps that were folded, of a run that is followed
 
     def has(self, column: str) -> bool:
         """Return whether any event has a value in this column."""

@@ -7,6 +7,8 @@ from typing import Final
 BLOCKS: Final = "▁▂▃▄▅▆▇█"
 ASCII_BLOCKS: Final = "_.-~=+*#"
 
+FAR: Final = 3  # times the median: what stands out of a series
+SOME: Final = 8  # of so many values one may stand out without changing the scale
 DRIFTS: Final = (2.0, 5.0, 20.0)  # per cent from which a change is drawn as small, plain and large
 MARKS: Final = ("▼▼▼", "▼▼", "▼", "·", "▲", "▲▲", "▲▲▲")
 ASCII_MARKS: Final = ("---", "--", "-", ".", "+", "++", "+++")
@@ -80,6 +82,39 @@ def squeeze(values: Sequence[float | None], width: int) -> list[float | None]:
         part = [v for v in values[i * n // width : (i + 1) * n // width] if v is not None]
         out.append(math.fsum(part) / len(part) if part else None)
     return out
+
+
+def course(values: Sequence[float | None], width: int, ascii: bool = False) -> str:
+    """Return a series as block characters that stay where they are while it grows at its end.
+
+    A few values that stand far out do not flatten the others.
+    """
+    cells = _halved(values, width)
+    whole = cells[:-1] or cells  # the last cell may still be of fewer values
+    return sparkline(cells, width, ascii, _top_of(whole))
+
+
+def _halved(values: Sequence[float | None], width: int) -> list[float | None]:
+    """Return at most `width` values: those of the series, else means of two each, of four, of eight …"""
+    each = 1
+    while each * max(1, width) < len(values):
+        each *= 2
+    return _means(values, each)
+
+
+def _means(values: Sequence[float | None], each: int) -> list[float | None]:
+    """Return the mean of every so many values, None where all are None."""
+    parts = ([v for v in values[i : i + each] if v is not None] for i in range(0, len(values), each))
+    return [math.fsum(part) / len(part) if part else None for part in parts]
+
+
+def _top_of(values: Sequence[float | None]) -> float:
+    """Return where the scale of a series ends: its largest value, without a few that stand far out."""
+    known = sorted(v for v in values if v is not None)
+    if not known:
+        return 0.0
+    usual = [v for v in known if v <= FAR * known[len(known) // 2]]
+    return usual[-1] if len(known) - len(usual) <= len(known) // SOME else known[-1]
 
 
 def _level(value: float, top: float, steps: int) -> int:

@@ -12,6 +12,7 @@ from typing import Any, Final
 import polars as pl
 
 from capture.run import DTYPES, tidy
+from capture.shelf import Shelf
 
 BLOCKS: Final = 64  # of folded steps at most; when there are more, two become one
 SAMPLES: Final = 256  # newest samples of a counter that stay whole, and rows of its older ones
@@ -28,11 +29,14 @@ _BLANK: Final = pl.DataFrame(schema=_SCHEMA)
 class Folded:
     """What was folded so far: of a bounded size, however much it was."""
 
-    def __init__(self) -> None:
+    def __init__(self, shelved: int = 0) -> None:
+        """Keep so many launches packed beside the sums."""
         self.before: int | None = None  # the first step that is not folded
         self.size = 1  # steps in a block at most
         self.lines_left_out = 0  # marks that only the file holds
         self.frame = _BLANK
+        self.shelf = Shelf()
+        self._shelved = shelved
         self._work = self._samples = _BLANK
         self._has_step_rows: bool | None = None  # None until something is folded
 
@@ -59,7 +63,10 @@ class Folded:
         if self._has_step_rows is None:
             self._has_step_rows = any((frame["kind"] == "step").any() for frame in full)
         self.lines_left_out += old.filter(kind == "mark").height
-        self._add_work(old.filter(kind.is_in(["step", *_TIMED])))
+        work = old.filter(kind.is_in(["step", *_TIMED]))
+        if self._shelved:
+            self.shelf = self.shelf.with_rows(tidy(work.drop_nulls("step")), self._shelved)
+        self._add_work(work)
         self._samples = pl.concat(
             _thin_samples(pl.concat([self._samples, old.filter(kind.is_in(list(_SAMPLED)))]))
         )

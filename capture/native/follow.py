@@ -35,8 +35,12 @@ class Follow:
     same run again; one that is deleted is read to its end and then waited for.
     """
 
-    def __init__(self, path: str | Path, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, path: str | Path, clock: Callable[[], float] = time.monotonic, shelved: int = 0
+    ) -> None:
+        """Follow a file; so many launches of older steps are kept packed beside those of the newest."""
         self.path = Path(path)
+        self._shelved = shelved
         self.notice = ""  # the last thing that happened to the file
         self.behind = False  # whether the last poll left a part of the file for the next
         self._clock = clock
@@ -118,7 +122,7 @@ class Follow:
         self._fd = -1
 
     def _start_anew(self) -> None:
-        self._assembler = Assembler(Log(self._label, FORMAT), self.path.stem, NEWEST)
+        self._assembler = Assembler(Log(self._label, FORMAT), self.path.stem, NEWEST, self._shelved)
         self._is_native = False
         self._part = 0  # how many parts of the recording came before the file that is read
         self._rewind()

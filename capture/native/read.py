@@ -8,6 +8,7 @@ import polars as pl
 from capture.errors import UnreadableError
 from capture.frames import table_rows
 from capture.importlog import Log
+from capture.native.fold import Folded
 from capture.native.lines import (
     BadLineError,
     ColumnsLine,
@@ -39,11 +40,13 @@ _BOM: Final = b"\xef\xbb\xbf"
 class Assembler:
     """Takes lines and returns runs: of every event, or of the newest ones and sums of the older."""
 
-    def __init__(self, log: Log, name: str, newest: int | None = None) -> None:
-        """`name` is that of a run which has none; `newest` the events kept one by one, None for all."""
+    def __init__(self, log: Log, name: str, newest: int | None = None, shelved: int = 0) -> None:
+        """`name` is that of a run which has none; `newest` the events kept one by one, None for all;
+        `shelved` those of older steps that are kept packed.
+        """
         self.log = log
         self.has_heartbeat = False  # whether a writer says that it lives when it has nothing else to say
-        self._newest = newest
+        self._newest, self._shelved = newest, shelved
         self._signs_of_life = 0
         self._name = name
         self._builders: list[RunBuilder] = []
@@ -143,7 +146,7 @@ class Assembler:
         return self._current or self._new_builder()
 
     def _new_builder(self) -> RunBuilder:
-        self._current = RunBuilder(self._name)
+        self._current = RunBuilder(self._name, folded=Folded(self._shelved))
         self._builders.append(self._current)
         return self._current
 

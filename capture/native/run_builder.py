@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import msgspec
@@ -90,7 +90,8 @@ class RunBuilder:
         if self.folded.meta:
             meta |= {"folded": self.folded.meta}
             log.note("folded", self.folded.sentence)
-        return checked(self.name, meta, self._events(), log, tables)
+        run = checked(self.name, meta, self._events(), log, tables)
+        return replace(run, shelf=self.folded.shelf) if self.folded.shelf.packs else run
 
     def _events(self) -> pl.DataFrame:
         """Return all events so far, in an order that does not depend on how the lines were batched."""

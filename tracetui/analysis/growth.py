@@ -148,7 +148,7 @@ def _trends(series: pl.DataFrame) -> pl.DataFrame:
         return series.group_by("row").agg(pl.col("y").alias("trend"))
     step_sizes = series.select("step", "steps").unique().sort("step")
     placed = series.join(
-        step_sizes.select("step", cell=steps.cells(step_sizes["steps"], TREND_CELLS)),
+        step_sizes.select("step", cell=steps.cells(step_sizes, TREND_CELLS)),
         on="step",
         maintain_order="left",
     )

@@ -106,7 +106,7 @@ def _cells(run: Run, numbers: pl.Series, width: int) -> pl.DataFrame:
     tokens = pl.col("tokens").fill_null(0).clip(lower_bound=0)
     counted = chosen.filter(tokens > 0)
     weight = tokens if counted.height == chosen.height else pl.col("steps")
-    return chosen.select("step", weight=weight.cast(pl.Float64), cell=steps.cells(chosen["steps"], width))
+    return chosen.select("step", weight=weight.cast(pl.Float64), cell=steps.cells(chosen, width))
 
 
 def group_sums(run: Run, rows: pl.LazyFrame, group: str, work: Sequence[pl.Expr] = ()) -> pl.DataFrame:

@@ -15,6 +15,9 @@ RECENT_S: Final = 5  # that are the present
 MINUTE: Final = 60  # seconds of a strip
 LATE: Final = 1.5  # times the median of the minute: a step that is named
 NAMED: Final = 3  # late steps at most
+ALARMING: Final = 2.0  # times the median of the minute before: a step of which everybody is told
+SLOWED: Final = 0.75  # of the speed of the minute before, below which the present is told
+ENOUGH: Final = 20  # steps that a minute has to have for that
 SECOND: Final = 1_000_000_000
 _KERNELS: Final = {
     "name": pl.String(), "share": pl.Float64(), "now_ns": pl.Int64(), "run_ns": pl.Int64(),
@@ -81,6 +84,15 @@ def pace(run: Run) -> Pace | None:
         int(contexts[-1]) if contexts.len() else None,
         recent.height,
     )
+
+
+def lately(run: Run) -> float | None:
+    """Return tokens a second of the decode steps of the last seconds; None where these are all,
+    where something else is done at present, and where steps do not tell their tokens.
+    """
+    table, recent = _of_newest_phase(run), recent_steps(run)
+    decodes = recent.height > 0 and recent["phase"][-1] in (None, "decode")
+    return _rate(recent) if decodes and recent.height < table.height else None
 
 
 def _rate(table: pl.DataFrame) -> float | None:
@@ -201,6 +213,28 @@ def late_steps(run: Run) -> list[str]:
     usual = float(minute["took_ns"].median() or 0)  # type: ignore[arg-type]
     late = minute.filter(pl.col("took_ns") > LATE * usual).tail(NAMED)
     return [_late(run, step, took, usual) for step, took in late.select("step", "took_ns").iter_rows()][::-1]
+
+
+def alarm(run: Run) -> str:
+    """Return a sentence where the last seconds leave the line of the minute before them; empty where not.
+
+    That is a step of at least twice the median, or a speed of less than three quarters.
+    """
+    table, recent = _of_newest_phase(run), recent_steps(run)
+    end = pl.col("t") + pl.col("took_ns")
+    since = table.select(end.max()).item() if table.height else None
+    if since is None or recent.is_empty():
+        return ""
+    before = table.filter(end.is_between(since - MINUTE * SECOND, since - RECENT_S * SECOND))
+    if before.height < ENOUGH:
+        return ""
+    usual = float(before["took_ns"].median() or 0)  # type: ignore[arg-type]
+    late = recent.filter(pl.col("took_ns") >= ALARMING * usual)
+    now, then = _rate(recent), _rate(before)
+    if now is not None and then is not None and now < SLOWED * then:
+        speeds = units.speed(now), units.speed(then)
+        return f"{speeds[0]} tok/s in the last {RECENT_S} seconds, {speeds[1]} in the minute before"
+    return "" if late.is_empty() else _late(run, late["step"][-1], late["took_ns"][-1], usual)
 
 
 def _late(run: Run, step: int, took: int, usual: float) -> str:

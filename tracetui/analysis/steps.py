@@ -116,10 +116,27 @@ def _periods(run: Run, windows: pl.DataFrame) -> pl.DataFrame:
     return ordered.select("step", period_ns=pl.col("end") - since)
 
 
-def cells(steps: pl.Series, width: int) -> pl.Series:
-    """Return the cell, of as many as the width says or as there are steps, in which each step falls."""
-    whole, widest = int(steps.sum()), int(steps.max() or 1)  # type: ignore[arg-type]
-    return (steps.cum_sum() - steps) * min(width, whole // widest) // whole
+def cells(table: pl.DataFrame, width: int) -> pl.Series:
+    """Return the cell of a course in which each step of a table (`step`, `steps`) falls: at most `width`.
+
+    A cell is a power of two of steps long and begins at a multiple of its length. So the cells of a run that
+    grows stay what they are, until there are too many: then each two become one.
+    """
+    place, size = _places(table), 1
+    if place.is_empty():
+        return place
+    low, high, longest = int(place[0]), int(place[-1]), int(table["steps"].max())  # type: ignore[arg-type]
+    while size < longest or high // size - low // size >= width:
+        size *= 2
+    return place // size - low // size
+
+
+def _places(table: pl.DataFrame) -> pl.Series:
+    """Return where each step is: its number, or where numbers have wide gaps how many came before it."""
+    step, steps = table["step"], table["steps"]
+    if step.is_empty() or int(step[-1]) - int(step[0]) < 2 * int(steps.sum()):
+        return step.cast(pl.Int64)
+    return (steps.cum_sum() - steps).cast(pl.Int64)
 
 
 def step_table(run: Run, look: Look) -> pl.DataFrame:

@@ -69,6 +69,7 @@ class Explorer(App[None]):
         self.input_line = InputLine(self.workspace, self.renderer)
         self.controllers = self._controllers()
         self.main.point = self.controllers.slices.point
+        self.main.tab = self.controllers.navigation.open_tab_at
         own: dict[str, Callable[[], object]] = {
             "suspend": self.action_suspend_process,
             "palette": partial(open_palette, self),
@@ -211,6 +212,7 @@ class Explorer(App[None]):
 
     def on_notice(self, message: messages.Notice) -> None:
         self.renderer.tell(message.text)
+        self.controllers.arrivals.catch_up()  # the run may have ended
 
     # the end
 
@@ -235,7 +237,7 @@ def _painter(name: str, options: Options) -> Painter:
 def open_feed(paths: list[str], options: Options) -> Feed:
     """Return what follows a file that grows; with others beside it, what reads all of them once."""
     if options.follow and len(paths) == 1:
-        return FileFollower(paths[0], options.engine, options.view, options.beside)
+        return FileFollower(paths[0], options.engine, options.view, options.beside, instead=options.instead)
     if options.on is not None:
         own = {"cache": options.cache, "capture": options.capture}
         return ManyFilesFeed(paths, options.view, options.on, options.hosts, own)

@@ -38,14 +38,19 @@ def sort(session: Session) -> Session:
     """Sort by the next column."""
     if not session.columns:
         return session
-    return session.with_look(sort=_after(session.columns, session.look.sort), descending=True, cursor=(0, 0))
+    return _sorted(session, _after(session.columns, session.look.sort))
 
 
 def sort_by(session: Session, column: str) -> Session:
     """Sort by a column; where that is in force already, turn the order round."""
     if session.look.sort == column:
         return reverse(session)
-    return session.with_look(sort=column, descending=True, cursor=(0, 0))
+    return _sorted(session, column)
+
+
+def _sorted(session: Session, column: str) -> Session:
+    """Sort by a column: numbers from the largest, text from A."""
+    return session.with_look(sort=column, descending=column not in session.of_text, cursor=(0, 0))
 
 
 def reverse(session: Session) -> Session:

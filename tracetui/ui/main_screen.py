@@ -8,8 +8,8 @@ from textual.geometry import Size
 from textual.screen import Screen
 
 from tracetui.look import Look
-from tracetui.ui.messages import DrawingClicked
-from tracetui.ui.panes.lines import Drawing, Lines
+from tracetui.ui.messages import DrawingClicked, TabsClicked
+from tracetui.ui.panes.lines import Drawing, Lines, Tabs
 from tracetui.ui.panes.table import Table
 from tracetui.ui.sheet import Sheet
 from tracetui.ui.terminal.paint import Painter
@@ -29,12 +29,13 @@ class MainScreen(Screen[None]):
         self.table = Table(painter, id="table")
         self._drawing = Drawing(painter, id="drawing")
         self._full = Lines(painter, id="full")
-        self._head, self._tabs = Lines(painter, "bar", id="header"), Lines(painter, "bar", id="tabs")
+        self._head, self._tabs = Lines(painter, "bar", id="header"), Tabs(painter, "bar", id="tabs")
         self._status, self._foot = Lines(painter, "bar", id="status"), Lines(painter, "bar", id="footer")
         self._tour = Lines(painter, "bar", id="tour")
         self._small = Lines(painter, id="small")
         self._cursor: int | None = None  # the line of the drawing that has it
         self.point: Callable[[int, int], None] | None = None  # is told the column and line of a click in it
+        self.tab: Callable[[int], None] | None = None  # is told the column of a click in the line of tabs
 
     def compose(self) -> ComposeResult:
         yield from (self._head, self._tabs, self.table, self._drawing, self._full)
@@ -94,6 +95,10 @@ class MainScreen(Screen[None]):
     def on_drawing_clicked(self, message: DrawingClicked) -> None:
         if self.point is not None:
             self.point(message.column, message.line)
+
+    def on_tabs_clicked(self, message: TabsClicked) -> None:
+        if self.tab is not None:
+            self.tab(message.column)
 
     def _top(self, keep: bool) -> int:
         top, height = self._drawing.top, max(1, self.pane.height)

@@ -34,6 +34,13 @@ class DrawingClicked(Message):
 
 
 @dataclass(eq=False)
+class TabsClicked(Message):
+    """A cell of the line of tabs was clicked."""
+
+    column: int
+
+
+@dataclass(eq=False)
 class HeadingClicked(Message):
     """The heading of a column was clicked."""
 

@@ -14,6 +14,7 @@ class Options:
     """How the screen starts; every field of the look has a key that changes it later."""
 
     view: str = "summary"
+    instead: str | None = None  # the view to begin with where the first run cannot feed that one
     run: str | None = None  # a number from 1, or a part of a run's name
     look: Look = field(default_factory=Look)
     follow: bool = False

@@ -154,7 +154,11 @@ class Questions:
         workspace = self._workspace
         workspace.picture = picture
         moments = picture.answer.parts["window"].row(0) if "window" in picture.answer.parts else None
-        workspace.session = replace(workspace.session, columns=picture.sheet.sortable, moments=moments)
+        sheet = picture.sheet
+        of_text = frozenset(c.name for c in sheet.columns if c.kind in ("name", "whole", "text"))
+        workspace.session = replace(
+            workspace.session, columns=sheet.sortable, of_text=of_text, moments=moments
+        )
         if workspace.shows_view:
             self._renderer.show_picture(grown=grown)
             if grown:

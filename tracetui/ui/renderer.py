@@ -48,11 +48,11 @@ class Renderer:
         pane = self.main.pane
         return Size(max(1, pane.width), max(1, pane.height), self._workspace.options.ascii)
 
-    def tell(self, text: str) -> None:
+    def tell(self, text: str, seconds: float = MESSAGE_SECONDS) -> None:
         """Show a sentence in the status line for a while."""
         self._message = text
         self.show_bands()
-        self._later(MESSAGE_SECONDS, lambda: self.forget(text))
+        self._later(seconds, lambda: self.forget(text))
 
     def forget(self, text: str) -> None:
         """Take a sentence out of the status line, where it still is the last one told."""
@@ -132,15 +132,21 @@ class Renderer:
         workspace, session, width = self._workspace, self._workspace.session, self._size().width
         several = len(session.runs) > 1
         place = f"run {session.current + 1} of {len(session.runs)}" if several else ""
-        shown = workspace.shows_view and workspace.views
-        indices = session.indices_for(workspace.view) if shown else ()
+        indices = self._indices()
         asked = [(session.runs[i], session.infos[i]) for i in indices]
-        head = header.header(session.run, session.info, session.look.lens, width, place, self._badge(), asked)
+        written = not session.runs or len(session.runs) - 1 in (indices or (session.current,))
+        badge = self._badge() if written else ""
+        head = header.header(session.run, session.info, session.look.lens, width, place, badge, asked)
         tabs = header.tabs(workspace.titles, workspace.tab, width)
         draft = workspace.draft
         foot = footer.footer(width, self._moment()) if draft is None else prompt.line(draft, width)
         self.main.show_bands(head, tabs, foot)
         self.show_status()
+
+    def tab_at(self, column: int) -> int | None:
+        """Return the number of the tab that the line of tabs shows in a column; None where it shows none."""
+        workspace = self._workspace
+        return header.tab_at(workspace.titles, workspace.tab, self._size().width, column)
 
     def _badge(self) -> str:
         """Return what the head says of the writer of the file."""
@@ -148,6 +154,18 @@ class Renderer:
         if live is None:
             return ""
         return f"{live.badge}, held" if self._workspace.paused else live.badge
+
+    def _in_sight_grows(self) -> bool:
+        """Return whether what is in sight is of the run that is being written, and tells its steps."""
+        workspace, session = self._workspace, self._workspace.session
+        last = len(session.runs) - 1
+        return workspace.grows and last in self._indices() and bool(session.infos[last].steps)
+
+    def _indices(self) -> tuple[int, ...]:
+        """Return the positions of the runs in sight."""
+        workspace = self._workspace
+        shown = workspace.shows_view and workspace.views
+        return workspace.session.indices_for(workspace.view) if shown else ()
 
     def _moment(self) -> Moment:
         """Return what is in sight, as far as it decides which keys matter."""
@@ -178,6 +196,8 @@ class Renderer:
         name = next(iter(table.row.values()), None) if in_full else None
         self.main.show_whole(name if isinstance(name, str) else "")
         look = workspace.session.look if shows_view else replace(workspace.session.start, filter="")
+        if not shows_view or workspace.view.runs < 2:  # only a comparison has rows that did not change
+            look = replace(look, terms=replace(look.terms, changed_only=False))
         alarm = workspace.live.alarm if workspace.live is not None else ""
         line = footer.status(look, self._row(), self._message or alarm, self._notes(width), width)
         self.main.show_status(line)
@@ -194,8 +214,13 @@ class Renderer:
     def _notes(self, width: int) -> Sequence[str]:
         picture, live = self._workspace.picture, self._workspace.live
         notes = picture.answer.notes if picture is not None and self._workspace.shows_view else ()
-        run = self._workspace.session.run
+        session = self._workspace.session
+        run = session.run
+        if self._workspace.shows_view and self._in_sight_grows() and self._workspace.view.runs > 1:
+            last = session.infos[-1].steps[-1]
+            return (f"until step {last:,} of {session.runs[-1].name}, which goes on", *notes)
         means = run is not None and not str(run.meta.get("weights") or "").startswith("random")
-        if live is not None and live.text and means:
+        own = session.current == len(session.runs) - 1  # the run that is written, not one beside it
+        if live is not None and live.text and means and own:
             return (f"… {live.text[-(width // 2) :]}", *notes)
         return notes

@@ -6,7 +6,7 @@ from typing import Final
 import polars as pl
 
 from capture.run import Run
-from tracetui.analysis import select, steps
+from tracetui.analysis import present, select, steps
 from tracetui.analysis.steady import steady_state
 from tracetui.analysis.vitals import Vitals, vitals
 
@@ -25,11 +25,15 @@ class RunInfo:
     steady: bool = False  # whether a steady state was found
     extent: tuple[int, int] | None = None  # first and last ns on the timeline
     tokens_per_s: float | None = None
+    now_per_s: float | None = None  # tokens of the last seconds, of a run that grows
     vitals: Vitals = NO_VITALS
 
 
-def describe_run(run: Run) -> RunInfo:
-    """Return the properties of a run; what its source does not tell is empty or None."""
+def describe_run(run: Run, *, growing: bool = False) -> RunInfo:
+    """Return the properties of a run; what its source does not tell is empty or None.
+
+    Of one that is growing they tell how fast it is at present, too.
+    """
     marks, now = steps.paced(run), vitals(run)
     return RunInfo(
         lenses=tuple(select.lenses(run)),
@@ -40,6 +44,7 @@ def describe_run(run: Run) -> RunInfo:
         steady=steady_state(run) is not None,
         extent=_extent(run),
         tokens_per_s=_tokens_per_s(marks) if now.tokens_per_s is None else now.tokens_per_s,
+        now_per_s=present.lately(run) if growing else None,
         vitals=now,
     )
 

@@ -33,6 +33,7 @@ class Session:
     looks: Mapping[str, Look] = field(default_factory=dict)
     trail: tuple[Place, ...] = ()
     columns: tuple[str, ...] = ()  # what the answer in sight can be sorted by
+    of_text: frozenset[str] = frozenset()  # of these: sorted from A where no other order is asked for
     moments: tuple[int, int, int, int] | None = None  # first and last ns in sight on a timeline, and of all
     start: Look = field(default_factory=Look)
     behind: "Session | None" = None  # of a file that was opened from many: what was looked at then

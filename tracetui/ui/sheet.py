@@ -288,7 +288,7 @@ def _cell(value: Any, column: Column, ascii: bool) -> str:
     if column.kind == "number":
         return fit(_figure(column.name, value), column.width, right=True)
     if column.kind == "trend":
-        trend = "" if value is None else glyphs.sparkline(value, column.width, ascii)
+        trend = "" if value is None else glyphs.course(value, column.width, ascii)
         return fit(trend, column.width)
     return fit(units.cell(column.name, value), column.width)
 

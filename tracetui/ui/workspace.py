@@ -12,7 +12,7 @@ from tracetui.ui.pages.texts import LoadingPage
 from tracetui.ui.question import Picture, Question
 from tracetui.ui.run_info import RunInfo
 from tracetui.ui.session import Session
-from tracetui.ui.workers.feed import Feed, LiveFeed
+from tracetui.ui.workers.feed import LIVE, Feed, LiveFeed
 from tracetui.views import View, missing, view
 
 WITHOUT_TAB = ("detail", "calls", "pair")  # views that are entered from a row
@@ -39,6 +39,11 @@ class Workspace:
     def live(self) -> LiveFeed | None:
         """The file that grows, where one is followed."""
         return self.feed.live if self.feed is not None else None
+
+    @property
+    def grows(self) -> bool:
+        """Whether the last run is being written at this moment."""
+        return self.live is not None and self.live.badge == LIVE
 
     def ask_engine_to_end(self) -> None:
         """Have what is followed end while the screen closes, where it was started for that."""

@@ -127,12 +127,12 @@ def screen_options(
     parser.add_argument("--cast", type=Path, metavar="FILE", help=cast)
 
 
-def screen(args: Namespace, **more: Any) -> "Options":
-    """Return what the command line asks of the screen."""
+def screen(args: Namespace, view: str = "diff", **more: Any) -> "Options":
+    """Return what the command line asks of the screen; `view` is the first where none is named."""
     from tracetui.ui.options import Options
 
     return Options(
-        view=args.view or "diff",
+        view=args.view or view,
         theme=args.theme,
         ascii=args.ascii,
         clipboard=not args.no_clipboard,

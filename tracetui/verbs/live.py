@@ -13,6 +13,7 @@ from tracetui.verbs import _engine, _program, _shared, _watch
 if TYPE_CHECKING:
     from capture.run import Run
 
+VIEW: Final = "now"  # that the screen begins with, where the run can feed it
 SMALL: Final = 1 << 20  # bytes that are read at once; more of them hold something
 
 
@@ -26,7 +27,7 @@ def options(parser: ArgumentParser) -> None:
         help="a recording, or baseline:NAME, that `d` compares with",
     )
     parser.add_argument("--log", metavar="FILE", help="what a program prints, whole; O shows the end of it")
-    _shared.screen_options(parser)
+    _shared.screen_options(parser, None, "the view to begin with; where none is named, now or the summary")
 
 
 def run(args: Namespace) -> int:
@@ -88,13 +89,14 @@ def _beside(args: Namespace) -> "tuple[Run, ...]":
 
     What may be refused is read before an engine is started; where nothing is asked, nothing is imported.
     """
-    if args.baseline is None and args.view == _shared.VIEW:
+    if args.baseline is None and args.view is None:
         return ()
     leave_the_cores()
     from capture.open import load_all
     from tracetui.views import view
 
-    view(args.view)
+    if args.view is not None:
+        view(args.view)
     return () if args.baseline is None else (load_all([args.baseline])[-1],)
 
 
@@ -104,4 +106,6 @@ def _shown(args: Namespace, out: Path, engine: Engine, beside: "tuple[Run, ...]"
     from tracetui.ui.app import run as show
 
     engine.sample_later(out)
-    return show([str(out)], _shared.screen(args, follow=True, engine=engine, beside=beside))
+    instead = _shared.VIEW if args.view is None else None
+    options = _shared.screen(args, VIEW, instead=instead, follow=True, engine=engine, beside=beside)
+    return show([str(out)], options)

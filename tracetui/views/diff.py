@@ -99,19 +99,25 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     ranked = (*MIDDLE_FIRST, *(c for c in COLUMNS if c not in MIDDLE_FIRST)) if by_medians else COLUMNS
     columns = [c for c in ranked if rows[c].null_count() < rows.height or c in COLUMNS[:6]]
     words = (*notes(runs[0], runs[1], compared, look), *([_medians(rows)] if by_medians else []))
+    importance = _importance(rows, (*ranked[:7], "bar", *ranked[7:]) if by_medians else IMPORTANCE)
     rows = shown(rows, look)  # a filter changes neither the columns nor the notes
     whole = Answer(
         rows.select(columns),
         words,
         ("name", "name_b", "phase"),
         {"rows": rows},
+        columns=importance,
         leading=len(sentences(compared, look.terms)),
         doubts=() if compared.comparable.ok else compared.comparable.reasons,
     )
-    if not by_medians:
-        return whole
-    dress = Dress(tones, "median_delta_ns", MIDDLE_SIDES)
-    return replace(whole, columns=(*ranked[:7], "bar", *ranked[7:]), dress=dress)
+    return replace(whole, dress=Dress(tones, "median_delta_ns", MIDDLE_SIDES)) if by_medians else whole
+
+
+def _importance(rows: pl.DataFrame, columns: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the columns by falling importance, the phase first where several rows have one name."""
+    if rows["name"].n_unique() == rows.height:
+        return () if columns == IMPORTANCE else columns  # empty: the own order of the view
+    return ("name", "phase", *(c for c in columns if c not in ("name", "phase")))
 
 
 def _with_changes(rows: pl.DataFrame) -> pl.DataFrame:

@@ -18,6 +18,8 @@ def log(runs: Sequence[Run], look: Look) -> Answer:
     run = runs[0]
     rows = run.events.lazy().filter(pl.col("kind") == "mark")
     rows = select.narrowed(rows, run, look)
+    if run.has("t"):
+        rows = rows.with_columns(pl.col("t") - _begin(run))
     columns = [c for c in ("t", "step", "path", "name") if run.has(c)]
     table = (
         rows.select(columns).collect().rename({"t": "at_ns", "path": "class", "name": "text"}, strict=False)
@@ -29,6 +31,12 @@ def log(runs: Sequence[Run], look: Look) -> Answer:
         else ()
     )
     return Answer(table, notes if table.height else (select.NOTHING, *notes))
+
+
+def _begin(run: Run) -> int:
+    """Return when a run began by its own clock, which often counts from the start of the machine; else 0."""
+    clock = run.meta.get("clock")
+    return int(clock[0]) if isinstance(clock, list) and clock and isinstance(clock[0], int) else 0
 
 
 VIEW = View(

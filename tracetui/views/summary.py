@@ -98,16 +98,22 @@ def _of_some_sources(view: View) -> bool:
 
 
 def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
-    """Draw what to know first, then bars part by part; a small screen gets fewer bars and parts."""
+    """Draw what to know first, then bars part by part; a small screen gets fewer bars and parts.
+
+    What cannot be told stands below all that fits, where it has no room at length.
+    """
     parts = {str(p): f for (p,), f in answer.rows.group_by("part", maintain_order=True)}
     none = answer.rows.head(0)
     lines = first_lines(parts.pop("verdict", none), parts.pop("next", none), size)
     ways = parts.pop("record", none)
     short = untold_in_short(parts["unknown"], size) if "unknown" in parts else []
     blocks = _fitting(parts, ways, size, size.height - len(lines), short)
+    if "unknown" in parts:
+        whole = _block("unknown", parts["unknown"], ways, size)
+        blocks += [whole] * (whole not in blocks)
     for block in blocks:
         lines += [ink.line()] * bool(lines) + block
-    return ink.clip(lines, size)
+    return ink.clip(lines, replace(size, height=len(lines)))
 
 
 def _fitting(

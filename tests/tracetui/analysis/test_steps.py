@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import polars as pl
 import pytest
 
 from capture.open import load
@@ -10,7 +11,7 @@ from tests.conftest import shared
 from tests.tracetui.analysis.test_gap_causes import call
 from tests.tracetui.runs import decode, made
 from tracetui.analysis.compare.phase_totals import phase_totals
-from tracetui.analysis.steps import beside_the_wall, paced, step_table
+from tracetui.analysis.steps import beside_the_wall, cells, paced, step_table
 from tracetui.analysis.summary import facts
 from tracetui.look import Look
 from tracetui.ui.run_info import describe_run
@@ -141,3 +142,30 @@ def test_a_diff_speaks_of_the_same_step_times() -> None:
             for us in (80, 160)]  # fmt: skip
     rows = {row["what"]: row for row in phase_totals(*runs, Look()).to_dicts()}
     assert (rows["step"]["a_ns"], rows["step"]["b_ns"]) == (20 * US, 40 * US)
+
+
+def course(first: int, count: int, width: int, each: int = 1) -> list[int]:
+    """The cells of steps with these numbers, each of which stands for so many."""
+    numbers = range(first, first + count * each, each)
+    table = pl.DataFrame(
+        {"step": numbers, "steps": [each] * count}, schema={"step": pl.Int64, "steps": pl.Int64}
+    )
+    return cells(table, width).to_list()
+
+
+def test_cells_of_a_run_that_grows_stay_until_each_two_become_one() -> None:
+    assert course(0, 4, 4) == [0, 1, 2, 3] and course(0, 0, 4) == []
+    assert course(0, 6, 4) == [0, 0, 1, 1, 2, 2]
+    assert course(0, 9, 4) == [0, 0, 0, 0, 1, 1, 1, 1, 2]
+    assert course(5, 6, 4) == [0, 1, 1, 2, 2, 3]  # a cell begins at a multiple of its length
+    for count in range(1, 300):
+        before, after = course(3, count, 48), course(3, count + 1, 48)
+        assert after[:-1] == before or max(after) < max(before)
+        assert max(after) < 48
+
+
+def test_steps_that_were_folded_and_numbers_with_gaps_have_cells_too() -> None:
+    assert course(0, 5, 48, each=8) == [0, 1, 2, 3, 4]
+    numbers = [0, 1000, 2000, 9000]
+    table = pl.DataFrame({"step": numbers, "steps": [1] * 4})
+    assert cells(table, 48).to_list() == [0, 1, 2, 3] and cells(table, 2).to_list() == [0, 0, 1, 1]

@@ -4,7 +4,7 @@ from typing import Any
 
 from textual.pilot import Pilot
 
-from tests.tracetui.runs import recording
+from tests.tracetui.runs import decode, recording
 from tests.tracetui.ui.hand import answer, play, press, screen
 from tracetui.ui.app import Explorer
 from tracetui.ui.options import Options
@@ -62,3 +62,18 @@ def test_the_other_views_of_a_pair_follow_by_tab() -> None:
         assert seen == ["waterfall", "curves", "shifts", "cycles", "findings"]
 
     play(script, RUNS, OPTIONS, size=(120, 30))
+
+
+def test_rows_of_one_name_are_told_apart_by_their_phase_on_a_small_screen() -> None:
+    """A prefill of one step of four layers, and decode steps, of which attention is a part in both."""
+
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        rows = [line for line in screen(app) if line.startswith(" attention")]
+        assert sorted("prefill" in row for row in rows) == [False, True]
+        assert sorted("decode" in row for row in rows) == [False, True]
+        places = answer(app).rows.select("name", "phase").rows()
+        await press(pilot, "g", *["down"] * places.index(("attention", "prefill")), "enter")
+        assert app.workspace.session.view == "pair"
+        assert dict(answer(app).rows.select("side", "count").iter_rows()) == {"a": 4, "b": 4}
+
+    play(script, [decode(steps=30), decode(steps=30, odd=2)], OPTIONS, size=(80, 24))

@@ -2,10 +2,11 @@
 
 from typing import Any
 
+import pytest
 from textual.pilot import Pilot
 
-from tests.tracetui.runs import decode
-from tests.tracetui.ui.hand import play, press, screen, until
+from tests.tracetui.runs import aggregates, decode
+from tests.tracetui.ui.hand import answer, play, press, screen, until
 from tracetui.ui.app import Explorer
 from tracetui.ui.options import Options
 
@@ -21,3 +22,20 @@ def test_each_key_of_the_first_screen_leads_to_what_it_names() -> None:
             await press(pilot, "1")
 
     play(script, [decode()], Options(view="summary"))
+
+
+@pytest.mark.parametrize("size", [(80, 24), (80, 14), (40, 10)])
+def test_what_cannot_be_told_is_reached_on_a_small_screen(size: tuple[int, int]) -> None:
+    async def script(app: Explorer, pilot: Pilot[Any]) -> None:
+        first = screen(app)[2]
+        unknown, ways = (answer(app).rows.filter(part=part) for part in ("unknown", "record"))
+        await press(pilot, "G")
+        text = " ".join(" ".join(screen(app)[2:-2]).split())
+        last = (ways if ways.height else unknown)["text"][-1].split()[-1]
+        assert unknown.height > 3 and last in text.replace(" ", "")
+        if size[1] > 20:
+            assert "what this source cannot tell" in text
+        await press(pilot, "g")
+        assert screen(app)[2] == first
+
+    play(script, [aggregates()], Options(view="summary"), size=size)

@@ -190,6 +190,31 @@ def test_a_live_run_is_held_against_an_earlier_one(tmp_path: Path) -> None:
     attend(app, script)
 
 
+def test_words_and_badge_of_the_engine_stand_with_its_own_run(tmp_path: Path) -> None:
+    path = tmp_path / "prof.jsonl"
+    engine = Engine([sys.executable, "-c", ENGINE, str(path)])
+    before = decode("earlier", names=("windows", "spans"))
+    options = Options(view="kernels", follow=True, engine=engine, beside=(before,))
+    app = Explorer(FileFollower(path, engine, "kernels", [before]), options)
+
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        await until(app, pilot, "building")
+        await press(pilot, "c")
+        await until(app, pilot, "run 2 of 2")
+        await press(pilot, "colon", *"why", "enter")
+        await until(app, pilot, "sent: why")
+        await until(app, pilot, "… why!")
+        await press(pilot, "r", "g", "enter")
+        await until(app, pilot, "run 1 of 2")
+        assert "why!" not in screen(app)[-2] and " live " not in screen(app)[0]
+        await press(pilot, "r", "down", "enter")
+        await until(app, pilot, "run 2 of 2")
+        await until(app, pilot, "… why!")
+        assert " live " in screen(app)[0]
+
+    attend(app, script)
+
+
 def test_what_stands_in_place_of_the_view_stays_while_the_run_grows(tmp_path: Path) -> None:
     async def script(app: Explorer, pilot: Pilots) -> None:
         await until(app, pilot, "building")

@@ -11,6 +11,7 @@ from textual.pilot import Pilot
 import capture.native.follow
 from capture.native.follow import Follow
 from capture.open import load
+from capture.shelf import ROOM
 from tests.tracetui.test_live_equals_file import LAYERS, OPS, record
 from tests.tracetui.ui.hand import press, screen, settle, until
 from tracetui.analysis import select, steps
@@ -18,7 +19,7 @@ from tracetui.look import Look
 from tracetui.ui.app import Explorer
 from tracetui.ui.options import Options
 from tracetui.ui.run_info import describe_run
-from tracetui.ui.workers import older
+from tracetui.ui.workers import follow, older
 from tracetui.ui.workers.follow import FileFollower
 from tracetui.ui.workers.older import with_whole_steps
 from tracetui.views import ask, view
@@ -37,9 +38,9 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_folded_steps_come_from_the_file_and_are_the_same_rows(path: Path) -> None:
-    follow = Follow(path)
-    follow.poll()
-    (seen,), (kept,) = follow.runs(), load(path, cache=False)
+    followed = Follow(path)
+    followed.poll()
+    (seen,), (kept,) = followed.runs(), load(path, cache=False)
     before = seen.meta["folded"]["before"]
     assert before > 200 and with_whole_steps(seen, None) is seen
     for window in ((5, 5), (7, 300), (before - 2, before + 2), (before, STEPS)):
@@ -55,9 +56,9 @@ def test_folded_steps_come_from_the_file_and_are_the_same_rows(path: Path) -> No
 
 
 def test_where_the_file_is_gone_what_is_known_is_shown(path: Path) -> None:
-    follow = Follow(path)
-    follow.poll()
-    (seen,) = follow.runs()
+    followed = Follow(path)
+    followed.poll()
+    (seen,) = followed.runs()
     path.unlink()
     assert with_whole_steps(seen, (5, 5)) is seen
 
@@ -76,12 +77,21 @@ def play_live(path: Path, script: Any, name: str = "kernels") -> None:
     asyncio.run(session())
 
 
-def test_a_step_that_is_scrubbed_to_keeps_its_rows(path: Path) -> None:
-    """Also one that was folded long ago: `[` goes step by step, and the rows are those of the file."""
+@pytest.mark.parametrize("room", [0, ROOM])
+def test_a_step_that_is_scrubbed_to_keeps_its_rows(
+    path: Path, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    """Also one that was folded long ago: `[` goes step by step, and the rows are those of the file. They
+    come from it where memory has no room for them, and from memory alone where it has.
+    """
+    monkeypatch.setattr(follow, "ROOM", room)
+    (kept,) = load(path, cache=False)
 
     async def script(app: Explorer, pilot: Pilot[Any]) -> None:
         await press(pilot, "left_square_bracket")
         assert app.workspace.session.look.window == (STEPS - 1, STEPS - 1)
+        if room:
+            path.unlink()
         for _ in range(59):
             await pilot.press("left_square_bracket")
         await settle(pilot)
@@ -89,7 +99,6 @@ def test_a_step_that_is_scrubbed_to_keeps_its_rows(path: Path) -> None:
         assert app.workspace.session.look.window == (asked, asked)
         picture = app.workspace.picture
         assert picture is not None
-        (kept,) = load(path, cache=False)
         expected = ask(view("kernels"), [kept], Look(window=(asked, asked))).rows
         columns = ["name", "count", "total_ns"]
         assert picture.answer.rows.select(columns).rows() == expected.select(columns).rows()

@@ -1,5 +1,6 @@
 """Pieces of a drawing: widths, scales, and that nothing rests on colour or on Unicode alone."""
 
+import itertools
 import subprocess
 import sys
 
@@ -97,3 +98,21 @@ def test_bars_are_as_long_as_their_share_of_the_largest() -> None:
     lines = ink.bars([4, 2, 0], ["a", "b", "c"], Size(41, 9))
     assert ["".join(s.text for s in ln).count("█") for ln in lines] == [20, 10, 0]
     assert "66.7%" in ink.plain(lines[:1])
+
+
+def test_a_course_stays_where_it_is_while_it_grows() -> None:
+    """Sixteen cells: 17 to 32 values are drawn in pairs, 33 to 64 by four; what was drawn stays."""
+    values = [float(v) for v in (1, 3, 5, 7, 8, 8, 6, 2) * 8]
+    drawn = [glyphs.course(values[:n], 16) for n in range(17, 65)]
+    assert [len(text) for text in drawn[:4]] == [9, 9, 10, 10] and len(drawn[-1]) == 16
+    for before, after in itertools.pairwise(drawn):
+        if len(after) >= len(before):
+            assert after[: len(before) - 1] == before[:-1]
+    assert glyphs.course([2.0, 6.0, 4.0], 2) == glyphs.sparkline([4.0, 4.0], 2)
+
+
+def test_a_course_with_one_value_far_out_is_not_flat() -> None:
+    calm = [4.0, 5, 6, 7, 8, 7, 6, 5]
+    assert glyphs.course([90.0, *calm], 16) == glyphs.sparkline([8.0, *calm], 16)
+    steep = [1.0, 1, 1, 1, 10, 10]  # here they are too many to be left out
+    assert glyphs.course(steep, 16) == glyphs.sparkline(steep, 16)

@@ -15,7 +15,7 @@ from tracetui.views.ink import Size
 
 SINGLE = [v for v in views() if v.runs == 1 and v.name not in ("sections", "cycles", "findings", "waterfall")]
 SIZES = (Size(80, 24), Size(120, 40))
-SCROLLED = ("training",)
+SCROLLED = ("summary", "training")
 
 TABLES = {
     "reports": pl.DataFrame({"title": ["prefill", "decode"], "total_ns": [10, 20]}),

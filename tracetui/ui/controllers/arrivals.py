@@ -1,5 +1,7 @@
 """Runs that come from the feed: the first ones open the first view, newer ones are shown when it is time."""
 
+from typing import Final
+
 from tracetui.ui.first_session import first_session
 from tracetui.ui.messages import LoadFailed, RunsChanged, ViewsLoaded
 from tracetui.ui.pages.texts import RefusedPage
@@ -7,6 +9,8 @@ from tracetui.ui.questions import Questions
 from tracetui.ui.renderer import Renderer
 from tracetui.ui.workers.follow import ways_on
 from tracetui.ui.workspace import Workspace
+
+MORE: Final = 1.125  # times the steps that a comparison was made of: then it is made anew
 
 
 class Arrivals:
@@ -27,7 +31,7 @@ class Arrivals:
     def catch_up(self) -> None:
         """Ask about the newest snapshot, once the last is answered; cursor, order and looks stay."""
         workspace, message = self._workspace, self._newest
-        if message is None or workspace.paused or not self._questions.answered:
+        if message is None or workspace.paused or not self._questions.answered or self._stays(message):
             return
         self._newest = None
         opened = [run for run, _ in workspace.opened], [info for _, info in workspace.opened]
@@ -35,6 +39,20 @@ class Arrivals:
         workspace.session = workspace.session.with_snapshots(runs, infos)
         if workspace.shows_view:  # what stands in its place stays there
             self._questions.update(grown=True)
+        else:
+            self._renderer.show_bands()
+
+    def _stays(self, message: RunsChanged) -> bool:
+        """Return whether a comparison in sight stays as it is.
+
+        It is made anew when there is so much more of a run that it may say something else, and at its end.
+        """
+        workspace, session = self._workspace, self._workspace.session
+        compares = workspace.shows_view and workspace.view.runs > 1
+        if not compares or not workspace.grows or not message.infos:
+            return False
+        same_runs = len(workspace.opened) + len(message.runs) == len(session.runs)
+        return same_runs and message.infos[-1].step_count < MORE * session.infos[-1].step_count
 
     def toggle_pause(self) -> None:
         """Hold the picture while the file grows, or go on."""

@@ -18,6 +18,9 @@ from tracetui.ui.workspace import Workspace
 
 NOT_OURS: Final = "no engine of ours writes this file"
 NOT_BUNDLED: Final = "only the engine that comes with tracetui takes other options; R starts this one anew"
+NO_PROMPT: Final = "what is being trained takes no prompt"
+NO_MODE: Final = "on a processor every op is a row in every step: there is nothing to choose"
+SHORTLY: Final = 1.5  # seconds that a sentence stays where what it speaks of comes next
 
 
 class EngineControl:
@@ -38,14 +41,24 @@ class EngineControl:
     def next_mode(self) -> None:
         """Have the engine capture in another way."""
         live = self._workspace.live
+        if live is not None and isinstance(live.engine, Bundled) and self._sees_every_op():
+            self._renderer.tell(NO_MODE)
+            return
         mode = live.next_mode() if live else None
         self._renderer.tell(f"the engine is asked to capture {mode}" if mode else NOT_OURS)
+
+    def _sees_every_op(self) -> bool:
+        """Return whether the run in sight is timed by the clock of the processor alone."""
+        lenses = self._workspace.session.info.lenses
+        return bool(lenses) and "gpu" not in lenses
 
     def open_prompt(self) -> None:
         """Ask for the text that the model shall answer."""
         live = self._workspace.live
         if live is None or not live.listens:
             self._renderer.tell(NOT_OURS)
+        elif "backward" in self._workspace.session.info.phases:
+            self._renderer.tell(NO_PROMPT)
         else:
             draft = Draft.of("prompt", "what the model shall answer; Enter sends it", "")
             self._input.open(draft, Entry(self._send_prompt))
@@ -54,7 +67,7 @@ class EngineControl:
         live = self._workspace.live
         if live is not None and text.strip():
             taken = live.order({"do": "prompt", "text": text.strip()})
-            self._renderer.tell("sent to the engine" if taken else NOT_OURS)
+            self._renderer.tell(f"sent: {text.strip()}" if taken else NOT_OURS, SHORTLY)
 
     def toggle_output(self) -> None:
         """Show the end of what the engine prints, or what stood there before."""
@@ -86,18 +99,18 @@ class EngineControl:
         else:
             self._renderer.tell(NOT_BUNDLED if engine else NOT_OURS)
 
-    def _edit(self, text: str) -> None:
-        draft = Draft.of("engine", "options of the engine; Enter starts it anew with them", text)
-        self._input.open(draft, Entry(self._take, lambda _: self._leave_options()))
-        self._run(self._show_options(), "options")
+    def _edit(self, text: str, refused: str = "") -> None:
+        """Open the line, which has all of the width for the arguments: what Enter does stands on the page."""
+        self._input.open(Draft.of("engine", "", text), Entry(self._take, lambda _: self._leave_options()))
+        self._run(self._show_options(refused), "options")
 
-    async def _show_options(self) -> None:
-        """Show what may be asked in place of the view, while the line is open."""
+    async def _show_options(self, refused: str) -> None:
+        """Show in place of the view what may be asked, and why it was refused, while the line is open."""
         offered = await asyncio.to_thread(process.list_options)
         draft, page = self._input.draft, self._workspace.page
         if draft is not None and draft.purpose == "engine" and offered:
             self._before = page if not isinstance(page, OptionsPage) else self._before
-            self._show_page(OptionsPage(tuple(offered)))
+            self._show_page(OptionsPage(tuple(offered), refused))
 
     def _leave_options(self) -> None:
         if isinstance(self._workspace.page, OptionsPage):
@@ -118,7 +131,7 @@ class EngineControl:
         except ValueError as e:
             refused = str(e).lower()
         if refused:
-            self._edit(text)
+            self._edit(text, refused)
             self._renderer.tell(refused)
         else:
             engine.set_arguments(arguments)
@@ -141,6 +154,16 @@ class EngineControl:
             self._renderer.tell(str(e))
             return
         self._renderer.tell("started anew")
+        self._look_at_newest()
         if not self._workspace.session.runs:
             self._workspace.exit_code = 0
             self._show_page(LoadingPage(self._workspace.feed))
+
+    def _look_at_newest(self) -> None:
+        """Look at the last run, so that the one that begins comes into sight."""
+        session = self._workspace.session
+        last = len(session.runs) - 1
+        if session.current < last:
+            self._workspace.session = session.on_run(last)
+            if self._workspace.shows_view:
+                self._show_page(ViewPage())

@@ -74,7 +74,7 @@ class Navigation:
             self.show_page(page.before or ViewPage())
         elif isinstance(page, HelpPage | RunList | ColumnList) and self._workspace.views:
             self.show_page(ViewPage())  # whose runs may have grown meanwhile
-        elif isinstance(page, LoadingPage | RefusedPage):
+        elif isinstance(page, RefusedPage) or (isinstance(page, LoadingPage) and page.can_cancel):
             self.quit()
         else:
             return False
@@ -97,6 +97,12 @@ class Navigation:
         tabs = self._workspace.tabs
         if number <= len(tabs):
             self._questions.show(self._workspace.session.on_view(tabs[number - 1].name))
+
+    def open_tab_at(self, column: int) -> None:
+        """Show the view of the tab in a column of the screen; nothing happens where there is none."""
+        tab = self._renderer.tab_at(column)
+        if tab is not None:
+            self.open_tab(tab)
 
     def next_view(self) -> None:
         self._open_beside(1)

@@ -28,6 +28,7 @@ from tracetui.ui.workers import saved
 from tracetui.ui.workers.feed import Post
 from tracetui.ui.workspace import Workspace
 from tracetui.views import Answer, Focus, ManyFiles
+from tracetui.views.diff import titles
 
 OF_A_FILE: Final = "summary"  # the view on which one of many files opens
 FILE_HINT: Final = "a path; Tab completes it, Enter reads it"
@@ -65,9 +66,16 @@ class Runs:
         workspace, row = self._workspace, self._renderer.table.cursor
         if workspace.shows_view:
             self._questions.show(commands.pinned(workspace.session, workspace.session.current))
+            self._tell_baseline()
         elif isinstance(workspace.page, RunList) and row < len(workspace.session.runs):
             workspace.session = commands.pinned(workspace.session, row)
             self._renderer.show_page(row)
+            self._tell_baseline()
+
+    def _tell_baseline(self) -> None:
+        session = self._workspace.session
+        name = None if session.baseline is None else titles(*session.runs)[session.baseline]
+        self._renderer.tell(f"{name} is the baseline: d compares with it" if name else "no baseline any more")
 
     def choose(self, page: RunList) -> None:
         """Show the run under the cursor of a list, or compare with it; a saved one is opened first."""
@@ -77,7 +85,7 @@ class Runs:
         elif page.against and row == session.current:
             self._renderer.tell("that is the run itself; r shows another one")
         else:
-            self._questions.show(_with_run(session, row, page.against))
+            self._questions.show(self._with_run(session, row, page.against))
 
     def enter(self) -> None:
         """Open the file of the row under the cursor, where many files are looked at; else what is inside."""
@@ -113,7 +121,20 @@ class Runs:
         if isinstance(session.run, ManyFiles) and not message.against:
             self._questions.show(session.in_file(len(message.runs) - 1, OF_A_FILE))
             return
-        self._questions.show(_with_run(session, len(message.runs) - 1, message.against))
+        self._questions.show(self._with_run(session, len(message.runs) - 1, message.against))
+
+    def _with_run(self, session: Session, index: int, against: bool) -> Session:
+        """Return the session on another run, or on the comparison with it.
+
+        Where two of several runs are compared, and none was chosen for that, it is the one shown so far that
+        the other run is held against.
+        """
+        if against:
+            return commands.against(session, index).on_view("diff")
+        before, other = session.current, session.on_run(index)
+        chosen = session.baseline is not None or index == before
+        compares = self._workspace.view.runs == 2 and len(session.runs) > 2
+        return commands.against(other, before) if compares and not chosen else other
 
     def _toggle_list(self, *, against: bool) -> None:
         """Put a list of runs in place of the view; the same key closes it."""
@@ -122,12 +143,9 @@ class Runs:
             self._navigation.leave_page()
         elif workspace.views:
             files = saved.list_files(workspace.session.runs, self._opened)
-            workspace.page = RunList(against, tuple(files))
+            writer = workspace.live.badge if workspace.live is not None else ""
+            workspace.page = RunList(against, tuple(files), writer)
             self._renderer.show_page(workspace.page.first_row(workspace.session))
-
-
-def _with_run(session: Session, index: int, against: bool) -> Session:
-    return commands.against(session, index).on_view("diff") if against else session.on_run(index)
 
 
 def _file_of(many: ManyFiles, answer: Answer, focus: Focus) -> Input | None:

@@ -13,6 +13,7 @@ from tracetui.views.ink import Line, Span
 
 SHOWN_METADATA: Final = ("model", "dtype", "quant", "device")
 RUN_LEAST: Final = 12
+MEAN_FROM: Final = 64  # cells of a screen that shows the mean speed beside that of the present
 NAME_LEAST: Final = 6  # cells that no badge may take from the name
 
 
@@ -34,7 +35,7 @@ def header(
     else:
         sampled = bool(writer) and not run.meta.get("watched")  # beside it our sampler reads this machine
         name, *parts = _parts(run, info, lens, place, live=sampled)
-        speed = _tokens_per_s(info.tokens_per_s)
+        speed = _speed(info, width)
     speed = f" · {speed}" if speed else ""
     badges = _fitting(
         _badge_spans([each for each, _ in asked] or [run], writer), width - width_of(speed) - NAME_LEAST
@@ -62,6 +63,16 @@ def _details(parts: Sequence[str], room: int) -> list[Span]:
             spans.append(Span(text))
             room -= width_of(text)
     return spans
+
+
+def _speed(info: RunInfo, width: int) -> str:
+    """Return how fast the run is at present, and where there is room its mean; without a present the mean."""
+    if info.now_per_s is None:
+        return _tokens_per_s(info.tokens_per_s)
+    now = f"{_tokens_per_s(info.now_per_s)} now"
+    if info.tokens_per_s is None or width < MEAN_FROM:
+        return now
+    return f"{now}, mean {units.speed(info.tokens_per_s)}"
 
 
 def _tokens_per_s(speed: float | None) -> str:
@@ -151,7 +162,7 @@ def _badges(run: Run) -> list[str]:
 
 def tabs(titles: Sequence[tuple[str, bool]], current: int, width: int) -> Line:
     """Return the line of tabs by number, those that the run cannot feed dim."""
-    texts = [f" {i} {title} " if i <= 9 else f" {title} " for i, (title, _) in enumerate(titles, 1)]
+    texts = _tab_texts(titles)
     first = _first_tab([len(t) for t in texts], current, width)
     spans: list[Span] = [Span("‹" if first else " ", "")]
     at = 1
@@ -164,6 +175,22 @@ def tabs(titles: Sequence[tuple[str, bool]], current: int, width: int) -> Line:
         spans.append(Span(texts[i], style))
         at = end
     return tuple(spans)
+
+
+def tab_at(titles: Sequence[tuple[str, bool]], current: int, width: int, column: int) -> int | None:
+    """Return the number of the tab, from 1, that such a line shows in a column; None where it shows none."""
+    texts, end = _tab_texts(titles), 1
+    for i in range(_first_tab([len(t) for t in texts], current, width), len(texts)):
+        begin, end = end, end + len(texts[i])
+        if end > width - (i < len(texts) - 1):
+            return None
+        if begin <= column < end:
+            return i + 1
+    return None
+
+
+def _tab_texts(titles: Sequence[tuple[str, bool]]) -> list[str]:
+    return [f" {i} {title} " if i <= 9 else f" {title} " for i, (title, _) in enumerate(titles, 1)]
 
 
 def _first_tab(widths: Sequence[int], current: int, width: int) -> int:

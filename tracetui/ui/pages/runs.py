@@ -31,6 +31,7 @@ class RunList:
 
     against: bool
     saved: tuple[Path, ...] = ()
+    writer: str = ""  # what the head says of who writes the last run; empty where nobody does
 
     footer: ClassVar = "list"
     columns: ClassVar = COLUMNS
@@ -42,7 +43,7 @@ class RunList:
             {
                 "run": name,
                 "number": i + 1,
-                "shown": _marks(session, i),
+                "shown": _marks(session, i, self.writer),
                 **{k: _text(run.meta.get(k)) for k in ("model", "device", "dtype")},
                 "events": run.events.height,
                 "steps": info.step_count,
@@ -74,8 +75,12 @@ def _saved_row(path: Path) -> dict[str, Any]:
     return {"run": clean(name), "changed": changed, "bytes": about.st_size, "source": clean(str(path))}
 
 
-def _marks(session: Session, index: int) -> str:
-    words = (("shown", session.current == index), ("baseline", session.baseline == index))
+def _marks(session: Session, index: int, writer: str) -> str:
+    words = (
+        ("shown", session.current == index),
+        ("baseline", session.baseline == index),
+        (writer, bool(writer) and index == len(session.runs) - 1),
+    )
     return " ".join(word for word, holds in words if holds)
 
 

@@ -23,6 +23,11 @@ class LoadingPage:
 
     footer: ClassVar = "page"
 
+    @property
+    def can_cancel(self) -> bool:
+        """Whether Esc leaves it: what is read here is as it was, an engine is not lost by a slip."""
+        return self.feed is None or self.feed.live is None
+
     def lines(self, size: Size) -> list[Line]:
         """Return a bar for the bytes that were read, or what an engine is doing before its first step."""
         if self.feed is None:
@@ -51,6 +56,7 @@ class OptionsPage:
     """What an engine may be asked, while its arguments are edited."""
 
     offered: tuple[str, ...]
+    refused: str = ""  # why those that were asked for last are no options
 
     footer: ClassVar = "page"
 
@@ -58,7 +64,9 @@ class OptionsPage:
         text = "   ".join(o.replace(" ", "\N{NO-BREAK SPACE}") for o in self.offered)
         width = max(NARROWEST, size.width - 4)
         wrapped = textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False)
+        why = textwrap.wrap(self.refused, width, break_on_hyphens=False)
         return [
+            *((Span("  " + line, "warn"),) for line in why),
             (),
             (Span("  The engine is started anew with these options; the old run stays beside it.", "title"),),
             (),

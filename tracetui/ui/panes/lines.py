@@ -8,7 +8,7 @@ from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
 
-from tracetui.ui.messages import DrawingClicked, PaneResized
+from tracetui.ui.messages import DrawingClicked, PaneResized, TabsClicked
 from tracetui.ui.terminal.paint import Painter
 from tracetui.views.ink import Line
 
@@ -69,6 +69,13 @@ class Drawing(Lines):
 
     def on_click(self, event: events.Click) -> None:
         self.post_message(DrawingClicked(event.x, event.y + self.top))
+
+
+class Tabs(Lines):
+    """The line of tabs, which tells where it is clicked."""
+
+    def on_click(self, event: events.Click) -> None:
+        self.post_message(TabsClicked(event.x))
 
 
 def _at(lines: Sequence[Line], y: int) -> Line | None:

@@ -14,7 +14,7 @@ from tracetui.look import Look
 from tracetui.ui.messages import Answered, Refused
 from tracetui.ui.question import Picture, Question, order
 from tracetui.ui.sheet import measure, names_shown
-from tracetui.ui.workers.older import with_whole_steps
+from tracetui.ui.workers.older import whole, with_whole_steps
 from tracetui.views import Answer, ask, ordered
 from tracetui.views.ink import Line, Size
 
@@ -45,7 +45,8 @@ def make_picture(question: Question, look: Look, size: Size, previous: Picture |
     """Return the answer in order and drawn; what can be taken from a known picture is not made again."""
     view = question.view
     if previous is None:
-        runs = [with_whole_steps(run, question.look.window) for run in question.runs]
+        window = question.look.window
+        runs = [whole(run) if view.runs > 1 else with_whole_steps(run, window) for run in question.runs]
         given = ask(view, runs, question.look)
         cancel.check()
     else:

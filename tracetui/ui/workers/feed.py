@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from textual.message import Message
 
 from tracetui.process import Engine
 
 Post = Callable[[Message], object]
+LIVE: Final = "live"  # the badge of a file that grows
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class LiveFeed(Protocol):
 
     @property
     def alarm(self) -> str:
-        """What is wrong with an engine that is alive; empty where nothing is."""
+        """What is wrong with an engine that is alive, or unlike what was usual; empty where nothing is."""
 
     @property
     def engine(self) -> Engine | None:

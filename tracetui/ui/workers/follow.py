@@ -10,13 +10,15 @@ import polars as pl
 
 from capture.errors import CaptureError, EngineError
 from capture.run import Run
+from capture.shelf import ROOM
+from tracetui.analysis import present
 from tracetui.analysis.paces import Memory
 from tracetui.analysis.watched import OVER
 from tracetui.process import Bundled, Engine, Watcher
 from tracetui.ui.messages import LoadFailed, Notice, ProgressChanged, RunsChanged, ViewsLoaded
 from tracetui.ui.run_info import describe_run
-from tracetui.ui.workers.feed import Post, Progress
-from tracetui.views import view, views
+from tracetui.ui.workers.feed import LIVE, Post, Progress
+from tracetui.views import View, missing, view, views
 
 if TYPE_CHECKING:
     from capture.native.follow import Follow
@@ -67,10 +69,13 @@ class FileFollower:
         view: str = "summary",
         beside: Sequence[Run] = (),
         follow: "Follow | None" = None,
+        instead: str | None = None,
     ) -> None:
-        """Post runs in `beside` before those of the file; `follow` reads the file, where given."""
+        """Post runs in `beside` before those of the file, which `follow` reads where given. The first is
+        `view`, or `instead` where the first run cannot feed that one.
+        """
         self._engine = engine
-        self._view = view
+        self._view, self._instead = view, instead
         self._beside = [(run, describe_run(run)) for run in beside]
         self._follow = follow or _open(path)
         self._memory = Memory()
@@ -84,6 +89,7 @@ class FileFollower:
         self._complaint = ""  # the last word of the engine on itself
         self._starting = False  # another engine is on its way to its first step
         self._told_alarm = ""  # what the file says is wrong with what is watched
+        self._off_line = ""  # what of the present is unlike the minute before
         self._mode = ""  # the way in which the engine captures, where it is known
         self._notes_told = 0
         self._told_nothing = False
@@ -111,7 +117,7 @@ class FileFollower:
 
     @property
     def alarm(self) -> str:
-        return self._alarm
+        return self._alarm or self._off_line
 
     @property
     def engine(self) -> Engine | None:
@@ -149,7 +155,8 @@ class FileFollower:
                 dead = self._engine is not None and not self._engine.running
                 last = dead and not self._badge.startswith("engine")
                 if pace.is_due(self._follow.poll()) or last:
-                    self._post_runs(self._follow.runs(final=dead), post)
+                    growing = not dead and self._follow.state == "growing"
+                    self._post_runs(self._follow.runs(final=dead), post, growing=growing)
                     pace.shown(leisurely=self._shown)
                 self._post_state(dead, post)
                 self._post_nothing(dead, post)
@@ -159,7 +166,7 @@ class FileFollower:
         except CaptureError as e:
             post(LoadFailed(e) if not self._shown else Notice(str(e)))
 
-    def _post_runs(self, runs: list[Run], post: Post) -> None:
+    def _post_runs(self, runs: list[Run], post: Post, *, growing: bool) -> None:
         """Post the runs that have something to see; before the first of them, what the engine is doing."""
         if not runs:
             return
@@ -173,12 +180,23 @@ class FileFollower:
         busy = [run for run in runs if _has_work(run)]
         self._starting = self._shown and busy[-1:] != runs[-1:]
         if busy:
-            first, self._shown = not self._shown, True
-            self._memory.add(busy[-1])
-            described = [*self._beside, *((run, describe_run(run)) for run in busy)]
-            post(RunsChanged([r for r, _ in described], [i for _, i in described], [view(self._view)]))
-            if first:
-                post(ViewsLoaded(views()))
+            self._post_described(busy, post, growing=growing and busy[-1] is runs[-1])
+
+    def _post_described(self, runs: list[Run], post: Post, *, growing: bool) -> None:
+        """Post runs with what the screen shows of them; with the first, every view."""
+        first, self._shown = not self._shown, True
+        self._memory.add(runs[-1])
+        self._off_line = present.alarm(runs[-1]) if growing else ""
+        infos = [*map(describe_run, runs[:-1]), describe_run(runs[-1], growing=growing)]
+        described = [*self._beside, *zip(runs, infos, strict=True)]
+        post(RunsChanged([r for r, _ in described], [i for _, i in described], [self._first_view(runs[-1])]))
+        if first:
+            post(ViewsLoaded(views()))
+
+    def _first_view(self, run: Run) -> View:
+        """Return the view that the screen begins with."""
+        asked = view(self._view)
+        return view(self._instead) if self._instead and missing(asked, [run]) else asked
 
     def _post_notes(self, run: Run, notes: Sequence[str], post: Post) -> None:
         """Post the newest note of an engine, which is its answer to an order, once."""
@@ -242,13 +260,13 @@ class FileFollower:
             return self._doing
         if self._told_alarm:
             return "no answer"
-        return BADGES.get(self._follow.state, "live")
+        return BADGES.get(self._follow.state, LIVE)
 
 
 def _open(path: str | Path) -> "Follow":
     from capture.native.follow import Follow  # only a file that grows needs it
 
-    return Follow(path)
+    return Follow(path, shelved=ROOM)
 
 
 def ways_on(engine: Engine | None) -> list[str]:
