@@ -104,6 +104,12 @@ def baselines() -> list[Path]:
     return sorted(folder.glob("*.jsonl")) if folder else []
 
 
+def config_file() -> Path | None:
+    """Return where a person says how the screen shall be, be there a file or not; None without a home."""
+    folder = _home("XDG_CONFIG_HOME", ".config")
+    return folder / "config" if folder else None
+
+
 def links_file() -> Path | None:
     """Return the file of rows that a person linked by hand; None where there is no private folder."""
     state = state_folder()

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +23,7 @@ from tracetui.ui.controllers.runs import Columns, FilePrompt, Links, Runs
 from tracetui.ui.controllers.timeline import Slices
 from tracetui.ui.key_commands import Controllers, has_to_wait, key_commands, paste_text
 from tracetui.ui.keyboard import Keyboard
+from tracetui.ui.keys import names_by_key
 from tracetui.ui.main_screen import MainScreen
 from tracetui.ui.options import Options
 from tracetui.ui.palette import open_palette, palette_commands
@@ -76,7 +76,7 @@ class Explorer(App[None]):
         commands = key_commands(self.workspace, self.controllers, own)
         paste = partial(paste_text, self.workspace, self.input_line, self.controllers.files)
         waits = partial(has_to_wait, self.workspace, self.questions)
-        self.keyboard = Keyboard(commands, self.input_line, waits, paste)
+        self.keyboard = Keyboard(commands, names_by_key(options.keys), self.input_line, waits, paste)
         self.tour = Tour(self.workspace, self.main.show_tour) if options.tour else None
         self._go_on_tour = self.tour.look if self.tour else lambda: None
 
@@ -249,7 +249,6 @@ def run(paths: Sequence[str | Path], options: Options) -> int:
     reason = tty.unusable()
     if reason is not None:
         raise UsageError("no screen can be shown", why=reason, todo="tracetui report prints any view")
-    options = replace(options, ascii=options.ascii or not tty.speaks_unicode())
     cast = Cast(options.cast) if options.cast else None
     driver = type("CastingDriver", (Driver,), {"cast": cast}) if cast else Driver
     feed = open_feed([str(p) for p in paths], options)

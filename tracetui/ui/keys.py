@@ -124,9 +124,9 @@ NEEDING_ALL_VIEWS: Final = frozenset(("next_view", "previous_view", "help", *TAB
 ELSEWHERE: Final = NEEDING_ALL_VIEWS | WHILE_LOADING | {"runs", "diff"}
 
 
-def names_by_key() -> dict[str, str]:
+def names_by_key(table: Sequence[Key] = KEYS) -> dict[str, str]:
     """Return the command of each key."""
-    return {name: key.do for key in KEYS for name in key.keys.split(",")} | TABS
+    return {name: key.do for key in table for name in key.keys.split(",") if name} | TABS
 
 
 def written(key: Key) -> str:
@@ -142,16 +142,17 @@ class Moment(NamedTuple):
     leaves: bool = False  # whether Esc has something to come out of
 
 
-def footer(now: Moment) -> list[tuple[str, str]]:
+def footer(now: Moment, table: Sequence[Key] = KEYS) -> list[tuple[str, str]]:
     """Return keys and their words: the ways out, then those for the engine, for the place, and the rest."""
     here = {**ENGINES[now.engine], **FOOTERS[now.place]}
     rest = MORE if now.place in ("table", "drawing", "diff", "pair", "many", "time") else ()
-    by_command = {key.do: key for key in KEYS}
+    by_command = {key.do: key for key in table}
     words = {"quit": "quit", "help": "help"} | ({"back": "out"} if now.leaves else {}) | here
     words |= {do: by_command[do].short for do in rest if do not in words}
     if not now.enters:
         words.pop("enter", None)
-    return [(written(by_command[do]).split(" ")[0], word) for do, word in words.items()]
+    shown = ((written(by_command[do]).split(" ")[0], word) for do, word in words.items())
+    return [(key, word) for key, word in shown if key]
 
 
 def possible(keys: Sequence[Key], *, rows: bool, live: bool) -> list[Key]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from capture.run import Run
 from tracetui.look import Look
 from tracetui.process import Engine
+from tracetui.ui.keys import KEYS, Key
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,8 @@ class Options:
     beside: tuple[Run, ...] = ()  # runs that a live one is held against; the first is its baseline
     tour: bool = False
     cast: Path | None = None  # where the session is written as an asciicast
-    theme: str | None = None  # dark, light or ansi
+    theme: str | None = None  # one of THEMES
+    keys: tuple[Key, ...] = KEYS
     ascii: bool = False
     clipboard: bool = True
     cache: bool = True

@@ -138,7 +138,11 @@ class Renderer:
         head = header.header(session.run, session.info, session.look.lens, width, place, self._badge(), asked)
         tabs = header.tabs(workspace.titles, workspace.tab, width)
         draft = workspace.draft
-        foot = footer.footer(width, self._moment()) if draft is None else prompt.line(draft, width)
+        foot = (
+            footer.footer(width, self._moment(), workspace.options.keys)
+            if draft is None
+            else prompt.line(draft, width)
+        )
         self.main.show_bands(head, tabs, foot)
         self.show_status()
 

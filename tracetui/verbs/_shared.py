@@ -14,9 +14,11 @@ from capture.text import clean
 from tracetui.chosen import choose
 from tracetui.look import GROUPS, PERS, Look, focus_of
 from tracetui.samples import resolved
+from tracetui.ui import THEMES
 
 if TYPE_CHECKING:
     from capture.run import Run
+    from tracetui.ui.config import Config
     from tracetui.ui.options import Options
 
 VIEW: Final = "summary"  # that a screen begins with
@@ -120,25 +122,24 @@ def screen_options(
 ) -> None:
     """Declare how the screen looks and with which view it begins."""
     parser.add_argument("--view", default=view, help=about)
-    parser.add_argument("--theme", choices=("dark", "light", "ansi"), help="colours of the screen")
+    parser.add_argument("--theme", choices=THEMES, help="colours of the screen")
     parser.add_argument("--ascii", action="store_true", help="draw with ASCII characters only")
     parser.add_argument("--no-clipboard", action="store_true", help="never write to the terminal's clipboard")
     cast = "also write the session to a new file as an asciicast, for asciinema"
     parser.add_argument("--cast", type=Path, metavar="FILE", help=cast)
 
 
-def screen(args: Namespace, **more: Any) -> "Options":
-    """Return what the command line asks of the screen."""
+def screen(args: Namespace, wanted: "Config | None" = None, **more: Any) -> "Options":
+    """Return what the command line asks of the screen; what it leaves out the config file says, or the
+    terminal. The file is read here unless that was done before; raise UsageError for one that is wrong.
+    """
+    from tracetui.ui import config
     from tracetui.ui.options import Options
 
-    return Options(
-        view=args.view or "diff",
-        theme=args.theme,
-        ascii=args.ascii,
-        clipboard=not args.no_clipboard,
-        cast=args.cast,
-        **more,
-    )
+    wanted = wanted or config.read()
+    own: dict[str, Any] = {"theme": args.theme or wanted.theme, "keys": wanted.keys, "cast": args.cast}
+    own |= {"ascii": args.ascii or config.draws_ascii(wanted), "clipboard": not args.no_clipboard}
+    return Options(view=args.view or "diff", **{**own, **more})
 
 
 def load(args: Namespace) -> "list[Run]":

@@ -8,6 +8,7 @@ from capture.errors import UsageError
 from tracetui.process import Engine
 from tracetui.samples import resolved
 from tracetui.threads import leave_the_cores
+from tracetui.ui import config
 from tracetui.verbs import _engine, _program, _shared, _watch
 
 if TYPE_CHECKING:
@@ -35,12 +36,13 @@ def run(args: Namespace) -> int:
     """
     if not _shared.has_screen():
         return _recorded(args)
+    wanted = config.read()  # a wrong one is refused before anything starts
     _engine.divide(args)
     beside, log = _beside(args), _log(args)
     out = _engine.place(args)
     engine = _engine.started(args, out, interactive=True, log=log)
     try:
-        code = _shown(args, out, engine, beside)
+        code = _shown(args, out, engine, beside, wanted)
     finally:
         engine.stop(in_background=True)
     recorded = kept(out, figures=bool(_watch.asked(args)))
@@ -98,10 +100,13 @@ def _beside(args: Namespace) -> "tuple[Run, ...]":
     return () if args.baseline is None else (load_all([args.baseline])[-1],)
 
 
-def _shown(args: Namespace, out: Path, engine: Engine, beside: "tuple[Run, ...]") -> int:
+def _shown(
+    args: Namespace, out: Path, engine: Engine, beside: "tuple[Run, ...]", wanted: config.Config
+) -> int:
     """Show the screen and return its exit code; it is imported while the engine starts as well."""
     leave_the_cores()
     from tracetui.ui.app import run as show
 
     engine.sample_later(out)
-    return show([str(out)], _shared.screen(args, follow=True, engine=engine, beside=beside))
+    screen = _shared.screen(args, wanted, follow=True, engine=engine, beside=beside)
+    return show([str(out)], screen)

@@ -49,7 +49,7 @@ class Navigation:
             self._open_help()
 
     def _open_help(self) -> None:
-        self.show_page(HelpPage(tuple(self._workspace.views)))
+        self.show_page(HelpPage(tuple(self._workspace.views), self._workspace.options.keys))
 
     def open_guide(self, page: GuideList) -> None:
         """Show the guide under the cursor of the list."""
