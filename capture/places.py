@@ -116,6 +116,12 @@ def links_file() -> Path | None:
     return state / "links.tsv" if state else None
 
 
+def columns_file() -> Path | None:
+    """Return the file of columns that were chosen on the screen; None where there is no private folder."""
+    state = state_folder()
+    return state / "columns.tsv" if state else None
+
+
 def newest_first(paths: Iterable[Path]) -> list[Path]:
     """Return files by their last change; one that vanishes meanwhile is left out."""
     return [path for _, _, path in _by_age(paths)]

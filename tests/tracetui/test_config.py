@@ -65,6 +65,8 @@ def test_what_the_file_says_is_printed_with_its_origin(tmp_path: Path) -> None:
         ('ascii = "yes"', "ascii: 'yes' is neither true nor false"),
         ('thema = "dark"', "no setting is called 'thema'; did you mean theme?"),
         ("keys = 3", "keys: this is a table of its own; write [keys], and below it sort"),
+        ("[columns]\nkernels = 3", "columns: kernels is no text and no list of texts"),
+        ('[columns]\nkernel = "share"', "columns: no view is called 'kernel'; did you mean kernels?"),
         ("[keys]\nsort = 3", "keys: sort is no text and no list of texts"),
         ('[keys]\nsorted = "s"', "keys: no command is called 'sorted'; did you mean sort?"),
         ('[keys]\nsort = "ctrl+nonsense"', "keys: 'ctrl+nonsense' is no key; write it like"),

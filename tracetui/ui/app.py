@@ -13,13 +13,14 @@ from textual.screen import Screen
 from capture.errors import UsageError
 from tracetui.ui import messages
 from tracetui.ui.controllers.arrivals import Arrivals
+from tracetui.ui.controllers.columns import Columns
 from tracetui.ui.controllers.cursor import Cursor
 from tracetui.ui.controllers.engine import EngineControl
 from tracetui.ui.controllers.export import Clipboard, Export
 from tracetui.ui.controllers.filter import Filter
 from tracetui.ui.controllers.input import InputLine
 from tracetui.ui.controllers.navigation import Navigation
-from tracetui.ui.controllers.runs import Columns, FilePrompt, Links, Runs
+from tracetui.ui.controllers.runs import FilePrompt, Links, Runs
 from tracetui.ui.controllers.timeline import Slices
 from tracetui.ui.key_commands import Controllers, has_to_wait, key_commands, paste_text
 from tracetui.ui.keyboard import Keyboard

@@ -5,7 +5,7 @@ Nothing that is printed or written for a program hangs on it.
 
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ from tracetui.ui.keys import KEYS, Key
 from tracetui.ui.terminal import tty
 
 LARGEST: Final = 1 << 16  # bytes of a file that a person writes by hand
-SETTINGS: Final = ("theme", "ascii", "keys")
+SETTINGS: Final = ("theme", "ascii", "keys", "columns")
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,19 @@ class Config:
     theme: str | None = None
     ascii: bool | None = None
     keys: tuple[Key, ...] = KEYS
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of views
+
+    def check_views(self) -> None:
+        """Raise UsageError for columns of a view that there is not; this loads the list of them."""
+        from tracetui.views import view
+
+        for name in self.columns:
+            try:
+                view(name)
+            except UsageError as e:
+                raise UsageError(
+                    f"columns: {e.what}", where=clean(str(self.place), 4096), todo=e.todo
+                ) from None
 
 
 def read() -> Config:
@@ -59,7 +72,8 @@ def parsed(said: Mapping[str, Any], place: Path | None = None) -> Config:
         raise UsageError(f"theme: {_told(theme)} is none", todo=f"choose one of: {', '.join(THEMES)}")
     if ascii is not None and not isinstance(ascii, bool):
         raise UsageError(f"ascii: {_told(ascii)} is neither true nor false")
-    return Config(place, theme, ascii, _keys(dict(_lists(said, "keys", 'sort = "s"'))))
+    columns = dict(_lists(said, "columns", 'kernels = ["total", "share"]'))
+    return Config(place, theme, ascii, _keys(dict(_lists(said, "keys", 'sort = "s"'))), columns)
 
 
 def _keys(wanted: Mapping[str, tuple[str, ...]]) -> tuple[Key, ...]:

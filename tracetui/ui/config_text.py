@@ -7,6 +7,7 @@ from typing import Final
 
 from capture import places
 from capture.text import clean
+from tracetui import kept_columns
 from tracetui.ui import THEMES
 from tracetui.ui.config import Config, draws_ascii
 from tracetui.ui.keys import KEYS
@@ -17,7 +18,7 @@ PLAIN: Final = "as it comes"
 
 
 def lines(config: Config) -> Iterator[str]:
-    """Yield the lines: where the file is, colours, characters, keys."""
+    """Yield the lines: where the file is, colours, characters, keys, columns."""
     place = places.config_file()
     told = clean(str(config.place or place), 4096) if config.place or place else "no home folder, so no file"
     yield f"# {told}" if config.place else f"# {told}: not there; these lines would be one"
@@ -31,6 +32,9 @@ def lines(config: Config) -> Iterator[str]:
         names = [typed_key(name) for name in key.keys.split(",") if name]
         where = PLAIN if key == usual[key.do] else FILE
         yield f"{key.do} = {_listed(names)}  # {where}: {clean(key.short, 80)}"
+    yield ""
+    yield "[columns]"
+    yield from _columns(config)
 
 
 def _theme(config: Config) -> str:
@@ -38,6 +42,13 @@ def _theme(config: Config) -> str:
         return f"theme = {_text(config.theme or THEMES[0])}  # without effect: NO_COLOR is set"
     where = FILE if config.theme else f"{PLAIN}; or {', '.join(THEMES[1:])}"
     return f"theme = {_text(config.theme or THEMES[0])}  # {where}"
+
+
+def _columns(config: Config) -> Iterator[str]:
+    """Yield the columns of each view that has its own."""
+    for view, columns in sorted({**kept_columns.kept(), **config.columns}.items()):
+        where = FILE if view in config.columns else "chosen on the screen by v"
+        yield f"{_text(view)} = {_listed(columns)}  # {where}"
 
 
 def _characters(config: Config) -> str:

@@ -25,6 +25,8 @@ class Options:
     cast: Path | None = None  # where the session is written as an asciicast
     theme: str | None = None  # one of THEMES
     keys: tuple[Key, ...] = KEYS
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of a view, where a person chose
+    keeps: bool = False  # what a person chooses and writes on the screen, for the next one
     ascii: bool = False
     clipboard: bool = True
     cache: bool = True

@@ -35,11 +35,16 @@ class Session:
     columns: tuple[str, ...] = ()  # what the answer in sight can be sorted by
     moments: tuple[int, int, int, int] | None = None  # first and last ns in sight on a timeline, and of all
     start: Look = field(default_factory=Look)
+    own_columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of a view, as a person chose
     behind: "Session | None" = None  # of a file that was opened from many: what was looked at then
 
     @property
     def look(self) -> Look:
-        return self.looks.get(self.view, self.start)
+        return self.looks.get(self.view) or self.fresh(self.view)
+
+    def fresh(self, view: str) -> Look:
+        """Return how a view is looked at that was not in sight yet."""
+        return replace(self.start, columns=self.own_columns.get(view, ()))
 
     @property
     def run(self) -> Run | None:
@@ -94,6 +99,11 @@ class Session:
         looks[self.view] = replace(self.look, **change)
         return replace(self, looks=looks, start=replace(self.start, **shared))
 
+    def with_columns(self, columns: tuple[str, ...]) -> "Session":
+        """Return the session with other columns of the view in sight, from now on."""
+        own = {**self.own_columns, self.view: columns}
+        return replace(self.with_look(columns=columns), own_columns=own)
+
     def on_view(self, view: str) -> "Session":
         """Return the session on another view, without a way back."""
         return replace(self, view=view, trail=())
@@ -103,7 +113,14 @@ class Session:
         trail = (*self.trail, Place(self.view, self.look))
         inside = tuple({**self.look.focused, **dict(focus)}.items())
         fresh = replace(
-            self.start, focus=inside, group=None, sort=None, filter="", cursor=(0, 0), slice=None, chosen=()
+            self.fresh(view),
+            focus=inside,
+            group=None,
+            sort=None,
+            filter="",
+            cursor=(0, 0),
+            slice=None,
+            chosen=(),
         )
         return replace(self, view=view, looks={**self.looks, view: fresh}, trail=trail)
 

@@ -133,12 +133,15 @@ def screen(args: Namespace, wanted: "Config | None" = None, **more: Any) -> "Opt
     """Return what the command line asks of the screen; what it leaves out the config file says, or the
     terminal. The file is read here unless that was done before; raise UsageError for one that is wrong.
     """
+    from tracetui import kept_columns
     from tracetui.ui import config
     from tracetui.ui.options import Options
 
     wanted = wanted or config.read()
+    wanted.check_views()
     own: dict[str, Any] = {"theme": args.theme or wanted.theme, "keys": wanted.keys, "cast": args.cast}
     own |= {"ascii": args.ascii or config.draws_ascii(wanted), "clipboard": not args.no_clipboard}
+    own |= {"columns": {**kept_columns.kept(), **wanted.columns}, "keeps": True}
     return Options(view=args.view or "diff", **{**own, **more})
 
 

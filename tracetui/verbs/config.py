@@ -12,5 +12,7 @@ def run(args: Namespace) -> int:
     """Print every setting as the config file would have it; return the exit code."""
     from tracetui.ui import config, config_text
 
-    sys.stdout.write("\n".join(config_text.lines(config.read())) + "\n")
+    wanted = config.read()
+    wanted.check_views()
+    sys.stdout.write("\n".join(config_text.lines(wanted)) + "\n")
     return 0

@@ -38,7 +38,7 @@ def run(args: Namespace) -> int:
         return _recorded(args)
     wanted = config.read()  # a wrong one is refused before anything starts
     _engine.divide(args)
-    beside, log = _beside(args), _log(args)
+    beside, log = _beside(args, wanted), _log(args)
     out = _engine.place(args)
     engine = _engine.started(args, out, interactive=True, log=log)
     try:
@@ -85,14 +85,15 @@ def _recorded(args: Namespace) -> int:
     return record.run(Namespace(**vars(args), quiet=False, repeat=1, seconds=None))
 
 
-def _beside(args: Namespace) -> "tuple[Run, ...]":
+def _beside(args: Namespace, wanted: config.Config) -> "tuple[Run, ...]":
     """What the live run is compared with by `d`: the last run of a recording.
 
     What may be refused is read before an engine is started; where nothing is asked, nothing is imported.
     """
-    if args.baseline is None and args.view == _shared.VIEW:
+    if args.baseline is None and args.view == _shared.VIEW and not wanted.columns:
         return ()
     leave_the_cores()
+    wanted.check_views()
     from capture.open import load_all
     from tracetui.views import view
 
