@@ -187,7 +187,7 @@ class Explorer(App[None]):
         self.keyboard.press("enter", None)
 
     def on_heading_clicked(self, message: messages.HeadingClicked) -> None:
-        self.controllers.navigation.sort_by(message.column)
+        self.controllers.navigation.sort_by(message.column, further=message.further)
 
     def on_runs_changed(self, message: messages.RunsChanged) -> None:
         self.controllers.arrivals.take(message)

@@ -29,7 +29,9 @@ KEYS: Final = (
     Key("N", "previous_match", "previous match", "previous row that fits it; previous slice", "rows"),
     Key("t", "launch", "launch", "of a timeline: from a kernel to its launch on the host, and back", "rows"),
     Key("s", "sort", "sort", "sort by the next column (a click on a heading does it too)", "rows"),
-    Key("S", "reverse", "turn order", "turn the order round", "rows"),
+    Key("z", "sort_within", "sort within", "sort equal rows by a further column (or Shift and a click)",
+        "rows"),
+    Key("S", "reverse", "turn order", "turn the order round; of several columns that of the last", "rows"),
     Key("o", "group", "group", "group by kernel, op, layer, phase, …", "rows"),
     Key("L", "lens", "lens", "another stopwatch: gpu, wall, wait, host", "rows"),
     Key("p", "phase", "phase", "another phase: all, prefill, decode, …", "rows"),
@@ -105,7 +107,8 @@ MORE: Final = ("runs", "now", "columns", "phase", "per", "lens", "sort", "mark",
 # Commands that act on what is in sight: they wait until it answers what is asked.
 NEEDING_AN_ANSWER: Final = frozenset(
     (
-        "enter", "next_match", "previous_match", "launch", "sort", "reverse", "mark", "link", "one_table",
+        "enter", "next_match", "previous_match", "launch", "sort", "sort_within", "reverse", "mark", "link",
+        "one_table",
         "columns", "full_names", "copy_row", "copy_markdown", "export", "move_down", "move_up", "move_right",
         "move_left", "zoom_in", "zoom_out", "zoom_all", "page_down", "page_up", "half_down", "half_up",
         "first", "last",

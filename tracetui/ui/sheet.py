@@ -73,8 +73,8 @@ class Sheet:
     def layout(
         self, width: int, first: int = 0, full_names: bool = False, chosen: Sequence[str] = ()
     ) -> tuple[Column, ...]:
-        """Return the columns for a width: the name, then those chosen, in their order, else the most important;
-        `first` skips some.
+        """Return the columns for a width: the name, then those chosen, in their order, else the most
+        important; `first` skips some.
         """
         if not self.columns:
             return ()

@@ -29,6 +29,7 @@ PHASE: Final = "only one phase: prefill, decode, forward, backward …"
 LENS: Final = "which stopwatch: gpu, wall, wait or host"
 FORMAT: Final = "how the answer is written; a table where it is not said"
 FORMATS: Final = ("table", "json", "csv", "md", "html")  # of reports, told without loading them
+SORT: Final = "sort by a column, or several (phase,total): numbers from the largest, text from A"
 LIMIT: Final = "at most N rows; a cut is said"
 WIDTH: Final = "columns of the table; those of the terminal where it is not said"
 
@@ -85,9 +86,7 @@ def device_option(parser: ArgumentParser) -> None:
 def look_options(parser: ArgumentParser) -> None:
     """Declare what a view is asked: run, order, filter, grouping, phase, lens, steps."""
     run_option(parser)
-    parser.add_argument(
-        "--sort", metavar="COLUMN", help="sort by a column: numbers from the largest, text from A"
-    )
+    parser.add_argument("--sort", metavar="COLUMN", help=SORT)
     parser.add_argument("--reverse", action="store_true", help="sort the other way round")
     narrow = "only names and ops that fit, and terms: op:attn layer:3 share:>5"
     parser.add_argument("--filter", default="", metavar="REGEX", help=narrow)

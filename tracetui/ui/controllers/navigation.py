@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from tracetui.ui.commands import Command, sort_by
+from tracetui.ui.commands import Command, sort_by, sort_further
 from tracetui.ui.pages.columns import ColumnList
 from tracetui.ui.pages.guides import GuideList, GuidePage
 from tracetui.ui.pages.help import HelpPage
@@ -111,8 +111,9 @@ class Navigation:
             ahead = [i for i in fed if (i - self._workspace.tab) * direction > 0]
             self.open_tab((ahead or fed)[0 if direction > 0 else -1] + 1)
 
-    def sort_by(self, column: str) -> None:
-        self.change(lambda session: sort_by(session, column))
+    def sort_by(self, column: str, *, further: bool = False) -> None:
+        """Sort by a column; `further` keeps the order there is, and sorts what is equal in it."""
+        self.change(lambda session: (sort_further if further else sort_by)(session, column))
 
     def mark(self) -> None:
         """Add the row under the cursor to those that a chart shows, or take it away."""

@@ -189,7 +189,7 @@ class Table(Widget):
     def _heading(self) -> Line:
         spans = [Span(" " * GUTTER)]
         for column in self.columns:
-            mark = "" if self._look.sort != column.name else "▼" if self._look.descending else "▲"
+            mark = _mark(self._look, column.name)
             text = fit(column.heading, column.width - len(mark)).rstrip() + mark
             spans.append(Span(fit(text, column.width, right=column.kind == "number") + " " * GAP))
         return tuple(spans)
@@ -242,7 +242,7 @@ class Table(Widget):
         if event.y == 0:
             column = _column_at(event.x, self.columns)
             if column is not None and column.name in self._sheet.sortable:
-                self.post_message(HeadingClicked(column.name))
+                self.post_message(HeadingClicked(column.name, event.shift))
             return
         row = self._top + event.y - 1
         if row == self._cursor:
@@ -255,6 +255,14 @@ class Table(Widget):
 
     def on_mouse_scroll_up(self) -> None:
         self.move(-3)
+
+
+def _mark(look: Look, column: str) -> str:
+    """Return the sign of a column that rows are sorted by, a hollow one where that is within another."""
+    for place, (name, falls) in enumerate(look.orders):
+        if name == column:
+            return ("▽" if place else "▼") if falls else ("△" if place else "▲")
+    return ""
 
 
 def _column_at(x: int, columns: Sequence[Column]) -> Column | None:
