@@ -122,6 +122,12 @@ def columns_file() -> Path | None:
     return state / "columns.tsv" if state else None
 
 
+def remarks_folder() -> Path | None:
+    """Return the folder of what was remarked of recordings; None where there is none."""
+    state = state_folder()
+    return make_private(state / "remarks") if state else None
+
+
 def newest_first(paths: Iterable[Path]) -> list[Path]:
     """Return files by their last change; one that vanishes meanwhile is left out."""
     return [path for _, _, path in _by_age(paths)]

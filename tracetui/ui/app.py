@@ -20,6 +20,7 @@ from tracetui.ui.controllers.export import Clipboard, Export
 from tracetui.ui.controllers.filter import Filter
 from tracetui.ui.controllers.input import InputLine
 from tracetui.ui.controllers.navigation import Navigation
+from tracetui.ui.controllers.remarks import RowRemarks
 from tracetui.ui.controllers.runs import FilePrompt, Links, Runs
 from tracetui.ui.controllers.timeline import Slices
 from tracetui.ui.key_commands import Controllers, has_to_wait, key_commands, paste_text
@@ -97,6 +98,7 @@ class Explorer(App[None]):
             files=FilePrompt(renderer, line, runs.open_file, self._run_async),
             columns=Columns(workspace, renderer, navigation),
             links=Links(workspace, renderer, questions),
+            remarks=RowRemarks(workspace, renderer, navigation, line),
             engine=EngineControl(workspace, renderer, line, self._run_async, navigation.show_page),
             arrivals=Arrivals(workspace, renderer, questions),
         )

@@ -13,6 +13,7 @@ from tracetui.ui.controllers.export import Clipboard, Export
 from tracetui.ui.controllers.filter import Filter
 from tracetui.ui.controllers.input import InputLine
 from tracetui.ui.controllers.navigation import Navigation
+from tracetui.ui.controllers.remarks import RowRemarks
 from tracetui.ui.controllers.runs import FilePrompt, Links, Runs
 from tracetui.ui.controllers.timeline import Slices
 from tracetui.ui.keys import DIGITS, NEEDING_ALL_VIEWS, NEEDING_AN_ANSWER, WHILE_LOADING
@@ -38,6 +39,7 @@ class Controllers(NamedTuple):
     files: FilePrompt
     columns: Columns
     links: Links
+    remarks: RowRemarks
     engine: EngineControl
     arrivals: Arrivals
 
@@ -84,7 +86,8 @@ def _others(workspace: Workspace, parts: Controllers) -> dict[str, Callable[[], 
         "help": navigation.toggle_help,
         "enter": partial(_enter, workspace, parts),
         "filter": partial(_filter, workspace, parts),
-        "mark": navigation.mark,
+        "mark": parts.remarks.mark,
+        "note": parts.remarks.open_note,
         "link": parts.links.toggle,
         "runs": runs.list_runs,
         "diff": runs.diff,

@@ -48,7 +48,8 @@ KEYS: Final = (
     Key("a", "changed", "changed only", "of a comparison: only rows that changed, or all", "rows"),
     Key("F", "fix", "what to fix", "what to fix first in this run", "rows"),
     Key("f", "now", "now", "the present: the last seconds against the run, and the last minute", "rows"),
-    Key("m", "mark", "mark", "mark the row; a chart shows the marked rows", "rows"),
+    Key("m", "mark", "mark", "mark the row, which is kept; a chart shows the marked rows", "rows"),
+    Key("A", "note", "note", "a note about the row, which is kept; the line below tells it", "rows"),
     Key("M", "link", "link marked", "two marked rows are the same work; on a linked one: no longer", "rows"),
     Key("w", "one_table", "one table", "two tables side by side, or one wide table", "rows"),
     Key("v", "columns", "columns", "which columns to show, and in which order; kept", "rows"),
@@ -107,8 +108,8 @@ MORE: Final = ("runs", "now", "columns", "phase", "per", "lens", "sort", "mark",
 # Commands that act on what is in sight: they wait until it answers what is asked.
 NEEDING_AN_ANSWER: Final = frozenset(
     (
-        "enter", "next_match", "previous_match", "launch", "sort", "sort_within", "reverse", "mark", "link",
-        "one_table",
+        "enter", "next_match", "previous_match", "launch", "sort", "sort_within", "reverse", "mark", "note",
+        "link", "one_table",
         "columns", "full_names", "copy_row", "copy_markdown", "export", "move_down", "move_up", "move_right",
         "move_left", "zoom_in", "zoom_out", "zoom_all", "page_down", "page_up", "half_down", "half_up",
         "first", "last",
@@ -118,7 +119,7 @@ NEEDING_AN_ANSWER: Final = frozenset(
 WHILE_LOADING: Final = frozenset(
     ("quit", "back", "palette", "suspend", "pause", "mode", "prompt", "restart", "engine", "output")
 )
-OPENING_THE_LINE: Final = frozenset(("filter", "export", "prompt", "engine"))
+OPENING_THE_LINE: Final = frozenset(("filter", "note", "export", "prompt", "engine"))
 
 DIGITS: Final = 9
 TABS: Final = {str(number): f"tab_{number}" for number in range(1, DIGITS + 1)}  # key → command

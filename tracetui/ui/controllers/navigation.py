@@ -13,6 +13,7 @@ from tracetui.ui.pages.runs import RunList
 from tracetui.ui.pages.texts import LoadingPage, OutputPage, RefusedPage
 from tracetui.ui.question import Picture
 from tracetui.ui.questions import Questions
+from tracetui.ui.remarks import Row
 from tracetui.ui.renderer import Renderer
 from tracetui.ui.workspace import Workspace
 from tracetui.views import Focus, ManyFiles, entered
@@ -115,18 +116,23 @@ class Navigation:
         """Sort by a column; `further` keeps the order there is, and sorts what is equal in it."""
         self.change(lambda session: (sort_further if further else sort_by)(session, column))
 
-    def mark(self) -> None:
-        """Add the row under the cursor to those that a chart shows, or take it away."""
-        picture = self._workspace.picture
-        if not self._workspace.shows_view or picture is None:
-            return
-        table = self._renderer.table
-        row = table.sheet.identity(table.cursor) if self._renderer.main.shows_table else ()
-        row = row or tuple(v for _, v in self._focus(picture))
+    def mark(self) -> bool:
+        """Add the row under the cursor to those that a chart shows, or take it away; tell if there is one."""
+        row = self.row()
         if row:
             chosen = self._workspace.session.look.chosen
             chosen = tuple(c for c in chosen if c != row) if row in chosen else (*chosen, row)
             self._questions.show(self._workspace.session.with_look(chosen=chosen))
+        return bool(row)
+
+    def row(self) -> Row:
+        """Return what names the row under the cursor; empty where it is on none."""
+        picture = self._workspace.picture
+        if not self._workspace.shows_view or picture is None:
+            return ()
+        table = self._renderer.table
+        row = table.sheet.identity(table.cursor) if self._renderer.main.shows_table else ()
+        return row or tuple(v for _, v in self._focus(picture))
 
     def enter(self) -> None:
         """Open what is inside the row under the cursor; where reasons against the rows stand, the rows."""

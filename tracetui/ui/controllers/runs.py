@@ -14,7 +14,7 @@ from capture.errors import CaptureError
 from capture.open import Input
 from tracetui import kept_links
 from tracetui.analysis.compare import links
-from tracetui.ui import commands, path_completion
+from tracetui.ui import commands, kept_remarks, path_completion
 from tracetui.ui.controllers.input import Entry, InputLine, RunAsync
 from tracetui.ui.controllers.navigation import Navigation
 from tracetui.ui.messages import RunsOpened
@@ -109,6 +109,9 @@ class Runs:
         self._opened = (*self._opened, str(message.path))
         self._renderer.tell("")  # it is no longer being read
         session = workspace.session.with_runs_in_front(message.runs)
+        if workspace.options.keeps:
+            known = kept_remarks.read(run for run, _ in message.runs)
+            session = replace(session, remarks=session.remarks.joined(known))
         if isinstance(session.run, ManyFiles) and not message.against:
             self._questions.show(session.in_file(len(message.runs) - 1, OF_A_FILE))
             return

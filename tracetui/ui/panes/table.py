@@ -1,6 +1,6 @@
 """The table: a million rows at the cost of those in sight."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from textwrap import wrap
 from typing import Any, Final
@@ -22,6 +22,8 @@ from tracetui.views.ink import Line, Span
 BLOCK: Final = 64
 BLOCKS_KEPT: Final = 16
 GUTTER: Final = 1
+MARKED: Final = "•"
+NOTED: Final = '"'
 
 
 class Table(Widget):
@@ -35,6 +37,7 @@ class Table(Widget):
         self._sheet, self._look = EMPTY, Look()
         self._before_layout = Size(0, 0)
         self._notes: tuple[str, ...] = ()
+        self._noted: Collection[tuple[Any, ...]] = ()  # rows about which there is a note
         self._cursor = self._top = 0
         self._wanted_top = 0  # where a person has scrolled to; an answer with fewer rows does not change it
         self._shifted: tuple[int, tuple[str, ...]] = (0, ())  # by how many columns, and of which
@@ -77,11 +80,12 @@ class Table(Widget):
         notes: Sequence[str] = (),
         *,
         follow: bool = False,
+        noted: Collection[tuple[Any, ...]] = (),
     ) -> None:
         """Show another sheet with the cursor on a row; None: on the row that it is on, with `follow` on the
         last row where it is on the last.
         """
-        self._notes = tuple(notes)
+        self._notes, self._noted = tuple(notes), noted
         if cursor is None and follow and self._cursor >= self._sheet.rows.height - 1:
             cursor = sheet.rows.height - 1
             self._wanted_top = cursor - self.page + 1
@@ -195,8 +199,9 @@ class Table(Widget):
         return tuple(spans)
 
     def _line(self, row: int, plain: bool) -> Line:
-        marked = self._sheet.identity(row) in self._look.chosen
-        spans = [Span("•", "" if plain else "warn") if marked else Span(" " * GUTTER)]
+        own = self._sheet.identity(row)
+        sign = NOTED if own in self._noted else MARKED if own in self._look.chosen else ""
+        spans = [Span(sign, "" if plain else "warn") if sign else Span(" " * GUTTER)]
         for text, style in self._cells(row):
             spans += [Span(text, "" if plain else style), Span(" " * GAP)]
         return tuple(spans)
