@@ -2,4 +2,4 @@
 
 from typing import Final
 
-THEMES: Final = ("dark", "light", "ansi")  # colours that a person can choose
+THEMES: Final = ("dark", "light", "ansi", "colour-blind")  # colours that a person can choose

@@ -85,7 +85,8 @@ class Sheet:
             name = replace(name, kind="whole", width=max(name.width, *map(len, self.shown), 0))
             part = max(width // 2, width - self._kept(others))
         else:
-            part = width // 4 if self.dress else width * 2 // 5
+            narrow = self.dress is not None and not self.dress.wide_names
+            part = width // 4 if narrow else width * 2 // 5
         least = min(name.width, max(NAME_LEAST, part))
         ordered = others if own else self._order(others, width - least)
         shown = _fitting(ordered[first:], width - least)

@@ -100,6 +100,8 @@ class Dress:
     tones: Tones
     bar: str = ""  # the column that is drawn as a signed bar too
     sides: tuple[tuple[str, ...], ...] = ()  # columns side by side where there is room: a | change | b
+    legend: Callable[[pl.DataFrame], Line] | None = None  # what the colours of some rows mean
+    wide_names: bool = False  # names get as much room as without a dress
 
 
 @dataclass(frozen=True)

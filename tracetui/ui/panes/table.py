@@ -37,6 +37,7 @@ class Table(Widget):
         self._sheet, self._look = EMPTY, Look()
         self._before_layout = Size(0, 0)
         self._notes: tuple[str, ...] = ()
+        self._legend: Line = ()  # what the colours of the rows mean
         self._noted: Collection[tuple[Any, ...]] = ()  # rows about which there is a note
         self._cursor = self._top = 0
         self._wanted_top = 0  # where a person has scrolled to; an answer with fewer rows does not change it
@@ -86,6 +87,9 @@ class Table(Widget):
         last row where it is on the last.
         """
         self._notes, self._noted = tuple(notes), noted
+        if sheet is not self._sheet:
+            legend = sheet.dress.legend if sheet.dress is not None else None
+            self._legend = legend(sheet.rows) if legend is not None else ()
         if cursor is None and follow and self._cursor >= self._sheet.rows.height - 1:
             cursor = sheet.rows.height - 1
             self._wanted_top = cursor - self.page + 1
@@ -207,7 +211,10 @@ class Table(Widget):
         return tuple(spans)
 
     def _note(self, place: int) -> Line:
-        """Return a line of the notes, which stand below the last row where there is room."""
+        """Return a line of the legend and the notes, which stand below the last row where there is room."""
+        if self._legend and place <= 0:
+            return (Span(" "), *self._legend) if place == 0 else ()
+        place -= bool(self._legend)
         lines = _wrapped(self._notes, max(1, self.size.width - 4))
         return (Span(f" {lines[place]}", "dim"),) if 0 <= place < len(lines) else ()
 
