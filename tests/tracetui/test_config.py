@@ -35,7 +35,7 @@ def _keys(text: str) -> list[str]:
 
 
 def test_without_a_file_everything_is_as_it_comes_and_what_is_printed_is_such_a_file(tmp_path: Path) -> None:
-    told = tracetui("config", env={"XDG_CONFIG_HOME": str(tmp_path)})
+    told = tracetui("config", env={"XDG_CONFIG_HOME": str(tmp_path), "COLORTERM": "truecolor"})
     assert told.returncode == 0 and f"# {tmp_path}/tracetui/config: not there" in told.stdout
     said = tomllib.loads(told.stdout)
     assert said["theme"] == "dark" and set(said["keys"]) == {key.do for key in KEYS}
@@ -48,7 +48,8 @@ def test_without_a_file_everything_is_as_it_comes_and_what_is_printed_is_such_a_
 def test_what_the_file_says_is_printed_with_its_origin(tmp_path: Path) -> None:
     env = written(tmp_path, 'theme = "light"\nascii = true\n[keys]\nsort = ["f5", "Ctrl+S"]\nlens = []\n')
     told = tracetui("config", env=env).stdout.splitlines()
-    assert 'theme = "light"  # the file' in told and "ascii = true  # the file" in told
+    assert 'theme = "light"  # the file; of dark, light, ansi, colour-blind' in told
+    assert "ascii = true  # the file" in told
     assert 'sort = ["f5", "ctrl+s"]  # the file: sort' in told and "lens = []  # the file: lens" in told
     assert 'reverse = ["S"]  # as it comes: turn order' in told
 
@@ -117,10 +118,13 @@ def test_the_command_line_goes_before_the_file_and_the_file_before_the_terminal(
     for name, value in written(tmp_path, 'theme = "light"\nascii = false\n').items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(config.tty, "speaks_unicode", lambda: False)
+    monkeypatch.setattr(config.tty, "has_many_colours", lambda: True)
     assert [_shared.screen(asked(*words)).theme for words in ((), ("--theme", "ansi"))] == ["light", "ansi"]
     assert [_shared.screen(asked(*words)).ascii for words in ((), ("--ascii",))] == [False, True]
     (tmp_path / "tracetui" / "config").unlink()
     assert _shared.screen(asked()).ascii and _shared.screen(asked()).theme is None
+    monkeypatch.setattr(config.tty, "has_many_colours", lambda: False)
+    assert [_shared.screen(asked(*words)).theme for words in ((), ("--theme", "dark"))] == ["ansi", "dark"]
 
 
 def test_a_wrong_file_is_told_before_a_screen_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from tracetui.ui import THEMES
 from tracetui.ui.keys import KEYS, Key
 from tracetui.ui.terminal import tty
 
+FEW: Final = "ansi"  # the theme for terminals of few colours
 LARGEST: Final = 1 << 16  # bytes of a file that a person writes by hand
 SETTINGS: Final = ("theme", "ascii", "keys", "columns")
 
@@ -83,6 +84,11 @@ def _keys(wanted: Mapping[str, tuple[str, ...]]) -> tuple[Key, ...]:
     from tracetui.ui.remap import remapped
 
     return remapped(wanted)
+
+
+def theme(wanted: Config) -> str | None:
+    """Return the colours that the file says, else those of a terminal that has few; None: the usual ones."""
+    return wanted.theme or (None if tty.has_many_colours() else FEW)
 
 
 def draws_ascii(wanted: Config) -> bool:

@@ -9,7 +9,7 @@ from capture import places
 from capture.text import clean
 from tracetui import kept_columns
 from tracetui.ui import THEMES
-from tracetui.ui.config import Config, draws_ascii
+from tracetui.ui.config import Config, draws_ascii, theme
 from tracetui.ui.keys import KEYS
 from tracetui.ui.remap import typed_key
 
@@ -40,8 +40,9 @@ def lines(config: Config) -> Iterator[str]:
 def _theme(config: Config) -> str:
     if "NO_COLOR" in os.environ:
         return f"theme = {_text(config.theme or THEMES[0])}  # without effect: NO_COLOR is set"
-    where = FILE if config.theme else f"{PLAIN}; or {', '.join(THEMES[1:])}"
-    return f"theme = {_text(config.theme or THEMES[0])}  # {where}"
+    few = theme(config) if not config.theme else None
+    where = FILE if config.theme else "as the terminal has few colours" if few else PLAIN
+    return f"theme = {_text(config.theme or few or THEMES[0])}  # {where}; of {', '.join(THEMES)}"
 
 
 def _columns(config: Config) -> Iterator[str]:

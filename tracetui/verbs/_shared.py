@@ -138,9 +138,15 @@ def screen(args: Namespace, wanted: "Config | None" = None, **more: Any) -> "Opt
 
     wanted = wanted or config.read()
     wanted.check_views()
-    own: dict[str, Any] = {"theme": args.theme or wanted.theme, "keys": wanted.keys, "cast": args.cast}
-    own |= {"ascii": args.ascii or config.draws_ascii(wanted), "clipboard": not args.no_clipboard}
-    own |= {"columns": {**kept_columns.kept(), **wanted.columns}, "keeps": True}
+    own: dict[str, Any] = {
+        "theme": args.theme or config.theme(wanted),
+        "ascii": args.ascii or config.draws_ascii(wanted),
+        "keys": wanted.keys,
+        "columns": {**kept_columns.kept(), **wanted.columns},
+        "keeps": True,
+        "clipboard": not args.no_clipboard,
+        "cast": args.cast,
+    }
     return Options(view=args.view or "diff", **{**own, **more})
 
 

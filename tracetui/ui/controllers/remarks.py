@@ -1,6 +1,7 @@
 """What a person remarks of rows: marks and notes, which are kept beside the recording."""
 
 from dataclasses import replace
+from typing import Final
 
 from capture.errors import CaptureError
 from tracetui.ui import kept_remarks
@@ -11,7 +12,7 @@ from tracetui.ui.remarks import Row
 from tracetui.ui.renderer import Renderer
 from tracetui.ui.workspace import Workspace
 
-HINT: str = "about this row; Enter keeps it, nothing takes it away"
+HINT: Final = "about this row; Enter keeps it, nothing takes it away"
 
 
 class RowRemarks:
