@@ -61,7 +61,7 @@ _DARK: Final = {
     **_categories(CATEGORY, "#0b1116"),
 }  # fmt: skip
 _LIGHT: Final = {
-    "": "#1f2429 on #fbfbf9", "dim": "#6b747d", "bold": "bold", "title": "bold #000000",
+    "": "#1f2429 on #fbfbf9", "dim": "#58616a", "bold": "bold", "title": "bold #000000",
     "name": "#101418", "number": "#1f2429", "good": "#0060a0", "bad": "#a84b00", "warn": "bold #8a5a00",
     "accent": "#00609a", "cursor": "#ffffff on #2b6ca3", "bar": "#3b444d on #e6e8e6",
     "bar_on": "bold #ffffff on #2b6ca3", "bar_warn": "bold #8a4b00 on #e6e8e6",
