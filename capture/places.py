@@ -104,10 +104,28 @@ def baselines() -> list[Path]:
     return sorted(folder.glob("*.jsonl")) if folder else []
 
 
+def config_file() -> Path | None:
+    """Return where a person says how the screen shall be, be there a file or not; None without a home."""
+    folder = _home("XDG_CONFIG_HOME", ".config")
+    return folder / "config" if folder else None
+
+
 def links_file() -> Path | None:
     """Return the file of rows that a person linked by hand; None where there is no private folder."""
     state = state_folder()
     return state / "links.tsv" if state else None
+
+
+def columns_file() -> Path | None:
+    """Return the file of columns that were chosen on the screen; None where there is no private folder."""
+    state = state_folder()
+    return state / "columns.tsv" if state else None
+
+
+def remarks_folder() -> Path | None:
+    """Return the folder of what was remarked of recordings; None where there is none."""
+    state = state_folder()
+    return make_private(state / "remarks") if state else None
 
 
 def newest_first(paths: Iterable[Path]) -> list[Path]:

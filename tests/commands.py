@@ -160,7 +160,10 @@ def run(command: Command, folder: Path) -> subprocess.CompletedProcess[str]:
 
 def homes(folder: Path) -> dict[str, str]:
     """Return the environment that keeps what the tool keeps inside a folder."""
-    return {name: str(folder / ".home") for name in ("HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME")}
+    return {
+        name: str(folder / ".home")
+        for name in ("HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")
+    }
 
 
 def words_of(text: str) -> list[str]:

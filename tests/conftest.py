@@ -12,6 +12,7 @@ from hypothesis import settings
 settings.register_profile("suite", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
+os.environ["XDG_CONFIG_HOME"] = "/nonexistent"  # what a person has chosen changes no test
 
 FIXTURES = Path(__file__).parent / "fixtures"
 GOLDEN = Path(__file__).parent / "tracetui" / "golden"

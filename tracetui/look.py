@@ -91,6 +91,7 @@ class Look:
 
     sort: str | None = None  # a column of the answer; None: the view's own order
     descending: bool = True
+    then: tuple[tuple[str, bool], ...] = ()  # how equal rows are ordered: column, whether it falls
     filter: str = ""  # a regular expression on names and ops, with terms: see filters
     where: tuple[Term, ...] = ()  # the terms of the filter on events, once it is taken apart
     group: str | None = None  # None: the grouping that the view prefers
@@ -117,6 +118,11 @@ class Look:
         """Return what was entered, in words; of several forms of one name the longest."""
         plain = ((k, max(v, key=len) if isinstance(v, tuple) else v) for k, v in self.focus)
         return [f"{k} {v if v is not None else 'unknown'}" for k, v in plain]
+
+    @property
+    def orders(self) -> tuple[tuple[str, bool], ...]:
+        """Return the columns that rows are sorted by, the first one first, and whether each falls."""
+        return () if self.sort is None else ((self.sort, self.descending), *self.then)
 
     @property
     def partial(self) -> bool:

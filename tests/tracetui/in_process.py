@@ -9,7 +9,11 @@ from unittest.mock import patch
 
 from tracetui import cli
 
-NOWHERE = {"XDG_STATE_HOME": "/nonexistent", "XDG_CACHE_HOME": "/nonexistent"}
+NOWHERE = {
+    "XDG_STATE_HOME": "/nonexistent",
+    "XDG_CACHE_HOME": "/nonexistent",
+    "XDG_CONFIG_HOME": "/nonexistent",
+}
 
 
 def tracetui(

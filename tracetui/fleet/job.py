@@ -79,7 +79,9 @@ def do(job: Job) -> Done:
 
 def _contribution(job: Job) -> tuple[int, Partial]:
     """Return the size of the file and what it contributes, from the cache where it was asked before."""
-    order = replace(job.look, sort=None, descending=True, limit=None, columns=())  # nothing hangs on it
+    order = replace(
+        job.look, sort=None, descending=True, then=(), limit=None, columns=()
+    )  # nothing hangs on it
     merging, asked = view(job.view), repr((version(), job.view, order, job.capture, job.rank))
     if len(job.files) > 1:
         runs = [run for each in gather(job.files) for run in load(each, cache=job.cache)]

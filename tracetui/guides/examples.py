@@ -45,6 +45,7 @@ EXAMPLES: Final = {
     ),
     "schema": ("tracetui schema",),
     "formats": ("tracetui formats --format md",),
+    "config": ("tracetui config",),
     "doctor": (
         "tracetui doctor",
         "tracetui doctor sample:decode",

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -14,16 +13,19 @@ from textual.screen import Screen
 from capture.errors import UsageError
 from tracetui.ui import messages
 from tracetui.ui.controllers.arrivals import Arrivals
+from tracetui.ui.controllers.columns import Columns
 from tracetui.ui.controllers.cursor import Cursor
 from tracetui.ui.controllers.engine import EngineControl
 from tracetui.ui.controllers.export import Clipboard, Export
 from tracetui.ui.controllers.filter import Filter
 from tracetui.ui.controllers.input import InputLine
 from tracetui.ui.controllers.navigation import Navigation
-from tracetui.ui.controllers.runs import Columns, FilePrompt, Links, Runs
+from tracetui.ui.controllers.remarks import RowRemarks
+from tracetui.ui.controllers.runs import FilePrompt, Links, Runs
 from tracetui.ui.controllers.timeline import Slices
 from tracetui.ui.key_commands import Controllers, has_to_wait, key_commands, paste_text
 from tracetui.ui.keyboard import Keyboard
+from tracetui.ui.keys import names_by_key
 from tracetui.ui.main_screen import MainScreen
 from tracetui.ui.options import Options
 from tracetui.ui.palette import open_palette, palette_commands
@@ -77,7 +79,7 @@ class Explorer(App[None]):
         commands = key_commands(self.workspace, self.controllers, own)
         paste = partial(paste_text, self.workspace, self.input_line, self.controllers.files)
         waits = partial(has_to_wait, self.workspace, self.questions)
-        self.keyboard = Keyboard(commands, self.input_line, waits, paste)
+        self.keyboard = Keyboard(commands, names_by_key(options.keys), self.input_line, waits, paste)
         self.tour = Tour(self.workspace, self.main.show_tour) if options.tour else None
         self._go_on_tour = self.tour.look if self.tour else lambda: None
 
@@ -97,6 +99,7 @@ class Explorer(App[None]):
             files=FilePrompt(renderer, line, runs.open_file, self._run_async),
             columns=Columns(workspace, renderer, navigation),
             links=Links(workspace, renderer, questions),
+            remarks=RowRemarks(workspace, renderer, navigation, line),
             engine=EngineControl(workspace, renderer, line, self._run_async, navigation.show_page),
             arrivals=Arrivals(workspace, renderer, questions),
         )
@@ -187,7 +190,7 @@ class Explorer(App[None]):
         self.keyboard.press("enter", None)
 
     def on_heading_clicked(self, message: messages.HeadingClicked) -> None:
-        self.controllers.navigation.sort_by(message.column)
+        self.controllers.navigation.sort_by(message.column, further=message.further)
 
     def on_runs_changed(self, message: messages.RunsChanged) -> None:
         self.controllers.arrivals.take(message)
@@ -251,7 +254,6 @@ def run(paths: Sequence[str | Path], options: Options) -> int:
     reason = tty.unusable()
     if reason is not None:
         raise UsageError("no screen can be shown", why=reason, todo="tracetui report prints any view")
-    options = replace(options, ascii=options.ascii or not tty.speaks_unicode())
     cast = Cast(options.cast) if options.cast else None
     driver = type("CastingDriver", (Driver,), {"cast": cast}) if cast else Driver
     feed = open_feed([str(p) for p in paths], options)

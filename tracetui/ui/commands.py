@@ -15,7 +15,9 @@ def group(session: Session) -> Session:
     """Group by the next column that the run has."""
     run = session.run
     choices = [g for g in GROUPS if run is None or run.has(g)]
-    return session.with_look(group=_after(choices, session.look.group or "name"), sort=None, cursor=(0, 0))
+    return session.with_look(
+        group=_after(choices, session.look.group or "name"), sort=None, then=(), cursor=(0, 0)
+    )
 
 
 def lens(session: Session) -> Session:
@@ -35,29 +37,64 @@ def per(session: Session) -> Session:
 
 
 def sort(session: Session) -> Session:
-    """Sort by the next column."""
+    """Sort by the next column alone."""
     if not session.columns:
         return session
-    return _sorted(session, _after(session.columns, session.look.sort))
+    return sort_alone(session, _after(session.columns, session.look.sort))
+
+
+def sort_alone(session: Session, column: str) -> Session:
+    """Sort by a column alone: numbers from the largest, text from A."""
+    return session.with_look(sort=column, descending=_falls(session, column), then=(), cursor=(0, 0))
+
+
+def _falls(session: Session, column: str) -> bool:
+    """Tell whether a column begins with the largest where no other order is asked for."""
+    return column not in session.of_text
 
 
 def sort_by(session: Session, column: str) -> Session:
-    """Sort by a column; where that is in force already, turn the order round."""
-    if session.look.sort == column:
+    """Sort by a column alone; where that is in force already, turn the order round."""
+    if session.look.orders[:1] == session.look.orders and session.look.sort == column:
         return reverse(session)
-    return _sorted(session, column)
+    return sort_alone(session, column)
 
 
-def _sorted(session: Session, column: str) -> Session:
-    """Sort by a column: numbers from the largest, text from A."""
-    return session.with_look(sort=column, descending=column not in session.of_text, cursor=(0, 0))
+def sort_further(session: Session, column: str) -> Session:
+    """Sort rows that are equal so far by one more column; turn the order of one that is in force round."""
+    look = session.look
+    if look.sort is None:
+        return sort_alone(session, column)
+    orders = dict(look.orders)
+    orders[column] = not orders[column] if column in orders else _falls(session, column)
+    return _with_orders(session, tuple(orders.items()))
+
+
+def sort_within(session: Session) -> Session:
+    """Keep the order, and sort rows that are equal in it by the next column; again: by the one after it."""
+    look = session.look
+    if look.sort is None or len(session.columns) < 2:
+        return sort(session)
+    before = look.orders[:-1] if look.then else look.orders
+    taken = [column for column, _ in before]
+    free = [column for column in session.columns if column not in taken]
+    last = look.orders[-1][0] if look.then else None
+    column = _after(free, last)
+    return _with_orders(session, (*before, (column, _falls(session, column))))
 
 
 def reverse(session: Session) -> Session:
-    look = session.look
-    column = look.sort or (session.columns[0] if session.columns else None)
-    down = not look.descending if look.sort else False
-    return session.with_look(sort=column, descending=down, cursor=(0, 0))
+    """Turn the order round; of several columns that of the last one."""
+    if not session.look.orders:
+        first = session.columns[0] if session.columns else None
+        return session.with_look(sort=first, descending=False, then=(), cursor=(0, 0))
+    *before, (column, falls) = session.look.orders
+    return _with_orders(session, (*before, (column, not falls)))
+
+
+def _with_orders(session: Session, orders: Sequence[tuple[str, bool]]) -> Session:
+    (column, falls), *then = orders
+    return session.with_look(sort=column, descending=falls, then=tuple(then), cursor=(0, 0))
 
 
 def clear_filter(session: Session) -> Session:
@@ -211,7 +248,7 @@ def _after(values: Sequence[Any], current: Any) -> Any:
 COMMANDS: Final[Mapping[str, Command]] = {
     f.__name__: f
     for f in (
-        group, lens, phase, per, sort, reverse, back, fix, now, full_names, one_table, changed,
+        group, lens, phase, per, sort, sort_within, reverse, back, fix, now, full_names, one_table, changed,
         next_part, previous_part, zoom_in, zoom_out, zoom_all, steady,
     )
 }  # fmt: skip

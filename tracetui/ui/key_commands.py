@@ -6,13 +6,15 @@ from typing import NamedTuple
 
 from tracetui.ui.commands import COMMANDS
 from tracetui.ui.controllers.arrivals import Arrivals
+from tracetui.ui.controllers.columns import Columns
 from tracetui.ui.controllers.cursor import Cursor
 from tracetui.ui.controllers.engine import EngineControl
 from tracetui.ui.controllers.export import Clipboard, Export
 from tracetui.ui.controllers.filter import Filter
 from tracetui.ui.controllers.input import InputLine
 from tracetui.ui.controllers.navigation import Navigation
-from tracetui.ui.controllers.runs import Columns, FilePrompt, Links, Runs
+from tracetui.ui.controllers.remarks import RowRemarks
+from tracetui.ui.controllers.runs import FilePrompt, Links, Runs
 from tracetui.ui.controllers.timeline import Slices
 from tracetui.ui.keys import DIGITS, NEEDING_ALL_VIEWS, NEEDING_AN_ANSWER, WHILE_LOADING
 from tracetui.ui.pages.columns import ColumnList
@@ -37,6 +39,7 @@ class Controllers(NamedTuple):
     files: FilePrompt
     columns: Columns
     links: Links
+    remarks: RowRemarks
     engine: EngineControl
     arrivals: Arrivals
 
@@ -51,16 +54,16 @@ def key_commands(
         if name != "back"
     }
     tabs = {f"tab_{n}": partial(parts.navigation.open_tab, n) for n in range(1, DIGITS + 1)}
-    return {**looks, **tabs, **_moves(parts), **_others(workspace, parts), **app}
+    return {**looks, **tabs, **_moves(workspace, parts), **_others(workspace, parts), **app}
 
 
-def _moves(parts: Controllers) -> dict[str, Callable[[], object]]:
+def _moves(workspace: Workspace, parts: Controllers) -> dict[str, Callable[[], object]]:
     cursor, navigation = parts.cursor, parts.navigation
     return {
         "move_down": cursor.down,
         "move_up": cursor.up,
-        "move_right": cursor.right,
-        "move_left": cursor.left,
+        "move_right": partial(_sideways, workspace, parts, 1),
+        "move_left": partial(_sideways, workspace, parts, -1),
         "page_down": cursor.page_down,
         "page_up": cursor.page_up,
         "half_down": cursor.half_down,
@@ -83,7 +86,8 @@ def _others(workspace: Workspace, parts: Controllers) -> dict[str, Callable[[], 
         "help": navigation.toggle_help,
         "enter": partial(_enter, workspace, parts),
         "filter": partial(_filter, workspace, parts),
-        "mark": navigation.mark,
+        "mark": parts.remarks.mark,
+        "note": parts.remarks.open_note,
         "link": parts.links.toggle,
         "runs": runs.list_runs,
         "diff": runs.diff,
@@ -114,6 +118,16 @@ def _enter(workspace: Workspace, parts: Controllers) -> None:
         parts.navigation.open_guide(page)
     else:
         parts.runs.enter()
+
+
+def _sideways(workspace: Workspace, parts: Controllers, by: int) -> None:
+    """Go to the next or the previous column or cell; in the list of columns move the one under the cursor."""
+    if isinstance(workspace.page, ColumnList):
+        parts.columns.move(by)
+    elif by > 0:
+        parts.cursor.right()
+    else:
+        parts.cursor.left()
 
 
 def _match(parts: Controllers, direction: int) -> None:

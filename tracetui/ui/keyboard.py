@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tracetui.ui.controllers.input import InputLine
-from tracetui.ui.keys import ELSEWHERE, OPENING_THE_LINE, names_by_key
+from tracetui.ui.keys import ELSEWHERE, OPENING_THE_LINE
 
 PATIENCE: Final = 1.0  # seconds that keys wait for an answer before one that leads elsewhere passes them
 
@@ -35,13 +35,14 @@ class Keyboard:
     def __init__(
         self,
         commands: Mapping[str, Callable[[], object]],
+        names: Mapping[str, str],
         input_line: InputLine,
         has_to_wait: Callable[[str], bool],
         paste: Callable[[str], None],
     ) -> None:
         self.commands = commands
         self._input, self._wait_for, self._paste = input_line, has_to_wait, paste
-        self._names = names_by_key()
+        self._names = names  # the command of each key
         self._waiting: deque[Press] = deque()
 
     @property

@@ -29,7 +29,9 @@ KEYS: Final = (
     Key("N", "previous_match", "previous match", "previous row that fits it; previous slice", "rows"),
     Key("t", "launch", "launch", "of a timeline: from a kernel to its launch on the host, and back", "rows"),
     Key("s", "sort", "sort", "sort by the next column (a click on a heading does it too)", "rows"),
-    Key("S", "reverse", "turn order", "turn the order round", "rows"),
+    Key("z", "sort_within", "sort within", "sort equal rows by a further column (or Shift and a click)",
+        "rows"),
+    Key("S", "reverse", "turn order", "turn the order round; of several columns that of the last", "rows"),
     Key("o", "group", "group", "group by kernel, op, layer, phase, …", "rows"),
     Key("L", "lens", "lens", "another stopwatch: gpu, wall, wait, host", "rows"),
     Key("p", "phase", "phase", "another phase: all, prefill, decode, …", "rows"),
@@ -46,10 +48,11 @@ KEYS: Final = (
     Key("a", "changed", "changed only", "of a comparison: only rows that changed, or all", "rows"),
     Key("F", "fix", "what to fix", "what to fix first in this run", "rows"),
     Key("f", "now", "now", "the present: the last seconds against the run, and the last minute", "rows"),
-    Key("m", "mark", "mark", "mark the row; a chart shows the marked rows", "rows"),
+    Key("m", "mark", "mark", "mark the row, which is kept; a chart shows the marked rows", "rows"),
+    Key("A", "note", "note", "a note about the row, which is kept; the line below tells it", "rows"),
     Key("M", "link", "link marked", "two marked rows are the same work; on a linked one: no longer", "rows"),
     Key("w", "one_table", "one table", "two tables side by side, or one wide table", "rows"),
-    Key("v", "columns", "columns", "which columns to show", "rows"),
+    Key("v", "columns", "columns", "which columns to show, and in which order; kept", "rows"),
     Key("e", "full_names", "names in full", "names in full", "rows"),
     Key("y", "copy_row", "copy", "copy the row", "rows"),
     Key("Y", "copy_markdown", "copy Markdown", "copy the row as Markdown", "rows"),
@@ -88,7 +91,7 @@ FOOTERS: Final[Mapping[str, Mapping[str, str]]] = {
     "many": {"enter": "in", "filter": "filter", "sort": "sort", "pin": "divide", "next_part": "by the next",
              "export": "export"},
     "list": {"enter": "choose", "filter": "path of a file", "pin": "baseline"},
-    "columns": {"enter": "show or hide"},
+    "columns": {"enter": "show or hide", "move_left": "to the left", "move_right": "to the right"},
     "guides": {"enter": "open"},
     "help": {"enter": "guides"},
     "page": {},
@@ -105,7 +108,8 @@ MORE: Final = ("runs", "now", "columns", "phase", "per", "lens", "sort", "mark",
 # Commands that act on what is in sight: they wait until it answers what is asked.
 NEEDING_AN_ANSWER: Final = frozenset(
     (
-        "enter", "next_match", "previous_match", "launch", "sort", "reverse", "mark", "link", "one_table",
+        "enter", "next_match", "previous_match", "launch", "sort", "sort_within", "reverse", "mark", "note",
+        "link", "one_table",
         "columns", "full_names", "copy_row", "copy_markdown", "export", "move_down", "move_up", "move_right",
         "move_left", "zoom_in", "zoom_out", "zoom_all", "page_down", "page_up", "half_down", "half_up",
         "first", "last",
@@ -115,7 +119,7 @@ NEEDING_AN_ANSWER: Final = frozenset(
 WHILE_LOADING: Final = frozenset(
     ("quit", "back", "palette", "suspend", "pause", "mode", "prompt", "restart", "engine", "output")
 )
-OPENING_THE_LINE: Final = frozenset(("filter", "export", "prompt", "engine"))
+OPENING_THE_LINE: Final = frozenset(("filter", "note", "export", "prompt", "engine"))
 
 DIGITS: Final = 9
 TABS: Final = {str(number): f"tab_{number}" for number in range(1, DIGITS + 1)}  # key → command
@@ -124,9 +128,9 @@ NEEDING_ALL_VIEWS: Final = frozenset(("next_view", "previous_view", "help", *TAB
 ELSEWHERE: Final = NEEDING_ALL_VIEWS | WHILE_LOADING | {"runs", "diff"}
 
 
-def names_by_key() -> dict[str, str]:
+def names_by_key(table: Sequence[Key] = KEYS) -> dict[str, str]:
     """Return the command of each key."""
-    return {name: key.do for key in KEYS for name in key.keys.split(",")} | TABS
+    return {name: key.do for key in table for name in key.keys.split(",") if name} | TABS
 
 
 def written(key: Key) -> str:
@@ -142,16 +146,17 @@ class Moment(NamedTuple):
     leaves: bool = False  # whether Esc has something to come out of
 
 
-def footer(now: Moment) -> list[tuple[str, str]]:
+def footer(now: Moment, table: Sequence[Key] = KEYS) -> list[tuple[str, str]]:
     """Return keys and their words: the ways out, then those for the engine, for the place, and the rest."""
     here = {**ENGINES[now.engine], **FOOTERS[now.place]}
     rest = MORE if now.place in ("table", "drawing", "diff", "pair", "many", "time") else ()
-    by_command = {key.do: key for key in KEYS}
+    by_command = {key.do: key for key in table}
     words = {"quit": "quit", "help": "help"} | ({"back": "out"} if now.leaves else {}) | here
     words |= {do: by_command[do].short for do in rest if do not in words}
     if not now.enters:
         words.pop("enter", None)
-    return [(written(by_command[do]).split(" ")[0], word) for do, word in words.items()]
+    shown = ((written(by_command[do]).split(" ")[0], word) for do, word in words.items())
+    return [(key, word) for key, word in shown if key]
 
 
 def possible(keys: Sequence[Key], *, rows: bool, live: bool) -> list[Key]:

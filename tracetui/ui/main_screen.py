@@ -1,7 +1,7 @@
 """The one screen: a head, a pane, a foot."""
 
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Final
 
 from textual.app import ComposeResult
 from textual.geometry import Size
@@ -62,10 +62,17 @@ class MainScreen(Screen[None]):
         self.table.paint_with(painter)
 
     def show_table(
-        self, sheet: Sheet, look: Look, row: int | None, notes: Sequence[str] = (), *, follow: bool = False
+        self,
+        sheet: Sheet,
+        look: Look,
+        row: int | None,
+        notes: Sequence[str] = (),
+        *,
+        follow: bool = False,
+        noted: Collection[tuple[Any, ...]] = (),
     ) -> None:
         self._swap(True)
-        self.table.show(sheet, look, row, notes, follow=follow)
+        self.table.show(sheet, look, row, notes, follow=follow, noted=noted)
 
     def show_drawing(self, lines: Sequence[Line], keep_top: bool = False) -> None:
         """Show lines, scrolled so that the one with the cursor is in sight."""

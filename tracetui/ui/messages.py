@@ -45,6 +45,7 @@ class HeadingClicked(Message):
     """The heading of a column was clicked."""
 
     column: str
+    further: bool = False  # beside those that rows are sorted by already
 
 
 @dataclass(eq=False)

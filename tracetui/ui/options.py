@@ -7,6 +7,7 @@ from pathlib import Path
 from capture.run import Run
 from tracetui.look import Look
 from tracetui.process import Engine
+from tracetui.ui.keys import KEYS, Key
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,10 @@ class Options:
     beside: tuple[Run, ...] = ()  # runs that a live one is held against; the first is its baseline
     tour: bool = False
     cast: Path | None = None  # where the session is written as an asciicast
-    theme: str | None = None  # dark, light or ansi
+    theme: str | None = None  # one of THEMES
+    keys: tuple[Key, ...] = KEYS
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of a view, where a person chose
+    keeps: bool = False  # what a person chooses and writes on the screen, for the next one
     ascii: bool = False
     clipboard: bool = True
     cache: bool = True

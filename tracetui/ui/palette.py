@@ -41,7 +41,7 @@ def palette_commands(
     set_theme: Callable[[str], object],
 ) -> Iterator[SystemCommand]:
     """Yield each command with its words, its key or kind, and what does it."""
-    for key in keys.possible(keys.KEYS, rows=True, live=workspace.options.follow):
+    for key in keys.possible(workspace.options.keys, rows=True, live=workspace.options.follow):
         text = key.text if key.text.startswith(key.short) else f"{key.short}: {key.text}"
         yield SystemCommand(text, keys.written(key), partial(keyboard.run, key.do))
     for number, view in enumerate(workspace.tabs, 1):

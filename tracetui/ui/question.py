@@ -51,6 +51,7 @@ def asked(look: Look) -> Look:
         look,
         sort=None,
         descending=_DEFAULT.descending,
+        then=(),
         limit=None,
         cursor=_DEFAULT.cursor,
         slice=None,
@@ -84,9 +85,9 @@ class Picture:
         return (self.look, self.size) == (look, size)
 
 
-def order(look: Look) -> tuple[str | None, bool, int | None]:
+def order(look: Look) -> tuple[tuple[tuple[str, bool], ...], int | None]:
     """Return the fields of a look by which rows are put in order and cut."""
-    return look.sort, look.descending, look.limit
+    return look.orders, look.limit
 
 
 def without_rows(question: Question, why: str, look: Look, size: Size) -> Picture:

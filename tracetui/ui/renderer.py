@@ -1,6 +1,6 @@
 """Draws the workspace on the main screen: head, tabs, the page, status and keys."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -14,6 +14,7 @@ from tracetui.ui.pages.help import HelpPage
 from tracetui.ui.pages.page import ListPage, ViewPage
 from tracetui.ui.pages.texts import LoadingPage, OutputPage, RefusedPage, doubt_lines, note_lines
 from tracetui.ui.panes.table import Table
+from tracetui.ui.remarks import Row
 from tracetui.ui.sheet import measure
 from tracetui.ui.workspace import Workspace
 from tracetui.views.ink import Size
@@ -112,7 +113,8 @@ class Renderer:
             follow = self._workspace.live is not None and view.newest_last and look.sort is None
             opened = follow and view.name not in session.looks  # for the first time: on the newest row
             row = None if grown else FARTHEST if opened else look.cursor[0]
-            self.main.show_table(picture.sheet, look, row, picture.answer.notes, follow=follow)
+            own = picture.answer.notes
+            self.main.show_table(picture.sheet, look, row, own, follow=follow, noted=self._noted())
         else:
             lines = picture.lines or note_lines(picture.answer.notes, width)
             self.main.show_drawing(lines, keep_top=grown)
@@ -139,7 +141,11 @@ class Renderer:
         head = header.header(session.run, session.info, session.look.lens, width, place, badge, asked)
         tabs = header.tabs(workspace.titles, workspace.tab, width)
         draft = workspace.draft
-        foot = footer.footer(width, self._moment()) if draft is None else prompt.line(draft, width)
+        foot = (
+            footer.footer(width, self._moment(), workspace.options.keys)
+            if draft is None
+            else prompt.line(draft, width)
+        )
         self.main.show_bands(head, tabs, foot)
         self.show_status()
 
@@ -199,8 +205,20 @@ class Renderer:
         if not shows_view or workspace.view.runs < 2:  # only a comparison has rows that did not change
             look = replace(look, terms=replace(look.terms, changed_only=False))
         alarm = workspace.live.alarm if workspace.live is not None else ""
-        line = footer.status(look, self._row(), self._message or alarm, self._notes(width), width)
+        told = self._message or alarm or self._note()
+        line = footer.status(look, self._row(), told, self._notes(width), width)
         self.main.show_status(line)
+
+    def _noted(self) -> Mapping[Row, str]:
+        """Return the notes about rows, which are about those of the whole view."""
+        session = self._workspace.session
+        return session.notes if not session.trail else {}
+
+    def _note(self) -> str:
+        """Return the note about the row under the cursor."""
+        if not self._workspace.shows_view or not self.main.shows_table:
+            return ""
+        return self._noted().get(self.table.sheet.identity(self.table.cursor), "")
 
     def _row(self) -> str:
         """Return where the cursor is, of how many rows."""

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from capture.run import Run
 from tracetui.look import Look
+from tracetui.ui.remarks import Remarks, Row, Where, known_as
 from tracetui.ui.run_info import RunInfo
 from tracetui.views import Focus, ManyFiles, View
 
@@ -36,11 +37,27 @@ class Session:
     of_text: frozenset[str] = frozenset()  # of these: sorted from A where no other order is asked for
     moments: tuple[int, int, int, int] | None = None  # first and last ns in sight on a timeline, and of all
     start: Look = field(default_factory=Look)
+    own_columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of a view, as a person chose
+    remarks: Remarks = field(default_factory=Remarks)  # marked rows and notes
     behind: "Session | None" = None  # of a file that was opened from many: what was looked at then
 
     @property
     def look(self) -> Look:
-        return self.looks.get(self.view, self.start)
+        return self.looks.get(self.view) or self.fresh(self.view)
+
+    def fresh(self, view: str) -> Look:
+        """Return how a view is looked at that was not in sight yet."""
+        marks = self.remarks.marks.get(self.where(view), ())
+        return replace(self.start, columns=self.own_columns.get(view, ()), chosen=marks)
+
+    def where(self, view: str) -> Where:
+        """Return what a view of the current run is known by, in this session and in others."""
+        return known_as(self.run, view) if self.run is not None else Where("", "", view)
+
+    @property
+    def notes(self) -> Mapping[Row, str]:
+        """Return the notes about rows of the view in sight."""
+        return self.remarks.notes.get(self.where(self.view), {})
 
     @property
     def run(self) -> Run | None:
@@ -93,7 +110,15 @@ class Session:
         shared = {k: v for k, v in change.items() if k in SHARED}
         looks = {name: replace(look, **shared) for name, look in self.looks.items()}
         looks[self.view] = replace(self.look, **change)
-        return replace(self, looks=looks, start=replace(self.start, **shared))
+        remarks = self.remarks
+        if "chosen" in change and not self.trail:
+            remarks = remarks.marked(self.where(self.view), change["chosen"])
+        return replace(self, looks=looks, start=replace(self.start, **shared), remarks=remarks)
+
+    def with_columns(self, columns: tuple[str, ...]) -> "Session":
+        """Return the session with other columns of the view in sight, from now on."""
+        own = {**self.own_columns, self.view: columns}
+        return replace(self.with_look(columns=columns), own_columns=own)
 
     def on_view(self, view: str) -> "Session":
         """Return the session on another view, without a way back."""
@@ -104,7 +129,14 @@ class Session:
         trail = (*self.trail, Place(self.view, self.look))
         inside = tuple({**self.look.focused, **dict(focus)}.items())
         fresh = replace(
-            self.start, focus=inside, group=None, sort=None, filter="", cursor=(0, 0), slice=None, chosen=()
+            self.fresh(view),
+            focus=inside,
+            group=None,
+            sort=None,
+            filter="",
+            cursor=(0, 0),
+            slice=None,
+            chosen=(),
         )
         return replace(self, view=view, looks={**self.looks, view: fresh}, trail=trail)
 
@@ -137,8 +169,17 @@ class Session:
         A step, layer or moment of the old run means nothing there and is forgotten.
         """
         terms = replace(self.look.terms, more_a=(), more_b=(), notes=())
+        marks = self.remarks.marks.get(known_as(self.runs[current], self.view), self.look.chosen)
         fresh = replace(
-            self.look, cursor=(0, 0), window=None, steady=False, zoom=None, slice=None, focus=(), terms=terms
+            self.look,
+            chosen=marks,
+            cursor=(0, 0),
+            window=None,
+            steady=False,
+            zoom=None,
+            slice=None,
+            focus=(),
+            terms=terms,
         )
         start = replace(self.start, window=None, steady=False, zoom=None, terms=terms)
         return replace(self, current=current, looks={self.view: fresh}, trail=(), start=start, behind=None)

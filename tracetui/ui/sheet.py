@@ -1,6 +1,5 @@
 """An answer as a sheet: which columns fit, how wide they are, and the cells of the rows in sight."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -11,6 +10,7 @@ import polars as pl
 from tracetui import glyphs, units
 from tracetui.look import Look
 from tracetui.shown_names import COLUMNS, shown_names
+from tracetui.ui.column_names import alike, meant
 from tracetui.ui.names import shortened
 from tracetui.ui.terminal.paint import fit, width_of
 from tracetui.views import Dress
@@ -27,8 +27,6 @@ BAR: Final = "bar"  # the column that is drawn instead of written
 BAR_HEADING: Final = "faster ◂ ▸ slower"
 BESIDE: Final = 110  # cells from which two tables stand side by side
 SIDE_LEAST: Final = 18  # of a name in one of them
-
-_SIDE: Final = re.compile(r"_[ab](?=_|$)")
 
 
 @dataclass(frozen=True)
@@ -75,20 +73,29 @@ class Sheet:
     def layout(
         self, width: int, first: int = 0, full_names: bool = False, chosen: Sequence[str] = ()
     ) -> tuple[Column, ...]:
-        """Return the columns for a width: the name, then the most important; `first` skips some."""
+        """Return the columns for a width: the name, then those chosen, in their order, else the most
+        important; `first` skips some.
+        """
         if not self.columns:
             return ()
         name, *others = self.columns
-        others = [c for c in others if c.name in chosen] if chosen else others
+        own = self.meant(chosen)
+        others = [c for n in own for c in others if c.name == n] or others
         if full_names:
             name = replace(name, kind="whole", width=max(name.width, *map(len, self.shown), 0))
             part = max(width // 2, width - self._kept(others))
         else:
-            part = width // 4 if self.dress else width * 2 // 5
+            narrow = self.dress is not None and not self.dress.wide_names
+            part = width // 4 if narrow else width * 2 // 5
         least = min(name.width, max(NAME_LEAST, part))
-        shown = _fitting(self._order(others, width - least)[first:], width - least)
+        ordered = others if own else self._order(others, width - least)
+        shown = _fitting(ordered[first:], width - least)
         room = width - sum(c.width + GAP for c in shown)
         return (_wide(name, max(1, min(name.width, room, width))), *shown)
+
+    def meant(self, words: Sequence[str]) -> tuple[str, ...]:
+        """Return the columns beside the name that are meant, in the order of the words."""
+        return meant(words, [c.name for c in self.columns[1:]])
 
     def _kept(self, others: list[Column]) -> int:
         """Return the cells of the most important columns, which whole names do not push off the screen."""
@@ -107,7 +114,7 @@ class Sheet:
         names = (sides[0][0], sides[-1][-1])
         room = width - 2 * (SIDE_LEAST + GAP) - (RULE.width + GAP) * (len(sides) - 1)
         wanted = [n for side in sides for n in side if n in by_name and n not in names]
-        fitting, room = _fitting_pairs(_alike(sorted(wanted, key=self.rank.index)), by_name, room)
+        fitting, room = _fitting_pairs(alike(sorted(wanted, key=self.rank.index)), by_name, room)
         shown = (fitting | set(names)) & by_name.keys()
         wide = {n: _wide(c, SIDE_LEAST + room // 2) if n in names else c for n, c in by_name.items()}
         out: list[Column] = []
@@ -206,14 +213,6 @@ def _dressed(values: pl.Series, naming: bool, dress: Dress | None, shown: Mappin
         return [column]
     top = float(values.abs().max() or 0)  # type: ignore[arg-type]
     return [column, Column(BAR, BAR_HEADING, len(BAR_HEADING), "bar", values.name, top)]
-
-
-def _alike(names: Sequence[str]) -> list[list[str]]:
-    """Return the columns grouped by what they mean on either side: total a with total b."""
-    groups: dict[str, list[str]] = {}
-    for name in names:
-        groups.setdefault(_SIDE.sub("", name), []).append(name)
-    return list(groups.values())
 
 
 def _fitting_pairs(

@@ -25,7 +25,8 @@ class Workspace:
         self.feed, self.options = feed, options
         self.links = kept_links.kept()
         terms = replace(options.look.terms, links=(*options.look.terms.links, *self.links))
-        self.session = Session(start=replace(options.look, full_names=False, terms=terms))
+        start = replace(options.look, full_names=False, terms=terms)
+        self.session = Session(start=start, own_columns=options.columns)
         self.views: list[View] = []
         self.knows_all_views = False  # else only the first one is loaded, and the tabs are still to come
         self.page: Page = LoadingPage(feed)

@@ -20,6 +20,7 @@ VERBS: Final = {
     "query": "SQL over the events and answers of a run",
     "schema": "the JSON schema of what --format json prints",
     "formats": "what is read, and how each is produced",
+    "config": "keys, colours and columns of the screen, and where each is from",
     "doctor": "what this machine, or a file, can and cannot do",
     "mcp": "the profiles of a folder as tools for an agent",
     "completion": "a script that makes bash, zsh or fish complete",

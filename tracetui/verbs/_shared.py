@@ -14,9 +14,11 @@ from capture.text import clean
 from tracetui.chosen import choose
 from tracetui.look import GROUPS, PERS, Look, focus_of
 from tracetui.samples import resolved
+from tracetui.ui import THEMES
 
 if TYPE_CHECKING:
     from capture.run import Run
+    from tracetui.ui.config import Config
     from tracetui.ui.options import Options
 
 VIEW: Final = "summary"  # that a screen begins with
@@ -27,6 +29,7 @@ PHASE: Final = "only one phase: prefill, decode, forward, backward …"
 LENS: Final = "which stopwatch: gpu, wall, wait or host"
 FORMAT: Final = "how the answer is written; a table where it is not said"
 FORMATS: Final = ("table", "json", "csv", "md", "html")  # of reports, told without loading them
+SORT: Final = "sort by a column, or several (phase,total): numbers from the largest, text from A"
 LIMIT: Final = "at most N rows; a cut is said"
 WIDTH: Final = "columns of the table; those of the terminal where it is not said"
 
@@ -83,9 +86,7 @@ def device_option(parser: ArgumentParser) -> None:
 def look_options(parser: ArgumentParser) -> None:
     """Declare what a view is asked: run, order, filter, grouping, phase, lens, steps."""
     run_option(parser)
-    parser.add_argument(
-        "--sort", metavar="COLUMN", help="sort by a column: numbers from the largest, text from A"
-    )
+    parser.add_argument("--sort", metavar="COLUMN", help=SORT)
     parser.add_argument("--reverse", action="store_true", help="sort the other way round")
     narrow = "only names and ops that fit, and terms: op:attn layer:3 share:>5"
     parser.add_argument("--filter", default="", metavar="REGEX", help=narrow)
@@ -120,25 +121,34 @@ def screen_options(
 ) -> None:
     """Declare how the screen looks and with which view it begins."""
     parser.add_argument("--view", default=view, help=about)
-    parser.add_argument("--theme", choices=("dark", "light", "ansi"), help="colours of the screen")
+    parser.add_argument("--theme", choices=THEMES, help="colours of the screen")
     parser.add_argument("--ascii", action="store_true", help="draw with ASCII characters only")
     parser.add_argument("--no-clipboard", action="store_true", help="never write to the terminal's clipboard")
     cast = "also write the session to a new file as an asciicast, for asciinema"
     parser.add_argument("--cast", type=Path, metavar="FILE", help=cast)
 
 
-def screen(args: Namespace, view: str = "diff", **more: Any) -> "Options":
-    """Return what the command line asks of the screen; `view` is the first where none is named."""
+def screen(args: Namespace, wanted: "Config | None" = None, *, view: str = "diff", **more: Any) -> "Options":
+    """Return what the command line asks of the screen; what it leaves out the config file says, or the
+    terminal; `view` is the first where none is named. The file is read here unless that was done before;
+    raise UsageError for one that is wrong.
+    """
+    from tracetui import kept_columns
+    from tracetui.ui import config
     from tracetui.ui.options import Options
 
-    return Options(
-        view=args.view or view,
-        theme=args.theme,
-        ascii=args.ascii,
-        clipboard=not args.no_clipboard,
-        cast=args.cast,
-        **more,
-    )
+    wanted = wanted or config.read()
+    wanted.check_views()
+    own: dict[str, Any] = {
+        "theme": args.theme or config.theme(wanted),
+        "ascii": args.ascii or config.draws_ascii(wanted),
+        "keys": wanted.keys,
+        "columns": {**kept_columns.kept(), **wanted.columns},
+        "keeps": True,
+        "clipboard": not args.no_clipboard,
+        "cast": args.cast,
+    }
+    return Options(view=args.view or view, **{**own, **more})
 
 
 def load(args: Namespace) -> "list[Run]":

@@ -88,7 +88,7 @@ def _answer_options(parser: ArgumentParser) -> None:
     add("--phase", metavar="PHASE", help=_shared.PHASE)
     add("--lens", metavar="LENS", help=_shared.LENS)
     _shared.steps_option(parser)
-    add("--sort", metavar="COLUMN", help="sort by a column: numbers from the largest, text from A")
+    add("--sort", metavar="COLUMN", help=_shared.SORT)
     add("--reverse", action="store_true", help="sort the other way round")
     add("--limit", type=int, metavar="N", help=_shared.LIMIT)
     add("--format", choices=_shared.FORMATS, help="print, and how; else a screen shows it")

@@ -29,6 +29,7 @@ GUIDES: Final = {
     "completion": "scripting",
     "mcp": "scripting",
     "version": "scripting",
+    "config": "keys",
     "doctor": "kernels-and-roofs",
 }
 

@@ -8,6 +8,7 @@ from capture.errors import UsageError
 from tracetui.process import Engine
 from tracetui.samples import resolved
 from tracetui.threads import leave_the_cores
+from tracetui.ui import config
 from tracetui.verbs import _engine, _program, _shared, _watch
 
 if TYPE_CHECKING:
@@ -36,12 +37,13 @@ def run(args: Namespace) -> int:
     """
     if not _shared.has_screen():
         return _recorded(args)
+    wanted = config.read()  # a wrong one is refused before anything starts
     _engine.divide(args)
-    beside, log = _beside(args), _log(args)
+    beside, log = _beside(args, wanted), _log(args)
     out = _engine.place(args)
     engine = _engine.started(args, out, interactive=True, log=log)
     try:
-        code = _shown(args, out, engine, beside)
+        code = _shown(args, out, engine, beside, wanted)
     finally:
         engine.stop(in_background=True)
     recorded = kept(out, figures=bool(_watch.asked(args)))
@@ -84,14 +86,15 @@ def _recorded(args: Namespace) -> int:
     return record.run(Namespace(**vars(args), quiet=False, repeat=1, seconds=None))
 
 
-def _beside(args: Namespace) -> "tuple[Run, ...]":
+def _beside(args: Namespace, wanted: config.Config) -> "tuple[Run, ...]":
     """What the live run is compared with by `d`: the last run of a recording.
 
     What may be refused is read before an engine is started; where nothing is asked, nothing is imported.
     """
-    if args.baseline is None and args.view is None:
+    if args.baseline is None and args.view is None and not wanted.columns:
         return ()
     leave_the_cores()
+    wanted.check_views()
     from capture.open import load_all
     from tracetui.views import view
 
@@ -100,12 +103,16 @@ def _beside(args: Namespace) -> "tuple[Run, ...]":
     return () if args.baseline is None else (load_all([args.baseline])[-1],)
 
 
-def _shown(args: Namespace, out: Path, engine: Engine, beside: "tuple[Run, ...]") -> int:
+def _shown(
+    args: Namespace, out: Path, engine: Engine, beside: "tuple[Run, ...]", wanted: config.Config
+) -> int:
     """Show the screen and return its exit code; it is imported while the engine starts as well."""
     leave_the_cores()
     from tracetui.ui.app import run as show
 
     engine.sample_later(out)
-    instead = _shared.VIEW if args.view is None else None
-    options = _shared.screen(args, VIEW, instead=instead, follow=True, engine=engine, beside=beside)
+    more = {"follow": True, "engine": engine, "beside": beside}
+    options = _shared.screen(
+        args, wanted, view=VIEW, instead=_shared.VIEW if args.view is None else None, **more
+    )
     return show([str(out)], options)

@@ -108,8 +108,10 @@ def _tour(args: Namespace) -> int:
         sys.stdout.write("".join(f"{number:2}  {stop.text}\n" for number, stop in enumerate(STOPS, 1)))
         return 0
     from tracetui.ui.app import run as show
+    from tracetui.ui.keys import KEYS
 
-    return show([resolved(name) for name in FILES], _shared.screen(args, tour=True))
+    screen = _shared.screen(args, tour=True, keys=KEYS)  # those that it names
+    return show([resolved(name) for name in FILES], screen)
 
 
 def _recordings() -> int:

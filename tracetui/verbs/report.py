@@ -99,14 +99,19 @@ def _list() -> int:
 
 
 def sorted_look(look: Look, rows: pl.DataFrame, reverse: bool) -> Look:
-    """Return the look with the sort column as the answer calls it, numbers from the largest, text from A.
-    Raise UsageError where no column has this name.
+    """Return the look with the sort columns as the answer calls them, numbers from the largest, text from A.
+    Raise UsageError where no column has such a name.
     """
     named = {name(c): c for name in (units.spoken, units.heading, str) for c in rows.columns}
-    column = named.get(look.sort or "")
-    if column is None:
-        if not rows.columns:
-            return replace(look, sort=None)
-        todo = did_you_mean(look.sort or "", named, f"the columns are {', '.join(rows.columns)}")
-        raise UsageError(f"no column is called {look.sort!r}", todo=todo)
-    return replace(look, sort=column, descending=rows.schema[column].is_numeric() != reverse)
+    asked = look.sort or ""
+    if not rows.columns:
+        return replace(look, sort=None)
+    orders = []
+    for word in [asked] if asked in named else asked.split(","):
+        column = named.get(word.strip())
+        if column is None:
+            todo = did_you_mean(word, named, f"the columns are {', '.join(rows.columns)}")
+            raise UsageError(f"no column is called {word!r}", todo=todo)
+        orders.append((column, rows.schema[column].is_numeric() != reverse))
+    (first, falls), *then = orders
+    return replace(look, sort=first, descending=falls, then=tuple(then))

@@ -100,6 +100,8 @@ class Dress:
     tones: Tones
     bar: str = ""  # the column that is drawn as a signed bar too
     sides: tuple[tuple[str, ...], ...] = ()  # columns side by side where there is room: a | change | b
+    legend: Callable[[pl.DataFrame], Line] | None = None  # what the colours of some rows mean
+    wide_names: bool = False  # names get as much room as without a dress
 
 
 @dataclass(frozen=True)
@@ -254,8 +256,10 @@ def row_key(view: View, answer: Answer) -> tuple[str, ...]:
 def ordered(answer: Answer, look: Look) -> Answer:
     """Return the answer sorted and cut as the look asks, with a note where rows are left out."""
     rows, notes = answer.rows, list(answer.notes)
-    if look.sort is not None and look.sort in rows.columns:
-        rows = rows.sort(look.sort, descending=look.descending, nulls_last=True, maintain_order=True)
+    orders = {column: falls for column, falls in look.orders if column in rows.columns}
+    if orders:
+        down = list(orders.values())
+        rows = rows.sort(list(orders), descending=down, nulls_last=True, maintain_order=True)
     if look.limit is not None and rows.height > look.limit:
         notes.append(f"{look.limit} of {rows.height} rows shown")
         rows = rows.head(look.limit)

@@ -13,7 +13,7 @@ from tracetui.analysis.partial.algebra import Partial
 from tracetui.analysis.partial.kernels import SHAPES, SPREAD, merged_table, partial
 from tracetui.analysis.partial.sketch import ERROR
 from tracetui.look import Look
-from tracetui.views import Answer, Merging, View
+from tracetui.views import Answer, Merging, View, _category
 
 _ORDER: Final = (
     "name",
@@ -134,6 +134,7 @@ VIEW = View(
     kernels,
     needs=frozenset({"dur"}),
     merging=Merging(partial, SHAPES, of_many, needs=frozenset({"dur"})),
+    dress=_category.dress(),
     columns=(
         "name",
         "total_ns",

@@ -1,7 +1,9 @@
 """Runs that come from the feed: the first ones open the first view, newer ones are shown when it is time."""
 
+from dataclasses import replace
 from typing import Final
 
+from tracetui.ui import kept_remarks
 from tracetui.ui.first_session import first_session
 from tracetui.ui.messages import LoadFailed, RunsChanged, ViewsLoaded
 from tracetui.ui.pages.texts import RefusedPage
@@ -79,6 +81,8 @@ class Arrivals:
     def _open(self, message: RunsChanged) -> None:
         workspace = self._workspace
         session = workspace.session.with_snapshots(message.runs, message.infos)
+        if workspace.options.keeps:
+            session = replace(session, remarks=kept_remarks.read(message.runs))
         first = first_session(session, message.views, workspace.options)
         workspace.views = list(message.views)
         workspace.knows_all_views = len(message.views) > 1

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from tracetui.ui.commands import Command, sort_by
+from tracetui.ui.commands import Command, sort_by, sort_further
 from tracetui.ui.pages.columns import ColumnList
 from tracetui.ui.pages.guides import GuideList, GuidePage
 from tracetui.ui.pages.help import HelpPage
@@ -13,6 +13,7 @@ from tracetui.ui.pages.runs import RunList
 from tracetui.ui.pages.texts import LoadingPage, OutputPage, RefusedPage
 from tracetui.ui.question import Picture
 from tracetui.ui.questions import Questions
+from tracetui.ui.remarks import Row
 from tracetui.ui.renderer import Renderer
 from tracetui.ui.workspace import Workspace
 from tracetui.views import Focus, ManyFiles, entered
@@ -49,7 +50,7 @@ class Navigation:
             self._open_help()
 
     def _open_help(self) -> None:
-        self.show_page(HelpPage(tuple(self._workspace.views)))
+        self.show_page(HelpPage(tuple(self._workspace.views), self._workspace.options.keys))
 
     def open_guide(self, page: GuideList) -> None:
         """Show the guide under the cursor of the list."""
@@ -117,21 +118,27 @@ class Navigation:
             ahead = [i for i in fed if (i - self._workspace.tab) * direction > 0]
             self.open_tab((ahead or fed)[0 if direction > 0 else -1] + 1)
 
-    def sort_by(self, column: str) -> None:
-        self.change(lambda session: sort_by(session, column))
+    def sort_by(self, column: str, *, further: bool = False) -> None:
+        """Sort by a column; `further` keeps the order there is, and sorts what is equal in it."""
+        self.change(lambda session: (sort_further if further else sort_by)(session, column))
 
-    def mark(self) -> None:
-        """Add the row under the cursor to those that a chart shows, or take it away."""
-        picture = self._workspace.picture
-        if not self._workspace.shows_view or picture is None:
-            return
-        table = self._renderer.table
-        row = table.sheet.identity(table.cursor) if self._renderer.main.shows_table else ()
-        row = row or tuple(v for _, v in self._focus(picture))
+    def mark(self) -> bool:
+        """Add the row under the cursor to those that a chart shows, or take it away; tell if there is one."""
+        row = self.row()
         if row:
             chosen = self._workspace.session.look.chosen
             chosen = tuple(c for c in chosen if c != row) if row in chosen else (*chosen, row)
             self._questions.show(self._workspace.session.with_look(chosen=chosen))
+        return bool(row)
+
+    def row(self) -> Row:
+        """Return what names the row under the cursor; empty where it is on none."""
+        picture = self._workspace.picture
+        if not self._workspace.shows_view or picture is None:
+            return ()
+        table = self._renderer.table
+        row = table.sheet.identity(table.cursor) if self._renderer.main.shows_table else ()
+        return row or tuple(v for _, v in self._focus(picture))
 
     def enter(self) -> None:
         """Open what is inside the row under the cursor; where reasons against the rows stand, the rows."""

@@ -1,4 +1,4 @@
-"""Which runs are looked at: shown, compared with, pinned, opened; which of their rows are one; columns."""
+"""Which runs are looked at: shown, compared with, pinned, opened; which of their rows are one."""
 
 import asyncio
 import threading
@@ -14,11 +14,10 @@ from capture.errors import CaptureError
 from capture.open import Input
 from tracetui import kept_links
 from tracetui.analysis.compare import links
-from tracetui.ui import commands, path_completion
+from tracetui.ui import commands, kept_remarks, path_completion
 from tracetui.ui.controllers.input import Entry, InputLine, RunAsync
 from tracetui.ui.controllers.navigation import Navigation
 from tracetui.ui.messages import RunsOpened
-from tracetui.ui.pages.columns import ColumnList
 from tracetui.ui.pages.prompt import Draft
 from tracetui.ui.pages.runs import RunList
 from tracetui.ui.questions import Questions
@@ -118,6 +117,9 @@ class Runs:
         self._opened = (*self._opened, str(message.path))
         self._renderer.tell("")  # it is no longer being read
         session = workspace.session.with_runs_in_front(message.runs)
+        if workspace.options.keeps:
+            known = kept_remarks.read(run for run, _ in message.runs)
+            session = replace(session, remarks=session.remarks.joined(known))
         if isinstance(session.run, ManyFiles) and not message.against:
             self._questions.show(session.in_file(len(message.runs) - 1, OF_A_FILE))
             return
@@ -187,28 +189,6 @@ class FilePrompt:
         text, names = await asyncio.to_thread(path_completion.completed, draft.text)
         if self._input.replace(draft, text) and len(names) != 1:
             self._renderer.tell("  ".join(names) if names else "no file begins like this")
-
-
-class Columns:
-    """The list of columns, from which those to show are chosen."""
-
-    def __init__(self, workspace: Workspace, renderer: Renderer, navigation: Navigation) -> None:
-        self._workspace, self._renderer, self._navigation = workspace, renderer, navigation
-
-    def toggle_list(self) -> None:
-        workspace = self._workspace
-        if isinstance(workspace.page, ColumnList):
-            self._navigation.leave_page()
-        elif workspace.shows_view and self._renderer.main.shows_table and workspace.picture is not None:
-            workspace.page = ColumnList(workspace.picture.sheet)
-            self._renderer.show_page()
-
-    def choose(self, page: ColumnList) -> None:
-        """Show the column under the cursor, or hide it."""
-        workspace, row = self._workspace, self._renderer.table.cursor
-        columns = page.toggle(workspace.session.look.columns, row)
-        workspace.session = workspace.session.with_look(columns=columns)
-        self._renderer.show_page(row)
 
 
 class Links:

@@ -8,37 +8,63 @@ import polars as pl
 
 from tracetui import units
 from tracetui.ui.session import Session
-from tracetui.ui.sheet import Column, Sheet
+from tracetui.ui.sheet import Sheet
 from tracetui.views import Answer
 
-COLUMNS: Final = ("column", "shown")
+COLUMNS: Final = ("column", "place")
 BEST: Final = "what fits, the most important first"
 
 
 @dataclass(frozen=True)
 class ColumnList:
-    """The page on which the columns of a sheet are chosen."""
+    """The page on which the columns of a sheet are chosen, and put in order."""
 
     sheet: Sheet
+    in_sight: tuple[str, ...] = ()  # those of the table beside the name, as the page came
 
     footer: ClassVar = "columns"
     columns: ClassVar = COLUMNS
 
     def answer(self, session: Session) -> Answer:
         """Return a row for each column; the first row takes every choice back."""
-        chosen = session.look.columns
+        chosen = self.sheet.meant(session.look.columns)
+        places = {name: f"{place}" for place, name in enumerate(chosen, 1)}
         rows = [(BEST, "" if chosen else "yes")]
-        rows += [(units.heading(c.name), "yes" if c.name in chosen else "") for c in self._others()]
+        rows += [(units.heading(name), places.get(name, "")) for name in self._others(chosen)]
         frame = pl.DataFrame(rows, schema=dict.fromkeys(COLUMNS, pl.String), orient="row")
-        return Answer(frame, ("Enter shows a column or hides it, Esc goes back to the table",))
+        note = "Enter shows a column or hides it, ← and → move it; Esc goes back to the table"
+        return Answer(frame, (note,))
 
-    def toggle(self, chosen: Sequence[str], row: int) -> tuple[str, ...]:
+    def toggled(self, words: Sequence[str], row: int) -> tuple[str, ...]:
         """Return the chosen columns after Enter on a row."""
         if row == 0:
             return ()
-        name = self._others()[row - 1].name
+        chosen = self.sheet.meant(words)
+        name = self._others(chosen)[row - 1]
         return tuple(c for c in chosen if c != name) if name in chosen else (*chosen, name)
 
-    def _others(self) -> list[Column]:
-        """Return all columns but the name, which always is the first; the most important at the top."""
-        return sorted(self.sheet.columns[1:], key=lambda c: self.sheet.rank.index(c.name))
+    def moved(self, words: Sequence[str], row: int, by: int) -> tuple[str, ...]:
+        """Return the chosen columns, else those that were in sight, with that of a row moved to the right or
+        left.
+        """
+        name = self.name(words, row)
+        chosen = list(self.sheet.meant(words) or self.sheet.meant(self.in_sight))
+        if name not in chosen:
+            return tuple(words)
+        place = chosen.index(name)
+        chosen.insert(max(0, place + by), chosen.pop(place))
+        return tuple(chosen)
+
+    def name(self, words: Sequence[str], row: int) -> str:
+        """Return the column of a row; empty for the first row, which is none."""
+        return self._others(self.sheet.meant(words))[row - 1] if row else ""
+
+    def row(self, words: Sequence[str], name: str) -> int:
+        """Return the row of a column, once these are chosen."""
+        others = self._others(self.sheet.meant(words))
+        return others.index(name) + 1 if name in others else 0
+
+    def _others(self, chosen: Sequence[str]) -> list[str]:
+        """Return all columns but the name, which always comes first: those chosen, then by importance."""
+        names = {c.name for c in self.sheet.columns[1:]}
+        return [*chosen, *(n for n in self.sheet.rank if n in names and n not in chosen)]

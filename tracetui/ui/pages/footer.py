@@ -5,7 +5,7 @@ from typing import Final
 
 from capture.text import middle
 from tracetui.look import Look
-from tracetui.ui.keys import Moment
+from tracetui.ui.keys import KEYS, Key, Moment
 from tracetui.ui.keys import footer as keys_of_the_moment
 from tracetui.ui.terminal.paint import width_of
 from tracetui.views.ink import Line, Span
@@ -55,11 +55,11 @@ def _in_force(look: Look) -> list[str]:
     ]
 
 
-def footer(width: int, now: Moment) -> Line:
+def footer(width: int, now: Moment, keys: Sequence[Key] = KEYS) -> Line:
     """Return the line of keys, as many as fit."""
     spans: list[Span] = [Span(" ")]
     room = width - 1
-    for key, text in keys_of_the_moment(now):
+    for key, text in keys_of_the_moment(now, keys):
         need = width_of(key) + width_of(text) + 3
         if need > room:
             break

@@ -1,6 +1,7 @@
 """The help: every key at a glance, what each does, the views, the guides and the words of the screen."""
 
 import textwrap
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -24,25 +25,30 @@ class HelpPage:
     """All keys, all views, the guides and the glossary."""
 
     views: tuple[View, ...]
+    keys: tuple[Key, ...] = KEYS
 
     footer: ClassVar = "help"
 
     def lines(self, size: Size) -> list[Line]:
         """Return all keys on one screen, then each with what it does; then views, guides and words."""
         wide = max(4, min(COLUMN, size.width // 3))
-        out: list[Line] = [(*_title("Keys"), Span("   in words below: ↓", "dim")), *_glance(size.width), ()]
-        out += [_title("In words"), *(_row(written(k), k.text, wide) for k in KEYS), (), _title("Views")]
+        out: list[Line] = [
+            (*_title("Keys"), Span("   in words below: ↓", "dim")),
+            *_glance(self.keys, size.width),
+            (),
+        ]
+        out += [_title("In words"), *(_row(written(k), k.text, wide) for k in self.keys), (), _title("Views")]
         for number, view in enumerate(self.views, 1):
             out.append(_row(str(number) if number <= DIGITS else view.key or "Tab", view.title, wide))
         out += [(), *(_row("", text, wide) for text in BADGES), ()]
         return [*out, *_guides(), (), *_glossary(size.width, wide)]
 
 
-def _glance(width: int) -> list[Line]:
+def _glance(keys: Sequence[Key], width: int) -> list[Line]:
     """Return the keys in columns, to be read downwards."""
     count = max(1, (width - 1) // CELL)
-    height = -(-len(KEYS) // count)
-    columns = [KEYS[i : i + height] for i in range(0, len(KEYS), height)]
+    height = -(-len(keys) // count)
+    columns = [keys[i : i + height] for i in range(0, len(keys), height)]
     return [tuple(span for column in columns if i < len(column) for span in _cell(column[i]))
             for i in range(height)]  # fmt: skip
 

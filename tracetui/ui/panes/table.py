@@ -1,6 +1,6 @@
 """The table: a million rows at the cost of those in sight."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from textwrap import wrap
 from typing import Any, Final
@@ -22,6 +22,8 @@ from tracetui.views.ink import Line, Span
 BLOCK: Final = 64
 BLOCKS_KEPT: Final = 16
 GUTTER: Final = 1
+MARKED: Final = "•"
+NOTED: Final = '"'
 
 
 class Table(Widget):
@@ -35,6 +37,8 @@ class Table(Widget):
         self._sheet, self._look = EMPTY, Look()
         self._before_layout = Size(0, 0)
         self._notes: tuple[str, ...] = ()
+        self._legend: Line = ()  # what the colours of the rows mean
+        self._noted: Collection[tuple[Any, ...]] = ()  # rows about which there is a note
         self._cursor = self._top = 0
         self._wanted_top = 0  # where a person has scrolled to; an answer with fewer rows does not change it
         self._shifted: tuple[int, tuple[str, ...]] = (0, ())  # by how many columns, and of which
@@ -77,11 +81,15 @@ class Table(Widget):
         notes: Sequence[str] = (),
         *,
         follow: bool = False,
+        noted: Collection[tuple[Any, ...]] = (),
     ) -> None:
         """Show another sheet with the cursor on a row; None: on the row that it is on, with `follow` on the
         last row where it is on the last.
         """
-        self._notes = tuple(notes)
+        self._notes, self._noted = tuple(notes), noted
+        if sheet is not self._sheet:
+            legend = sheet.dress.legend if sheet.dress is not None else None
+            self._legend = legend(sheet.rows) if legend is not None else ()
         if cursor is None and follow and self._cursor >= self._sheet.rows.height - 1:
             cursor = sheet.rows.height - 1
             self._wanted_top = cursor - self.page + 1
@@ -189,20 +197,24 @@ class Table(Widget):
     def _heading(self) -> Line:
         spans = [Span(" " * GUTTER)]
         for column in self.columns:
-            mark = "" if self._look.sort != column.name else "▼" if self._look.descending else "▲"
+            mark = _mark(self._look, column.name)
             text = fit(column.heading, column.width - len(mark)).rstrip() + mark
             spans.append(Span(fit(text, column.width, right=column.kind == "number") + " " * GAP))
         return tuple(spans)
 
     def _line(self, row: int, plain: bool) -> Line:
-        marked = self._sheet.identity(row) in self._look.chosen
-        spans = [Span("•", "" if plain else "warn") if marked else Span(" " * GUTTER)]
+        own = self._sheet.identity(row)
+        sign = NOTED if own in self._noted else MARKED if own in self._look.chosen else ""
+        spans = [Span(sign, "" if plain else "warn") if sign else Span(" " * GUTTER)]
         for text, style in self._cells(row):
             spans += [Span(text, "" if plain else style), Span(" " * GAP)]
         return tuple(spans)
 
     def _note(self, place: int) -> Line:
-        """Return a line of the notes, which stand below the last row where there is room."""
+        """Return a line of the legend and the notes, which stand below the last row where there is room."""
+        if self._legend and place <= 0:
+            return (Span(" "), *self._legend) if place == 0 else ()
+        place -= bool(self._legend)
         lines = _wrapped(self._notes, max(1, self.size.width - 4))
         return (Span(f" {lines[place]}", "dim"),) if 0 <= place < len(lines) else ()
 
@@ -242,7 +254,7 @@ class Table(Widget):
         if event.y == 0:
             column = _column_at(event.x, self.columns)
             if column is not None and column.name in self._sheet.sortable:
-                self.post_message(HeadingClicked(column.name))
+                self.post_message(HeadingClicked(column.name, event.shift))
             return
         row = self._top + event.y - 1
         if row == self._cursor:
@@ -255,6 +267,14 @@ class Table(Widget):
 
     def on_mouse_scroll_up(self) -> None:
         self.move(-3)
+
+
+def _mark(look: Look, column: str) -> str:
+    """Return the sign of a column that rows are sorted by, a hollow one where that is within another."""
+    for place, (name, falls) in enumerate(look.orders):
+        if name == column:
+            return ("▽" if place else "▼") if falls else ("△" if place else "▲")
+    return ""
 
 
 def _column_at(x: int, columns: Sequence[Column]) -> Column | None:

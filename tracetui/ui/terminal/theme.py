@@ -1,4 +1,4 @@
-"""Roles to colours: four palettes for the styles of ink, and the themes that go with them.
+"""Roles to colours: palettes for the styles of ink, and the themes that go with them.
 
 Good is blue and bad is orange, so that both can be told apart with any eyes; views put a sign beside them.
 """
@@ -27,6 +27,12 @@ LIGHT_CATEGORY: Final = {
     "sampling": "#b03a54", "quantize": "#744d33", "copy": "#56636f", "comm": "#b3221e", "wait": "#66727c",
     "host": "#6a6248", "other": "#67625a",
 }  # fmt: skip
+# Told apart by lightness as well as by hue: found by a search for the largest least distance in every kind.
+BLIND_CATEGORY: Final = {
+    **CATEGORY, "matmul": "#5388e6", "attention": "#bf8009", "norm": "#60ff8b", "copy": "#ffffff",
+    "comm": "#d95256", "moe": "#f5d300", "wait": "#a5abb3",
+}  # fmt: skip
+BLIND_HEAT: Final = ("#1a2233", "#23324f", "#33466b", "#55607a", "#83827c", "#a69a6e", "#d0ba5c", "#fdea45")
 _ANSI_CATEGORY: Final = {
     "matmul": "cyan", "attention": "yellow", "norm": "green", "elementwise": "magenta", "softmax": "red",
     "reduce": "blue", "conv": "bright_cyan", "moe": "bright_yellow", "ssm": "bright_green",
@@ -55,7 +61,7 @@ _DARK: Final = {
     **_categories(CATEGORY, "#0b1116"),
 }  # fmt: skip
 _LIGHT: Final = {
-    "": "#1f2429 on #fbfbf9", "dim": "#6b747d", "bold": "bold", "title": "bold #000000",
+    "": "#1f2429 on #fbfbf9", "dim": "#58616a", "bold": "bold", "title": "bold #000000",
     "name": "#101418", "number": "#1f2429", "good": "#0060a0", "bad": "#a84b00", "warn": "bold #8a5a00",
     "accent": "#00609a", "cursor": "#ffffff on #2b6ca3", "bar": "#3b444d on #e6e8e6",
     "bar_on": "bold #ffffff on #2b6ca3", "bar_warn": "bold #8a4b00 on #e6e8e6",
@@ -66,6 +72,11 @@ _LIGHT: Final = {
     "rise3": "#ffffff on #a84b00",
     **{f"series{i}": c for i, c in enumerate(LIGHT_SERIES)},
     **_categories(LIGHT_CATEGORY, "#ffffff"),
+}  # fmt: skip
+_BLIND: Final = {
+    **_DARK,
+    **{f"heat{i}": f"{'#0b1116' if i > 3 else '#ffffff'} on {c}" for i, c in enumerate(BLIND_HEAT)},
+    **_categories(BLIND_CATEGORY, "#0b1116"),
 }  # fmt: skip
 _ANSI: Final = {
     "": "", "dim": "dim", "bold": "bold", "title": "bold", "name": "", "number": "", "good": "cyan",
@@ -81,10 +92,14 @@ _ANSI: Final = {
 }  # fmt: skip
 
 PALETTES: Final[Mapping[str, Mapping[str, str]]] = {
-    "tracetui-dark": _DARK, "tracetui-light": _LIGHT, "ansi-dark": _ANSI, "ansi-light": _ANSI,
+    "tracetui-dark": _DARK, "tracetui-light": _LIGHT, "tracetui-colour-blind": _BLIND, "ansi-dark": _ANSI,
+    "ansi-light": _ANSI,
 }  # fmt: skip
-NAMES: Final = {"dark": "tracetui-dark", "light": "tracetui-light", "ansi": "ansi-dark"}
+NAMES: Final = {"dark": "tracetui-dark", "light": "tracetui-light", "ansi": "ansi-dark",
+                "colour-blind": "tracetui-colour-blind"}  # fmt: skip
 THEMES: Final = (
+    Theme("tracetui-colour-blind", primary="#4f9dff", background="#12161b", surface="#12161b",
+          panel="#1c232b", foreground="#d3d9e0", accent="#7cc4f0", warning="#f0d97a", error="#f0a04b"),
     Theme("tracetui-dark", primary="#56b4e9", background="#12161b", surface="#12161b", panel="#1c232b",
           foreground="#d3d9e0", accent="#7cc4f0", warning="#f0d97a", error="#f0a04b"),
     Theme("tracetui-light", primary="#0060a0", background="#fbfbf9", surface="#fbfbf9", panel="#e6e8e6",

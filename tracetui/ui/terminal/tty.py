@@ -19,6 +19,9 @@ FATAL: Final = (
 )
 GRACE: Final = 1.0  # seconds that the screen has to close by itself after a signal
 CLIPBOARD_LIMIT: Final = 100_000
+MANY: Final = 256  # colours
+# Terminals of hardware, and consoles with fonts of 256 or 512 characters: no eighths of blocks, no arrows.
+POOR: Final = ("vt", "linux", "ansi", "pcansi", "cons", "sun", "wy", "tvi", "hp", "ibm", "adm", "dumb")
 DUMB: Final = ("", "dumb", "unknown")
 
 # CAN ends a sequence that was cut in its middle; then every mode that the screen sets, off.
@@ -45,9 +48,33 @@ def screen_file() -> Any:
 
 
 def speaks_unicode() -> bool:
-    """Return whether block characters and dashes survive the way to the terminal."""
+    """Return whether block characters and dashes survive the way to the terminal, and are in its font."""
     encoding = getattr(screen_file(), "encoding", None) or "ascii"
-    return encoding.lower().replace("-", "") in ("utf8", "utf16", "utf32")
+    names = os.environ.get("TERM", "").lower().split(".")  # screen.linux: in screen, on a console
+    return _is_unicode(encoding) and not any(name.startswith(POOR) for name in names)
+
+
+def _is_unicode(encoding: str) -> bool:
+    """Return whether an encoding has all characters; not in a plain locale, which Python overrules."""
+    locale = next(filter(None, map(os.environ.get, ("LC_ALL", "LC_CTYPE", "LANG"))), "")
+    return locale not in ("C", "POSIX") and encoding.lower().replace("-", "") in ("utf8", "utf16", "utf32")
+
+
+def has_many_colours() -> bool:
+    """Return whether the terminal has more than the sixteen colours that a person gave it, as terminfo says;
+    one that is not known there may have them.
+    """
+    if os.environ.get("COLORTERM", "").lower() in ("truecolor", "24bit"):
+        return True
+    try:
+        import curses  # which not every Python has
+    except ImportError:
+        return True
+    try:
+        curses.setupterm(fd=2)
+    except curses.error:
+        return True
+    return curses.tigetnum("colors") >= MANY
 
 
 def _is_tty(fd: int) -> bool:

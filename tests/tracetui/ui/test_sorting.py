@@ -1,0 +1,105 @@
+"""Several sort keys: rows that are equal in the first column are put in order by the next."""
+
+from typing import Any
+
+import polars as pl
+import pytest
+from textual.pilot import Pilot
+
+from capture.errors import UsageError
+from capture.run import Run
+from tests.tracetui.runs import made
+from tests.tracetui.ui.hand import decode, play, press, screen, settle
+from tracetui.look import Look
+from tracetui.ui import commands
+from tracetui.ui.app import Explorer
+from tracetui.ui.messages import HeadingClicked
+from tracetui.ui.run_info import describe_run
+from tracetui.ui.session import Session
+from tracetui.verbs.report import sorted_look
+from tracetui.views import Answer, ordered
+
+Pilots = Pilot[Any]
+
+ROWS = pl.DataFrame(
+    {"name": ["a", "b", "c", "d", "e"], "count": [2, 1, 2, None, 1], "total_ns": [5, 7, 9, 3, 8]}
+)
+
+
+def names(look: Look) -> str:
+    return "".join(ordered(Answer(ROWS), look).rows["name"])
+
+
+def test_equal_rows_are_ordered_by_the_next_column() -> None:
+    assert names(Look(sort="count")) == "acbed"  # as they came, where they are equal
+    assert names(Look(sort="count", then=(("total_ns", True),))) == "caebd"
+    assert names(Look(sort="count", then=(("total_ns", False),))) == "acbed"
+    assert names(Look(sort="count", descending=False, then=(("total_ns", True),))) == "ebcad"
+    assert names(Look(sort="count", then=(("gone", True), ("name", True)))) == "caebd"
+    assert names(Look(then=(("name", True),))) == "abcde"  # nothing is sorted within no order
+
+
+def test_a_report_takes_several_columns() -> None:
+    look = sorted_look(Look(sort="count, total"), ROWS, reverse=False)
+    assert look.orders == (("count", True), ("total_ns", True))
+    assert sorted_look(Look(sort="name,count"), ROWS, reverse=True).orders == (
+        ("name", True), ("count", False),
+    )  # fmt: skip
+    odd = pl.DataFrame({"a,b": [1], "c": [2]})
+    assert sorted_look(Look(sort="a,b"), odd, reverse=False).orders == (("a,b", True),)
+    with pytest.raises(UsageError, match="no column is called 'totel'"):
+        sorted_look(Look(sort="count,totel"), ROWS, reverse=False)
+
+
+def session() -> Session:
+    run = decode()
+    whole = Session(view="kernels").with_snapshots([run], [describe_run(run)])
+    return Session(**{**vars(whole), "columns": ("name", "count", "total_ns")})
+
+
+def test_z_goes_through_the_columns_that_are_free_and_s_begins_anew() -> None:
+    one = commands.sort_alone(session(), "count")
+    two = commands.sort_within(one)
+    assert two.look.orders == (("count", True), ("name", True))
+    assert commands.sort_within(two).look.orders == (("count", True), ("total_ns", True))
+    assert commands.sort_within(commands.sort_within(two)).look.orders == two.look.orders
+    assert commands.reverse(two).look.orders == (("count", True), ("name", False))
+    three = commands.sort_further(two, "total_ns")
+    assert three.look.orders == (("count", True), ("name", True), ("total_ns", True))
+    assert commands.sort_further(three, "name").look.orders[1] == ("name", False)
+    assert commands.sort(three).look.orders == (("total_ns", True),)
+    assert commands.sort_by(three, "count").look.orders == (("count", True),)
+    assert commands.sort_within(session()).look.orders == (("name", True),)
+    assert commands.group(three).look.orders == ()
+
+
+def equal_counts() -> Run:
+    """Two kernels that ran twice and two that ran once."""
+    launches = {"twice_short": (3, 3), "once_short": (5,), "twice_long": (20, 20), "once_long": (60,)}
+    rows = [{"kind": "kernel", "name": n, "dur": d} for n, durations in launches.items() for d in durations]
+    return made(rows)
+
+
+def test_rows_are_sorted_by_two_columns_by_keys_and_by_the_mouse() -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        def rows() -> list[str]:
+            return app.main.table.sheet.rows["name"].to_list()
+
+        def heading() -> list[str]:
+            return next(line for line in screen(app) if "total" in line).split()
+
+        for clicked, further in (("count", False), ("total_ns", True)):
+            app.main.table.post_message(HeadingClicked(clicked, further))
+            await settle(pilot)
+        assert rows() == ["twice_long", "twice_short", "once_long", "once_short"]
+        assert {"count▼", "total▽"} <= set(heading())
+        await press(pilot, "S")
+        assert rows() == ["twice_short", "twice_long", "once_short", "once_long"]
+        assert {"count▼", "total△"} <= set(heading())
+        await press(pilot, "z")
+        assert app.workspace.session.look.orders[0] == ("count", True)
+        assert app.workspace.session.look.orders[1][0] not in ("count", "total_ns")
+        await press(pilot, "s")
+        assert len(app.workspace.session.look.orders) == 1
+
+    play(script, [equal_counts()], size=(120, 30))
