@@ -1,5 +1,7 @@
 """Compiled products against numpy in double precision, and against torch's in their place."""
 
+import ctypes
+import mmap
 import os
 import subprocess
 import sys
@@ -155,6 +157,32 @@ def test_callers_on_several_threads_do_not_disturb_each_other(threads: int) -> N
     for thread in asking:
         thread.join()
     assert same == [True] * 4
+
+
+def before_a_wall(values: torch.Tensor) -> torch.Tensor:
+    """Return the same numbers where memory ends: whoever touches a byte beyond ends the process."""
+    whole = -(-values.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+    memory = mmap.mmap(-1, whole + mmap.PAGESIZE)
+    there = ctypes.addressof(ctypes.c_char.from_buffer(memory)) + whole
+    nobody = 0
+    assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(there), mmap.PAGESIZE, nobody) == 0
+    placed = torch.frombuffer(memory, dtype=values.dtype, count=values.numel(), offset=whole - values.nbytes)
+    return placed.view(values.shape).copy_(values)
+
+
+@pytest.mark.parametrize(("n", "k"), [*SHAPES, (3, 160), (2, 33), (1, 1)])
+@pytest.mark.parametrize("kind", [*FORM_OF, *DTYPE_OF])
+def test_nothing_beyond_a_matrix_or_its_rows_is_read(kind: str, n: int, k: int) -> None:
+    if kind in DTYPE_OF:
+        parts = [numbers(n, k).to(DTYPE_OF[kind])]
+    elif k % 32:
+        pytest.skip("no whole groups")
+    else:
+        packed = low_bit.pack(numbers(n, k), FORM_OF[kind])
+        parts = [packed.codes, packed.scales]
+    x = numbers(3, k, seed=1).to(processor.TAKES[kind])
+    walled = Product(kind, *map(before_a_wall, parts))(before_a_wall(x))
+    assert torch.equal(walled, Product(kind, *parts)(x))
 
 
 @pytest.mark.parametrize("kind", [*FORM_OF, *DTYPE_OF])

@@ -6,6 +6,7 @@ from torch.nn import functional
 
 from engines import processor
 from engines.processor import rows
+from tests.engines.test_processor import before_a_wall
 
 pytestmark = pytest.mark.skipif(not processor.kinds(), reason="nothing is compiled for this processor")
 
@@ -66,6 +67,19 @@ def test_attention(batch: int, heads: int, shared: int, count: int, dim: int, th
         assert torch.allclose(rows.attend(q, keys, values, 0.3).double(), wanted, rtol=1e-4, atol=1e-5)
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("n", [1, 15, 16, 33])
+def test_nothing_beyond_the_rows_is_read(n: int) -> None:
+    x, weight, both = numbers(2, n), numbers(n, seed=1), numbers(2, 2 * n)
+    normed = rows.norm(before_a_wall(x), before_a_wall(weight), 1e-6, before_a_wall(x))
+    assert torch.equal(normed, rows.norm(x, weight, 1e-6))
+    gated = rows.gate(before_a_wall(both), before_a_wall(x), gelu=True)
+    assert torch.equal(gated, rows.gate(both, None, gelu=True))
+    cache, q = numbers(1, 2, 33, 32), numbers(1, 1, 3, 32)
+    walled = before_a_wall(cache)
+    looked = rows.attend(before_a_wall(q), walled[:, :1], walled[:, 1:], 1.0)
+    assert torch.equal(looked, rows.attend(q, cache[:, :1], cache[:, 1:], 1.0))
 
 
 def test_what_is_no_number_stays_none() -> None:
