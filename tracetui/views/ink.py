@@ -50,11 +50,12 @@ Line = tuple[Span, ...]
 
 @dataclass(frozen=True)
 class Size:
-    """The cells that a drawing may fill, and whether it must keep to ASCII."""
+    """The cells that a drawing may fill, whether it must keep to ASCII, and what it may call keys."""
 
     width: int
     height: int
     ascii: bool = False
+    keys: tuple[tuple[str, str], ...] = ()  # of views that a person gave another key than their own
 
 
 def line(*parts: Span | str | tuple[str, str]) -> Line:

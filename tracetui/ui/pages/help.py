@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from tracetui.ui.keys import DIGITS, KEYS, Key, written
+from tracetui.ui.keys import DIGITS, KEYS, Key, keys_of_views, written
 from tracetui.ui.terminal.paint import fit, width_of
 from tracetui.views import View
 from tracetui.views.ink import Line, Size, Span
@@ -38,8 +38,10 @@ class HelpPage:
             (),
         ]
         out += [_title("In words"), *(_row(written(k), k.text, wide) for k in self.keys), (), _title("Views")]
+        own = dict(keys_of_views(self.keys))
         for number, view in enumerate(self.views, 1):
-            out.append(_row(str(number) if number <= DIGITS else view.key or "Tab", view.title, wide))
+            tab = str(number) if number <= DIGITS else "Tab"
+            out.append(_row(own.get(view.name) or tab, view.title, wide))
         out += [(), *(_row("", text, wide) for text in BADGES), ()]
         return [*out, *_guides(), (), *_glossary(size.width, wide)]
 
