@@ -3,8 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from tracetui.views import VIEWS
-
 
 class Key(NamedTuple):
     """One thing that keys do."""
@@ -133,11 +131,6 @@ ELSEWHERE: Final = NEEDING_ALL_VIEWS | WHILE_LOADING | {"runs", "diff"}
 def names_by_key(table: Sequence[Key] = KEYS) -> dict[str, str]:
     """Return the command of each key."""
     return {name: key.do for key in table for name in key.keys.split(",") if name} | TABS
-
-
-def keys_of_views(table: Sequence[Key]) -> tuple[tuple[str, str], ...]:
-    """Return the views that a command is named after, and the first key of each."""
-    return tuple((key.do, written(key).split(" ")[0]) for key in table if key.do in VIEWS)
 
 
 def written(key: Key) -> str:

@@ -6,11 +6,11 @@ from typing import Final, Protocol
 
 from textual.geometry import Size as Cells
 
-from tracetui.ui.keys import Moment, keys_of_views
+from tracetui.ui.keys import Moment
 from tracetui.ui.main_screen import MainScreen
 from tracetui.ui.pages import footer, header, prompt
 from tracetui.ui.pages.guides import GuidePage
-from tracetui.ui.pages.help import HelpPage
+from tracetui.ui.pages.help import HelpPage, keys_of_views
 from tracetui.ui.pages.page import ListPage, ViewPage
 from tracetui.ui.pages.texts import LoadingPage, OutputPage, RefusedPage, doubt_lines, note_lines
 from tracetui.ui.panes.table import Table

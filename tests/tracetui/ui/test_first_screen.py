@@ -10,8 +10,9 @@ from tests.tracetui.runs import aggregates, decode
 from tests.tracetui.ui.hand import answer, play, press, screen, until
 from tracetui.samples import sample
 from tracetui.ui.app import Explorer
-from tracetui.ui.keys import KEYS, keys_of_views
+from tracetui.ui.keys import KEYS
 from tracetui.ui.options import Options
+from tracetui.ui.pages.help import keys_of_views
 from tracetui.ui.remap import remapped
 from tracetui.views import views
 
