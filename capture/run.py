@@ -55,7 +55,7 @@ def build(
     A loader that says `enriched` has filled layer, op, category and phase itself. Raises ValueError for
     columns and closed words that the schema does not have: faults of the loader, not of the file.
     """
-    frame = _check_closed_words(_cast(events))
+    frame = _check_closed_words(_cast(events).rechunk())
     frame = _name_all(_clean_names(frame), log)
     frame = _drop_impossible(frame, log)
     frame = frame if enriched else fill_from_names(frame)

@@ -38,6 +38,7 @@ def documents() -> list[bytes]:
     events += [{"ph": "X", "name": name, "cat": "kernel", "ts": 1.5, "dur": 1} for name in NAMES.values()]
     texts = [",".join(json.dumps(e, indent=indent) for e in events) + "]" for indent in (None, 1)]
     texts.append(",\n".join(list(step(Clock(), 1))[:60]) + "\n  ]")
+    texts.append(",\n".join(list(step(Clock(), 1))[2:12] * 8) + "\n  ]")  # events that repeat others
     for path in (FIXTURES / "chrome").rglob("*.json"):
         texts.append(path.read_text(errors="surrogateescape").partition("[")[2])
     small = [h.content for h in JSON if isinstance(h.content, str | bytes)]

@@ -9,7 +9,11 @@
 
    Safety: bytes lie in a buffer of our own with zeros behind the last one. A zero is legal nowhere in JSON,
    so every loop stops there; a stop at the end of the buffer means that more bytes are needed. Nesting is
-   counted in an array, not on the stack. Each event is read twice at most while its bytes come in. */
+   counted in an array, not on the stack. Each event is read twice at most while its bytes come in.
+
+   Speed: most events repeat one that was read before but for some numbers. What stands between the numbers
+   is remembered as a shape; an event that has the bytes of the shape that is expected, with other numbers,
+   says what that one said. All others are parsed. */
 
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000
@@ -23,10 +27,15 @@
 #define DEEPEST 128      /* levels of nesting inside one event */
 #define PROBES 512       /* places that are tried in a table before it counts as attacked */
 #define LARGEST_EVENT ((size_t)1 << 30)
+#define HOLES 32         /* numbers in an event of which a shape is kept */
+#define LONGEST_SHAPE 2048
+#define SHAPES 4096      /* shapes that are remembered, */
+#define FOLLOWERS 16384  /* and rows of shapes of which it is known what came after them */
 #define LIKELY(x) __builtin_expect(!!(x), 1)
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
 
 typedef uint8_t u8;
+typedef uint16_t u16;
 typedef uint32_t u32;
 typedef uint64_t u64;
 typedef int64_t i64;
@@ -193,6 +202,31 @@ typedef struct {
     u32 wanted;
 } Category;
 
+/* What a number of an event is, that may differ where all else is the same: FIXED are those that may not. */
+typedef enum { START, DURATION, CORRELATION, EXTERNAL, NUMBER, FIXED } Meaning;
+
+typedef struct {
+    const u8 *at, *end;
+    Meaning meaning;
+} Hole;
+
+typedef struct {
+    u32 label, args;
+    i64 t, dur, correlation, external;
+    u8 has_t, has_dur, has_correlation, has_external, has_args;
+} Row;
+
+/* An event without its numbers: the bytes between them, one behind the other, and the row that it gives. */
+typedef struct {
+    u64 hash;
+    u8 *letters;
+    u32 size, room;
+    int n_holes, is_arrow; /* an arrow gives no row */
+    u16 sizes[HOLES + 1];  /* of the bytes before each number, and behind the last */
+    u8 meanings[HOLES];
+    Row row;
+} Shape;
+
 typedef struct {
     unsigned seen;
     Text ph, cat, name, pid, tid, ts, dur;
@@ -203,7 +237,9 @@ typedef struct {
     int has_correlation, has_external, mentions_dims;
     unsigned has_stated; /* bits of what is stated */
     i64 correlation, external;
-    Text stated[STATED]; /* last: it is read only where it is stated, and not cleared */
+    int n_holes;         /* more than HOLES where they are not all kept */
+    Text stated[STATED]; /* from here on: read only where it is stated, and not cleared */
+    Hole holes[HOLES];
 } Event;
 
 typedef struct {
@@ -230,6 +266,9 @@ typedef struct {
     Column odd_row, odd_ts, odd_dur;
     Bytes others, scratch;
     Table labels, words;
+    Shape *shapes;       /* SHAPES of them, NULL before the first */
+    u16 *followers;      /* of the shapes before: one more than the place of that which followed */
+    u64 history;         /* one more than the places of the four shapes before */
     /* clang-format on */
 } Scanner;
 
@@ -330,6 +369,34 @@ static inline const u8 *digits(const u8 *p) {
     return p;
 }
 
+/* Returns the first byte that is no digit; `value` takes the digits up to it, modulo 2**64. */
+static inline const u8 *whole_number(const u8 *p, u64 *value) {
+    u64 n = *value;
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    static const u64 tens[] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000};
+    const u64 ones = 0x0101010101010101u;
+    for (;;) {
+        u64 word, other;
+        memcpy(&word, p, 8);
+        word ^= '0' * ones;
+        other = ((word & 0x7F * ones) + 0x76 * ones) | word; /* the top of a byte is set where it is no digit */
+        other &= 0x80 * ones;
+        int n_digits = other ? __builtin_ctzll(other) >> 3 : 8;
+        if (!n_digits) break;
+        word <<= 64 - 8 * n_digits; /* zeros in front */
+        word = word * 10 + (word >> 8);
+        word = ((word & 0x000000FF000000FFu) * 0x000F424000000064u + ((word >> 16) & 0x000000FF000000FFu) * 0x0000271000000001u) >> 32;
+        n = n * (n_digits == 8 ? 100000000 : tens[n_digits]) + (u32)word;
+        p += n_digits;
+        if (n_digits < 8) break;
+    }
+#else
+    for (; (u8)(*p - '0') <= 9; p++) n = n * 10 + (u64)(*p - '0');
+#endif
+    *value = n;
+    return p;
+}
+
 static const u8 *number_end(Scanner *s, const u8 *p) {
     if (*p == '-') p++;
     if (*p == '0') {
@@ -384,26 +451,33 @@ static inline unsigned key_of_event(Text key) {
     }
 }
 
-/* Takes a number that links events: 1 to 18 digits, as they stand behind a key (p is at the value). */
-static inline void link_number(const u8 *p, int *has, i64 *value) {
-    i64 n = 0;
-    const u8 *first = p;
-    if (*has) return;
-    while ((u8)(*p - '0') <= 9 && p - first < 18) n = n * 10 + (*p++ - '0');
-    if (p == first || (u8)(*p - '0') <= 9) return;
+/* Takes a number that links events: 1 to 18 digits, as they stand behind a key (p is at the value); the first
+   one counts. Returns what the number is: `meaning` where it was taken. */
+static inline Meaning link_number(const u8 *p, int *has, i64 *value, Meaning meaning) {
+    u64 n = 0;
+    if (*has) return NUMBER;
+    const u8 *end = whole_number(p, &n);
+    if (end == p || end - p > 18) return FIXED;
     *has = 1;
-    *value = n;
+    *value = (i64)n;
+    return *end == '.' || (*end | 32) == 'e' ? FIXED : meaning;
 }
 
-static inline void note_key(Event *e, Text key, const u8 *value) {
+/* Returns what a number behind this key is. */
+static inline Meaning note_key(Event *e, Text key, const u8 *value) {
     if (key.size == 11) {
-        if (IS(key, "correlation"))
-            link_number(value, &e->has_correlation, &e->correlation);
-        else if (!memcmp(key.at + 1, "xternal id", 10) && (key.at[0] == 'E' || key.at[0] == 'e'))
-            link_number(value, &e->has_external, &e->external);
+        if (IS(key, "correlation")) return link_number(value, &e->has_correlation, &e->correlation, CORRELATION);
+        if (!memcmp(key.at + 1, "xternal id", 10) && (key.at[0] == 'E' || key.at[0] == 'e'))
+            return link_number(value, &e->has_external, &e->external, EXTERNAL);
     } else if (key.size == 10 && IS(key, "Input Dims")) {
         e->mentions_dims = 1;
     }
+    return NUMBER;
+}
+
+static inline void note_hole(Event *e, const u8 *at, const u8 *end, Meaning meaning) {
+    if (e->n_holes < HOLES) e->holes[e->n_holes] = (Hole){at, end, meaning};
+    e->n_holes += e->n_holes <= HOLES;
 }
 
 /* Returns which of the stated values a key of the arguments names, STATED for none. */
@@ -447,6 +521,7 @@ static const u8 *value_end(Scanner *s, const u8 *p, Event *args) {
     enum { ARRAY = 0x80 };
     int depth = 0, stated = STATED, plain;
     const u8 *since = NULL;
+    Meaning meaning = FIXED; /* of a number that is the next value */
     Text key;
 value:
     if (*p == '"') {
@@ -467,8 +542,13 @@ value:
         if (*p != ']') goto value;
         p++;
         depth--;
+    } else if ((u8)(*p - '0') <= 9 || *p == '-') {
+        const u8 *first = p;
+        p = number_end(s, p);
+        if (!p) return NULL;
+        if (depth == 1 && meaning != FIXED) note_hole(args, first, p, meaning);
     } else {
-        p = (u8)(*p - '0') <= 9 || *p == '-' ? number_end(s, p) : literal_end(s, p);
+        p = literal_end(s, p);
         if (!p) return NULL;
     }
 after:
@@ -505,11 +585,12 @@ key:
         keys[depth - 1] |= (u8)bit;
     }
     if (args) {
-        note_key(args, key, p);
+        meaning = note_key(args, key, p);
         if (depth == 1) {
             if (UNLIKELY(IS(key, "call_stack"))) return bad(s, s->buffer.data, "an event that states its scopes");
-            stated = keys[0] & ARRAY ? STATED : stated_of(key);
+            stated = stated_of(key);
             since = p;
+            if (stated != STATED) meaning = FIXED;
         }
     }
     goto value;
@@ -530,8 +611,10 @@ static const u8 *time_end(Scanner *s, const u8 *p, Text *text, i64 *ns, int *is_
     if (!p) return NULL;
     *text = (Text){first, (size_t)(p - first)};
     const u8 *q = first + negative;
-    while ((u8)(*q - '0') <= 9 && q - first < 17) value = value * 10 + (*q++ - '0');
+    u64 whole = 0;
+    q = whole_number(q, &whole);
     if (q - first > 15 || p - q > 20) return p; /* so long a number is left to the slow way */
+    value = (i64)whole;
     point = q;
     if (*q == '.') {
         q++;
@@ -583,6 +666,13 @@ static const u8 *place_end(Scanner *s, const u8 *p, Text *text) {
     return p;
 }
 
+static const u8 *id_end(Scanner *s, const u8 *p, Event *e) {
+    const u8 *first = p;
+    p = value_end(s, p, NULL);
+    if (p && ((u8)(*first - '0') <= 9 || *first == '-')) note_hole(e, first, p, NUMBER);
+    return p;
+}
+
 static const u8 *member_end(Scanner *s, const u8 *p, Event *e, unsigned bit) {
     int plain = 1;
     u32 has = 0;
@@ -601,9 +691,15 @@ static const u8 *member_end(Scanner *s, const u8 *p, Event *e, unsigned bit) {
     case TID:
         return place_end(s, p, &e->tid);
     case TS:
-        return time_end(s, p, &e->ts, &e->t, &e->plain_ts);
+        p = time_end(s, p, &e->ts, &e->t, &e->plain_ts);
+        if (p) note_hole(e, e->ts.at, p, START);
+        return p;
     case DUR:
-        return time_end(s, p, &e->dur, &e->length, &e->plain_dur);
+        p = time_end(s, p, &e->dur, &e->length, &e->plain_dur);
+        if (p) note_hole(e, e->dur.at, p, DURATION);
+        return p;
+    case ID:
+        return id_end(s, p, e);
     case ARGS:
         return value_end(s, p, e);
     default:
@@ -748,8 +844,14 @@ static int keep_odd(Scanner *s, const Event *e) {
            add_text(&s->odd_dur, e->dur, !!(e->seen & DUR));
 }
 
+static int add_row(Scanner *s, const Row *r) {
+    return add_u32(&s->label, r->label, 1) && add_i64(&s->t, r->t, r->has_t) && add_i64(&s->dur, r->dur, r->has_dur) &&
+           add_i64(&s->correlation, r->correlation, r->has_correlation) &&
+           add_i64(&s->external, r->external, r->has_external) && add_u32(&s->args, r->args, r->has_args);
+}
+
 /* Keeps a complete event as a row; returns 0 where that cannot be. */
-static int keep_row(Scanner *s, const Event *e) {
+static int keep_row(Scanner *s, const Event *e, Row *row) {
     u32 label = 0, code = 0;
     if (e->other_name) return bad(s, s->buffer.data, "a name that is no text") != NULL;
     if (!label_of(s, e, &label)) return 0;
@@ -758,41 +860,183 @@ static int keep_row(Scanner *s, const Event *e) {
     if (!write_stated(s, e, wanted)) return starved(s) != NULL;
     int states = s->scratch.size > 0;
     if (states && !code_of(s, (Text){s->scratch.data, s->scratch.size}, &code)) return 0;
-    int has_correlation = e->has_correlation && wanted & LINKED, has_external = e->has_external && wanted & ASKED;
-    if (!add_u32(&s->label, label, 1) || !add_i64(&s->t, e->t, e->plain_ts) ||
-        !add_i64(&s->dur, e->length, e->plain_dur) ||
-        !add_i64(&s->correlation, e->correlation, has_correlation) ||
-        !add_i64(&s->external, e->external, has_external) || !add_u32(&s->args, code, states))
-        return starved(s) != NULL;
-    return 1;
+    *row = (Row){.label = label, .args = code, .has_args = (u8)states, .t = e->t, .dur = e->length};
+    row->correlation = e->correlation;
+    row->external = e->external;
+    row->has_t = (u8)e->plain_ts;
+    row->has_dur = (u8)e->plain_dur;
+    row->has_correlation = e->has_correlation && wanted & LINKED;
+    row->has_external = e->has_external && wanted & ASKED;
+    return add_row(s, row) || starved(s) != NULL;
 }
 
-/* Keeps what an event says, by its phase; returns 0 where that cannot be. */
-static int keep(Scanner *s, const Event *e, Text whole) {
+enum { NO_ROW, A_ROW, AN_ARROW, NOT_KEPT };
+
+/* Keeps what an event says, by its phase; returns what became of it, NOT_KEPT where that cannot be. */
+static int keep(Scanner *s, const Event *e, Text whole, Row *row) {
     if (!e->ph.size) {
         s->empty++;
-        return 1;
+        return NO_ROW;
     }
     if (e->ph.size == 1) {
         u8 ph = e->ph.at[0];
-        if (ph == 's' || ph == 't' || ph == 'f') return 1; /* arrows */
+        if (ph == 's' || ph == 't' || ph == 'f') return AN_ARROW;
         s->read++;
-        if (ph == 'X') return keep_row(s, e);
+        if (ph == 'X') return keep_row(s, e, row) ? A_ROW : NOT_KEPT;
     } else {
         s->read++;
     }
-    if ((s->others.size && !put(&s->others, ",", 1)) || !put(&s->others, whole.at, whole.size)) return starved(s) != NULL;
-    return 1;
+    if ((s->others.size && !put(&s->others, ",", 1)) || !put(&s->others, whole.at, whole.size)) {
+        starved(s);
+        return NOT_KEPT;
+    }
+    return NO_ROW;
+}
+
+/* ---- shapes ---- */
+
+#define FAR (~(u64)0)
+#define NEAR ((u64)0xFFFFFFFF)
+
+/* Returns whether n bytes are the same; 16 more of each can be read. */
+static inline int agree(const u8 *a, const u8 *b, size_t n) {
+    for (; n >= 16; n -= 16, a += 16, b += 16)
+        if (memcmp(a, b, 16)) return 0;
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    if (n >= 8) {
+        if (word_at(a) != word_at(b)) return 0;
+        n -= 8;
+        a += 8;
+        b += 8;
+    }
+    return !n || !((word_at(a) ^ word_at(b)) << (64 - 8 * n));
+#else
+    return !memcmp(a, b, n);
+#endif
+}
+
+/* Returns where it stands what followed the last shapes: all that are kept (FAR), or the last two (NEAR). */
+static inline u16 *follower(Scanner *s, u64 which) {
+    u64 hash = (s->history & which) * 0x9E3779B97F4A7C15u;
+    return s->followers + (hash ^ hash >> 29) % FOLLOWERS;
+}
+
+static void note_shape(Scanner *s, u32 place) {
+    *follower(s, NEAR) = *follower(s, FAR) = (u16)(place + 1);
+    s->history = s->history << 16 | (place + 1);
+}
+
+static int makes_shapes(Scanner *s) {
+    if (!s->shapes) s->shapes = calloc(SHAPES, sizeof *s->shapes);
+    if (!s->followers) s->followers = calloc(FOLLOWERS, sizeof *s->followers);
+    return s->shapes && s->followers;
+}
+
+/* Remembers the shape of an event (from `first` to `end`) and the row that it gave; without memory, none. */
+static void learn(Scanner *s, const Event *e, const u8 *first, const u8 *end, const Row *row) {
+    u16 sizes[HOLES + 1];
+    Bytes *letters = &s->scratch;
+    if (e->n_holes > HOLES || end - first > LONGEST_SHAPE || !makes_shapes(s)) return;
+    letters->size = 0;
+    for (int i = 0; i <= e->n_holes; i++) {
+        const u8 *until = i < e->n_holes ? e->holes[i].at : end;
+        sizes[i] = (u16)(until - first);
+        if (!put(letters, first, sizes[i])) return;
+        if (i < e->n_holes) first = e->holes[i].end;
+    }
+    u64 hash = mix(s->seed, letters->data, letters->size);
+    u32 place = (u32)(hash >> 20) & (SHAPES - 1);
+    Shape *shape = s->shapes + place;
+    note_shape(s, place);
+    if (shape->letters && shape->hash == hash && shape->size == letters->size) return;
+    if (shape->room < letters->size + 16) {
+        free(shape->letters);
+        *shape = (Shape){.letters = malloc(letters->size + 16), .room = (u32)letters->size + 16};
+        if (!shape->letters) return;
+    }
+    memcpy(shape->letters, letters->data, letters->size);
+    memset(shape->letters + letters->size, 0, 16);
+    memcpy(shape->sizes, sizes, sizeof sizes);
+    for (int i = 0; i < e->n_holes; i++) shape->meanings[i] = (u8)e->holes[i].meaning;
+    shape->hash = hash;
+    shape->size = (u32)letters->size;
+    shape->n_holes = e->n_holes;
+    shape->is_arrow = !row;
+    if (row) shape->row = *row;
+}
+
+/* Reads a number of a shape; returns the first byte behind it, NULL where it is not as the shape's. */
+static inline const u8 *hole_end(Scanner *s, const u8 *p, Meaning meaning, Row *row) {
+    const u8 *first = p;
+    u64 n = 0;
+    int plain = 1;
+    Text text;
+    switch (meaning) {
+    case START:
+        p = time_end(s, p, &text, &row->t, &plain);
+        return plain ? p : NULL;
+    case DURATION:
+        p = time_end(s, p, &text, &row->dur, &plain);
+        return plain ? p : NULL;
+    case CORRELATION:
+    case EXTERNAL:
+        p = whole_number(p, &n);
+        if (p == first || p - first > 18 || (*first == '0' && p - first > 1)) return NULL;
+        *(meaning == CORRELATION ? &row->correlation : &row->external) = (i64)n;
+        return p;
+    default:
+        return (u8)(*p - '0') <= 9 || *p == '-' ? number_end(s, p) : NULL;
+    }
+}
+
+/* Reads an event that has a shape; returns the first byte behind it, NULL where it has another one. The row is
+   as the shape's but for its numbers. */
+static const u8 *shape_end(Scanner *s, const u8 *p, const Shape *shape, Row *row) {
+    const u8 *letters = shape->letters;
+    if (!letters) return NULL;
+    *row = shape->row;
+    for (int i = 0;; i++) {
+        size_t size = shape->sizes[i];
+        if ((size_t)(s->end - p) < size || !agree(p, letters, size)) return NULL;
+        p += size;
+        letters += size;
+        if (i == shape->n_holes) return p;
+        p = hole_end(s, p, (Meaning)shape->meanings[i], row);
+        if (!p) return NULL;
+    }
+}
+
+/* The same, for the shape that is expected here. */
+static const u8 *expected_end(Scanner *s, const u8 *p, Shape **shape, Row *row) {
+    if (!s->followers) return NULL;
+    u16 far = *follower(s, FAR), near = *follower(s, NEAR);
+    const u8 *end = NULL;
+    if (far) end = shape_end(s, p, *shape = s->shapes + (far - 1), row);
+    if (!end && near && near != far) end = shape_end(s, p, *shape = s->shapes + (near - 1), row);
+    return end;
 }
 
 /* Reads an event that begins at p; returns the first byte behind it, NULL for none. */
 static const u8 *one(Scanner *s, const u8 *p) {
     Event e;
-    memset(&e, 0, offsetof(Event, stated));
+    Row row;
+    Shape *shape;
     const u8 *first = p;
-    p = event_end(s, p + 1, &e);
+    p = expected_end(s, first, &shape, &row);
+    if (p) {
+        note_shape(s, (u32)(shape - s->shapes));
+        if (shape->is_arrow) return p;
+        s->read++;
+        return add_row(s, &row) || starved(s) ? p : NULL;
+    }
+    memset(&e, 0, offsetof(Event, stated));
+    p = event_end(s, first + 1, &e);
     if (!p) return NULL;
-    return keep(s, &e, (Text){first, (size_t)(p - first)}) ? p : NULL;
+    int kept = keep(s, &e, (Text){first, (size_t)(p - first)}, &row);
+    if (kept == NOT_KEPT) return NULL;
+    if (kept == AN_ARROW || (kept == A_ROW && e.plain_ts && (e.plain_dur || !(e.seen & DUR))))
+        learn(s, &e, first, p, kept == A_ROW ? &row : NULL);
+    return p;
 }
 
 /* Reads as many events as are whole; sets the state. */
@@ -1028,6 +1272,9 @@ static void scanner_free(PyObject *self) {
     discard(&s->scratch);
     free(s->labels.places);
     free(s->words.places);
+    for (u32 i = 0; s->shapes && i < SHAPES; i++) free(s->shapes[i].letters);
+    free(s->shapes);
+    free(s->followers);
     PyTypeObject *type = Py_TYPE(self);
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     release(self);
