@@ -19,7 +19,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from capture.loaders.chrome.scan.build import SOURCE, command
+from capture.build_part import command
+from capture.loaders.chrome.scan import __file__ as package
 from tests.bench._chrome_maker import Clock, step
 from tests.conftest import FIXTURES
 from tests.hostile import JSON, NAMES
@@ -107,7 +108,7 @@ def main() -> int:
         return 0
     with tempfile.TemporaryDirectory() as folder:
         scanner = Path(folder) / "_events.abi3.so"
-        subprocess.run([*command(SOURCE, scanner), *CHECKS], check=True)
+        subprocess.run([*command(Path(package).with_name("_events.c"), scanner), *CHECKS], check=True)
         where = ["gcc", "-print-file-name=libasan.so"]
         runtime = subprocess.run(where, capture_output=True, text=True, check=True).stdout.strip()
         env = {
