@@ -47,7 +47,8 @@ class Renderer:
     def pane_size(self) -> Size:
         """Return the size that a drawing may fill, at least one cell."""
         pane = self.main.pane
-        return Size(max(1, pane.width), max(1, pane.height), self._workspace.options.ascii)
+        options = self._workspace.options
+        return Size(max(1, pane.width), max(1, pane.height), options.ascii, options.colours)
 
     def tell(self, text: str, seconds: float = MESSAGE_SECONDS) -> None:
         """Show a sentence in the status line for a while."""
