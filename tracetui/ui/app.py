@@ -1,6 +1,5 @@
 """The explorer: a Textual app that holds the workspace and its controllers, and passes events on to them."""
 
-import os
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -58,11 +57,11 @@ class Explorer(App[None]):
 
     def __init__(self, feed: Feed | None, options: Options, driver: type[Driver] | None = None) -> None:
         # Known from the start, or Textual would turn colours into greys instead of leaving them out.
-        super().__init__(driver_class=driver, ansi_color=True if "NO_COLOR" in os.environ else None)
+        super().__init__(driver_class=driver, ansi_color=None if options.colours else True)
         self.animation_level = "none"
         for each in theme.THEMES:
             self.register_theme(each)
-        self.theme = theme.chosen(options.theme, self.no_color)
+        self.theme = theme.chosen(options.theme, options.colours)
         self.workspace = Workspace(feed, options)
         self.main = MainScreen(_painter(self.theme, options))
         self.renderer = Renderer(self.workspace, self.main, lambda: self.size, self.set_timer)
@@ -234,7 +233,7 @@ class Explorer(App[None]):
 
 
 def _painter(name: str, options: Options) -> Painter:
-    return Painter(theme.palette(name), options.ascii)
+    return Painter(theme.palette(name), options.ascii, options.colours)
 
 
 def open_feed(paths: list[str], options: Options) -> Feed:

@@ -51,7 +51,7 @@ class Renderer:
 
     def _surface(self, width: int, height: int) -> Size:
         options = self._workspace.options
-        return Size(width, height, options.ascii, keys_of_views(options.keys))
+        return Size(width, height, options.ascii, options.colours, keys_of_views(options.keys))
 
     def tell(self, text: str, seconds: float = MESSAGE_SECONDS) -> None:
         """Show a sentence in the status line for a while."""
