@@ -1,4 +1,4 @@
-"""The compiled scanner of trace events, where it is built and wanted; `_events.c` says what it does."""
+"""The compiled scanner, where it is built and wanted: of trace events (`_events.c`), of lines (`lines.h`)."""
 
 import importlib
 import os
@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import Final
 
 OFF: Final = "TRACETUI_NO_COMPILED"  # an environment variable: where it is set, the scanner is left aside
-VERSION: Final = 1  # of the scanner, as `_events.c` states it
+VERSION: Final = 2  # of the scanner, as `_events.c` states it
 
 
 def scanner() -> ModuleType | None:
