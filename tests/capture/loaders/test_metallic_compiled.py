@@ -1,4 +1,4 @@
-"""The compiled scanner of metallic's lines gives what the line reader gives; what does not fit, it gives back."""
+"""The compiled scanner of metallic's lines gives what the line reader gives, and gives back the rest."""
 
 import gzip
 import json
