@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -140,7 +141,9 @@ def _words(frame: pl.DataFrame, columns: Sequence[str]) -> dict[str, set[str]]:
     """Return column → its distinct words."""
     if frame.height <= FEW:
         return {c: set(frame[c].to_list()) - {None} for c in columns}
-    return {c: set(distinct(frame[c]).cast(pl.String)) for c in columns}
+    with ThreadPoolExecutor() as threads:
+        found = list(threads.map(lambda column: distinct(frame[column]), columns))
+    return {c: set(words.cast(pl.String)) for c, words in zip(columns, found, strict=True)}
 
 
 def _clean_table(table: pl.DataFrame) -> pl.DataFrame:

@@ -15,178 +15,10 @@
    is remembered as a shape; an event that has the bytes of the shape that is expected, with other numbers,
    says what that one said. All others are parsed. */
 
-#define PY_SSIZE_T_CLEAN
-#define Py_LIMITED_API 0x030B0000
-#include <Python.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "shapes.h"
 
-#define SLACK 64         /* zeros behind the bytes, more than any load reads at once */
 #define DEEPEST 128      /* levels of nesting inside one event */
-#define PROBES 512       /* places that are tried in a table before it counts as attacked */
 #define LARGEST_EVENT ((size_t)1 << 30)
-#define HOLES 32         /* numbers in an event of which a shape is kept */
-#define LONGEST_SHAPE 2048
-#define SHAPES 4096      /* shapes that are remembered, */
-#define FOLLOWERS 16384  /* and rows of shapes of which it is known what came after them */
-#define LIKELY(x) __builtin_expect(!!(x), 1)
-#define UNLIKELY(x) __builtin_expect(!!(x), 0)
-
-typedef uint8_t u8;
-typedef uint16_t u16;
-typedef uint32_t u32;
-typedef uint64_t u64;
-typedef int64_t i64;
-
-/* ---- text and columns ---- */
-
-typedef struct {
-    const u8 *at;
-    size_t size;
-} Text;
-
-typedef struct {
-    u8 *data;
-    size_t size, room;
-} Bytes;
-
-static int reserve(Bytes *b, size_t more) {
-    if (LIKELY(b->room - b->size >= more)) return 1;
-    if (more > SIZE_MAX / 4 - b->size) return 0;
-    size_t room = b->room ? b->room : 256;
-    while (room - b->size < more) room *= 2;
-    u8 *data = realloc(b->data, room);
-    if (!data) return 0;
-    b->data = data;
-    b->room = room;
-    return 1;
-}
-
-static int put(Bytes *b, const void *data, size_t size) {
-    if (!reserve(b, size)) return 0;
-    if (size) memcpy(b->data + b->size, data, size);
-    b->size += size;
-    return 1;
-}
-
-static void discard(Bytes *b) {
-    free(b->data);
-    *b = (Bytes){0};
-}
-
-typedef enum { U32, I64, TEXT } Kind;
-
-typedef struct {
-    Kind kind;
-    i64 rows, nulls;
-    Bytes valid;   /* a bit a row */
-    Bytes values;  /* of texts: where each ends */
-    Bytes letters; /* of texts */
-} Column;
-
-static int mark(Column *c, int valid) {
-    if (!(c->rows & 7)) {
-        u8 none = 0;
-        if (!put(&c->valid, &none, 1)) return 0;
-    }
-    if (valid)
-        c->valid.data[c->rows >> 3] |= (u8)(1u << (c->rows & 7));
-    else
-        c->nulls++;
-    c->rows++;
-    return 1;
-}
-
-static int add_u32(Column *c, u32 value, int valid) {
-    return mark(c, valid) && put(&c->values, &value, sizeof value);
-}
-
-static int add_i64(Column *c, i64 value, int valid) {
-    return mark(c, valid) && put(&c->values, &value, sizeof value);
-}
-
-static int add_text(Column *c, Text text, int valid) {
-    i64 end = 0;
-    if (!c->rows && !put(&c->values, &end, sizeof end)) return 0;
-    if (!mark(c, valid) || (valid && !put(&c->letters, text.at, text.size))) return 0;
-    end = (i64)c->letters.size;
-    return put(&c->values, &end, sizeof end);
-}
-
-static Text text_in(const Column *c, u32 row) {
-    const i64 *ends = (const i64 *)(const void *)c->values.data;
-    size_t size = (size_t)(ends[row + 1] - ends[row]);
-    return size ? (Text){c->letters.data + ends[row], size} : (Text){0};
-}
-
-static int is_valid(const Column *c, u32 row) { return c->valid.data[row >> 3] >> (row & 7) & 1; }
-
-static void clear_column(Column *c) {
-    discard(&c->valid);
-    discard(&c->values);
-    discard(&c->letters);
-    c->rows = c->nulls = 0;
-}
-
-/* ---- tables of distinct texts ---- */
-
-typedef struct {
-    u64 hash;
-    u32 code; /* one more than the row; zero is an empty place */
-} Place;
-
-typedef struct {
-    Place *places;
-    size_t mask, used;
-} Table;
-
-static inline u64 word_at(const u8 *p) {
-    u64 word;
-    memcpy(&word, p, 8);
-    return word;
-}
-
-/* Returns a hash of a text, in two lanes that do not wait for each other. */
-static u64 mix(u64 hash, const u8 *p, size_t n) {
-    const u64 k = 0x9E3779B97F4A7C15u, l = 0xC2B2AE3D27D4EB4Fu;
-    u64 other = hash ^ l, word = 0;
-    hash = (hash ^ n) * k;
-    for (; n >= 16; n -= 16, p += 16) {
-        hash = (hash ^ word_at(p)) * k;
-        other = (other ^ word_at(p + 8)) * l;
-        hash ^= hash >> 31;
-        other ^= other >> 29;
-    }
-    if (n >= 8) {
-        hash = (hash ^ word_at(p)) * k;
-        hash ^= hash >> 31;
-        n -= 8;
-        p += 8;
-    }
-    if (n) memcpy(&word, p, n);
-    other = (other ^ word) * l;
-    hash = (hash ^ other ^ other >> 32) * k;
-    return hash ^ hash >> 32;
-}
-
-static int grow(Table *t) {
-    size_t size = t->places ? (t->mask + 1) * 2 : 1024;
-    Place *places = calloc(size, sizeof *places);
-    if (!places) return 0;
-    for (size_t i = 0; t->places && i <= t->mask; i++) {
-        if (!t->places[i].code) continue;
-        size_t at = t->places[i].hash & (size - 1);
-        while (places[at].code) at = (at + 1) & (size - 1);
-        places[at] = t->places[i];
-    }
-    free(t->places);
-    t->places = places;
-    t->mask = size - 1;
-    return 1;
-}
-
 /* ---- the scanner ---- */
 
 enum { LINKED = 1, ASKED = 2, OPERATOR = 4, KERNEL = 8, ATTENDS = 16 }; /* what is wanted of a label */
@@ -206,26 +38,11 @@ typedef struct {
 typedef enum { START, DURATION, CORRELATION, EXTERNAL, NUMBER, FIXED } Meaning;
 
 typedef struct {
-    const u8 *at, *end;
-    Meaning meaning;
-} Hole;
-
-typedef struct {
     u32 label, args;
     i64 t, dur, correlation, external;
     u8 has_t, has_dur, has_correlation, has_external, has_args;
+    u8 is_arrow; /* an arrow gives no row */
 } Row;
-
-/* An event without its numbers: the bytes between them, one behind the other, and the row that it gives. */
-typedef struct {
-    u64 hash;
-    u8 *letters;
-    u32 size, room;
-    int n_holes, is_arrow; /* an arrow gives no row */
-    u16 sizes[HOLES + 1];  /* of the bytes before each number, and behind the last */
-    u8 meanings[HOLES];
-    Row row;
-} Shape;
 
 typedef struct {
     unsigned seen;
@@ -266,9 +83,8 @@ typedef struct {
     Column odd_row, odd_ts, odd_dur;
     Bytes others, scratch;
     Table labels, words;
-    Shape *shapes;       /* SHAPES of them, NULL before the first */
-    u16 *followers;      /* of the shapes before: one more than the place of that which followed */
-    u64 history;         /* one more than the places of the four shapes before */
+    Shapes shapes;
+    Row *shown;          /* the row of each shape, NULL before the first */
     /* clang-format on */
 } Scanner;
 
@@ -278,7 +94,7 @@ static const u8 *bad(Scanner *s, const u8 *p, const char *reason) {
     return NULL;
 }
 
-static const u8 *starved(Scanner *s) { return bad(s, s->buffer.data, "no memory is left"); }
+static const u8 *starved(Scanner *s) { return bad(s, s->buffer.data, NO_MEMORY); }
 
 /* ---- JSON ---- */
 
@@ -314,18 +130,9 @@ static const u8 *escaped(Scanner *s, const u8 *p) {
     return p + 11;
 }
 
-/* Returns the first byte behind a character of several bytes in UTF-8, NULL for none. */
 static const u8 *character(Scanner *s, const u8 *p) {
-    u8 c = *p, low = 0x80, high = 0xBF;
-    int more = c >= 0xC2 && c <= 0xDF ? 1 : (c & 0xF0) == 0xE0 ? 2 : c >= 0xF0 && c <= 0xF4 ? 3 : 0;
-    if (!more) return bad(s, p, "bytes that are not UTF-8");
-    if (c == 0xE0) low = 0xA0;
-    if (c == 0xED) high = 0x9F;
-    if (c == 0xF0) low = 0x90;
-    if (c == 0xF4) high = 0x8F;
-    for (int i = 1; i <= more; i++, low = 0x80, high = 0xBF)
-        if (p[i] < low || p[i] > high) return bad(s, p + i, "bytes that are not UTF-8");
-    return p + more + 1;
+    const u8 *fail, *end = character_end(p, &fail);
+    return end ? end : bad(s, fail, "bytes that are not UTF-8");
 }
 
 /* Returns the first byte that is not plain in a text: a quote, a backslash, or none of ASCII's letters. Eight
@@ -366,34 +173,6 @@ static inline const u8 *text_end(Scanner *s, const u8 *p, int *plain) {
 
 static inline const u8 *digits(const u8 *p) {
     while ((u8)(*p - '0') <= 9) p++;
-    return p;
-}
-
-/* Returns the first byte that is no digit; `value` takes the digits up to it, modulo 2**64. */
-static inline const u8 *whole_number(const u8 *p, u64 *value) {
-    u64 n = *value;
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-    static const u64 tens[] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000};
-    const u64 ones = 0x0101010101010101u;
-    for (;;) {
-        u64 word, other;
-        memcpy(&word, p, 8);
-        word ^= '0' * ones;
-        other = ((word & 0x7F * ones) + 0x76 * ones) | word; /* the top of a byte is set where it is no digit */
-        other &= 0x80 * ones;
-        int n_digits = other ? __builtin_ctzll(other) >> 3 : 8;
-        if (!n_digits) break;
-        word <<= 64 - 8 * n_digits; /* zeros in front */
-        word = word * 10 + (word >> 8);
-        word = ((word & 0x000000FF000000FFu) * 0x000F424000000064u + ((word >> 16) & 0x000000FF000000FFu) * 0x0000271000000001u) >> 32;
-        n = n * (n_digits == 8 ? 100000000 : tens[n_digits]) + (u32)word;
-        p += n_digits;
-        if (n_digits < 8) break;
-    }
-#else
-    for (; (u8)(*p - '0') <= 9; p++) n = n * 10 + (u64)(*p - '0');
-#endif
-    *value = n;
     return p;
 }
 
@@ -787,25 +566,6 @@ static int label_of(Scanner *s, const Event *e, u32 *row) {
     return 1;
 }
 
-/* Finds or adds a text; returns 0 where that cannot be. */
-static int code_of(Scanner *s, Text text, u32 *row) {
-    u64 hash = mix(s->seed, text.at, text.size);
-    if (UNLIKELY(s->words.used * 2 >= s->words.mask) && !grow(&s->words)) return starved(s) != NULL;
-    size_t at = hash & s->words.mask;
-    for (int tried = 0; s->words.places[at].code; at = (at + 1) & s->words.mask) {
-        Place place = s->words.places[at];
-        if (place.hash == hash && same(text_in(&s->texts, place.code - 1), text)) {
-            *row = place.code - 1;
-            return 1;
-        }
-        if (++tried > PROBES) return bad(s, s->buffer.data, "too many texts alike") != NULL;
-    }
-    if (s->words.used > UINT32_MAX / 2) return bad(s, s->buffer.data, "too many texts") != NULL;
-    *row = (u32)s->words.used++;
-    s->words.places[at] = (Place){hash, *row + 1};
-    return add_text(&s->texts, text, 1) || starved(s) != NULL;
-}
-
 #define PUT(word) put(&s->scratch, word, sizeof(word) - 1)
 
 static int put_stated(Scanner *s, const Event *e, int which) {
@@ -859,7 +619,11 @@ static int keep_row(Scanner *s, const Event *e, Row *row) {
     if (UNLIKELY(!e->plain_ts || (e->seen & DUR && !e->plain_dur)) && !keep_odd(s, e)) return starved(s) != NULL;
     if (!write_stated(s, e, wanted)) return starved(s) != NULL;
     int states = s->scratch.size > 0;
-    if (states && !code_of(s, (Text){s->scratch.data, s->scratch.size}, &code)) return 0;
+    if (states) {
+        Text text = {s->scratch.data, s->scratch.size};
+        const char *reason = code_of(&s->words, &s->texts, s->seed, text, &code);
+        if (reason) return bad(s, s->buffer.data, reason) != NULL;
+    }
     *row = (Row){.label = label, .args = code, .has_args = (u8)states, .t = e->t, .dur = e->length};
     row->correlation = e->correlation;
     row->external = e->external;
@@ -893,149 +657,76 @@ static int keep(Scanner *s, const Event *e, Text whole, Row *row) {
     return NO_ROW;
 }
 
-/* ---- shapes ---- */
+/* ---- what repeats ---- */
 
-#define FAR (~(u64)0)
-#define NEAR ((u64)0xFFFFFFFF)
-
-/* Returns whether n bytes are the same; 16 more of each can be read. */
-static inline int agree(const u8 *a, const u8 *b, size_t n) {
-    for (; n >= 16; n -= 16, a += 16, b += 16)
-        if (memcmp(a, b, 16)) return 0;
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-    if (n >= 8) {
-        if (word_at(a) != word_at(b)) return 0;
-        n -= 8;
-        a += 8;
-        b += 8;
-    }
-    return !n || !((word_at(a) ^ word_at(b)) << (64 - 8 * n));
-#else
-    return !memcmp(a, b, n);
-#endif
-}
-
-/* Returns where it stands what followed the last shapes: all that are kept (FAR), or the last two (NEAR). */
-static inline u16 *follower(Scanner *s, u64 which) {
-    u64 hash = (s->history & which) * 0x9E3779B97F4A7C15u;
-    return s->followers + (hash ^ hash >> 29) % FOLLOWERS;
-}
-
-static void note_shape(Scanner *s, u32 place) {
-    *follower(s, NEAR) = *follower(s, FAR) = (u16)(place + 1);
-    s->history = s->history << 16 | (place + 1);
-}
-
-static int makes_shapes(Scanner *s) {
-    if (!s->shapes) s->shapes = calloc(SHAPES, sizeof *s->shapes);
-    if (!s->followers) s->followers = calloc(FOLLOWERS, sizeof *s->followers);
-    return s->shapes && s->followers;
-}
-
-/* Remembers the shape of an event (from `first` to `end`) and the row that it gave; without memory, none. */
+/* Remembers the shape of an event (from `first` to `end`) and the row that it gave. */
 static void learn(Scanner *s, const Event *e, const u8 *first, const u8 *end, const Row *row) {
-    u16 sizes[HOLES + 1];
-    Bytes *letters = &s->scratch;
-    if (e->n_holes > HOLES || end - first > LONGEST_SHAPE || !makes_shapes(s)) return;
-    letters->size = 0;
-    for (int i = 0; i <= e->n_holes; i++) {
-        const u8 *until = i < e->n_holes ? e->holes[i].at : end;
-        sizes[i] = (u16)(until - first);
-        if (!put(letters, first, sizes[i])) return;
-        if (i < e->n_holes) first = e->holes[i].end;
-    }
-    u64 hash = mix(s->seed, letters->data, letters->size);
-    u32 place = (u32)(hash >> 20) & (SHAPES - 1);
-    Shape *shape = s->shapes + place;
-    note_shape(s, place);
-    if (shape->letters && shape->hash == hash && shape->size == letters->size) return;
-    if (shape->room < letters->size + 16) {
-        free(shape->letters);
-        *shape = (Shape){.letters = malloc(letters->size + 16), .room = (u32)letters->size + 16};
-        if (!shape->letters) return;
-    }
-    memcpy(shape->letters, letters->data, letters->size);
-    memset(shape->letters + letters->size, 0, 16);
-    memcpy(shape->sizes, sizes, sizeof sizes);
-    for (int i = 0; i < e->n_holes; i++) shape->meanings[i] = (u8)e->holes[i].meaning;
-    shape->hash = hash;
-    shape->size = (u32)letters->size;
-    shape->n_holes = e->n_holes;
-    shape->is_arrow = !row;
-    if (row) shape->row = *row;
+    int place, is_new;
+    if (!s->shown) s->shown = calloc(SHAPES, sizeof *s->shown);
+    if (!s->shown) return;
+    place = learn_shape(&s->shapes, s->seed, e->holes, e->n_holes, first, end, &s->scratch, &is_new);
+    if (place >= 0 && is_new) s->shown[place] = *row;
 }
 
 /* Reads a number of a shape; returns the first byte behind it, NULL where it is not as the shape's. */
-static inline const u8 *hole_end(Scanner *s, const u8 *p, Meaning meaning, Row *row) {
+static inline const u8 *hole_end(void *scanner, const u8 *p, int meaning, void *into) {
+    Row *row = into;
     const u8 *first = p;
     u64 n = 0;
     int plain = 1;
     Text text;
-    switch (meaning) {
+    switch ((Meaning)meaning) {
     case START:
-        p = time_end(s, p, &text, &row->t, &plain);
+        p = time_end(scanner, p, &text, &row->t, &plain);
         return plain ? p : NULL;
     case DURATION:
-        p = time_end(s, p, &text, &row->dur, &plain);
+        p = time_end(scanner, p, &text, &row->dur, &plain);
         return plain ? p : NULL;
     case CORRELATION:
     case EXTERNAL:
         p = whole_number(p, &n);
         if (p == first || p - first > 18 || (*first == '0' && p - first > 1)) return NULL;
-        *(meaning == CORRELATION ? &row->correlation : &row->external) = (i64)n;
+        *((Meaning)meaning == CORRELATION ? &row->correlation : &row->external) = (i64)n;
         return p;
     default:
-        return (u8)(*p - '0') <= 9 || *p == '-' ? number_end(s, p) : NULL;
+        return (u8)(*p - '0') <= 9 || *p == '-' ? number_end(scanner, p) : NULL;
     }
 }
 
-/* Reads an event that has a shape; returns the first byte behind it, NULL where it has another one. The row is
-   as the shape's but for its numbers. */
-static const u8 *shape_end(Scanner *s, const u8 *p, const Shape *shape, Row *row) {
-    const u8 *letters = shape->letters;
-    if (!letters) return NULL;
-    *row = shape->row;
-    for (int i = 0;; i++) {
-        size_t size = shape->sizes[i];
-        if ((size_t)(s->end - p) < size || !agree(p, letters, size)) return NULL;
-        p += size;
-        letters += size;
-        if (i == shape->n_holes) return p;
-        p = hole_end(s, p, (Meaning)shape->meanings[i], row);
-        if (!p) return NULL;
+/* Reads an event that has an expected shape, into a row as the shape's but for its numbers; returns the first
+   byte behind it, NULL where it has another one. */
+static const u8 *expected_end(Scanner *s, const u8 *p, Row *row) {
+    for (int i = 0; i < GUESSES && s->shown; i++) {
+        int place = expected(&s->shapes, i);
+        if (place < 0) continue;
+        *row = s->shown[place];
+        const u8 *end = shape_end(s->shapes.shapes + place, p, s->end, hole_end, s, row);
+        if (!end) continue;
+        note_shape(&s->shapes, place);
+        return end;
     }
-}
-
-/* The same, for the shape that is expected here. */
-static const u8 *expected_end(Scanner *s, const u8 *p, Shape **shape, Row *row) {
-    if (!s->followers) return NULL;
-    u16 far = *follower(s, FAR), near = *follower(s, NEAR);
-    const u8 *end = NULL;
-    if (far) end = shape_end(s, p, *shape = s->shapes + (far - 1), row);
-    if (!end && near && near != far) end = shape_end(s, p, *shape = s->shapes + (near - 1), row);
-    return end;
+    return NULL;
 }
 
 /* Reads an event that begins at p; returns the first byte behind it, NULL for none. */
 static const u8 *one(Scanner *s, const u8 *p) {
     Event e;
-    Row row;
-    Shape *shape;
+    Row row = {0};
     const u8 *first = p;
-    p = expected_end(s, first, &shape, &row);
+    p = expected_end(s, first, &row);
     if (p) {
-        note_shape(s, (u32)(shape - s->shapes));
-        if (shape->is_arrow) return p;
+        if (row.is_arrow) return p;
         s->read++;
         return add_row(s, &row) || starved(s) ? p : NULL;
     }
     memset(&e, 0, offsetof(Event, stated));
     p = event_end(s, first + 1, &e);
     if (!p) return NULL;
+    row = (Row){0};
     int kept = keep(s, &e, (Text){first, (size_t)(p - first)}, &row);
     if (kept == NOT_KEPT) return NULL;
-    if (kept == AN_ARROW || (kept == A_ROW && e.plain_ts && (e.plain_dur || !(e.seen & DUR))))
-        learn(s, &e, first, p, kept == A_ROW ? &row : NULL);
+    row.is_arrow = kept == AN_ARROW;
+    if (row.is_arrow || (kept == A_ROW && e.plain_ts && (e.plain_dur || !(e.seen & DUR)))) learn(s, &e, first, p, &row);
     return p;
 }
 
@@ -1083,125 +774,6 @@ static void scan(Scanner *s) {
         bad(s, p, "something that is no event");
         s->state = FAILED;
     }
-}
-
-/* ---- Arrow ---- */
-
-struct ArrowSchema {
-    const char *format, *name, *metadata;
-    int64_t flags, n_children;
-    struct ArrowSchema **children, *dictionary;
-    void (*release)(struct ArrowSchema *);
-    void *private_data;
-};
-
-struct ArrowArray {
-    int64_t length, null_count, offset, n_buffers, n_children;
-    const void **buffers;
-    struct ArrowArray **children, *dictionary;
-    void (*release)(struct ArrowArray *);
-    void *private_data;
-};
-
-static void release_schema(struct ArrowSchema *schema) {
-    for (int64_t i = 0; i < schema->n_children; i++) {
-        if (schema->children[i]->release) schema->children[i]->release(schema->children[i]);
-        free(schema->children[i]);
-    }
-    free(schema->children);
-    schema->release = NULL;
-}
-
-static void release_array(struct ArrowArray *array) {
-    for (int64_t i = 0; i < array->n_children; i++) {
-        if (array->children[i]->release) array->children[i]->release(array->children[i]);
-        free(array->children[i]);
-    }
-    for (int64_t i = 0; i < array->n_buffers; i++) free((void *)array->buffers[i]);
-    free(array->children);
-    free(array->buffers);
-    array->release = NULL;
-}
-
-static void free_schema(PyObject *capsule) {
-    struct ArrowSchema *schema = PyCapsule_GetPointer(capsule, "arrow_schema");
-    if (schema && schema->release) schema->release(schema);
-    free(schema);
-}
-
-static void free_array(PyObject *capsule) {
-    struct ArrowArray *array = PyCapsule_GetPointer(capsule, "arrow_array");
-    if (array && array->release) array->release(array);
-    free(array);
-}
-
-static void *taken(Bytes *b) {
-    void *data = b->data ? b->data : calloc(1, 8);
-    *b = (Bytes){0};
-    return data;
-}
-
-/* Moves a column into an array; returns 0 for no memory. */
-static int move_column(struct ArrowArray *array, struct ArrowSchema *schema, Column *c, const char *name) {
-    static const char *const formats[] = {[U32] = "I", [I64] = "l", [TEXT] = "U"};
-    array->buffers = calloc(3, sizeof *array->buffers);
-    if (!array->buffers) return 0;
-    array->length = c->rows;
-    array->null_count = c->nulls;
-    array->n_buffers = c->kind == TEXT ? 3 : 2;
-    array->release = release_array;
-    array->buffers[0] = taken(&c->valid);
-    array->buffers[1] = taken(&c->values);
-    if (c->kind == TEXT) array->buffers[2] = taken(&c->letters);
-    c->rows = c->nulls = 0;
-    *schema = (struct ArrowSchema){.format = formats[c->kind], .name = name, .flags = 2, .release = release_schema};
-    return array->buffers[0] && array->buffers[1] && (c->kind != TEXT || array->buffers[2]);
-}
-
-/* Moves columns of one height into a table; returns 0 for no memory. What is there is released by its owner. */
-static int move_table(struct ArrowArray *array, struct ArrowSchema *schema, Column **columns, const char *const *names, int n) {
-    *schema = (struct ArrowSchema){.format = "+s", .name = "", .release = release_schema};
-    *array = (struct ArrowArray){.length = columns[0]->rows, .n_buffers = 1, .release = release_array};
-    array->buffers = calloc(1, sizeof *array->buffers);
-    if (!array->buffers) array->n_buffers = 0;
-    array->children = calloc((size_t)n, sizeof *array->children);
-    schema->children = calloc((size_t)n, sizeof *schema->children);
-    if (!array->buffers || !array->children || !schema->children) return 0;
-    for (int i = 0; i < n; i++) {
-        struct ArrowSchema *type = calloc(1, sizeof *type);
-        struct ArrowArray *child = calloc(1, sizeof *child);
-        if (!type || !child) {
-            free(type);
-            free(child);
-            return 0;
-        }
-        schema->children[schema->n_children++] = type;
-        array->children[array->n_children++] = child;
-        if (!move_column(child, type, columns[i], names[i])) return 0;
-    }
-    return 1;
-}
-
-/* Returns the pair of capsules in which a table leaves. */
-static PyObject *exported(Column **columns, const char *const *names, int n) {
-    struct ArrowSchema *schema = calloc(1, sizeof *schema);
-    struct ArrowArray *array = calloc(1, sizeof *array);
-    PyObject *types = NULL, *data = NULL, *pair = NULL;
-    int moved = schema && array && move_table(array, schema, columns, names, n);
-    if (moved) types = PyCapsule_New(schema, "arrow_schema", free_schema);
-    if (types) data = PyCapsule_New(array, "arrow_array", free_array);
-    if (data) pair = PyTuple_Pack(2, types, data);
-    if (!types && schema) {
-        if (schema->release) schema->release(schema);
-        free(schema);
-    }
-    if (!data && array) {
-        if (array->release) array->release(array);
-        free(array);
-    }
-    Py_XDECREF(types);
-    Py_XDECREF(data);
-    return pair || PyErr_Occurred() ? pair : PyErr_NoMemory();
 }
 
 /* ---- Python ---- */
@@ -1272,27 +844,12 @@ static void scanner_free(PyObject *self) {
     discard(&s->scratch);
     free(s->labels.places);
     free(s->words.places);
-    for (u32 i = 0; s->shapes && i < SHAPES; i++) free(s->shapes[i].letters);
-    free(s->shapes);
-    free(s->followers);
+    discard_shapes(&s->shapes);
+    free(s->shown);
     PyTypeObject *type = Py_TYPE(self);
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     release(self);
     Py_DECREF(type);
-}
-
-/* Makes room behind what is not read yet, at the beginning of the buffer; returns 0 for no memory. */
-static int take_bytes(Scanner *s, const void *data, size_t size) {
-    Bytes *b = &s->buffer;
-    if (s->done) {
-        memmove(b->data, b->data + s->done, b->size - s->done);
-        b->size -= s->done;
-        s->base += (i64)s->done;
-        s->done = 0;
-    }
-    if (!reserve(b, size + SLACK) || !put(b, data, size)) return 0;
-    memset(b->data + b->size, 0, SLACK);
-    return 1;
 }
 
 static int is_busy(const Scanner *s) {
@@ -1307,7 +864,7 @@ static PyObject *scanner_feed(PyObject *self, PyObject *data) {
     if (is_busy(s) || PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)) return NULL;
     s->busy = 1;
     Py_BEGIN_ALLOW_THREADS;
-    fits = take_bytes(s, view.buf, (size_t)view.len);
+    fits = take_bytes(&s->buffer, &s->done, &s->base, view.buf, (size_t)view.len);
     if (fits && (!view.len || s->buffer.size - s->done >= s->enough)) scan(s);
     size_t left = s->buffer.size - s->done;
     if (fits && s->state == READY && left > LARGEST_EVENT) {
@@ -1409,15 +966,22 @@ static PyType_Slot slots[] = {
 
 static PyType_Spec spec = {"_events.Scanner", sizeof(Scanner), 0, Py_TPFLAGS_DEFAULT, slots};
 
+#include "lines.h"
+
 /* Counts up with every change of what a caller sees; `scan/__init__.py` names the one that it knows. */
-#define VERSION 1
+#define VERSION 2
+
+static int add_type(PyObject *module, const char *name, PyType_Spec *of) {
+    PyObject *type = PyType_FromSpec(of);
+    if (!type) return -1;
+    int failed = PyModule_AddObjectRef(module, name, type);
+    Py_DECREF(type);
+    return failed;
+}
 
 static int fill_module(PyObject *module) {
-    PyObject *type = PyType_FromSpec(&spec);
-    if (!type) return -1;
-    int failed = PyModule_AddObjectRef(module, "Scanner", type);
-    Py_DECREF(type);
-    return failed ? failed : PyModule_AddIntConstant(module, "VERSION", VERSION);
+    if (add_type(module, "Scanner", &spec) || add_type(module, "Lines", &lines_spec)) return -1;
+    return PyModule_AddIntConstant(module, "VERSION", VERSION);
 }
 
 static PyModuleDef_Slot module_slots[] = {{Py_mod_exec, fill_module}, {0, NULL}};
@@ -1425,7 +989,7 @@ static PyModuleDef_Slot module_slots[] = {{Py_mod_exec, fill_module}, {0, NULL}}
 static PyModuleDef module = {
     .m_base = PyModuleDef_HEAD_INIT,
     .m_name = "_events",
-    .m_doc = "Reads the events of Chrome traces into columns.",
+    .m_doc = "Reads the events of Chrome traces, and the lines of metallic recordings, into columns.",
     .m_slots = module_slots,
 };
 
