@@ -39,6 +39,7 @@ class Renderer:
         self._workspace, self._size, self._later = workspace, size, later
         self._message = ""
         self._printed = -1  # bytes of a program's output that are in sight
+        self.covered = True  # whether a page stands where the last picture was
 
     @property
     def table(self) -> Table:
@@ -74,6 +75,7 @@ class Renderer:
     def show_page(self, row: int = 0, *, keep_top: bool = False) -> None:
         """Draw what stands in place of a view; of a list with the cursor on a row."""
         page, session = self._workspace.page, self._workspace.session
+        self.covered = not isinstance(page, ViewPage)
         if isinstance(page, ListPage):
             answer = page.answer(session)
             look = replace(session.look, sort=None, chosen=(), columns=(), one_table=True, full_names=False)
@@ -107,6 +109,7 @@ class Renderer:
         picture, look = self._workspace.picture, self._workspace.session.look
         if picture is None:
             return
+        self.covered = False
         width = self._size().width
         if self._workspace.doubted:
             self.main.show_drawing(doubt_lines(picture.given.doubts, width))
