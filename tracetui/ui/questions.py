@@ -51,9 +51,11 @@ class Questions:
 
     def show(self, session: Session) -> None:
         """Make this the session, on the page of its view, and bring its picture."""
-        if session.view != self._workspace.session.view:
-            self._renderer.main.begin_at_top()
+        other_view = session.view != self._workspace.session.view
+        before = self._workspace.question if self._workspace.picture is not None else None
         self._workspace.session = session
+        if before is not None and not before.is_same(self._workspace.question):
+            self._renderer.main.begin_at_top(other_view=other_view)
         if self._workspace.views:
             self._workspace.page = ViewPage()
             self.update()

@@ -109,6 +109,7 @@ class Renderer:
         picture, look = self._workspace.picture, self._workspace.session.look
         if picture is None:
             return
+        stays = grown or not (self.covered or self.main.shows_table)
         self.covered = False
         width = self._size().width
         if self._workspace.doubted:
@@ -122,7 +123,7 @@ class Renderer:
             self.main.show_table(picture.sheet, look, row, own, follow=follow, noted=self._noted())
         else:
             lines = picture.lines or note_lines(picture.answer.notes, width)
-            self.main.show_drawing(lines, keep_top=grown)
+            self.main.show_drawing(lines, keep_top=stays)
         self.show_bands()
 
     def show_resized(self) -> None:

@@ -226,6 +226,23 @@ def test_a_drawing_that_came_out_the_same_is_shown_where_a_page_has_covered_it()
     play(script, [decode()], size=(100, 14))
 
 
+def test_a_drawing_stays_where_it_was_scrolled_to_until_something_else_is_asked() -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        await press(pilot, "j", "j")
+        assert app.main.top == 2
+        for key in ("L", "m", "S", "L"):  # there is one stopwatch, and nothing to mark or to sort
+            await press(pilot, key)
+            assert app.main.top == 2
+        await press(pilot, "p")
+        assert app.workspace.session.look.phase is not None and app.main.top == 0
+        await press(pilot, "j")
+        assert app.main.top == 1
+        await press(pilot, "question_mark", "escape")
+        assert app.main.top == 0
+
+    play(script, [decode()], Options(view="summary"), size=(80, 12))
+
+
 def test_the_rows_of_another_question_do_not_stand_under_one_that_is_refused() -> None:
     def refusing(runs: Sequence[Run], look: Look) -> Answer:
         raise UsageError("no such thing can be said")
