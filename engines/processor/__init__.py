@@ -62,5 +62,5 @@ class Product:
             raise ValueError(f"rows of {k} numbers for a matrix of {self.columns}")
         out = torch.empty(m, self.rows)
         threads = torch.get_num_threads()
-        self._multiply(self._kind, *self._at, rows.data_ptr(), out.data_ptr(), self.rows, k, m, threads)
+        self._multiply(*self._at, rows.data_ptr(), out.data_ptr(), self.rows, k, m, threads, self._kind)
         return out

@@ -1,4 +1,5 @@
-/* Multiplies rows with stored matrices on an x86 processor with AVX-512, VNNI and bf16, on several threads.
+/* Multiplies rows with stored matrices on an x86 processor with AVX-512, VNNI and bf16, on several threads, and does
+   what lies between products: norms, gates, the attention of one position.
 
    Addresses come from the caller, who answers for them: weights [n, k] row after row, rows [m, k], products [m, n] in
    fp32, all contiguous and alive until the call returns. Nothing is kept of them. Where the processor lacks what this
@@ -21,7 +22,8 @@
 #define INLINE static inline __attribute__((always_inline)) WIDE
 #define ROWS_AT_ONCE 4 /* that share what was read of the weights */
 #define AHEAD 4096     /* bytes: far enough for the memory, and beyond the page at which a processor stops by itself */
-#define PIECE 32768    /* bytes of weights: some microseconds */
+#define PIECE 65536    /* bytes of weights: some microseconds */
+#define MOST_PIECES 64 /* of the keys of one head */
 #define LARGEST (1 << 26)
 
 typedef struct Product {
@@ -41,6 +43,8 @@ INLINE void fetch_ahead(const void *at, int size) {
 #include "_low_bit.h"
 
 #include "_half.h"
+
+#include "_rows.h"
 
 /* ---- a product ---- */
 
@@ -95,6 +99,29 @@ static int multiply(const Kind *kind, const void *weights, const void *scales, c
     return able;
 }
 
+/* ---- attention ---- */
+
+static Attention looking; /* guarded by job_lock */
+
+static void look_at_piece(int number) { attend_piece(&looking, (size_t)number); }
+
+/* Return whether the attention was computed; there may be no memory for it. */
+static int attend(Attention a, int threads) {
+    size_t pairs = a.batch * a.heads;
+    a.pieces = (a.count + KEYS_A_PIECE - 1) / KEYS_A_PIECE;
+    if (a.pieces > MOST_PIECES) a.pieces = MOST_PIECES;
+    pthread_mutex_lock(&job_lock);
+    int able = make_room(pairs * a.pieces * a.shared * (a.dim + 2) * sizeof(float));
+    if (able) {
+        looking = a;
+        looking.parts = (float *)(void *)current.room;
+        run(look_at_piece, (int)(pairs * a.pieces), threads);
+        join_pieces(&looking);
+    }
+    pthread_mutex_unlock(&job_lock);
+    return able;
+}
+
 /* ---- what Python sees ---- */
 
 static int is_able(void) {
@@ -104,31 +131,90 @@ static int is_able(void) {
            __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16");
 }
 
+#define MOST_NUMBERS 13
+
+/* Read whole numbers, addresses first, then sizes from 1 on, then others; return whether they are so. */
+static int read_numbers(PyObject *const *args, Py_ssize_t count, int addresses, int sizes, int others, long long *to) {
+    int wanted = addresses + sizes + others;
+    if (count != wanted) {
+        PyErr_Format(PyExc_TypeError, "it takes %d numbers, not %zd", wanted, count);
+        return 0;
+    }
+    if (!is_able()) {
+        PyErr_SetString(PyExc_ValueError, "not on this processor");
+        return 0;
+    }
+    for (int i = 0; i < wanted; i++) {
+        to[i] = PyLong_AsLongLong(args[i]);
+        if (to[i] == -1 && PyErr_Occurred()) return 0;
+        if (i >= addresses && i < addresses + sizes && (to[i] < 1 || to[i] > LARGEST)) {
+            PyErr_Format(PyExc_ValueError, "sizes are 1 to %d", LARGEST);
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static void *address(long long number) { return (void *)(uintptr_t)number; }
+
 static PyObject *py_multiply(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     (void)self;
-    if (count != 9) return PyErr_Format(PyExc_TypeError, "multiply takes 9 numbers, not %zd", count);
-    void *at[4];
-    long number[5]; /* kind, n, k, m, threads */
-    number[0] = PyLong_AsLong(args[0]);
-    for (int i = 0; i < 4; i++) at[i] = PyLong_AsVoidPtr(args[1 + i]);
-    for (int i = 1; i < 5; i++) number[i] = PyLong_AsLong(args[4 + i]);
-    if (PyErr_Occurred()) return NULL;
-    if (number[0] < 0 || number[0] >= KINDS || !is_able()) return PyErr_Format(PyExc_ValueError, "no such kind");
-    const Kind *kind = &kinds[number[0]];
-    for (int i = 1; i < 5; i++)
-        if (number[i] < 1 || number[i] > LARGEST) return PyErr_Format(PyExc_ValueError, "sizes are 1 to %d", LARGEST);
-    if (kind->rounds && number[2] % GROUP) return PyErr_Format(PyExc_ValueError, "rows are no whole groups");
+    long long n[MOST_NUMBERS]; /* weights, scales, rows, products, n, k, m, threads, kind */
+    if (!read_numbers(args, count, 4, 4, 1, n)) return NULL;
+    if (n[8] < 0 || n[8] >= KINDS) return PyErr_Format(PyExc_ValueError, "no such kind");
+    const Kind *kind = &kinds[n[8]];
+    if (kind->rounds && n[5] % GROUP) return PyErr_Format(PyExc_ValueError, "rows are no whole groups");
     int able;
     Py_BEGIN_ALLOW_THREADS
-    able = multiply(kind, at[0], at[1], at[2], at[3], (int)number[1], (int)number[2], (int)number[3], (int)number[4]);
+    able = multiply(kind, address(n[0]), address(n[1]), address(n[2]), address(n[3]), (int)n[4], (int)n[5], (int)n[6],
+                    (int)n[7]);
+    Py_END_ALLOW_THREADS
+    if (!able) return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
+static PyObject *py_norm(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    (void)self;
+    long long n[MOST_NUMBERS]; /* rows, weights, normed, n, m, stride of the weights, whether bf16 */
+    double eps = count ? PyFloat_AsDouble(args[count - 1]) : 0;
+    if (PyErr_Occurred() || !read_numbers(args, count - 1, 3, 2, 2, n)) return NULL;
+    norm_rows(address(n[0]), address(n[1]), address(n[2]), (size_t)n[3], (size_t)n[4], (size_t)n[5], (float)eps, n[6] != 0);
+    Py_RETURN_NONE;
+}
+
+static PyObject *py_gate(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    (void)self;
+    long long n[MOST_NUMBERS]; /* gates and ups, products, n, m, whether gelu, whether bf16 */
+    if (!read_numbers(args, count, 2, 2, 2, n)) return NULL;
+    gate_rows(address(n[0]), address(n[1]), (size_t)n[2], (size_t)n[3], n[4] != 0, n[5] != 0);
+    Py_RETURN_NONE;
+}
+
+static PyObject *py_attend(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    (void)self;
+    long long n[MOST_NUMBERS]; /* q, keys, values, out, batch, heads, shared, count, dim, threads, steps */
+    double scale = count ? PyFloat_AsDouble(args[count - 1]) : 0;
+    if (PyErr_Occurred() || !read_numbers(args, count - 1, 4, 6, 2, n)) return NULL;
+    if (n[8] % 16) return PyErr_Format(PyExc_ValueError, "heads are no whole vectors");
+    Attention a = {
+        .q = address(n[0]), .keys = address(n[1]), .values = address(n[2]), .out = address(n[3]),
+        .batch = (size_t)n[4], .heads = (size_t)n[5], .shared = (size_t)n[6], .count = (size_t)n[7],
+        .dim = (size_t)n[8], .batch_step = (size_t)n[10], .head_step = (size_t)n[11], .scale = (float)scale,
+    };
+    int able;
+    Py_BEGIN_ALLOW_THREADS
+    able = attend(a, (int)n[9]);
     Py_END_ALLOW_THREADS
     if (!able) return PyErr_NoMemory();
     Py_RETURN_NONE;
 }
 
 static PyMethodDef methods[] = {
-    {"multiply", (PyCFunction)(void (*)(void))py_multiply, METH_FASTCALL,
-     "multiply(kind, weights, scales, rows, products, n, k, m, threads): addresses and sizes; kind is a place in KINDS."},
+#define METHOD(name) #name, (PyCFunction)(void (*)(void))py_##name, METH_FASTCALL
+    {METHOD(multiply), "multiply(weights, scales, rows, products, n, k, m, threads, kind): kind is a place in KINDS."},
+    {METHOD(norm), "norm(rows, weights, normed, n, m, stride, bf16, eps): rows normed by their root mean square."},
+    {METHOD(gate), "gate(gates and ups, products, n, m, gelu, bf16): act(gate) times up."},
+    {METHOD(attend), "attend(q, keys, values, out, batch, heads, shared, count, dim, threads, step, step, scale)."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -167,7 +253,7 @@ static PyModuleDef_Slot module_slots[] = {{Py_mod_exec, fill_module}, {0, NULL}}
 static PyModuleDef module = {
     .m_base = PyModuleDef_HEAD_INIT,
     .m_name = "_processor",
-    .m_doc = "Multiplies rows with stored matrices.",
+    .m_doc = "Multiplies rows with stored matrices, and does what lies between.",
     .m_methods = methods,
     .m_slots = module_slots,
 };

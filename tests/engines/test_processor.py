@@ -173,9 +173,9 @@ def test_sizes_that_no_matrix_has_are_refused_below() -> None:
     assert module
     for numbers_ in ((0, 32, 1, 1), (8, 33, 1, 1), (8, 32, 0, 1), (8, 32, 1, -1), (1 << 40, 32, 1, 1)):
         with pytest.raises(ValueError, match=r"sizes|groups"):
-            module.multiply(0, 0, 0, 0, 0, *numbers_)
+            module.multiply(0, 0, 0, 0, *numbers_, 0)
     with pytest.raises(ValueError, match="no such kind"):
-        module.multiply(len(module.KINDS), 0, 0, 0, 0, 8, 32, 1, 1)
+        module.multiply(0, 0, 0, 0, 8, 32, 1, 1, len(module.KINDS))
     with pytest.raises(TypeError, match="9 numbers"):
         module.multiply(0)
 
