@@ -34,6 +34,7 @@ class MainScreen(Screen[None]):
         self._tour = Lines(painter, "bar", id="tour")
         self._small = Lines(painter, id="small")
         self._cursor: int | None = None  # the line of the drawing that has it
+        self._from_top = False  # whether the next drawing is of something else than the one before
         self.point: Callable[[int, int], None] | None = None  # is told the column and line of a click in it
         self.tab: Callable[[int], None] | None = None  # is told the column of a click in the line of tabs
 
@@ -79,6 +80,11 @@ class MainScreen(Screen[None]):
         self._swap(False)
         self._cursor = cursor_line(lines)
         self._drawing.show(lines, self._top(keep_top))
+        self._from_top = False
+
+    def begin_at_top(self) -> None:
+        """Have the next drawing begin at its top, wherever the one before was scrolled to."""
+        self._from_top = True
 
     def _swap(self, table: bool) -> None:
         """Show the table or the drawing by its own display: a class would style every widget again."""
@@ -108,7 +114,8 @@ class MainScreen(Screen[None]):
             self.tab(message.column)
 
     def _top(self, keep: bool) -> int:
-        top, height = self._drawing.top, max(1, self.pane.height)
+        top = 0 if self._from_top else self._drawing.top
+        height = max(1, self.pane.height)
         if self._cursor is None:
             return top if keep else 0
         return top if top <= self._cursor < top + height else max(0, self._cursor - height // 2)

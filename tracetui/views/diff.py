@@ -12,7 +12,7 @@ from capture.run import Run
 from tracetui import units
 from tracetui.analysis.matching import fitting
 from tracetui.look import Look
-from tracetui.views import Answer, Dress, Focus, View
+from tracetui.views import Answer, Dress, Focus, View, _category
 
 if TYPE_CHECKING:
     from tracetui.analysis.compare.diff import Diff
@@ -110,7 +110,7 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
         leading=len(sentences(compared, look.terms)),
         doubts=() if compared.comparable.ok else compared.comparable.reasons,
     )
-    return replace(whole, dress=Dress(tones, "median_delta_ns", MIDDLE_SIDES)) if by_medians else whole
+    return replace(whole, dress=_dress("median_delta_ns", MIDDLE_SIDES)) if by_medians else whole
 
 
 def _importance(rows: pl.DataFrame, columns: tuple[str, ...]) -> tuple[str, ...]:
@@ -240,8 +240,12 @@ def tones(rows: pl.DataFrame) -> Mapping[str, Sequence[str]]:
         "median_delta_ns": middle_sign,
         "median_change_pct": middle_sign,
         "verdict": styles["word"].to_list(),
-        "name_b": [""] * rows.height,
+        **_category.tones(rows, names=("name", "name_a", "name_b")),
     }
+
+
+def _dress(bar: str, sides: tuple[tuple[str, ...], ...]) -> Dress:
+    return Dress(tones, bar, sides, _category.legend)
 
 
 def enter(answer: Answer, look: Look) -> Focus:
@@ -263,6 +267,6 @@ VIEW = View(
     runs=2,
     key="d",
     columns=IMPORTANCE,
-    dress=Dress(tones, "delta_ns", SIDES),
+    dress=_dress("delta_ns", SIDES),
     enter=enter,
 )
