@@ -126,6 +126,18 @@ def test_times_of_all_kinds(stamp: str, tmp_path: Path, monkeypatch: pytest.Monk
     assert_read_alike(path, monkeypatch)
 
 
+def test_a_time_that_is_none_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = lines(300)
+    for at, first in ((50, "x"), (51, "\0"), (52, "\0"), (120, "x"), (123, "\0")):
+        text[at] = text[at][:14] + first + text[at][15:]
+    text[0] = text[0].replace("2025-12-23T10:15:30", "\0" * 19)
+    path = tmp_path / "prof.jsonl"
+    path.write_text("".join(text))
+    _, odd = scanned(path)
+    assert odd == [0, 50, 51, 52, 120, 123]
+    assert_read_alike(path, monkeypatch)
+
+
 def test_lines_that_never_repeat_are_left_to_the_other_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,8 +34,9 @@ typedef struct {
     size_t searched;   /* bytes behind `done` in which there is no end of a line */
     const char *reason;
     u64 seed;
-    u8 second[19];     /* the last second that was read … */
-    i64 since;         /* … in nanoseconds since 1970 */
+    int has_second;    /* whether the last time was one: */
+    u8 second[19];     /* its text up to the second … */
+    i64 since;         /* … and that in nanoseconds since 1970 */
     Shapes shapes;
     Line *shown;       /* the line of each shape, NULL before the first */
     Column envelope, event, data, stamp, us, texts;
@@ -67,11 +68,9 @@ static int read_second(const u8 *p, i64 *since) {
 /* Reads a time with its Z and its closing quote; returns the first byte behind it, NULL for none. */
 static inline const u8 *stamp_end(Lines *s, const u8 *p, i64 *stamp) {
     i64 fraction = 0;
-    if (memcmp(p, s->second, sizeof s->second)) {
-        if (!read_second(p, &s->since)) {
-            s->second[0] = 0;
-            return NULL;
-        }
+    if (!s->has_second || memcmp(p, s->second, sizeof s->second)) {
+        s->has_second = read_second(p, &s->since);
+        if (!s->has_second) return NULL;
         memcpy(s->second, p, sizeof s->second);
     }
     p += sizeof s->second;
