@@ -31,10 +31,10 @@ class Plain:
 
     def __init__(self, weight: torch.Tensor) -> None:
         self.weight = weight
-        kind, cpu = _KINDS.get(weight.dtype, ""), weight.device.type == "cpu"
-        self._few = processor.Product(kind, weight) if processor.has(kind, weight.device) else None
+        compiled, slow = is_compiled(weight.dtype, weight.device), weight.dtype == torch.float16
+        self._few = processor.Product(_KINDS[weight.dtype], weight) if compiled else None
         self.takes: torch.dtype = self._few.takes if self._few else weight.dtype
-        self._wide = _wide_dtype() if cpu and weight.dtype == torch.float16 else weight.dtype
+        self._wide = _wide_dtype() if slow and weight.device.type == "cpu" else weight.dtype
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         if self._few and x.shape[0] <= COMPILED_WIDE:
@@ -196,12 +196,17 @@ BF16_PREPACKED: Final = Packing("bf16 prepacked", torch.bfloat16, Prepacked, apa
 DTYPES: Final = ("auto", "fp32", "fp16", "bf16")
 
 
+def is_compiled(dtype: torch.dtype, device: torch.device) -> bool:
+    """Return whether compiled code multiplies a few rows with weights of a dtype."""
+    return processor.has(_KINDS.get(dtype, ""), device)
+
+
 def candidates(dtype: str, device: str) -> tuple[Packing, ...]:
     """Return the ways worth measuring for what `--dtype` asks, the usual one first.
 
     Compiled code reads bf16 where it lies, as fast as the memory gives it: nothing else is worth measuring.
     """
-    compiled = processor.has("bf16", torch.device(device))
+    compiled = is_compiled(torch.bfloat16, torch.device(device))
     prepacks = device == "cpu" and fast_bf16() and not compiled
     bf16 = (BF16_PREPACKED, BF16) if prepacks else (BF16,)
     if dtype != "auto":

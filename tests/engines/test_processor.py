@@ -206,3 +206,12 @@ def test_it_is_turned_off_by_the_environment() -> None:
         text=True, check=True,
     )  # fmt: skip
     assert done.stdout == f"() off ({OFF} is set)\n"
+
+
+def test_sixteen_bits_are_one_way_and_measured_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same storage in every run, and none that holds a tied table twice."""
+    assert storage.candidates("auto", "cpu") == storage.candidates("bf16", "cpu") == (storage.BF16,)
+    assert storage.candidates("fp16", "cpu") == (storage.FP16,)
+    assert storage.BF16.beside == 0.0
+    monkeypatch.setattr(processor, "kinds", tuple)
+    assert storage.FP16 in storage.candidates("auto", "cpu")
