@@ -1,9 +1,10 @@
 """A Run: what happened in one execution, as metadata and one validated frame."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from itertools import chain, count
 from typing import Any, Final
 
 import polars as pl
@@ -151,7 +152,16 @@ def _clean_table(table: pl.DataFrame) -> pl.DataFrame:
     table = table.with_columns(
         pl.col(c).map_elements(clean, return_dtype=pl.String, skip_nulls=True) for c in text
     )
-    return table.rename({c: clean(c, 200) for c in table.columns})
+    return table.rename(dict(zip(table.columns, _told_apart(map(clean, table.columns)), strict=True)))
+
+
+def _told_apart(names: Iterable[str]) -> list[str]:
+    """Return names of at most 200 characters; of equal ones the second is followed by (2), and so on."""
+    told: dict[str, None] = {}
+    for name in names:
+        again = (f"{name[:190]} ({n})" for n in count(2))
+        told[next(form for form in chain((name[:200],), again) if form not in told)] = None
+    return list(told)
 
 
 def _drop_impossible(frame: pl.DataFrame, log: Log) -> pl.DataFrame:

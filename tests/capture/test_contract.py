@@ -257,3 +257,11 @@ print(refused)
 def test_a_row_without_a_kind_is_a_kernel() -> None:
     frame = pl.DataFrame({"kind": ["span", None], "name": ["a", "b"], "dur": [1, 2]})
     assert build("x", {}, frame, Log(read=2)).events["kind"].to_list() == ["span", "kernel"]
+
+
+def test_columns_of_a_table_that_clean_to_one_name_are_told_apart() -> None:
+    long = "x" * 250
+    table = pl.DataFrame([[1], [2], [3], [4], [5]], schema=["a\tb", "a b", "a\nb", long, f"{long}y"])
+    run = build("x", {}, pl.DataFrame({"name": ["k"], "dur": [5]}), Log(read=1), {"t": table})
+    assert run.tables["t"].columns == ["a b", "a b (2)", "a b (3)", "x" * 200, f"{'x' * 190} (2)"]
+    assert run.tables["t"].row(0) == (1, 2, 3, 4, 5)

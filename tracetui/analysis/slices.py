@@ -82,11 +82,14 @@ def most_within(parts: Parts, lane: int, row: int, moments: tuple[float, float])
 
 
 def beside(parts: Parts, place: Place | None, rows: int) -> Place | None:
-    """Return the slice that many rows further down that is nearest in time to the one at a place."""
+    """Return the slice that many rows further down that is nearest in time to the one at a place.
+
+    Where only a gap is in sight that is the place itself.
+    """
     here = slice_at(parts, place)
-    if here is None:
-        return None
     keys = parts["slices"].select("lane", "row").unique().sort("lane", "row").rows()
+    if here is None or not keys:
+        return place
     at = keys.index((here["lane"], here["row"])) if (here["lane"], here["row"]) in keys else 0
     lane, row = keys[max(0, min(len(keys) - 1, at + rows))]
     low, high = parts["window"].row(0)[:2]

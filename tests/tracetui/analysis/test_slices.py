@@ -99,3 +99,10 @@ def test_a_window_moves_only_where_it_has_to() -> None:
     assert window_around((100, 200), whole, (0, 990, 1000)) == (900, 1000)
     low, high = window_around((100, 200), whole, (0, 300, 900))  # longer than the window: its begin is seen
     assert high - low == 100 and low <= 300 < high
+
+
+def test_inside_a_gap_there_is_no_row_to_go_to() -> None:
+    run = made([{"name": "k", "t": t, "dur": 10, "lens": "gpu", "track": "gpu0"} for t in (0, 10**6)])
+    parts = ask(view("timeline"), [run], Look(zoom=(400_000, 600_000))).parts
+    assert parts["slices"].is_empty() and slice_at(parts, None) is not None
+    assert [beside(parts, place, 1) for place in (None, (0, 10, 10**6))] == [None, (0, 10, 10**6)]

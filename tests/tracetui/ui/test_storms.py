@@ -1,6 +1,7 @@
 """Storms of keys, clicks, pastes and sizes, each in one write: the program lives and leaves cleanly."""
 
 import random
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from textual.command import CommandList
 from textual.pilot import Pilot
 
+from tests.kills import ENGINE
 from tests.tracetui.ui.hand import decode, play, until
 from tests.tracetui.ui.pty import Terminal
 from tests.tracetui.ui.test_terminal import capture, given_back
@@ -66,6 +68,19 @@ def leave(terminal: Terminal) -> None:
 def test_a_storm_in_one_write(terminal: Terminal, storm: str) -> None:
     with terminal:
         terminal.keys(storm)
+        leave(terminal)
+
+
+def test_clicks_beside_the_palette_end_neither_the_screen_nor_the_program(tmp_path: Path) -> None:
+    done = tmp_path / "done"
+    program = ("--", sys.executable, "-c", ENGINE, str(done))
+    with Terminal("live", "--view", "kernels", "-o", str(tmp_path / "prof.jsonl"), *program) as terminal:
+        terminal.wait(lambda text: "op 1" in text, 60)
+        terminal.keys(STORMS["two clicks beside the palette"])
+        terminal.quiet()
+        before = done.stat().st_size
+        terminal.keys("\x1b[27u")
+        terminal.wait(lambda text: "op 1" in text and done.stat().st_size > before, 60)
         leave(terminal)
 
 
