@@ -73,7 +73,7 @@ class Explorer(App[None]):
         self.main.tab = self.controllers.navigation.open_tab_at
         own: dict[str, Callable[[], object]] = {
             "suspend": self.action_suspend_process,
-            "redraw": self._redraw,
+            "redraw": partial(_redraw, self),
             "palette": partial(open_palette, self),
         }
         commands = key_commands(self.workspace, self.controllers, own)
@@ -160,18 +160,8 @@ class Explorer(App[None]):
         self.keyboard.lose_patience()
 
     def on_resize(self, event: events.Resize) -> None:
-        self._forget_screen()
+        _redraw(self)
         self.call_after_refresh(self.renderer.show_resized)
-
-    def _forget_screen(self) -> None:
-        """Rely on nothing that the terminal shows."""
-        if isinstance(self._driver, Driver):
-            self._driver.forget_screen()
-
-    def _redraw(self) -> None:
-        """Draw all of the screen, on which something else may have written."""
-        self._forget_screen()
-        self.screen.refresh()
 
     def on_pane_resized(self, message: messages.PaneResized) -> None:
         self.questions.refit()
@@ -242,6 +232,13 @@ class Explorer(App[None]):
     @property
     def crash(self) -> Exception | None:
         return self._exception
+
+
+def _redraw(app: Explorer) -> None:
+    """Draw all of the screen, of which the terminal may show something else."""
+    if isinstance(app._driver, Driver):
+        app._driver.forget_screen()
+    app.screen.refresh()
 
 
 def _painter(name: str, options: Options) -> Painter:
