@@ -160,7 +160,7 @@ class Explorer(App[None]):
         self.keyboard.lose_patience()
 
     def on_resize(self, event: events.Resize) -> None:
-        _forget_screen(self._driver)
+        _redraw(self)
         self.call_after_refresh(self.renderer.show_resized)
 
     def on_pane_resized(self, message: messages.PaneResized) -> None:
@@ -234,15 +234,10 @@ class Explorer(App[None]):
         return self._exception
 
 
-def _forget_screen(driver: object) -> None:
-    """Rely on nothing that the terminal shows."""
-    if isinstance(driver, Driver):
-        driver.forget_screen()
-
-
 def _redraw(app: Explorer) -> None:
-    """Draw all of the screen, on which something else may have written."""
-    _forget_screen(app._driver)
+    """Draw all of the screen, of which the terminal may show something else."""
+    if isinstance(app._driver, Driver):
+        app._driver.forget_screen()
     app.screen.refresh()
 
 

@@ -90,6 +90,10 @@ class Terminal:
     def text(self) -> str:
         return "\n".join(self._screen.display)
 
+    def wiped(self) -> None:
+        """Clears the screen behind the program's back, as another one that writes on it may."""
+        self._screen.erase_in_display(2)
+
     def keys(self, text: str) -> None:
         self.child.send(text)
 

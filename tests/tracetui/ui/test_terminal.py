@@ -148,6 +148,19 @@ def test_a_drawing_is_made_for_the_size_that_the_screen_has_now(opened: Any) -> 
             ))  # fmt: skip
 
 
+def test_ctrl_l_draws_what_something_else_has_wiped_away(opened: Any) -> None:
+    with opened() as terminal:
+        terminal.quiet()
+        before = terminal.text
+        terminal.wiped()
+        assert "kernel_00" not in terminal.text
+        terminal.keys("j\x0c")
+        terminal.wait(lambda text: "2/50" in text and "kernel_49" not in text and "kernel_00" in text)
+        assert terminal.text.splitlines()[:-2] == before.splitlines()[:-2]
+        terminal.keys("q")
+        assert terminal.end() == 0
+
+
 def test_a_storm_of_sizes(opened: Any) -> None:
     with opened() as terminal:
         draw = random.Random(3)

@@ -1,13 +1,16 @@
 """Textual's Linux driver with more manners: its stream, its size, fewer bytes, no mode left behind."""
 
 import os
-from typing import Any, ClassVar
+import time
+from typing import Any, ClassVar, Final
 
 from textual.drivers.linux_driver import LinuxDriver
 
 from tracetui.ui.terminal.cast import Cast
 from tracetui.ui.terminal.seen import Seen
 from tracetui.ui.terminal.tty import screen_file
+
+SETTLING: Final = 2.0  # seconds after a change of size until all that is drawn is of the new one
 
 
 class Driver(LinuxDriver):
@@ -21,21 +24,25 @@ class Driver(LinuxDriver):
         own = os.dup(screen.fileno())
         self._file = open(own, "w", encoding=screen.encoding, errors=screen.errors, closefd=False)  # noqa: SIM115
         self._seen = Seen()
-        self._seen_in = (0, 0)  # of a terminal of this size
+        self._seen_in = self._get_terminal_size()  # of a terminal of this size
+        self._doubted_until = 0.0
 
     def write(self, data: str) -> None:
         size = self._get_terminal_size()
         if size != self._seen_in:
-            self.forget_screen()
             self._seen_in = size
+            self.forget_screen()
+        if time.monotonic() < self._doubted_until:
+            self._seen.forget()
         sent = self._seen.lessened(data)
         super().write(sent)
         if self.cast is not None:
             self.cast.wrote(sent, size)
 
     def forget_screen(self) -> None:
-        """Send all that is drawn from now on: what the terminal shows may be something else."""
-        self._seen.forget()
+        """Rely for a while on nothing that the terminal shows: what is drawn may be of another size yet."""
+        if self._seen.forget():
+            self._doubted_until = time.monotonic() + SETTLING
 
     def _get_terminal_size(self) -> tuple[int, int]:
         """Return the size of the terminal itself: COLUMNS and LINES may be stale."""

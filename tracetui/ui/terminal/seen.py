@@ -23,9 +23,10 @@ class Seen:
     def __init__(self) -> None:
         self._rows: dict[int, list[Cell]] = {}
 
-    def forget(self) -> None:
-        """Know nothing any more: somebody else has drawn, or the size has changed."""
-        self._rows = {}
+    def forget(self) -> bool:
+        """Know nothing any more: somebody else has drawn, or the size has changed; tell if anything was."""
+        known, self._rows = bool(self._rows), {}
+        return known
 
     def lessened(self, data: str) -> str:
         """Return what has to be sent so that the terminal looks as if all of the output had been.
