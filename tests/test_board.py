@@ -10,7 +10,7 @@ from tests.bench import _board
 from tests.bench._figures import BENCHES, FIGURES, Bench, Figure, found
 
 # As the benchmarks print it, by hand.
-TABLES = "plain    1,000,000 rows,   52 MB:  0.412 s,  0.41 µs a row; pl.read_csv  0.103 s,  4.00x of it; …"
+TABLES = "plain    1,000,000 rows,   52 MB:  0.412 s,  0.41 µs a row; polars  0.103 s,  4.00x of it; …"
 CHROME = """
 as torch prints it: 1067 MB, 1,079,676 kernels
                              s    MB/s   cpu s   ratio   peak MB  peak/file

@@ -94,12 +94,12 @@ BENCHES: Final[dict[str, Bench]] = {
 
 def _rows(format: str) -> Figure:
     return Figure(
-        f"{format}, CSV of 1 M rows",
+        "plain, JSON lines of 1 M rows" if format == "objects" else f"{format}, CSV of 1 M rows",
         "tables",
         rf"^{format} +[\d,]+ rows.*?: +# s",
         0.5,
-        peer=rf"^{format} .*pl\.read_csv +#",
-        beside="pl.read_csv",
+        peer=rf"^{format} .*polars +#",
+        beside="polars' own reader",
     )
 
 
@@ -119,7 +119,7 @@ def _layout(layout: str) -> Figure:
 _TORCH: Final = r"^as torch prints it: \d+ MB.*(?:\n.+)*?\n"
 
 FIGURES: Final[tuple[Figure, ...]] = (
-    *map(_rows, ("plain", "rocprof", "nsys", "ncu")),
+    *map(_rows, ("plain", "objects", "rocprof", "nsys", "ncu")),
     Figure("Chrome trace of 1 GB", "chrome", rf"{_TORCH}ours +[\d.]+ +#", 1000, "MB/s",
            rf"{_TORCH}msgspec into polars +[\d.]+ +#", "msgspec into polars", least=True),
     Figure("its peak memory, of the file", "chrome", rf"{_TORCH}ours +(?:[\d.]+ +){{5}}#", 1.1, "×"),
