@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from typing import Any, Final
@@ -57,7 +58,7 @@ def build(
     A loader that says `enriched` has filled layer, op, category and phase itself. Raises ValueError for
     columns and closed words that the schema does not have: faults of the loader, not of the file.
     """
-    frame = _check_closed_words(_cast(events))
+    frame = _check_closed_words(_cast(events).rechunk())
     frame = _name_all(_clean_names(frame), log)
     frame = _leave_out_figures(_drop_impossible(frame, log), log)
     frame = frame if enriched else fill_from_names(frame)
@@ -141,7 +142,9 @@ def _words(frame: pl.DataFrame, columns: Sequence[str]) -> dict[str, set[str]]:
     """Return column → its distinct words."""
     if frame.height <= FEW:
         return {c: set(frame[c].to_list()) - {None} for c in columns}
-    return {c: set(distinct(frame[c]).cast(pl.String)) for c in columns}
+    with ThreadPoolExecutor() as threads:
+        found = list(threads.map(lambda column: distinct(frame[column]), columns))
+    return {c: set(words.cast(pl.String)) for c, words in zip(columns, found, strict=True)}
 
 
 def _clean_table(table: pl.DataFrame) -> pl.DataFrame:

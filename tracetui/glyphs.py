@@ -1,4 +1,4 @@
-"""Write numbers as glyphs: sparklines, bars, heat cells and changes, in characters and in style names."""
+"""Write numbers as glyphs: sparklines, bars and changes, in characters and in style names."""
 
 import math
 from collections.abc import Sequence
@@ -12,6 +12,8 @@ SOME: Final = 8  # of so many values one may stand out without changing the scal
 DRIFTS: Final = (2.0, 5.0, 20.0)  # per cent from which a change is drawn as small, plain and large
 MARKS: Final = ("▼▼▼", "▼▼", "▼", "·", "▲", "▲▲", "▲▲▲")
 ASCII_MARKS: Final = ("---", "--", "-", ".", "+", "++", "+++")
+NARROW_MARKS: Final = "▼▽▿·▵△▲"  # the same where a sign has no room to be repeated
+ASCII_NARROW_MARKS: Final = "v=-.+*^"
 
 
 def sparkline(
@@ -48,23 +50,19 @@ def _leftward(fraction: float, width: int, ascii: bool) -> str:
     return text.rjust(width)
 
 
-def heat(value: float | None, low: float, high: float) -> str:
-    """Return the style of a heat cell between the two bounds."""
-    if value is None or high <= low:
-        return "dim" if value is None else "heat0"
-    return f"heat{_level(value - low, high - low, 8)}"
-
-
 def drift(percent: float, bounds: Sequence[float] = DRIFTS) -> str:
     """Return the style of a change: one hue for a fall, another for a rise, stronger with its size."""
     strength = sum(abs(percent) >= bound for bound in bounds)
     return "level" if not strength else f"{'rise' if percent > 0 else 'fall'}{strength}"
 
 
-def drift_mark(percent: float, ascii: bool = False, bounds: Sequence[float] = DRIFTS) -> str:
-    """Return the sign of a change, repeated with its size."""
+def drift_mark(
+    percent: float, ascii: bool = False, bounds: Sequence[float] = DRIFTS, room: int = len(MARKS[0])
+) -> str:
+    """Return the sign of a change: repeated with its size, or in less room another one for each size."""
     strength = sum(abs(percent) >= bound for bound in bounds)
-    return (ASCII_MARKS if ascii else MARKS)[3 + (strength if percent > 0 else -strength)]
+    wide, narrow = (ASCII_MARKS, ASCII_NARROW_MARKS) if ascii else (MARKS, NARROW_MARKS)
+    return (wide if room >= len(wide[0]) else narrow)[3 + (strength if percent > 0 else -strength)]
 
 
 def sign_tone(value: float | None) -> str:

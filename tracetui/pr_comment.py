@@ -20,7 +20,7 @@ from tracetui.views.diff import MIDDLE, titles
 MOST_ROWS: Final = 12
 MOST_FINDINGS: Final = 5
 LONGEST: Final = 60  # letters of a name
-BARS: Final = ink.Size(72, 6)
+BARS: Final = ink.Size(72, 6, colours=False)
 COLUMNS: Final = (
     "name",
     "phase",

@@ -143,7 +143,7 @@ def as_html(content: Report) -> str:
         title=f"{content.view.title}: {', '.join(run.name for run in content.asked)}",
         facts=[(run.name, _about(run)) for run in content.asked],
         lead=(*answer.doubts, *answer.notes[: answer.leading]),
-        drawing=ink.plain(draw(answer, content.look, ink.Size(content.width, 40))) if draw and drawn else "",
+        drawing=ink.plain(draw(answer, content.look, _paper(content))) if draw and drawn else "",
         columns=[Column(c, units.heading(c), kind.is_numeric()) for c, kind in rows.schema.items()],
         cells=_cells(rows),
         values=finite(rows).rows(),
@@ -159,12 +159,17 @@ def _about(run: Run) -> str:
     return " · ".join(str(value) for value in told if value is not None)
 
 
+def _paper(content: Report) -> ink.Size:
+    """Return what a drawing may fill that is printed without colours."""
+    return ink.Size(content.width, 40, colours=False)
+
+
 def as_table(content: Report) -> str:
     """Return the drawing or the table as plain text, with the notes below."""
     answer, draw = content.answer, content.view.draw
     lead, notes = list(answer.notes[: answer.leading]), list(answer.notes[answer.leading :])
     if draw is not None and not answer.missing:
-        body = ink.plain(draw(answer, content.look, ink.Size(content.width, 40)))
+        body = ink.plain(draw(answer, content.look, _paper(content)))
     else:
         body, left_out = _text_table(answer.rows, content)
         notes += [f"{left_out} more columns: --width 999, or --format csv"] if left_out else []

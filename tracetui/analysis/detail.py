@@ -38,6 +38,13 @@ def statistics(run: Run, look: Look) -> pl.DataFrame:
     return kernel_table(run, replace(look, group="all", per="total"))
 
 
+def category(run: Run, look: Look) -> pl.DataFrame:
+    """Return the categories of these rows, one a row; nothing where the source tells none."""
+    if not run.has("category"):
+        return pl.DataFrame(schema={"category": pl.String})
+    return select.timed(run, look).select(pl.col("category").cast(pl.String)).unique().drop_nulls().collect()
+
+
 def forms(launches: pl.DataFrame) -> pl.DataFrame:
     """Return the distinct forms in which rows were launched, with count and total_ns, the longest first.
 

@@ -1,6 +1,5 @@
 """The explorer: a Textual app that holds the workspace and its controllers, and passes events on to them."""
 
-import os
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -58,11 +57,11 @@ class Explorer(App[None]):
 
     def __init__(self, feed: Feed | None, options: Options, driver: type[Driver] | None = None) -> None:
         # Known from the start, or Textual would turn colours into greys instead of leaving them out.
-        super().__init__(driver_class=driver, ansi_color=True if "NO_COLOR" in os.environ else None)
+        super().__init__(driver_class=driver, ansi_color=None if options.colours else True)
         self.animation_level = "none"
         for each in theme.THEMES:
             self.register_theme(each)
-        self.theme = theme.chosen(options.theme, self.no_color)
+        self.theme = theme.chosen(options.theme, options.colours)
         self.workspace = Workspace(feed, options)
         self.main = MainScreen(_painter(self.theme, options))
         self.renderer = Renderer(self.workspace, self.main, lambda: self.size, self.set_timer)
@@ -74,6 +73,7 @@ class Explorer(App[None]):
         self.main.tab = self.controllers.navigation.open_tab_at
         own: dict[str, Callable[[], object]] = {
             "suspend": self.action_suspend_process,
+            "redraw": partial(_redraw, self),
             "palette": partial(open_palette, self),
         }
         commands = key_commands(self.workspace, self.controllers, own)
@@ -160,6 +160,7 @@ class Explorer(App[None]):
         self.keyboard.lose_patience()
 
     def on_resize(self, event: events.Resize) -> None:
+        _forget_screen(self._driver)
         self.call_after_refresh(self.renderer.show_resized)
 
     def on_pane_resized(self, message: messages.PaneResized) -> None:
@@ -233,8 +234,20 @@ class Explorer(App[None]):
         return self._exception
 
 
+def _forget_screen(driver: object) -> None:
+    """Rely on nothing that the terminal shows."""
+    if isinstance(driver, Driver):
+        driver.forget_screen()
+
+
+def _redraw(app: Explorer) -> None:
+    """Draw all of the screen, on which something else may have written."""
+    _forget_screen(app._driver)
+    app.screen.refresh()
+
+
 def _painter(name: str, options: Options) -> Painter:
-    return Painter(theme.palette(name), options.ascii)
+    return Painter(theme.palette(name), options.ascii, options.colours)
 
 
 def open_feed(paths: list[str], options: Options) -> Feed:

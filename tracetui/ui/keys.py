@@ -73,6 +73,8 @@ KEYS: Final = (
     Key("E", "engine", "engine options", "start it anew with other options, --path, --quant …", "live"),
     Key("O", "output", "output", "what the program or engine prints, and back", "live"),
     Key("space", "pause", "hold", "hold the picture; what is recorded goes on", "live", "Space"),
+    Key("ctrl+l", "redraw", "draw again", "draw the screen again, where something else wrote on it",
+        shown="Ctrl+L"),
     Key("ctrl+z", "suspend", "to the shell", "to the shell; `fg` comes back", shown="Ctrl+Z"),
 )  # fmt: skip
 
@@ -117,7 +119,7 @@ NEEDING_AN_ANSWER: Final = frozenset(
 )  # fmt: skip
 # Commands that do something while nothing is read yet; the others wait for the first view.
 WHILE_LOADING: Final = frozenset(
-    ("quit", "back", "palette", "suspend", "pause", "mode", "prompt", "restart", "engine", "output")
+    ("quit", "back", "palette", "suspend", "redraw", "pause", "mode", "prompt", "restart", "engine", "output")
 )
 OPENING_THE_LINE: Final = frozenset(("filter", "note", "export", "prompt", "engine"))
 

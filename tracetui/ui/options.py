@@ -1,5 +1,6 @@
 """What the command line asks of the screen."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +30,7 @@ class Options:
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of a view, where a person chose
     keeps: bool = False  # what a person chooses and writes on the screen, for the next one
     ascii: bool = False
+    colours: bool = field(default_factory=lambda: "NO_COLOR" not in os.environ)  # whether there are any
     clipboard: bool = True
     cache: bool = True
     merge: bool = False  # runs of one rank each become one run

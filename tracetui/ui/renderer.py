@@ -10,7 +10,7 @@ from tracetui.ui.keys import Moment
 from tracetui.ui.main_screen import MainScreen
 from tracetui.ui.pages import footer, header, prompt
 from tracetui.ui.pages.guides import GuidePage
-from tracetui.ui.pages.help import HelpPage
+from tracetui.ui.pages.help import HelpPage, keys_of_views
 from tracetui.ui.pages.page import ListPage, ViewPage
 from tracetui.ui.pages.texts import LoadingPage, OutputPage, RefusedPage, doubt_lines, note_lines
 from tracetui.ui.panes.table import Table
@@ -48,7 +48,11 @@ class Renderer:
     def pane_size(self) -> Size:
         """Return the size that a drawing may fill, at least one cell."""
         pane = self.main.pane
-        return Size(max(1, pane.width), max(1, pane.height), self._workspace.options.ascii)
+        return self._surface(max(1, pane.width), max(1, pane.height))
+
+    def _surface(self, width: int, height: int) -> Size:
+        options = self._workspace.options
+        return Size(width, height, options.ascii, options.colours, keys_of_views(options.keys))
 
     def tell(self, text: str, seconds: float = MESSAGE_SECONDS) -> None:
         """Show a sentence in the status line for a while."""
@@ -79,9 +83,7 @@ class Renderer:
                 measure(answer.rows, page.columns[:1], page.columns), look, row, answer.notes
             )
         elif not isinstance(page, ViewPage):
-            width, height = self._size()
-            size = Size(width, height, self._workspace.options.ascii)
-            self.main.show_drawing(page.lines(size), keep_top=keep_top)
+            self.main.show_drawing(page.lines(self._surface(*self._size())), keep_top=keep_top)
         self.show_bands()
 
     def show_progress(self) -> None:

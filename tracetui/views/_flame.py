@@ -12,6 +12,7 @@ from tracetui import glyphs, units
 from tracetui.analysis.timeline import CELLS
 from tracetui.shown_names import shown_name
 from tracetui.views import ink
+from tracetui.views._category import coloured, grounded, inked
 from tracetui.views.ink import Line, Size, Span
 
 LEAST_TEXT: Final = 3  # cells that a name needs at least
@@ -19,7 +20,6 @@ READABLE: Final = 9  # cells from which the ends of a name tell more than the be
 # The signs beside the colours of the categories, in their order.
 FILLS: Final = dict(zip(CATEGORIES, "█▓▒░▚▞▇▆▙▜▖═≡╌┈▪", strict=True))
 ASCII_FILLS: Final = dict(zip(CATEGORIES, "#@%=&$OMSX?:+-_*", strict=True))
-PLAIN: Final = "other"
 _FRAME: Final = re.compile(r"^(?:.*\.pyx?\(\d+\): |nn\.Module: )(.+)$")
 
 Slice = dict[str, Any]
@@ -178,7 +178,7 @@ def _block(each: Slice, row: Row, number: int, place: int, room: int, ascii: boo
         ink_style = ground = "cursor"
     fill = "-" if ascii else "─"
     if row.kind in ("kernel", "wait"):
-        fill = (ASCII_FILLS if ascii else FILLS).get(category or PLAIN, " ")
+        fill = (ASCII_FILLS if ascii else FILLS)[coloured(category)]
     if room < 2:
         return [(fill, ink_style)]
     text = _text(each, row.kind, place, room - 1, ascii)
@@ -190,10 +190,9 @@ def _block(each: Slice, row: Row, number: int, place: int, room: int, ascii: boo
 def _styles(kind: str, category: str, number: int) -> tuple[str, str]:
     """Return the style of the fill and that of the text; where all are alike, neighbours differ."""
     if kind in ("kernel", "wait"):
-        name = category if category in FILLS else PLAIN
-        return f"cat_{name}", f"on_{name}"
+        return inked(category), grounded(category)
     shade = {"step": 3, "layer": 2}.get(kind, 1) + number % 2
-    return f"heat{shade}", f"heat{shade}"
+    return f"shade{shade}", f"shade{shade}"
 
 
 def _text(each: Slice, kind: str, place: int, room: int, ascii: bool) -> str:
@@ -250,7 +249,7 @@ def legend(totals: Mapping[str, int], size: Size) -> Line:
         word = f" {name}  "
         if sum(ink.wide(s.text) for s in spans) + 2 + len(word) > size.width:
             break
-        spans += [Span(fills[name] * 2, f"cat_{name}"), Span(word, "dim")]
+        spans += [Span(fills[name] * 2, inked(name)), Span(word, "dim")]
     return tuple(spans)
 
 
@@ -265,6 +264,6 @@ def bars(rows: Sequence[tuple[str, str, int]], size: Size, whole: int = 0) -> li
         bar = fills[category] * max(1, round(room * ns / most))
         figures = f" {units.duration(ns):>10} {units.share(ns / whole):>6}  "
         lines.append(
-            ink.line((ink.fit(text, label, ascii=size.ascii), "name"), figures, (bar, f"cat_{category}"))
+            ink.line((ink.fit(text, label, ascii=size.ascii), "name"), figures, (bar, inked(category)))
         )
     return lines

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 import polars as pl
@@ -9,6 +10,7 @@ import polars as pl
 from tracetui import glyphs
 from tracetui.look import Look
 from tracetui.views import Answer, Focus, ink
+from tracetui.views._category import toned
 from tracetui.views.ink import Line, Size, Span
 
 HEAD: Final = 6  # cells of the number of a layer or rank
@@ -74,13 +76,20 @@ def grid(answer: Answer, look: Look, weight: str) -> Grid:
 
 
 def drawn(
-    shown: Grid, size: Size, paint: Callable[[Cell | None, Any, bool], Span], foot: Sequence[Line]
+    shown: Grid,
+    size: Size,
+    paint: Callable[[Cell | None, Any, bool], Span],
+    foot: Sequence[Line],
+    categories: Mapping[Any, str | None] = MappingProxyType({}),
 ) -> list[Line]:
-    """Return a heading, the cells as `paint` draws them, and the lines of the foot."""
+    """Return a heading, the cells as `paint` draws them, and the lines of the foot.
+
+    `categories` has those of the columns, as far as they are of one.
+    """
     across = shown.across(size)
     here = shown.downs[shown.row], shown.acrosses[shown.place]
     head = ink.line(
-        (f"{shown.row_name:<{HEAD}}"[:HEAD], "title"), (_headings(across, shown.wide(size), size), "title")
+        (f"{shown.row_name:<{HEAD}}"[:HEAD], "title"), *_headings(across, shown.wide(size), size, categories)
     )
     body = [
         ink.line(
@@ -92,13 +101,20 @@ def drawn(
     return ink.clip([head, *body, *foot], size)
 
 
-def _headings(shown: Sequence[Any], wide: int, size: Size) -> str:
-    """Return a label over each cell; wide numbers stand over every second, third … one."""
+def _headings(
+    shown: Sequence[Any], wide: int, size: Size, categories: Mapping[Any, str | None]
+) -> list[Span]:
+    """Return a label over each cell, in the colour of its category; wide numbers stand over every second,
+    third … one.
+    """
     labels = _short(["–" if a is None else str(a) for a in shown], wide - 1)
     every = 1
     if all(isinstance(a, int) for a in shown):
         every = -(-(max(map(len, labels)) + 1) // wide)
-    return "".join(ink.fit(label, every * wide - 1, ascii=size.ascii) + " " for label in labels[::every])
+    return [
+        Span(ink.fit(label, every * wide - 1, ascii=size.ascii) + " ", toned(categories.get(a)) or "title")
+        for a, label in list(zip(shown, labels, strict=True))[::every]
+    ]
 
 
 def _short(labels: Sequence[str], wide: int) -> Sequence[str]:
@@ -116,23 +132,24 @@ def changed(
     and has room, else its signs, which need no colour; `mark` stands at its end.
     """
     if wide < WRITTEN:
-        text = glyphs.drift_mark(percent, ascii, bounds)[: wide - 1].ljust(wide - 1)
+        text = glyphs.drift_mark(percent, ascii, bounds, wide - 1).ljust(wide - 1)
     else:
         level = glyphs.drift_mark(0, ascii)
         text = f"{f'{percent:+.0f}%' if abs(percent) >= least else level:>{wide - 1}}"
     return Span(text + mark, glyphs.drift(percent, bounds))
 
 
-def legend(bounds: Sequence[float], same: str, *, ascii: bool) -> Line:
-    """Return the line that explains the colours and the signs of changes."""
-    spans: list[Span | str] = [Span(" " * HEAD, "dim")]
+def legend(bounds: Sequence[float], same: str, wide: int, size: Size, over: str = "") -> Line:
+    """Return the line that explains the colours and the signs of changes in cells so wide: what is the
+    `same`, and where there is room, what others are `over`.
+    """
+    spans = [Span(" " * HEAD, "dim")]
     for low in (*(-b for b in reversed(bounds) if b < NOTHING_LEFT), 0, *bounds):
         word = f"{low:+.0f}%" if low else same
-        spans += [
-            Span(f" {glyphs.drift_mark(low, ascii, bounds)} {word} ", glyphs.drift(low, bounds)),
-            " ",
-        ]
-    return ink.line(*spans)
+        mark = glyphs.drift_mark(low, size.ascii, bounds, wide - 1)
+        spans += [Span(f" {mark} {word} ", glyphs.drift(low, bounds)), Span(" ")]
+    room = size.width - sum(ink.wide(span.text) for span in spans)
+    return (*spans, *([Span(over, "dim")] if over and len(over) <= room else []))
 
 
 def entered(answer: Answer, look: Look, weight: str) -> Focus:

@@ -14,7 +14,7 @@ from tracetui.analysis.partial.tree import SHAPES, partial
 from tracetui.analysis.tree import tree_of
 from tracetui.look import Look
 from tracetui.shown_names import shown_name
-from tracetui.views import Answer, Focus, Merging, View
+from tracetui.views import Answer, Focus, Merging, View, _category
 
 WHICH: Final = "which scope? enter a row of the tree, or name it: --focus scope=NAME"
 
@@ -24,7 +24,8 @@ def calls(runs: Sequence[Run], look: Look) -> Answer:
     scope = look.focused.get("scope")
     if not isinstance(scope, str):
         return Answer(pl.DataFrame(), (WHICH,))
-    return _told(calls_table(runs[0], look, scope))
+    told = _told(calls_table(runs[0], look, scope))
+    return replace(told, dress=_category.by(runs[:1], "name", "scope"))
 
 
 def of_many(whole: Partial, look: Look) -> Answer:

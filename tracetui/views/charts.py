@@ -35,22 +35,25 @@ def chart(
     *,
     x_label: str = "",
     y_text: Callable[[float], str] = units.number,
+    styles: Sequence[str] = (),
 ) -> list[Line]:
     """Return the series as a chart, below a line that names them; nothing where there is no room.
 
-    Only as many series are drawn as there are markers to tell them apart.
+    Only as many series are drawn as there are markers to tell them apart; `styles` has their colours, where
+    these mean something.
     """
     drawn = {name: thin(points, 2 * size.width) for name, points in series.items() if points}
     drawn = dict(list(drawn.items())[: len(_LETTERS)])
     if not drawn or size.height < 6 or size.width < 20:
         return []
+    styles = styles or [f"series{i}" for i in range(len(drawn))]
     legend = [
-        Span(f"{_LETTERS[i] if size.ascii else '━━'} {name}  ", f"series{i}") for i, name in enumerate(drawn)
+        Span(f"{_LETTERS[i] if size.ascii else '━━'} {name}  ", style)
+        for i, (name, style) in enumerate(zip(drawn, styles, strict=True))
     ]
     picture = _picture(list(drawn.values()), Size(size.width, size.height - 1, size.ascii), x_label, y_text)
     if size.ascii:
         picture = picture.translate(_FRAME)
-    styles = [span.style for span in legend]
     return [tuple(legend), *(_style_row(row, styles) for row in picture.splitlines())]
 
 

@@ -1,8 +1,8 @@
 """Compare: N runs side by side, a row a kernel, op or row of another view, and how each row scales."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from statistics import median
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
@@ -11,20 +11,42 @@ from capture.errors import UsageError
 from capture.run import Run
 from tracetui import glyphs
 from tracetui.look import Look
-from tracetui.views import MANY, Answer, Dress, Focus, View, ask, view
+from tracetui.views import MANY, Answer, Dress, Focus, View, _category, ask, view
+from tracetui.views._grid import NOTHING_LEFT
 from tracetui.views.diff import labels
+from tracetui.views.ink import Line, Span
 
 if TYPE_CHECKING:
     from tracetui.analysis.compare.matrix import Matrix
 
 LAW: Final = ("exponent", "r2")
-NOISE: Final = math.log(1.1)  # values of a row that are no further apart have no heat
+BOUNDS: Final = (10.0, 25.0, 100.0)  # per cent from the median of a row from which a cell is coloured
 _UNITS: Final = {"_ns": "_ns", "bytes": "_bytes"}  # the end of a column's name → that of the matrix
 MEASURES: Final = ("total_ns", "dur_ns", "self_ns", "wall_ns", "bytes", "mean", "value", "p50_ns", "mean_ns")
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
     """Return one row a kernel, with a column a run and, where the runs have an axis, the law along it."""
+    return replace(_compared(runs, look), dress=_dressed(runs, look))
+
+
+def _dressed(runs: Sequence[Run], look: Look) -> Dress:
+    """Return the colours of the cells, and of the names where the rows are kernels."""
+    if look.terms.of != "kernels":
+        return Dress(tones, legend=legend)
+    names = _category.by(runs, look.group or "name", "row")
+
+    def both(rows: pl.DataFrame) -> Mapping[str, Sequence[str]]:
+        return {**names.tones(rows), **tones(rows)}
+
+    def told(rows: pl.DataFrame) -> Line:
+        return (*legend(rows), *(names.legend(rows) if names.legend else ()))
+
+    return Dress(both, legend=told)
+
+
+def _compared(runs: Sequence[Run], look: Look) -> Answer:
+    """Return the answer without its colours."""
     from tracetui.analysis.compare.matrix import axis, matrix, scaling  # numpy loads with them
 
     of = look.terms.of
@@ -69,7 +91,7 @@ def _divided(table: "Matrix", runs: Sequence[Run], look: Look, unit: str) -> "tu
     from tracetui.analysis.compare.matrix import normalised
 
     if look.terms.baseline is None:
-        return table, "colours compare the runs of one row; b divides by the run shown"
+        return table, "colours tell how far a run is from the median of its row; b divides by the run shown"
     base = min(look.terms.baseline, len(runs) - 1)
     multiples = normalised(table, base, unit)
     judged = _judged(multiples, runs, base, look) if look.terms.of == "kernels" else multiples
@@ -154,28 +176,29 @@ def _column(answer: Answer, key: Sequence[str], value: str) -> pl.DataFrame:
 
 
 def tones(rows: pl.DataFrame) -> Mapping[str, Sequence[str]]:
-    """Return heat along each row; for multiples of a baseline the styles of rise and fall."""
+    """Return for each cell of a row the style of how far it is from their median; of a multiple of a
+    baseline that of the change.
+    """
     columns = [c for c, t in rows.schema.items() if t.is_numeric() and c not in LAW]
     painted = [_row_styles(columns, row) for row in rows.select(columns).iter_rows()]
     return {c: [styles[i] for styles in painted] for i, c in enumerate(columns)}
 
 
 def _row_styles(columns: Sequence[str], values: Sequence[float | None]) -> list[str]:
-    """Return a style for each cell of a row: changes where the cells are multiples, else heat."""
-    if columns and columns[0].endswith("_times"):
-        return ["dim" if v is None else glyphs.drift(100 * (v - 1)) for v in values]
-    return _heat_styles(values)
+    """Return a style for each cell of a row; none where it is near to what it is held against."""
+    multiples = columns and columns[0].endswith("_times")
+    known = [v for v in values if v is not None]
+    usual, bounds = (1.0, glyphs.DRIFTS) if multiples else (median(known) if known else 0.0, BOUNDS)
+    changes = [None if v is None else 100 * (v / usual - 1) if usual > 0 else 0.0 for v in values]
+    return ["dim" if c is None else glyphs.drift(c, bounds) if abs(c) >= bounds[0] else "" for c in changes]
 
 
-def _heat_styles(values: Sequence[float | None]) -> list[str]:
-    """Return a heat style for each value, on a logarithmic scale between the least and the largest;
-    none where these are too near each other."""
-    logs = [math.log(v) if v is not None and v > 0 else None for v in values]
-    numbers = [x for x in logs if x is not None]
-    if len(numbers) < 2 or max(numbers) - min(numbers) < NOISE:
-        return ["dim" if x is None else "" for x in logs]
-    low, high = min(numbers), max(numbers)
-    return [glyphs.heat(x, low, high) for x in logs]
+def legend(rows: pl.DataFrame) -> Line:
+    """Return what the colours of the cells mean."""
+    multiples = any(c.endswith("_times") for c in rows.columns)
+    bounds, over = (glyphs.DRIFTS, " ") if multiples else (BOUNDS, " over the median of the row  ")
+    steps = (*(-b for b in reversed(bounds) if b < NOTHING_LEFT), *bounds)
+    return (*(Span(f" {b:+.0f}% ", glyphs.drift(b, bounds)) for b in steps), Span(over, "dim"))
 
 
 def enter(answer: Answer, look: Look) -> Focus:
@@ -197,6 +220,6 @@ VIEW = View(
     needs=frozenset({"dur"}),
     runs=MANY,
     columns=("row", *LAW),
-    dress=Dress(tones),
+    dress=Dress(tones, legend=legend),
     enter=enter,
 )

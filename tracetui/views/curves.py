@@ -8,7 +8,7 @@ from capture.run import Run
 from tracetui import units
 from tracetui.analysis.compare.curves import curves
 from tracetui.look import Look
-from tracetui.views import Answer, View, charts, ink
+from tracetui.views import Answer, View, _category, charts, ink
 from tracetui.views.diff import parties
 from tracetui.views.ink import Line, Size
 
@@ -47,7 +47,8 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
         ],
         how="vertical_relaxed",
     )
-    return Answer(compared.rows.select(group, *COLUMNS), tuple(notes), (group,), {"series": series})
+    parts = {"series": series, **_category.known(runs[:2], group)}
+    return Answer(compared.rows.select(group, *COLUMNS), tuple(notes), (group,), parts)
 
 
 def _words(rows: pl.Series) -> pl.Series:
@@ -61,7 +62,10 @@ def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
         return []
     below = size.height // 2 if size.height >= 16 else 0
     room = Size(size.width, min(answer.rows.height + 1, size.height - below), size.ascii)
-    table = ink.table(answer.rows, room, (*answer.key, *COLUMNS), look.cursor[0])
+    categories = _category.of_values(answer.parts, answer.rows[answer.key[0]])
+    tones = {answer.key[0]: [*map(_category.toned, categories)]}
+    table = ink.table(answer.rows, room, (*answer.key, *COLUMNS), look.cursor[0], tones)
+    table += _category.below(categories, size)
     here = answer.rows[answer.key[0]][min(look.cursor[0], answer.rows.height - 1)]
     points = answer.parts["series"].filter(pl.col("row") == here)
     lines = {f"{here} in {s}": points.filter(pl.col("side") == s).select("x", "y").rows() for s in "ab"}

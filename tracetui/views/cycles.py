@@ -7,7 +7,7 @@ import polars as pl
 from capture.run import Run
 from tracetui import units
 from tracetui.look import Look
-from tracetui.views import Answer, View
+from tracetui.views import Answer, View, _category
 
 COLUMNS = (
     "function",
@@ -60,7 +60,8 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     lone = lone_counters(runs[0], runs[1])
     notes += [f"sampled in one run alone, and so left out: {', '.join(lone)}"] if lone else []
     notes += [r for run in runs[:1] for r in run.meta.get("comparable", {}).get("reasons", ())]
-    return Answer(_ranked(rows, look.terms.ranking), tuple(notes), ("function", "metric", "device"))
+    ranked, key = _ranked(rows, look.terms.ranking), ("function", "metric", "device")
+    return Answer(ranked, tuple(notes), key, dress=_category.by(runs[:2], "name", "function"))
 
 
 def _written(table: pl.DataFrame) -> pl.DataFrame:

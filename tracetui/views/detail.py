@@ -11,7 +11,7 @@ from tracetui import units
 from tracetui.analysis import detail as analysis
 from tracetui.analysis import select, why, windows
 from tracetui.look import Look
-from tracetui.views import Answer, View, charts, ink
+from tracetui.views import Answer, View, _category, charts, ink
 from tracetui.views.ink import Line, Size
 
 _FIGURES: Final = ("count", "total_ns", "mean_ns", "p50_ns", "p95_ns", "p99_ns", "min_ns", "max_ns")
@@ -31,6 +31,7 @@ def detail(runs: Sequence[Run], look: Look) -> Answer:
         "steps": analysis.by_step(run, look),
         "layers": analysis.by_layer(run, look),
         "forms": analysis.forms(rows),
+        "category": analysis.category(run, look),
     }
     return Answer(rows, (*notes, *_why(run, look), *_notes(run)), parts=parts)
 
@@ -91,13 +92,29 @@ def _statistics(answer: Answer) -> list[Line]:
         spans = ((units.heading(c) + " ", "dim") for c in present)
         values = (units.cell(c, row[c]) + "  " for c in present)
         lines.append(ink.line(*(part for pair in zip(spans, values, strict=True) for part in pair)))
+    category = _category_of(answer)
+    lines[0] = ink.line(
+        *lines[0], *([("category ", "dim"), (category, _category.toned(category))] if category else [])
+    )
     return [ln for ln in lines if ln]
+
+
+def _category_of(answer: Answer) -> str:
+    """Return the category that all rows are of; empty where there is none, or are several."""
+    alone = answer.parts["category"]["category"]
+    return str(alone[0]) if alone.len() == 1 else ""
+
+
+def _style(answer: Answer) -> str:
+    """Return the style of bars and courses: that of the category, where there is one."""
+    return _category.toned(_category_of(answer)) or "series0"
 
 
 def _histogram(answer: Answer, size: Size) -> list[Line]:
     bins = answer.parts["histogram"]
     labels = [f"{units.duration(low)} – {units.duration(high)}" for low, high, _ in bins.iter_rows()]
-    return ink.bars(bins["count"].to_list(), labels, Size(size.width, bins.height, size.ascii))
+    room = Size(size.width, bins.height, size.ascii)
+    return ink.bars(bins["count"].to_list(), labels, room, styles=[_style(answer)] * len(labels))
 
 
 def _over_steps(answer: Answer, size: Size) -> list[Line]:
@@ -109,7 +126,7 @@ def _over_steps(answer: Answer, size: Size) -> list[Line]:
     per_token = steps["per_token_ns"].null_count() == 0
     points = steps.select("step", "per_token_ns" if per_token else "total_ns").rows()
     name = "per token" if per_token else "per step"
-    return charts.chart({name: points}, size, x_label="step", y_text=units.duration)
+    return charts.chart({name: points}, size, x_label="step", y_text=units.duration, styles=[_style(answer)])
 
 
 def _layers(answer: Answer, size: Size) -> list[Line]:
@@ -117,7 +134,9 @@ def _layers(answer: Answer, size: Size) -> list[Line]:
     labels = [f"layer {n}" for n in layers["layer"]]
     return [
         ink.line(("layers", "title")),
-        *ink.bars(layers["total_ns"].to_list(), labels, size, units.duration),
+        *ink.bars(
+            layers["total_ns"].to_list(), labels, size, units.duration, styles=[_style(answer)] * len(labels)
+        ),
     ]
 
 

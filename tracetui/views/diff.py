@@ -12,7 +12,7 @@ from capture.run import Run
 from tracetui import units
 from tracetui.analysis.matching import fitting
 from tracetui.look import Look
-from tracetui.views import Answer, Dress, Focus, View
+from tracetui.views import Answer, Dress, Focus, View, _category
 
 if TYPE_CHECKING:
     from tracetui.analysis.compare.diff import Diff
@@ -110,7 +110,7 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
         leading=len(sentences(compared, look.terms)),
         doubts=() if compared.comparable.ok else compared.comparable.reasons,
     )
-    return replace(whole, dress=Dress(tones, "median_delta_ns", MIDDLE_SIDES)) if by_medians else whole
+    return replace(whole, dress=_dress("median_delta_ns", MIDDLE_SIDES)) if by_medians else whole
 
 
 def _importance(rows: pl.DataFrame, columns: tuple[str, ...]) -> tuple[str, ...]:
@@ -180,8 +180,18 @@ def notes(a: Run, b: Run, compared: "Diff", look: Look) -> tuple[str, ...]:
         word = "comparable with care" if compared.comparable.ok else "NOT comparable"
         words.append(f"{word} ({compared.comparable.score:.2f}): {'; '.join(compared.comparable.reasons)}")
     if compared.gap_ns is not None:
-        words.append(f"time between the measured kernels changed by {units.difference(compared.gap_ns)}")
+        words.append(_gap_words(compared, compared.gap_ns))
     return (*words, *compared.how)
+
+
+def _gap_words(compared: "Diff", gap_ns: int) -> str:
+    """Return how the time between kernels changed, and how that differs from what the first lines tell."""
+    from tracetui.analysis.compare.diff import IDLE
+    from tracetui.analysis.compare.phase_totals import GAP
+
+    words = f"{compared.gap_how} changed by {units.difference(gap_ns)} in all"
+    further = compared.gap_how == IDLE and GAP in compared.phases["what"]
+    return words + "; the first lines count what lies before and after them too" * further
 
 
 def parties(a: Run, b: Run, look: Look) -> str:
@@ -230,8 +240,12 @@ def tones(rows: pl.DataFrame) -> Mapping[str, Sequence[str]]:
         "median_delta_ns": middle_sign,
         "median_change_pct": middle_sign,
         "verdict": styles["word"].to_list(),
-        "name_b": [""] * rows.height,
+        **_category.tones(rows, names=("name", "name_a", "name_b")),
     }
+
+
+def _dress(bar: str, sides: tuple[tuple[str, ...], ...]) -> Dress:
+    return Dress(tones, bar, sides, _category.legend)
 
 
 def enter(answer: Answer, look: Look) -> Focus:
@@ -253,6 +267,6 @@ VIEW = View(
     runs=2,
     key="d",
     columns=IMPORTANCE,
-    dress=Dress(tones, "delta_ns", SIDES),
+    dress=_dress("delta_ns", SIDES),
     enter=enter,
 )

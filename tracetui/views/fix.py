@@ -13,7 +13,7 @@ from tracetui.analysis.ledger import Ledger, ledger
 from tracetui.analysis.ledger_items import BOUND, GAP, UNKNOWN
 from tracetui.analysis.what_if import Prediction, predictions
 from tracetui.look import Look
-from tracetui.views import Answer, Focus, View
+from tracetui.views import Answer, Focus, View, _category
 from tracetui.views._fix_words import WORDS
 
 _FOCUS: Final = "--focus op="
@@ -34,7 +34,8 @@ def fix(runs: Sequence[Run], look: Look) -> Answer:
     shared = _shared(runs[0], book)
     rows = [_item(row, shared) for row in book.items.iter_rows(named=True) if _tells(row, book)]
     table = pl.DataFrame([*rows, _bound(book)], infer_schema_length=None)
-    return Answer(table, tuple(_notes(runs[0], book)), key=("op",))
+    dress = _category.by(runs[:1], "op" if runs[0].has("op") else "name", "op")
+    return Answer(table, tuple(_notes(runs[0], book)), key=("op",), dress=dress)
 
 
 class _Shared(NamedTuple):
@@ -228,6 +229,7 @@ VIEW = View(
     "Fix",
     fix,
     needs=frozenset({"dur"}),
+    key="F",
     alone="it accounts for one step of one run; kernels has the time and the roof of all",
     columns=(
         "op", "recoverable_ns", "share", "cause", "advice", "layers", "evidence", "low_ns", "roof_share",

@@ -11,7 +11,7 @@ from tracetui.analysis import growing, select, windows
 from tracetui.analysis.growth import Growth, growth, stretches
 from tracetui.analysis.steps import stated
 from tracetui.look import Look
-from tracetui.views import Answer, View, charts, ink
+from tracetui.views import Answer, View, _category, charts, ink
 from tracetui.views._summed import summed
 from tracetui.views.ink import Line, Size
 
@@ -48,7 +48,13 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     group = _group(run, look)
     fitted = growth(run, look, group)
     rows = _growing_first(fitted, group)
-    parts = {"series": fitted.series, "steps": fitted.steps, "slow": fitted.slow, "lines": fitted.lines}
+    parts = {
+        "series": fitted.series,
+        "steps": fitted.steps,
+        "slow": fitted.slow,
+        "lines": fitted.lines,
+        **_category.known([run], group),
+    }
     if fitted.rows.is_empty():
         return Answer(fitted.rows, (select.why_no_kernels(run), *windows.scope(run, look)), (group,), parts)
     printed = stated(run, look.phase or "decode")
@@ -139,7 +145,11 @@ def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
         return []
     below = size.height // 2 if size.height >= 16 else 0
     room = Size(size.width, min(answer.rows.height + 1, size.height - below), size.ascii)
-    table = ink.table(answer.rows, room, (*answer.key, *SHOWN), look.cursor[0], _tones(answer.rows))
+    name = answer.key[0]
+    categories = _category.of_values(answer.parts, answer.rows[name])
+    tones = _tones(answer.rows) | {name: [*map(_category.toned, categories)]}
+    table = ink.table(answer.rows, room, (name, *SHOWN), look.cursor[0], tones)
+    table += _category.below(categories, size)
     picture = Size(size.width, size.height - len(table), size.ascii)
     axis = answer.rows["axis"][0] if "axis" in answer.rows.columns else "step"
     chart = charts.chart(_series(answer, look), picture, x_label=str(axis), y_text=units.duration)

@@ -25,7 +25,7 @@ STYLES: Final = (
     "warn",
     "accent",
     "cursor",
-    *(f"heat{i}" for i in range(8)),
+    *(f"shade{i}" for i in range(1, 5)),  # grounds of neighbours that are alike
     *(f"series{i}" for i in range(6)),
     "fall3",
     "fall2",
@@ -50,11 +50,13 @@ Line = tuple[Span, ...]
 
 @dataclass(frozen=True)
 class Size:
-    """The cells that a drawing may fill, and whether it must keep to ASCII."""
+    """The cells that a drawing may fill, and what it may use: signs, colours, names of keys."""
 
     width: int
     height: int
     ascii: bool = False
+    colours: bool = True
+    keys: tuple[tuple[str, str], ...] = ()  # of views that a person gave another key than their own
 
 
 def line(*parts: Span | str | tuple[str, str]) -> Line:

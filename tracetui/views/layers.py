@@ -11,7 +11,7 @@ from tracetui import units
 from tracetui.analysis import roofline, select, windows
 from tracetui.analysis.layers import layer_table
 from tracetui.look import Look
-from tracetui.views import Answer, Focus, View, ink
+from tracetui.views import Answer, Focus, View, _category, ink
 from tracetui.views._grid import Cell, Grid, changed, drawn, entered, grid, legend, place_of
 from tracetui.views._summed import summed
 from tracetui.views.ink import Line, Size
@@ -29,7 +29,7 @@ def layers(runs: Sequence[Run], look: Look) -> Answer:
     if table.is_empty():
         return Answer(table, (select.why_no_kernels(run), *windows.scope(run, look)), ("layer", column))
     notes = (*windows.scope(run, look), *_notes(table, column), *roofline.notes(run, table))
-    return Answer(table, notes, ("layer", column))
+    return Answer(table, notes, ("layer", column), _category.known([run], column))
 
 
 def _column(run: Run, look: Look) -> str:
@@ -70,9 +70,12 @@ def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
         """Return the cell as a span."""
         return _cell(cell, usual[a], wide, size, here)
 
-    scale = legend(BOUNDS, "median", ascii=size.ascii)
+    scale = legend(BOUNDS, "median", wide, size, f"over the median of its {shown.column}")
     cursor = _cursor_line(shown.here, shown.column, usual[shown.acrosses[shown.place]])
-    return drawn(shown, size, paint, [_roofs(answer, across, wide), scale, cursor])
+    categories = dict(zip(across, _category.of_values(answer.parts, across), strict=True))
+    told = _category.below(categories.values(), size)
+    foot = [_roofs(answer, across, wide), *told, scale, cursor]
+    return drawn(shown, size, paint, foot if foot[0] or not told else foot[1:], categories)
 
 
 def _usual(shown: Grid, across: Any) -> float:

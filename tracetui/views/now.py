@@ -12,7 +12,8 @@ from tracetui.analysis import matching, present, select
 from tracetui.analysis.present import Pace, Strip
 from tracetui.look import Look
 from tracetui.views import Answer, View, ink
-from tracetui.views._flame import ASCII_FILLS, FILLS, PLAIN
+from tracetui.views._category import coloured, grounded, inked
+from tracetui.views._flame import ASCII_FILLS, FILLS
 from tracetui.views._grid import legend
 from tracetui.views.ink import Line, Size, Span
 
@@ -120,15 +121,13 @@ def _written(value: float, unit: str) -> str:
 
 
 def nice(value: float) -> float:
-    """Return the next of 1, 2, 5, 10, 20 … that is no less: a scale that stays while values move a little."""
-    if value <= 0:
+    """Return the next of 1, 2, 5, 10, 20 … that is no less: a scale that stays while values move a little.
+    It is 1 for what is no size: nothing, less than nothing, not finite.
+    """
+    if not 0 < value < math.inf:
         return 1.0
-    power = 1.0
-    while power * 10 <= value:
-        power *= 10
-    while power > value:
-        power /= 10
-    return next(power * step for step in (1, 2, 5, 10) if power * step >= value)
+    power = 10.0 ** math.floor(math.log10(value))
+    return next((power * step for step in (1, 2, 5, 10) if value <= power * step < math.inf), value)
 
 
 def _kernels(rows: pl.DataFrame, look: Look, size: Size) -> list[Line]:
@@ -150,8 +149,9 @@ def _kernels(rows: pl.DataFrame, look: Look, size: Size) -> list[Line]:
             lines.append(ink.line((f"{name} {bar}{figures}{change:>8} {mark}", "cursor")))
             continue
         tone = "" if abs(row["vs_run_pct"]) < BOUNDS[0] else glyphs.sign_tone(row["vs_run_pct"])
-        category = _category(row)
-        lines.append(ink.line(f"{name} ", (bar, f"cat_{category}"), figures, (f"{change:>8} {mark}", tone)))
+        lines.append(
+            ink.line(f"{name} ", (bar, inked(row.get("category"))), figures, (f"{change:>8} {mark}", tone))
+        )
     return lines
 
 
@@ -161,13 +161,13 @@ def _layers(rows: pl.DataFrame, size: Size) -> list[Line]:
         return []
     wide = max(1, min(4, (size.width - LABEL) // rows.height))
     cells = [
-        Span(glyphs.drift_mark(v, size.ascii, BOUNDS)[:wide].center(wide), glyphs.drift(v, BOUNDS))
+        Span(glyphs.drift_mark(v, size.ascii, BOUNDS, wide).center(wide), glyphs.drift(v, BOUNDS))
         for v in rows["over_pct"]
     ]
     first, last = rows["layer"][0], rows["layer"][-1]
     return [
         ink.line((ink.fit(f"layers {first}-{last}", LABEL + 2), "title"), *cells),
-        legend(BOUNDS, "median", ascii=size.ascii),
+        legend(BOUNDS, "median", wide + 1, size, "over the median"),
     ]
 
 
@@ -179,27 +179,20 @@ def _last_step(rows: pl.DataFrame, size: Size) -> list[Line]:
     fills, spans, done = (ASCII_FILLS if size.ascii else FILLS), [], 0
     for row in rows.iter_rows(named=True):
         first, done = done * size.width // whole, done + row["dur"]
-        room = done * size.width // whole - first
-        category = _category(row)
-        word = str(row.get("op") or row["name"]).rpartition(".")[2]
-        if room > len(word):
-            edge = "|" if size.ascii else "▏"
-            spans += [
-                Span(edge + word, f"on_{category}"),
-                Span(fills[category] * (room - 1 - len(word)), f"cat_{category}"),
-            ]
-        else:
-            spans.append(Span(fills[category] * room, f"cat_{category}"))
-    seen = dict.fromkeys(map(_category, rows.iter_rows(named=True)))
-    names = [part for c in seen for part in ((fills[c] * 2, f"cat_{c}"), (f" {c}  ", "dim"))]
+        spans += _block(row, done * size.width // whole - first, size.ascii)
+    seen = dict.fromkeys(coloured(row.get("category")) for row in rows.iter_rows(named=True))
+    names = [part for c in seen for part in ((fills[c] * 2, inked(c)), (f" {c}  ", "dim"))]
     title = f"the last step in the order in which it ran, {units.duration(whole)}   "
     return [ink.line((title, "title"), *names), ink.line(*(s for s in spans if s.text))]
 
 
-def _category(row: Mapping[str, Any]) -> str:
-    """Return the category of a kernel that has a colour."""
-    category = row.get("category")
-    return category if category in FILLS else PLAIN
+def _block(row: Mapping[str, Any], room: int, ascii: bool) -> list[Span]:
+    """Return an op in as many cells: its name where that fits, and the fill of its category."""
+    category = coloured(row.get("category"))
+    word = str(row.get("op") or row["name"]).rpartition(".")[2]
+    edge = ("|" if ascii else "▏") + word if room > ink.wide(word) else ""
+    fill = (ASCII_FILLS if ascii else FILLS)[category] * (room - ink.wide(edge))
+    return [Span(edge, grounded(category)), Span(fill, inked(category))]
 
 
 def _said(text: str, size: Size) -> list[Line]:

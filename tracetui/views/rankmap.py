@@ -11,7 +11,7 @@ from tracetui.analysis.partial.algebra import Partial
 from tracetui.look import Look
 from tracetui.views import Answer, Focus, Merging, View, ink
 from tracetui.views import ranks as ranks_view
-from tracetui.views._grid import Cell, drawn, entered, grid
+from tracetui.views._grid import Cell, changed, drawn, entered, grid, legend
 from tracetui.views.ink import Line, Size
 
 if TYPE_CHECKING:
@@ -82,10 +82,11 @@ def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
         change = None if cell is None or not cell[_MIDDLE] else 100 * (cell[what] / cell[_MIDDLE] - 1)
         if change is None:
             return ink.Span(" " * wide, "cursor" if here else "")
-        mark = glyphs.drift_mark(change, size.ascii)[: wide - 1].ljust(wide - 1)
-        return ink.Span(mark + " ", "cursor" if here else glyphs.drift(change))
+        span = changed(change, wide, glyphs.DRIFTS, glyphs.DRIFTS[0], ascii=size.ascii)
+        return ink.Span(span.text, "cursor") if here else span
 
-    return drawn(shown, size, paint, [ink.line(), _cursor_line(shown.here)])
+    scale = legend(glyphs.DRIFTS, "median", wide, size, "over the median of all ranks")
+    return drawn(shown, size, paint, [scale, _cursor_line(shown.here)])
 
 
 def _cursor_line(cell: Cell | None) -> Line:

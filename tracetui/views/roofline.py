@@ -12,7 +12,7 @@ from tracetui import units
 from tracetui.analysis import roofline, select
 from tracetui.analysis.roofline_points import points
 from tracetui.look import Look
-from tracetui.views import Answer, View, ink
+from tracetui.views import Answer, View, _category, ink
 from tracetui.views._summed import summed
 from tracetui.views.charts import Mark, Point, log_chart
 from tracetui.views.ink import Line, Size
@@ -73,10 +73,13 @@ def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
         return []
     height = size.height * 3 // 5 if size.height >= LOW else 0
     least = size.height - answer.rows.height - 1
+    legend = _category.below(_category.stated(answer.rows), size)
+    least -= len(legend)
     picture = _picture(answer, look, Size(size.width, max(height, min(least, size.height)), size.ascii))
-    room = Size(size.width, max(2, size.height - len(picture)), size.ascii)
-    table = ink.table(answer.rows, room, (*answer.key, *COLUMNS), look.cursor[0])
-    return ink.clip([*picture, *table], size)
+    room = Size(size.width, max(2, size.height - len(picture) - len(legend)), size.ascii)
+    tones = _category.tones(answer.rows, names=answer.key)
+    table = ink.table(answer.rows, room, (*answer.key, *COLUMNS), look.cursor[0], tones)
+    return ink.clip([*picture, *table, *legend], size)
 
 
 def _picture(answer: Answer, look: Look, size: Size) -> list[Line]:
@@ -86,7 +89,7 @@ def _picture(answer: Answer, look: Look, size: Size) -> list[Line]:
     memory, compute = answer.parts["roof"].row(0)
     here = answer.rows["mark"][min(look.cursor[0], answer.rows.height - 1)]
     marks = [
-        Mark(letter, (x, y * 1e9), "cursor" if letter == here else f"cat_{category or 'other'}")
+        Mark(letter, (x, y * 1e9), "cursor" if letter == here else _category.inked(category))
         for letter, category, x, y in rows.select("mark", "category", "intensity", "gflop_per_s").iter_rows()
     ]
     xs = [mark.at[0] for mark in marks]

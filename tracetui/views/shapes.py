@@ -7,7 +7,7 @@ from capture.run import Run
 from tracetui.analysis import roofline, select, windows
 from tracetui.analysis.shapes import shape_table
 from tracetui.look import Look
-from tracetui.views import Answer, View
+from tracetui.views import Answer, View, _category
 from tracetui.views._summed import summed
 
 
@@ -36,6 +36,7 @@ VIEW = View(
     shapes,
     needs=_NEEDS,
     merging=summed(shapes, _by, _NEEDS),
+    dress=_category.dress(),
     columns=(
         "shape",
         "total_ns",

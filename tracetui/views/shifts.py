@@ -8,7 +8,7 @@ from tracetui import glyphs, units
 from tracetui.analysis.compare.layer_diff import LayerDiff, layer_diff
 from tracetui.analysis.select import NOTHING
 from tracetui.look import Look
-from tracetui.views import Answer, Focus, View, ink
+from tracetui.views import Answer, Focus, View, _category, ink
 from tracetui.views._grid import Cell, changed, drawn, entered, grid, legend, place_of
 from tracetui.views.diff import parties
 from tracetui.views.ink import Line, Size
@@ -24,7 +24,8 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     key = ("layer", column)
     if compared.rows.is_empty():
         return Answer(compared.rows, (NOTHING, parties(a, b, look)), key)
-    return Answer(compared.rows, (parties(a, b, look), _scope(compared, column)), key)
+    known = _category.known((a, b), column)
+    return Answer(compared.rows, (parties(a, b, look), _scope(compared, column)), key, known)
 
 
 def _column(runs: Sequence[Run], look: Look) -> str:
@@ -51,8 +52,10 @@ def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
         """Return the cell as a span."""
         return _cell(cell, wide, size.ascii, here)
 
-    scale = legend(glyphs.DRIFTS, "same", ascii=size.ascii)
-    return drawn(shown, size, paint, [scale, _cursor_line(shown.here, shown.column)])
+    scale = legend(glyphs.DRIFTS, "same", wide, size)
+    categories = dict(zip(shown.acrosses, _category.of_values(answer.parts, shown.acrosses), strict=True))
+    foot = [*_category.below(categories.values(), size), scale, _cursor_line(shown.here, shown.column)]
+    return drawn(shown, size, paint, foot, categories)
 
 
 def _cell(cell: Cell | None, wide: int, ascii: bool, here: bool) -> ink.Span:

@@ -1,6 +1,7 @@
 """Sides: two groups of files, a row a kernel, with evidence for what differs; the file is the sample."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 
 import polars as pl
@@ -8,7 +9,7 @@ import polars as pl
 from capture.run import Run
 from tracetui.analysis.partial.algebra import MEMBERS, Partial, Shape, merge
 from tracetui.look import Look
-from tracetui.views import Answer, Merging, View
+from tracetui.views import Answer, Merging, View, _category
 
 SHAPES = {"sides": Shape(("row", "side"), dict.fromkeys(("files", "logs", "squares"), "sum"))}
 
@@ -26,7 +27,9 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
         for side, of_side in enumerate(sides)
         for run in of_side
     ]
-    return of_many(reduce(lambda one, other: merge(one, other, SHAPES), parts), look)
+    found = of_many(reduce(lambda one, other: merge(one, other, SHAPES), parts), look)
+    group = look.group or "name"
+    return replace(found, dress=_category.by(runs[:2], group, group))
 
 
 def of_many(whole: Partial, look: Look) -> Answer:

@@ -7,7 +7,6 @@ from typing import Final
 
 import polars as pl
 
-from capture.native.schema import CATEGORIES
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis.advice import next_time
@@ -17,7 +16,7 @@ from tracetui.analysis.partial.summary import SHAPES, merged_summary, partial
 from tracetui.analysis.summary import SCHEMA, scope, summary_table
 from tracetui.look import Look
 from tracetui.shown_names import shown_names
-from tracetui.views import Answer, Merging, View, ink, missing, views
+from tracetui.views import Answer, Merging, View, _category, ink, missing, views
 from tracetui.views._first_lines import first_lines, untold, untold_in_short
 from tracetui.views.ink import Line, Size
 
@@ -45,7 +44,8 @@ def summary(runs: Sequence[Run], look: Look) -> Answer:
     table = summary_table(run, look)
     first = table.filter(pl.col("part") == "verdict")
     rows = [first, pl.DataFrame(looks, schema=SCHEMA), table.filter(pl.col("part") != "verdict")]
-    return Answer(pl.concat([*rows, _unknown(run)]), tuple(scope(run, look)), key=("name",))
+    parts = _category.known([run], "op", "name")
+    return Answer(pl.concat([*rows, _unknown(run)]), tuple(scope(run, look)), ("name",), parts)
 
 
 def _unknown(run: Run) -> pl.DataFrame:
@@ -102,7 +102,8 @@ def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
 
     What cannot be told stands below all that fits, where it has no room at length.
     """
-    parts = {str(p): f for (p,), f in answer.rows.group_by("part", maintain_order=True)}
+    rows = answer.rows.with_columns(style=pl.Series(_styles(answer), dtype=pl.String))
+    parts = {str(p): f for (p,), f in rows.group_by("part", maintain_order=True)}
     none = answer.rows.head(0)
     lines = first_lines(parts.pop("verdict", none), parts.pop("next", none), size)
     ways = parts.pop("record", none)
@@ -114,6 +115,15 @@ def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
     for block in blocks:
         lines += [ink.line()] * bool(lines) + block
     return ink.clip(lines, replace(size, height=len(lines)))
+
+
+def _styles(answer: Answer) -> list[str]:
+    """Return the style of the bar of each row: that of its category, where it is of one."""
+    known = _category.of_values(answer.parts, answer.rows["name"])
+    return [
+        _category.inked(name) if part == "category" else _category.toned(category) or "series0"
+        for part, name, category in zip(answer.rows["part"], answer.rows["name"], known, strict=True)
+    ]
 
 
 def _fitting(
@@ -173,10 +183,8 @@ def _shared_room(room: int, left: int, right: int) -> list[int]:
 
 
 def _bars(rows: pl.DataFrame, size: Size) -> list[Line]:
-    names, totals, shares = (rows[c].to_list() for c in ("name", "total_ns", "share"))
+    names, totals, shares, styles = (rows[c].to_list() for c in ("name", "total_ns", "share", "style"))
     shown = shown_names(name for name in names if name)
-    of_categories = rows["part"][0] == "category"  # which have one colour in every view
-    styles = [f"cat_{n if n in CATEGORIES else 'other'}" for n in names] if of_categories else ()
     labels = [shown.get(name, name) for name in names]
     return ink.bars(totals, labels, size, units.duration, shares, styles)
 

@@ -14,7 +14,7 @@ from tracetui.analysis.slices import Parts, Place, most_within, slice_at
 from tracetui.analysis.timeline import timeline
 from tracetui.look import Look
 from tracetui.shown_names import shown_name
-from tracetui.views import Answer, Focus, View, _flame, ink
+from tracetui.views import Answer, Focus, View, _category, _flame, ink
 from tracetui.views._flame import Frame, Row, Selected
 from tracetui.views.ink import Line, Size
 
@@ -177,7 +177,8 @@ def _below(names: pl.DataFrame, totals: Mapping[str, int], size: Size) -> list[L
         return lines
     kernels = names.head(room).select("name", "category", "count", "total_ns").iter_rows()
     rows = [
-        (f"{count:>5,}× {shown_name(name)}", category or "other", ns) for name, category, count, ns in kernels
+        (f"{count:>5,}× {shown_name(name)}", _category.coloured(category), ns)
+        for name, category, count, ns in kernels
     ]
     return [*lines, ink.line(), *_flame.bars(rows, Size(size.width, room, size.ascii), sum(totals.values()))]
 

@@ -11,7 +11,7 @@ from tracetui.analysis import select
 from tracetui.analysis.passes import marked
 from tracetui.analysis.training import PARTS, training_table
 from tracetui.look import Look
-from tracetui.views import Answer, View, ink, missing
+from tracetui.views import Answer, View, _category, ink, missing
 from tracetui.views.ink import Line, Size
 
 _TITLES: Final = {
@@ -67,7 +67,8 @@ def _part(rows: pl.DataFrame, size: Size) -> list[Line]:
     """Return figures as a table, and in words what has no figures."""
     figures = rows.filter(pl.any_horizontal(pl.col(*_FIGURES).is_not_null()))
     shown = figures.drop("part", "text")
-    table = ink.table(shown, Size(size.width, shown.height + 1, size.ascii), _COLUMNS)
+    tones = _category.tones(shown, names=("name",))
+    table = ink.table(shown, Size(size.width, shown.height + 1, size.ascii), _COLUMNS, tones=tones)
     texts = rows.filter(pl.col("text").is_not_null()).select("phase", "name", "text").rows()
     words = [f"{', '.join(filter(None, (phase, name)))}: {text}" for phase, name, text in texts]
     wrapped = (ln for word in words for ln in wrap(word, max(10, size.width), subsequent_indent="  "))

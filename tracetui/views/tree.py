@@ -1,14 +1,12 @@
 """Tree: scopes with what they took in all and by themselves."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial as bound
 
 import polars as pl
 
 from capture.run import Run
 from tracetui.analysis import select
-from tracetui.analysis.categories import categories
 from tracetui.analysis.partial.algebra import Partial
 from tracetui.analysis.partial.tree import SHAPES, partial
 from tracetui.analysis.places import placed
@@ -33,13 +31,7 @@ def tree(runs: Sequence[Run], look: Look) -> Answer:
     if placed(run) and has_free_kernels(run, lens):
         notes.append("kernels of no scope stand by their step, kind of layer and op")
     notes += [] if stated(run) else select.folding(run)
-    dress = _category.dress(bound(_found, categories(run)))
-    return replace(_told(table, notes), dress=dress)
-
-
-def _found(known: Mapping[str, str], rows: pl.DataFrame) -> pl.Series:
-    """Return the category of each scope that is a kernel."""
-    return pl.Series([known.get(scope.lstrip(" ")) for scope in rows["scope"]], dtype=pl.String)
+    return replace(_told(table, notes), dress=_category.by(runs[:1], "name", "scope"))
 
 
 def _told(table: pl.DataFrame, notes: Sequence[str]) -> Answer:

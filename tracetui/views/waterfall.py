@@ -8,7 +8,7 @@ import polars as pl
 from capture.run import Run
 from tracetui import glyphs, units
 from tracetui.look import Look
-from tracetui.views import Answer, View, ink
+from tracetui.views import Answer, View, _category, ink
 from tracetui.views.diff import notes
 from tracetui.views.ink import Line, Size
 
@@ -28,13 +28,15 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     bars = waterfall(compared.rows, by, compared.gap_ns)
     total = int(bars["delta_ns"].sum())
     exact = f"the bars add up to {total:,} ns: Δcalls at the old time per call, Δtime per call, new, gone"
-    return Answer(bars, (*notes(a, b, compared, look), exact), (by,))
+    return Answer(bars, (*notes(a, b, compared, look), exact), (by,), _category.known((a, b), by))
 
 
 def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
     """Draw a line a bar: label, signed bar from the middle, the change, and the times where there is room."""
     by = answer.key[0]
-    rows = _shortened(answer.rows, by, max(2, size.height - 2))
+    legend = _category.below(known := _categories(answer), size)
+    styles = pl.Series("style", [_category.toned(category) or "name" for category in known])
+    rows = _shortened(answer.rows.with_columns(styles), by, max(2, size.height - 2 - len(legend)))
     largest = max((abs(v) for v in rows["delta_ns"]), default=0) or 1
     label = min(28, max((len(str(v)) for v in rows[by]), default=1))
     times = TIMES if size.width - label >= TIMES_FROM else 0
@@ -46,7 +48,15 @@ def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
         ink.line(
             ("in all".ljust(label + 2 * half + 2), "title"), (_change_text(whole), glyphs.sign_tone(whole))
         ),
+        *legend,
     ]
+
+
+def _categories(answer: Answer) -> list[str | None]:
+    """Return the category of each bar, as far as it is of one."""
+    by = answer.key[0]
+    labels = answer.rows[by].to_list()
+    return labels if by == "category" else _category.of_values(answer.parts, labels)
 
 
 def _shortened(rows: pl.DataFrame, by: str, room: int) -> pl.DataFrame:
@@ -55,7 +65,8 @@ def _shortened(rows: pl.DataFrame, by: str, room: int) -> pl.DataFrame:
         return rows
     order = rows.sort(pl.col("delta_ns").abs(), descending=True, maintain_order=True)
     kept, rest = order.head(room - 1), order.tail(-(room - 1))
-    others = rest.select(pl.exclude(by).sum()).with_columns(pl.lit(f"{rest.height} others").alias(by))
+    named = pl.lit(f"{rest.height} others").alias(by), pl.lit("name").alias("style")
+    others = rest.select(pl.exclude(by, "style").sum()).with_columns(*named)
     return pl.concat([kept, others.select(rows.columns)], how="vertical_relaxed")
 
 
@@ -69,7 +80,7 @@ def _bar(
         f"  {units.duration(row['total_a_ns']):>9} → {units.duration(row['total_b_ns'])}" if has_times else ""
     )
     return ink.line(
-        (ink.fit(str(row[by]), label, ascii=size.ascii) + " ", "name"),
+        (ink.fit(str(row[by]), label, ascii=size.ascii) + " ", row["style"]),
         (glyphs.signed_bar(value / largest, 2 * half + 1, size.ascii), tone),
         (_change_text(value), tone),
         (times_text, "dim"),

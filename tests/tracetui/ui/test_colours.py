@@ -4,15 +4,20 @@ import math
 from collections.abc import Sequence
 from itertools import combinations
 
+import polars as pl
 import pytest
 from rich.color import Color
 from rich.style import Style
 
 from capture.native.schema import CATEGORIES
+from capture.run import Run
 from tests.tracetui.runs import made
 from tracetui.look import Look
 from tracetui.ui.terminal.theme import NAMES, palette
 from tracetui.views import ask, ink, view
+from tracetui.views._grid import WRITTEN, changed, legend
+from tracetui.views.compare import legend as row_legend
+from tracetui.views.compare import tones
 from tracetui.views.ink import STYLES, Size
 from tracetui.views.layers import BOUNDS
 
@@ -91,6 +96,70 @@ def test_the_legend_names_each_colour_with_its_sign() -> None:
     ]
 
 
+@pytest.mark.parametrize("ascii", [False, True])
+def test_each_cell_of_a_heat_map_says_without_colour_how_far_it_is(ascii: bool) -> None:
+    """As wide as two cells or as ten: another sign, or another number, for each strength and direction."""
+    for wide in range(2, 11):
+        texts = [
+            changed(percent, wide, BOUNDS, BOUNDS[0], ascii=ascii).text
+            for percent in (-30, -12, 0, 12, 30, 130)
+        ]
+        assert len(set(texts)) == 6 and {len(text) for text in texts} == {wide}
+        assert ascii <= all(text.isascii() for text in texts)
+        if wide < WRITTEN:
+            told = " ".join(span.text for span in legend(BOUNDS, "median", wide, Size(80, 20, ascii)))
+            assert all(text.strip() in told.split() for text in texts)
+
+
+def test_a_row_of_runs_that_differ_by_noise_has_no_colour() -> None:
+    """Where the ramp went from the least to the largest of a row, 11 % were as hot as a tenfold time."""
+    rows = pl.DataFrame(
+        {"row": ["k"], "a_ns": [100], "b_ns": [104], "c_ns": [109], "d_ns": [130], "e_ns": [40]}
+    )
+    styles = [style for (style,) in tones(rows).values()]
+    assert styles == ["", "", "", "rise2", "fall2"]  # the median is 104
+    told = {span.style: span.text.strip() for span in row_legend(rows)}
+    assert (told["rise1"], told["rise2"], told["rise3"], told["fall2"]) == ("+10%", "+25%", "+100%", "-25%")
+
+
+XTERM = [
+    "#000000",
+    "#cd0000",
+    "#00cd00",
+    "#cdcd00",
+    "#0000ee",
+    "#cd00cd",
+    "#00cdcd",
+    "#e5e5e5",
+    "#7f7f7f",
+    "#ff0000",
+    "#00ff00",
+    "#ffff00",
+    "#5c5cff",
+    "#ff00ff",
+    "#00ffff",
+    "#ffffff",
+]
+
+
+def as_xterm(style: Style) -> Style:
+    """A style of sixteen colours with those of xterm, on black; what is dim has two thirds of its light."""
+    front, back = (
+        XTERM[c.number] if c is not None and c.number is not None else default
+        for c, default in ((style.color, XTERM[7]), (style.bgcolor, XTERM[0]))
+    )
+    front, back = (back, front) if style.reverse else (front, back)
+    if style.dim:
+        front = "#" + "".join(f"{int(front[i : i + 2], 16) * 2 // 3:02x}" for i in (1, 3, 5))
+    return Style.parse(f"{front} on {back}")
+
+
+def test_sixteen_colours_can_be_read_too() -> None:
+    styles = {name: as_xterm(style) for name, style in palette(NAMES["ansi"]).items()}
+    weak = {name: round(contrast(s), 2) for name, s in styles.items() if contrast(s) < READABLE}
+    assert weak == {}
+
+
 def test_every_style_of_a_drawing_has_a_colour_in_every_theme() -> None:
     for theme in NAMES.values():
         assert set(STYLES) <= set(palette(theme))
@@ -158,20 +227,104 @@ def test_whoever_is_colour_blind_tells_the_categories_apart(kind: str) -> None:
     assert closest("colour-blind", BLINDNESS[kind]) >= TOLD_APART
 
 
-def test_a_category_has_its_colour_in_the_tables_too() -> None:
+CATEGORISED = ("matmul", "attention", "moe")
+PAINTED = {c: f"cat_{c}" for c in CATEGORISED}
+
+
+def categorised(slower: float = 1.0) -> Run:
+    """A run of a kernel and an op of three categories each, over steps and layers, with work and scopes."""
     rows = [
-        {"kind": "kernel", "name": f"k_{c}", "category": c, "op": c, "dur": 10, "path": f"step / k_{c}"}
-        for c in ("matmul", "attention", "moe")
+        {"kind": "kernel", "name": f"k_{c}", "category": c, "op": f"o.{c}", "step": s, "phase": "decode",
+         "dur": int((90 + s + 9 * i) * slower), "t": (s * 9 + layer * 3 + i) * 1000, "layer": layer,
+         "path": f"step / k_{c}", "shape": f"m=1 n={i}", "flops": 1e6 * (1 + i), "bytes": 1e3}
+        for s in range(12) for layer in (0, 1) for i, c in enumerate(CATEGORISED)
+    ]  # fmt: skip
+    steps = [
+        {
+            "kind": "step",
+            "name": "step",
+            "step": s,
+            "t": s * 9000,
+            "dur": 9000,
+            "tokens": 1,
+            "phase": "decode",
+        }
+        for s in range(12)
     ]
-    for name, label in (("kernels", "name"), ("tree", "scope")):
-        answer = ask(view(name), [made(rows)], Look())
-        dress = answer.dress or view(name).dress
-        assert dress is not None and dress.legend is not None
-        shown = dict(zip(answer.rows[label], dress.tones(answer.rows)[label], strict=True))
-        told = {key.strip(): style for key, style in shown.items() if style}
-        assert told == {f"k_{c}": f"cat_{c}" for c in ("matmul", "attention", "moe")}
-        legend = {span.text.strip(): span.style for span in dress.legend(answer.rows)[1:]}
-        assert legend == {c: f"cat_{c}" for c in ("matmul", "attention", "moe")}
+    return made([*rows, *steps])
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        ("kernels", "name"),
+        ("tree", "scope"),
+        ("shapes", "shape"),
+        ("fix", "op"),
+        ("calls", "scope"),
+        ("diff", "name"),
+        ("compare", "row"),
+        ("sides", "name"),
+    ],
+)
+def test_a_category_has_its_colour_in_the_tables_too(name: str, label: str) -> None:
+    look = Look(focus=(("scope", "step"),)) if name == "calls" else Look()
+    answer = ask(view(name), [categorised(), categorised(1.5)], look)
+    dress = answer.dress or view(name).dress
+    assert dress is not None and dress.legend is not None
+    shown = dict(zip(answer.rows[label], dress.tones(answer.rows)[label], strict=True))
+    told = {key.strip().rpartition("_")[2].rpartition(".")[2]: style for key, style in shown.items() if style}
+    if name == "shapes":
+        told = {CATEGORISED[int(key.rpartition("=")[2])]: style for key, style in told.items()}
+    assert told == PAINTED
+    legend = {span.text.strip(): span.style for span in dress.legend(answer.rows)}
+    assert PAINTED.items() <= legend.items()
+
+
+def drawing(name: str) -> list[ink.Line]:
+    """The drawing of a view of the categorised runs, with the cursor on none of its rows."""
+    shown, look = view(name), Look(cursor=(9, 9))
+    answer = ask(shown, [categorised(), categorised(1.5)], look)
+    assert shown.draw is not None
+    return shown.draw(answer, look, Size(100, 40))
+
+
+@pytest.mark.parametrize("name", ["growth", "layers", "roofline", "curves", "shifts", "waterfall"])
+def test_a_category_has_its_colour_in_the_drawings_too(name: str) -> None:
+    spans = [span for line in drawing(name) for span in line if span.style.startswith("cat_")]
+    told = [(span.text.strip().removeprefix("o."), span.style) for span in spans]
+    for c in CATEGORISED:  # beside its op, and in the legend
+        assert [style for text, style in told if text == c][:2] == [f"cat_{c}"] * 2
+    assert all(style == f"cat_{text}" for text, style in told if text in CATEGORISED)
+
+
+@pytest.mark.parametrize("name", ["summary", "now"])
+def test_a_category_has_its_colour_in_bars_too(name: str) -> None:
+    lines = [line for line in drawing(name) if all(span.style != "cursor" for span in line)]
+    bars = [(ink.plain([line]), {s.style for s in line if "█" in s.text}) for line in lines]
+    told = {c: styles for c in CATEGORISED for text, styles in bars if f"k_{c} " in text and styles}
+    assert len(told) >= 2 and told == {c: {f"cat_{c}"} for c in told}
+
+
+@pytest.mark.parametrize("category", CATEGORISED)
+def test_what_is_of_one_category_has_its_colour_in_the_detail(category: str) -> None:
+    shown, look = view("detail"), Look(focus=(("op", f"o.{category}"),))
+    assert shown.draw is not None
+    lines = shown.draw(ask(shown, [categorised()], look), look, Size(100, 40))
+    bars = {span.style for line in lines for span in line if "█" in span.text}
+    curve = {span.style for line in lines for span in line if "━━" in span.text}
+    assert bars == curve == {f"cat_{category}"}
+    mixed = shown.draw(ask(shown, [categorised()], Look()), Look(), Size(100, 40))
+    assert {span.style for line in mixed for span in line if "█" in span.text} == {"series0"}
+
+
+def test_what_is_printed_has_no_legend_of_colours() -> None:
+    shown = view("layers")
+    assert shown.draw is not None
+    answer = ask(shown, [categorised()], Look())
+    for seen in (True, False):
+        drawn = shown.draw(answer, Look(), Size(100, 40, colours=seen))
+        assert seen == any("colours:" in ink.plain([line]) for line in drawn)
 
 
 def test_nothing_is_told_of_colours_where_there_is_one_category_or_none() -> None:

@@ -88,7 +88,7 @@ class Table(Widget):
         """
         self._notes, self._noted = tuple(notes), noted
         if sheet is not self._sheet:
-            legend = sheet.dress.legend if sheet.dress is not None else None
+            legend = sheet.dress.legend if sheet.dress is not None and self._painter.colours else None
             self._legend = legend(sheet.rows) if legend is not None else ()
         if cursor is None and follow and self._cursor >= self._sheet.rows.height - 1:
             cursor = sheet.rows.height - 1

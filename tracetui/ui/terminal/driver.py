@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from textual.drivers.linux_driver import LinuxDriver
 
 from tracetui.ui.terminal.cast import Cast
-from tracetui.ui.terminal.sgr import thinned
+from tracetui.ui.terminal.seen import Seen
 from tracetui.ui.terminal.tty import screen_file
 
 
@@ -20,12 +20,22 @@ class Driver(LinuxDriver):
         screen = screen_file()  # of which standard error is kept from libraries meanwhile
         own = os.dup(screen.fileno())
         self._file = open(own, "w", encoding=screen.encoding, errors=screen.errors, closefd=False)  # noqa: SIM115
+        self._seen = Seen()
+        self._seen_in = (0, 0)  # of a terminal of this size
 
     def write(self, data: str) -> None:
-        sent = thinned(data)
+        size = self._get_terminal_size()
+        if size != self._seen_in:
+            self.forget_screen()
+            self._seen_in = size
+        sent = self._seen.lessened(data)
         super().write(sent)
         if self.cast is not None:
-            self.cast.wrote(sent, self._get_terminal_size())
+            self.cast.wrote(sent, size)
+
+    def forget_screen(self) -> None:
+        """Send all that is drawn from now on: what the terminal shows may be something else."""
+        self._seen.forget()
 
     def _get_terminal_size(self) -> tuple[int, int]:
         """Return the size of the terminal itself: COLUMNS and LINES may be stale."""

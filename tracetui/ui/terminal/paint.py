@@ -54,6 +54,7 @@ class Painter:
 
     styles: dict[str, Style]
     ascii: bool = False
+    colours: bool = True  # or else nobody sees any
 
     def strip(self, line: Line, width: int, base: str = "") -> Strip:
         """Return one line, cut or filled up to the width, in as few pieces as it has styles."""

@@ -1,39 +1,15 @@
-"""Fewer bytes for the same picture: only what changes in a style is sent."""
+"""Styles as a terminal is told them: what a sequence makes of a style, and the shortest way between two."""
 
 import re
 from typing import Final
 
-_SGR: Final = re.compile("\x1b\\[([0-9;]*)m")
 _COLOUR: Final = re.compile("(?:^|;)([34]8;(?:2;\\d+;\\d+;\\d+|5;\\d+)|(?:3|4|9|10)\\d)(?=;|$)")
 
-_MOVES: Final = re.compile("(?:\r\n|\x1b\\[[0-9;]*H)+")
-
-Look = tuple[str, str, str]  # attributes, foreground, background
-PLAIN: Final[Look] = ("", "", "")
+Style = tuple[str, str, str]  # attributes, foreground, background
+PLAIN: Final[Style] = ("", "", "")
 
 
-def thinned(data: str) -> str:
-    """Return terminal output in which a style that goes on is not closed and opened again.
-
-    It begins and ends in the plain style, as every piece of Textual's output does.
-    """
-    out: list[str] = []
-    sent = wanted = PLAIN
-    at = 0
-    for match in _SGR.finditer(data):
-        if text := data[at : match.start()]:
-            if _MOVES.fullmatch(text) or (text.isspace() and _blank_alike(sent, wanted)):
-                out.append(text)
-            else:
-                out += (_change(sent, wanted), text)
-                sent = wanted
-        wanted = _after(wanted, match[1])
-        at = match.end()
-    out += (_change(sent, wanted), data[at:])
-    return "".join(out)
-
-
-def _after(style: Look, codes: str) -> Look:
+def after(style: Style, codes: str) -> Style:
     """Return the style that a sequence leads to."""
     if codes in ("", "0"):
         return PLAIN
@@ -49,12 +25,12 @@ def _after(style: Look, codes: str) -> Look:
     return (f"{attributes};{added}" if attributes and added else attributes or added, front, back)
 
 
-def _blank_alike(one: Look, other: Look) -> bool:
-    """Return whether blanks look the same in both styles."""
-    return one[2] == other[2] and not one[0] and not other[0]
+def of_blank(style: Style) -> Style:
+    """Return the style of a blank, which has no ink, unless an attribute draws on it."""
+    return style if style[0] else ("", "", style[2])
 
 
-def _change(old: Look, new: Look) -> str:
+def change(old: Style, new: Style) -> str:
     """Return the shortest sequence between two styles; an attribute or a default needs a fresh start."""
     if old == new:
         return ""

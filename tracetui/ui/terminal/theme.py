@@ -11,8 +11,8 @@ from textual.theme import Theme
 
 from tracetui.views.ink import STYLES
 
-DARK_HEAT: Final = ("#16202c", "#14344d", "#134b6b", "#17628a", "#3187a8", "#5f9fae", "#a5bfa0", "#f0d97a")
-LIGHT_HEAT: Final = ("#eef2f5", "#d4e4ee", "#b5d3e4", "#8fbfd8", "#66a8c9", "#2f7ba3", "#1f6d99", "#0b4a73")
+DARK_SHADES: Final = ("#14344d", "#134b6b", "#17628a", "#3187a8")
+LIGHT_SHADES: Final = ("#d4e4ee", "#b5d3e4", "#8fbfd8", "#66a8c9")
 SERIES: Final = ("#56b4e9", "#e69f00", "#2fbf8f", "#cc79a7", "#f0e442", "#d98356")
 LIGHT_SERIES: Final = ("#0072b2", "#b35900", "#00785a", "#9c3f76", "#7a6a00", "#a33b12")
 CATEGORY: Final = {
@@ -32,12 +32,13 @@ BLIND_CATEGORY: Final = {
     **CATEGORY, "matmul": "#5388e6", "attention": "#bf8009", "norm": "#60ff8b", "copy": "#ffffff",
     "comm": "#d95256", "moe": "#f5d300", "wait": "#a5abb3",
 }  # fmt: skip
-BLIND_HEAT: Final = ("#1a2233", "#23324f", "#33466b", "#55607a", "#83827c", "#a69a6e", "#d0ba5c", "#fdea45")
+BLIND_SHADES: Final = ("#23324f", "#33466b", "#55607a", "#83827c")
+# Those of the sixteen that can be read on black; red, blue and magenta cannot.
 _ANSI_CATEGORY: Final = {
-    "matmul": "cyan", "attention": "yellow", "norm": "green", "elementwise": "magenta", "softmax": "red",
-    "reduce": "blue", "conv": "bright_cyan", "moe": "bright_yellow", "ssm": "bright_green",
-    "sampling": "bright_magenta", "quantize": "bright_blue", "copy": "white", "comm": "bright_red",
-    "wait": "bright_black", "host": "bright_black", "other": "white",
+    "matmul": "cyan", "attention": "yellow", "norm": "green", "elementwise": "bright_magenta",
+    "softmax": "bright_green", "reduce": "bright_cyan", "conv": "bright_cyan", "moe": "bright_yellow",
+    "ssm": "bright_green", "sampling": "bright_white", "quantize": "bright_white", "copy": "white",
+    "comm": "bright_red", "wait": "bright_black", "host": "bright_black", "other": "white",
 }  # fmt: skip
 
 
@@ -53,7 +54,7 @@ _DARK: Final = {
     "accent": "#7cc4f0", "cursor": "#ffffff on #1f4e79", "bar": "#aab4be on #1c232b",
     "bar_on": "bold #ffffff on #1f4e79", "bar_warn": "bold #f0d97a on #1c232b",
     "head": "bold #9fb1c1 on #1c232b",
-    **{f"heat{i}": f"{'#0b1116' if i > 3 else '#d3d9e0'} on {c}" for i, c in enumerate(DARK_HEAT)},
+    **{f"shade{i}": f"{'#0b1116' if i > 3 else '#d3d9e0'} on {c}" for i, c in enumerate(DARK_SHADES, 1)},
     "fall3": "#0b1116 on #56b4e9", "fall2": "#e6edf3 on #2a6c99", "fall1": "#d3d9e0 on #1c3a50",
     "level": "#7f8b97 on #16202c", "rise1": "#d3d9e0 on #4a3420", "rise2": "#fff3e4 on #94602a",
     "rise3": "#0b1116 on #f0a04b",
@@ -66,7 +67,7 @@ _LIGHT: Final = {
     "accent": "#00609a", "cursor": "#ffffff on #2b6ca3", "bar": "#3b444d on #e6e8e6",
     "bar_on": "bold #ffffff on #2b6ca3", "bar_warn": "bold #8a4b00 on #e6e8e6",
     "head": "bold #46525d on #e6e8e6",
-    **{f"heat{i}": f"{'#ffffff' if i > 4 else '#1f2429'} on {c}" for i, c in enumerate(LIGHT_HEAT)},
+    **{f"shade{i}": f"#1f2429 on {c}" for i, c in enumerate(LIGHT_SHADES, 1)},
     "fall3": "#ffffff on #0060a0", "fall2": "#101418 on #8fbfd8", "fall1": "#101418 on #d4e4ee",
     "level": "#646d76 on #f3f3f0", "rise1": "#101418 on #f3dfc6", "rise2": "#101418 on #e3ac6c",
     "rise3": "#ffffff on #a84b00",
@@ -75,19 +76,18 @@ _LIGHT: Final = {
 }  # fmt: skip
 _BLIND: Final = {
     **_DARK,
-    **{f"heat{i}": f"{'#0b1116' if i > 3 else '#ffffff'} on {c}" for i, c in enumerate(BLIND_HEAT)},
+    **{f"shade{i}": f"{'#0b1116' if i > 3 else '#ffffff'} on {c}" for i, c in enumerate(BLIND_SHADES, 1)},
     **_categories(BLIND_CATEGORY, "#0b1116"),
 }  # fmt: skip
 _ANSI: Final = {
     "": "", "dim": "dim", "bold": "bold", "title": "bold", "name": "", "number": "", "good": "cyan",
     "bad": "yellow", "warn": "bold yellow", "accent": "cyan", "cursor": "reverse", "bar": "dim",
     "bar_on": "bold reverse", "bar_warn": "bold yellow", "head": "bold underline",
-    "heat0": "dim", "heat1": "", "heat2": "blue", "heat3": "bold blue", "heat4": "cyan", "heat5": "bold cyan",
-    "heat6": "reverse cyan", "heat7": "bold reverse yellow",
+    "shade1": "", "shade2": "cyan", "shade3": "bold", "shade4": "bold cyan",
     "fall3": "bold reverse cyan", "fall2": "reverse cyan", "fall1": "cyan", "level": "dim",
     "rise1": "yellow", "rise2": "reverse yellow", "rise3": "bold reverse yellow",
-    "series0": "cyan", "series1": "yellow", "series2": "green", "series3": "magenta", "series4": "blue",
-    "series5": "red",
+    "series0": "cyan", "series1": "yellow", "series2": "green", "series3": "bright_magenta",
+    "series4": "bright_red", "series5": "white",
     **_categories(_ANSI_CATEGORY, "black"),
 }  # fmt: skip
 
@@ -107,9 +107,9 @@ THEMES: Final = (
 )  # fmt: skip
 
 
-def chosen(asked: str | None, no_color: bool) -> str:
+def chosen(asked: str | None, colours: bool) -> str:
     """Return the theme to begin with; without colour that of the terminal."""
-    return "ansi-dark" if no_color else NAMES.get(asked or "dark", "tracetui-dark")
+    return NAMES.get(asked or "dark", "tracetui-dark") if colours else "ansi-dark"
 
 
 def palette(theme: str) -> dict[str, Style]:
