@@ -43,7 +43,7 @@ def test_a_file_of_which_polars_panics_is_one_sentence(
 @pytest.mark.terminal
 def test_nothing_is_printed_over_the_screen(tmp_path: Path) -> None:
     with Terminal("open", str(broken(tmp_path))) as terminal:
-        terminal.wait(lambda text: "is a Parquet file that is damaged" in " ".join(text.split()))
+        terminal.wait(lambda text: "is a Parquet file that is damaged" in " ".join(text.split()), 60)
         terminal.keys("q")
         assert terminal.end() == 3
     assert b"panicked" not in terminal.sent and b"backtrace" not in terminal.sent
