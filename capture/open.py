@@ -23,6 +23,7 @@ from capture.ranks import merge_ranks
 from capture.run import Run
 from capture.source import Source
 from capture.text import clean
+from capture.unheard import unheard
 from capture.unknown import FORMATS_HINT, unknown_input
 
 NAMED: Final = 20  # files that cannot be read are named, of one folder
@@ -100,7 +101,8 @@ def _load_with(loader: Loader, source: Source) -> list[Run]:
     """Return a loader's runs; turn errors that no loader handles into an UnreadableError."""
     what = f"could not be read as {loader.FORMAT}"
     try:
-        return loader.load(source)
+        with unheard():
+            return loader.load(source)
     except (CaptureError, OSError):
         raise
     except (RecursionError, MemoryError) as e:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ DTYPES: Final[Mapping[str, pl.DataType]] = {
     c.name: {"cat": pl.Categorical(), "i64": pl.Int64(), "i32": pl.Int32(), "f64": pl.Float64()}[c.type]
     for c in COLUMNS
 }
+LARGEST: Final = 1e30  # of a figure; sums and squares of such are still finite
 LONGEST_NS: Final = 1 << 61  # an end, and the time between any two of them, is still a number of 64 bits
 UNNAMED: Final = "unnamed"
 FEW: Final = 1 << 10  # rows whose distinct words are found sooner one by one
@@ -55,9 +57,9 @@ def build(
     A loader that says `enriched` has filled layer, op, category and phase itself. Raises ValueError for
     columns and closed words that the schema does not have: faults of the loader, not of the file.
     """
-    frame = _check_closed_words(_cast(events))
+    frame = _check_closed_words(_cast(events).rechunk())
     frame = _name_all(_clean_names(frame), log)
-    frame = _drop_impossible(frame, log)
+    frame = _leave_out_figures(_drop_impossible(frame, log), log)
     frame = frame if enriched else fill_from_names(frame)
     return checked(name, meta, tidy(frame).rechunk(), log, tables or {})
 
@@ -139,7 +141,9 @@ def _words(frame: pl.DataFrame, columns: Sequence[str]) -> dict[str, set[str]]:
     """Return column → its distinct words."""
     if frame.height <= FEW:
         return {c: set(frame[c].to_list()) - {None} for c in columns}
-    return {c: set(distinct(frame[c]).cast(pl.String)) for c in columns}
+    with ThreadPoolExecutor() as threads:
+        found = list(threads.map(lambda column: distinct(frame[column]), columns))
+    return {c: set(words.cast(pl.String)) for c, words in zip(columns, found, strict=True)}
 
 
 def _clean_table(table: pl.DataFrame) -> pl.DataFrame:
@@ -168,6 +172,19 @@ def _drop_impossible(frame: pl.DataFrame, log: Log) -> pl.DataFrame:
         "bad_duration", "durations that are negative or impossibly long", count=frame.height - kept.height
     )
     return kept
+
+
+def _leave_out_figures(frame: pl.DataFrame, log: Log) -> pl.DataFrame:
+    """Return the frame without figures that are not finite, or larger than anything measured; log them."""
+    figures = [c for c, type in frame.schema.items() if type == pl.Float64]
+    good = {
+        c: pl.col(c).is_between(-LARGEST, LARGEST) for c in figures if frame[c].null_count() < frame.height
+    }
+    bad = frame.select((~fits).sum().alias(c) for c, fits in good.items()).row(0) if good else ()
+    if not any(bad):
+        return frame
+    log.repair("bad_figure", "figures that are not finite, or beyond 1e30, are left out", count=sum(bad))
+    return frame.with_columns(pl.when(fits).then(c).alias(c) for c, fits in good.items())
 
 
 def tidy(frame: pl.DataFrame) -> pl.DataFrame:

@@ -81,6 +81,8 @@ class Choices:
         """How the storage came to be chosen."""
         if isinstance(self.chosen.packing, Quantised):
             return "as the file stores it" if self.as_stored else "asked for"
+        if storage.is_compiled(self.chosen.packing.dtype, self.device):
+            return "compiled products read it where it lies"
         if not self.measured:
             return "the only way for this dtype and device"
         rates = ", ".join(f"{m.packing.name} {m.rate / 1e9:.1f}" for m in self.measured)

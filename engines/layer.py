@@ -8,6 +8,7 @@ from torch.nn import functional
 
 from engines.cache import LayerCache
 from engines.models.spec import Spec
+from engines.processor import rows
 from engines.rope import Rope, as_pairs
 from engines.weights.storage import Matrix
 
@@ -120,6 +121,9 @@ class Layer:
                 self._s.parts[part].copy_(self._normed(self._s.parts[part], f"{part}_norm"))
             return
         rotated, dim = self._s.rotated, (self._spec.head_dim,)
+        if rows.taken(rotated):
+            rows.norm(rotated, self._w.norms["qk_norm"], self._spec.eps, rotated)
+            return
         normed = torch.rms_norm(rotated.float(), dim, None, self._spec.eps)
         torch.mul(normed, self._w.norms["qk_norm"], out=rotated)
 
@@ -163,6 +167,10 @@ class Layer:
 
     def ffn_act(self) -> None:
         gate, up = self._s.gate, self._s.up
+        if rows.taken(self._s.gate_up):
+            single = self._after_act if self._s.rows == 1 else None
+            self._s.h = rows.gate(self._s.gate_up, single, gelu=self._gelu)
+            return
         bent = functional.gelu(gate, approximate="tanh") if self._gelu else functional.silu(gate)
         self._s.h = torch.mul(bent, up, out=self._after_act) if self._s.rows == 1 else bent * up
 
@@ -197,6 +205,8 @@ class Layer:
 
     def _one(self) -> torch.Tensor:
         s = self._s
+        if rows.attends(s.q, s.keys):
+            return rows.attend(s.q, s.keys, s.values, self._spec.attention_scale)
         return functional.scaled_dot_product_attention(
             s.q, s.keys, s.values, scale=self._spec.attention_scale
         )
@@ -258,6 +268,8 @@ def rms_norm(
     single: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Return the normed rows, computed in fp32; a single row on a processor goes to `single` if given."""
+    if rows.taken(x):
+        return rows.norm(x, weight, eps, single if x.shape[0] == 1 else None)
     if x.shape[0] == 1 and x.is_cpu:
         return _rms_norm_of_one(x, weight, eps, single)
     return torch.rms_norm(x.float(), weight.shape, weight, eps).to(dtype)

@@ -49,7 +49,7 @@ def parse(text: str) -> Filter:
         if column in TEXTS:
             events.append(Term(column, "~", value[1:-1] if _in_slashes(value) else value))
         elif column in NUMBERS:
-            events.append(_compared(column, value))
+            events.append(_counted(column, value))
         elif value.startswith(_SIGNS):
             answer.append(_compared(column, value))
         else:
@@ -75,6 +75,14 @@ def _compared(column: str, value: str) -> Term:
     return Term(column, match[1] or "=", match[2] + match[3])
 
 
+def _counted(column: str, value: str) -> Term:
+    """Return a term on a column that counts, which has no unit; `5%` of it is none either."""
+    term = _compared(column, value)
+    if not term.value[-1].isdecimal():
+        raise UsageError(f"{column}:{value} is in no unit of that column", todo=f"write {column}:>5")
+    return term
+
+
 def has_terms(look: Look) -> bool:
     """Tell whether a filter asks more than a regular expression on names."""
     _, events, answer = parse(look.filter)
@@ -98,7 +106,7 @@ def narrow(rows: pl.DataFrame, look: Look, title: str) -> pl.DataFrame:
 
 def fits(column: pl.Expr, term: Term) -> pl.Expr:
     """Return whether a column of numbers fits a term."""
-    return _COMPARE[term.how](column, float(term.value.rstrip("%")))
+    return _COMPARE[term.how](column, float(term.value))
 
 
 def _written(column: str) -> str:

@@ -10,6 +10,7 @@ from capture.errors import UsageError
 from capture.native.schema import COLUMNS
 from capture.run import Run
 from capture.text import clean
+from capture.unheard import unheard
 from tracetui.look import Look
 from tracetui.report import run_entry
 from tracetui.views import MANY, View, ask, views
@@ -32,7 +33,8 @@ def query(runs: Sequence[Run], chosen: int, text: str) -> pl.DataFrame:
         raise UsageError(f"{found.group()} would open a file", todo=_TABLES_ONLY)
     frames = {name: make() for name, make in tables(runs, chosen).items() if _names(text, name)}
     try:
-        return pl.SQLContext(frames).execute(text, eager=True)
+        with unheard():
+            return pl.SQLContext(frames).execute(text, eager=True)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as e:
         raise UsageError("the query has no answer", why=_why(e), todo=_known(frames)) from None
 

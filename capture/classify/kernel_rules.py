@@ -7,6 +7,7 @@ capital, but within `(?-i:…)`.
 """
 
 import re
+from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -26,21 +27,23 @@ class KernelRule(NamedTuple):
 
     id: str
     part: str
-    folded: re.Pattern[str] | None  # for the part in small letters
-    exact: re.Pattern[str] | None  # for the part as it is written
+    folded: str  # for the part in small letters, empty for none
+    exact: str  # for the part as it is written, empty for none
     op: str | None  # None leaves the op open; CARRIED takes the name of what a wrapper carries
     category: str
     example: str
 
     def search(self, text: str, small: str) -> str | None:
         """Return what of a part fits, None where nothing does; `small` is the part in lower case."""
-        match = (self.folded and self.folded.search(small)) or (self.exact and self.exact.search(text))
+        match = (self.folded and _compiled(self.folded).search(small)) or (
+            self.exact and _compiled(self.exact).search(text)
+        )
         return (text[match.start() : match.end()] or text) if match else None
 
     @property
     def patterns(self) -> list[str]:
         """Return the patterns of which one has to fit."""
-        return [each.pattern for each in (self.folded, self.exact) if each]
+        return [each for each in (self.folded, self.exact) if each]
 
 
 def read_rules(table: str) -> tuple[KernelRule, ...]:
@@ -58,11 +61,13 @@ def _rule(line: str) -> KernelRule:
     each = alternatives(pattern)
     exact = "|".join(a for a in each if "(?-i:" in a).replace("(?-i:", "(?:")
     folded = "|".join(a for a in each if "(?-i:" not in a)
-    return KernelRule(id, part, _compiled(_small(folded)), _compiled(exact), op or None, category, example)
+    return KernelRule(id, part, _small(folded), exact, op or None, category, example)
 
 
-def _compiled(pattern: str) -> re.Pattern[str] | None:
-    return re.compile(pattern) if pattern else None
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """Return a pattern, compiled when a name first asks for it: most names ask for few of them."""
+    return re.compile(pattern)
 
 
 def _small(pattern: str) -> str:

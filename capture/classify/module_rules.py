@@ -9,7 +9,7 @@ attributes (`attention/output/dense`), whichever the source writes.
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -29,7 +29,7 @@ class ModuleRule(NamedTuple):
     """The end of a module path, and the role of kernels that run there."""
 
     id: str
-    pattern: re.Pattern[str]
+    pattern: str
     # among its class under one parent: `2/3`, `last` or `earlier` of several; the same of its parent:
     # `under one` or `under several`; empty for any
     place: str
@@ -59,17 +59,23 @@ def _rule(line: str) -> ModuleRule:
     id, pattern, place, of, op, example = line.split("\t")
     if of not in _OF or (place and not _PLACE.fullmatch(place)):
         raise ValueError(f"rule {id}: it speaks of nothing known, or of no such place")
-    return ModuleRule(id, re.compile(rf"(?:^|/)(?:{pattern})"), place, of == "products", op, example)
+    return ModuleRule(id, rf"(?:^|/)(?:{pattern})", place, of == "products", op, example)
 
 
 MODULE_RULES: Final = read_module_rules(_TABLE.read_text(encoding="utf-8"))
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """Return a pattern, compiled when a module first asks for it: a run without modules asks for none."""
+    return re.compile(pattern)
 
 
 @lru_cache(maxsize=1 << 14)
 def rule_of_module(place: Place) -> ModuleRule | None:
     """Return the rule that decides what runs in a module; None where no rule fits."""
     for rule in MODULE_RULES:
-        if rule.pattern.search(place.modules) and _stands_there(rule.place, place):
+        if _compiled(rule.pattern).search(place.modules) and _stands_there(rule.place, place):
             return rule
     return None
 

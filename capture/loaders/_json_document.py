@@ -8,6 +8,7 @@ from typing import Any, Final
 from capture.errors import UnreadableError
 from capture.source import Source
 
+_MOST_DIGITS: Final = 400  # of an integer; what has more is larger than any float
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -18,7 +19,7 @@ def document(source: Source, parse_float: Callable[[str], Any] | None = None) ->
     """
     text = source.text()
     try:
-        parsed = json.loads(text, strict=False, parse_float=parse_float)
+        parsed = _parsed(text, parse_float)
         return _whole_characters(parsed) if _SURROGATE.search(text) else parsed
     except RecursionError:
         raise UnreadableError("is nested too deeply", where=source.label) from None
@@ -26,6 +27,28 @@ def document(source: Source, parse_float: Callable[[str], Any] | None = None) ->
         raise UnreadableError(
             "is damaged or cut short", where=source.label, why=str(e), todo="write or copy the file again"
         ) from None
+
+
+def _parsed(text: str, parse_float: Callable[[str], Any] | None = None) -> Any:
+    """Return what JSON says; an integer with more digits than Python takes is infinite, as 1e999 is."""
+    try:
+        return json.loads(text, strict=False, parse_float=parse_float)
+    except json.JSONDecodeError:
+        raise
+    except ValueError:
+        return json.loads(text, strict=False, parse_float=parse_float, parse_int=_any_size)
+
+
+def _any_size(digits: str) -> float:
+    return int(digits) if len(digits) < _MOST_DIGITS else float(digits)
+
+
+def value_of(text: str) -> Any:
+    """Return one JSON value with integers of any size; None where there is none."""
+    try:
+        return _parsed(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _whole_characters(value: Any) -> Any:
@@ -47,6 +70,14 @@ def number(value: Any) -> float | None:
     return real if abs(real) < float("inf") else None
 
 
+def as_float(value: float) -> float:
+    """Return a number as a float; what is too large for one is infinite."""
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf")
+
+
 def whole(value: Any) -> int | None:
     """Return a whole number without loss, also from text; None for anything else.
 
@@ -55,7 +86,7 @@ def whole(value: Any) -> int | None:
     if isinstance(value, str):
         text = value.strip()
         digits = text.removeprefix("-")
-        return int(text) if digits.isascii() and digits.isdigit() and len(text) < 20 else None
+        value = int(text) if digits.isascii() and digits.isdigit() and len(text) < 20 else None
     return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 62 else None
 
 

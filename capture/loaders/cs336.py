@@ -14,6 +14,7 @@ from typing import Any, Final
 import polars as pl
 
 from capture.importlog import Log
+from capture.loaders._json_document import whole
 from capture.loaders._nsight_text import ELLIPSES, number_cut_names
 from capture.loaders._numbers import MILLISECOND, exact, number
 from capture.loaders._rows import frame_of
@@ -158,7 +159,8 @@ def _meta(file: str, tables: Mapping[str, Table]) -> dict[str, Any]:
     models = tables["models"].rows if "models" in tables else []
     for row in models:
         if row.get("Size") == match["size"]:
-            meta |= {ours: int(row[c]) for c, ours in _OF_MODEL.items() if row.get(c, "").isdecimal()}
+            stated = {ours: whole(row.get(c, "")) for c, ours in _OF_MODEL.items()}
+            meta |= {ours: value for ours, value in stated.items() if value is not None}
     return meta
 
 

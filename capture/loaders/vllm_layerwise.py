@@ -12,7 +12,7 @@ from typing import Any, Final
 import polars as pl
 
 from capture.errors import UnreadableError
-from capture.loaders._json_document import dict_in, dicts_in, document, number
+from capture.loaders._json_document import dict_in, dicts_in, document, number, whole
 from capture.loaders._rows import frame_of
 from capture.native.schema import PATH_SEPARATOR
 from capture.run import Run, build
@@ -65,11 +65,11 @@ def _phase_rows(key: str, phase: Any) -> Iterator[dict[str, Any]]:
             yield row | {"step": step, "phase": name}
 
 
-def _named(key: str) -> tuple[str, int]:
+def _named(key: str) -> tuple[str, int | None]:
     """Return phase and step of a key: prefill is step 0, decode steps count from 1."""
     match = _PHASE.fullmatch(key)
     name, number_ = (match[1], match[2]) if match else (key, None)
-    return name, int(number_ or 1) if name == "decode" else 0
+    return name, whole(number_ or "1") if name == "decode" else 0
 
 
 def _kernels(tree: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -81,6 +81,20 @@ def finish_row(
         normed_row(product, stream, post, norm, normed, row, ROWS, eps, WIDTH, BLOCK, PARTS, True, POST)
 
 
+@triton.jit
+def put_product(
+    product, n, part, row, bias, out, stream, post, norm, normed, arrived, eps,
+    N: tl.constexpr, ROWS: tl.constexpr, BIAS: tl.constexpr, PARTS: tl.constexpr, NORM: tl.constexpr,
+    POST: tl.constexpr,
+):  # fmt: skip
+    """Put a part of the columns `n` of a row where it belongs; the last program of the row finishes it."""
+    if BIAS:
+        product += tl.load(bias + n, mask=n < tl.where(part == 0, N, 0), other=0.0).to(tl.float32)
+    tl.store(out + (part * ROWS + row) * N + n, product.to(out.dtype.element_ty), mask=n < N)
+    if NORM > 0:
+        finish_row(out, stream, post, norm, normed, arrived, row, eps, N, NORM, ROWS, PARTS, POST)
+
+
 class Finish(NamedTuple):
     """What becomes of the rows of a product as soon as they are whole."""
 

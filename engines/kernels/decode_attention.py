@@ -37,9 +37,9 @@ class Shape(NamedTuple):
     dot: bool = True  # whether the tensor cores multiply
 
 
-TABLE: Final = {64: Shape(64, 4), 80: Shape(32, 4), 128: Shape(32, 4), 256: Shape(32, 8)}  # by head_dim
-WIDE_TABLE: Final = {64: Shape(32, 4), 80: Shape(32, 8), 128: Shape(32, 8), 256: Shape(16, 8)}  # fp32 caches
-WITHOUT_DOTS: Final = Shape(16, 8, dot=False)
+TABLE: Final = {64: Shape(64, 4), 80: Shape(32, 4), 128: Shape(32, 4), 256: Shape(32, 4)}  # by head_dim
+WIDE_TABLE: Final = {64: Shape(32, 4), 80: Shape(32, 8), 128: Shape(16, 8), 256: Shape(16, 8)}  # fp32 caches
+WITHOUT_DOTS: Final = Shape(8, 8, dot=False)
 SPLITS: Final = ((512, 8), (2048, 16), (8192, 32), (1 << 31, 64))  # room up to: programs per key head
 
 

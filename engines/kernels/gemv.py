@@ -12,7 +12,7 @@ import torch
 import triton
 import triton.language as tl
 
-from engines.kernels.add_rmsnorm import FINISH_TYPES, Finish, arguments_of, finish_constants, finish_row
+from engines.kernels.add_rmsnorm import FINISH_TYPES, Finish, arguments_of, finish_constants, put_product
 from engines.kernels.launch import QUIET, Case, Tile, Tiles, Work, metadata_of, parts, product_grid, size
 
 TABLE: Final = Tiles(
@@ -54,12 +54,10 @@ def gemv_kernel(
         near = tl.broadcast_to(k[None, :], [BLOCK_N, BLOCK_K])
         value = tl.load(x + row * K + near, mask=near < K, other=0.0, eviction_policy="evict_last")
         total += w.to(tl.float32) * value.to(tl.float32)
-    product = tl.sum(total, 1)
-    if BIAS:
-        product += tl.load(bias + n, mask=n < tl.where(part == 0, N, 0), other=0.0).to(tl.float32)
-    tl.store(out + (part * ROWS + row) * N + n, product.to(out.dtype.element_ty), mask=n < N)
-    if NORM > 0:
-        finish_row(out, stream, post, norm, normed, arrived, row, eps, N, NORM, ROWS, SPLIT, POST)
+    put_product(
+        tl.sum(total, 1), n, part, row, bias, out, stream, post, norm, normed, arrived, eps,
+        N, ROWS, BIAS, SPLIT, NORM, POST,
+    )  # fmt: skip
 
 
 def launch(

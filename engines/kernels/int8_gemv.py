@@ -7,7 +7,7 @@ import torch
 import triton
 import triton.language as tl
 
-from engines.kernels.add_rmsnorm import FINISH_TYPES, Finish, arguments_of, finish_constants, finish_row
+from engines.kernels.add_rmsnorm import FINISH_TYPES, Finish, arguments_of, finish_constants, put_product
 from engines.kernels.gate_up_act import activated, activation
 from engines.kernels.launch import QUIET, Case, Tile, Tiles, Work, metadata_of, parts, product_grid, size
 
@@ -70,12 +70,10 @@ def int8_gemv_kernel(
     for start in range(part * BLOCK_H, K // 16, SPLIT * BLOCK_H):
         h = start + tl.arange(0, BLOCK_H)
         total += half_groups(codes, scales, x + row * K, n, h, N, K)
-    product = tl.sum(total, 1)
-    if BIAS:
-        product += tl.load(bias + n, mask=n < tl.where(part == 0, N, 0), other=0.0).to(tl.float32)
-    tl.store(out + (part * ROWS + row) * N + n, product.to(out.dtype.element_ty), mask=n < N)
-    if NORM > 0:
-        finish_row(out, stream, post, norm, normed, arrived, row, eps, N, NORM, ROWS, SPLIT, POST)
+    put_product(
+        tl.sum(total, 1), n, part, row, bias, out, stream, post, norm, normed, arrived, eps,
+        N, ROWS, BIAS, SPLIT, NORM, POST,
+    )  # fmt: skip
 
 
 @triton.jit(launch_metadata=metadata_of(32, work))

@@ -6,10 +6,10 @@ from typing import Final
 import torch
 
 from engines.weights.low_bit import Form, Packed, Report, distance, pack
-from engines.weights.packed_matrices import Product, matrix
+from engines.weights.packed_matrices import Product, matrix, multiplied_as_stored
 from engines.weights.storage import Weight
 
-# bytes of a weight as the processor's products hold it: scales in pairs, with the codes for many rows
+# bytes of a weight as torch's products hold it: scales in pairs, with the codes for many rows
 _HELD: Final = {"q4f16_1": 0.625, "q4f32_1": 0.75 + 0.625, "q8_0": 1.0}
 
 
@@ -32,7 +32,7 @@ class Quantised:
     def __init__(self, form: Form, device: torch.device) -> None:
         self.name, self.dtype, self.weight_bytes = form.name, form.scale, form.bits_per_weight / 8
         self.report: Report | None = None  # hears of weights as they are packed
-        self.form, self._cpu = form, device.type == "cpu"
+        self.form, self._reordered = form, device.type == "cpu" and not multiplied_as_stored(form, device)
         self._apart = self._length = 0.0
         self._computed: Counter[str] = Counter()
 
@@ -45,15 +45,16 @@ class Quantised:
 
     @property
     def held(self) -> float:
-        return _HELD[self.name] if self._cpu else self.weight_bytes
+        return _HELD[self.name] if self._reordered else self.weight_bytes
 
     @property
     def beside(self) -> float:
-        return self.weight_bytes if self._cpu else 0.0
+        return self.weight_bytes if self._reordered else 0.0
 
     @property
     def passing(self) -> float:
-        return 2 + 2 * self.held  # the weight in 16 bits, the matrix as it was packed and as it is ordered
+        # the weight in 16 bits, the matrix as it was packed and, where it is, as it is ordered
+        return 2 + self.weight_bytes + (self.held if self._reordered else 0.0)
 
     @property
     def error(self) -> float:

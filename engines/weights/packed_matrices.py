@@ -10,11 +10,14 @@ from typing import Final, Protocol
 
 import torch
 
+from engines import processor
 from engines.kernels import available, kernel
-from engines.weights.low_bit import GROUP, Packed
+from engines.weights.low_bit import GROUP, Form, Packed
 
 FEW: Final = 8  # rows for which a kernel without tensor cores reads the matrix again
 WIDE: Final = 4  # rows from which unpacking once is cheaper than the slow product
+
+_KINDS: Final = {"q4f16_1": "four", "q8_0": "eight"}  # forms that compiled code multiplies
 
 
 class Product(Protocol):
@@ -42,6 +45,19 @@ class Unpacking:
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         wide = x.float()
         return torch.cat([wide @ p.unpacked().T for p in self._packed.chunks()], -1)
+
+
+class Rounding:
+    """Four or eight bits as they are stored, through compiled code that rounds rows to eight bits."""
+
+    def __init__(self, packed: Packed) -> None:
+        self._multiply = processor.Product(_KINDS[packed.form.name], packed.codes, packed.scales)
+        self.takes = self._multiply.takes
+        self.size = packed.size
+        self.computed = f"{packed.form.name}: codes and scales exact, rows in 8 bits by groups of {GROUP}"
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return self._multiply(x)
 
 
 class Int4:
@@ -142,7 +158,14 @@ def matrix(packed: Packed) -> Product:
     return Kernel(packed) if packed.codes.is_cuda and available() else Unpacking(packed)
 
 
+def multiplied_as_stored(form: Form, device: torch.device) -> bool:
+    """Return whether matrices of a form multiply where they lie, without a copy in another order."""
+    return processor.has(_KINDS.get(form.name, ""), device)
+
+
 def _on_processor(packed: Packed) -> Product:
+    if multiplied_as_stored(packed.form, packed.codes.device):
+        return Rounding(packed)
     if packed.form.bits == 8:
         return Int8(part.unpacked() for part in packed.chunks())
     return Int4(packed) if packed.rows % 16 == 0 else Unpacking(packed)

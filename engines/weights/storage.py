@@ -7,9 +7,12 @@ from typing import Final, Protocol
 import torch
 from torch.nn import functional
 
+from engines import processor
 from engines.weights.low_bit import Form, Packed
 
 WIDE: Final = 4  # rows from which a product is arithmetic, not reading
+COMPILED_WIDE: Final = 32  # rows from which torch's products, made for many, overtake compiled ones
+_KINDS: Final = {torch.bfloat16: "bf16", torch.float16: "fp16"}  # dtypes that compiled code multiplies
 FP16_MAX: Final = 65504.0
 
 
@@ -24,18 +27,20 @@ class Matrix(Protocol):
 
 
 class Plain:
-    """A weight in its own dtype, one row at a time at the memory's speed where the dtype allows it."""
+    """A weight in its own dtype, a few rows at a time at the memory's speed where the dtype allows it."""
 
     def __init__(self, weight: torch.Tensor) -> None:
         self.weight = weight
-        self.takes: torch.dtype = weight.dtype
-        slow = weight.device.type == "cpu" and weight.dtype == torch.float16
-        self._wide = _wide_dtype() if slow else weight.dtype
+        compiled, slow = is_compiled(weight.dtype, weight.device), weight.dtype == torch.float16
+        self._few = processor.Product(_KINDS[weight.dtype], weight) if compiled else None
+        self.takes: torch.dtype = self._few.takes if self._few else weight.dtype
+        self._wide = _wide_dtype() if slow and weight.device.type == "cpu" else weight.dtype
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        if self._wide is not self.takes and x.shape[0] > WIDE:
-            return functional.linear(x.to(self._wide), self.weight.to(self._wide))
-        return functional.linear(x.to(self.takes), self.weight)
+        if self._few and x.shape[0] <= COMPILED_WIDE:
+            return self._few(x)
+        dtype = self._wide if x.shape[0] > WIDE else self.weight.dtype
+        return functional.linear(x.to(dtype), self.weight.to(dtype))
 
 
 class Prepacked:
@@ -191,12 +196,21 @@ BF16_PREPACKED: Final = Packing("bf16 prepacked", torch.bfloat16, Prepacked, apa
 DTYPES: Final = ("auto", "fp32", "fp16", "bf16")
 
 
+def is_compiled(dtype: torch.dtype, device: torch.device) -> bool:
+    """Return whether compiled code multiplies a few rows with weights of a dtype."""
+    return processor.has(_KINDS.get(dtype, ""), device)
+
+
 def candidates(dtype: str, device: str) -> tuple[Packing, ...]:
-    """Return the ways worth measuring for what `--dtype` asks, the usual one first."""
-    prepacks = device == "cpu" and fast_bf16()
+    """Return the ways worth measuring for what `--dtype` asks, the usual one first.
+
+    Compiled code reads bf16 where it lies, as fast as the memory gives it: nothing else is worth measuring.
+    """
+    compiled = is_compiled(torch.bfloat16, torch.device(device))
+    prepacks = device == "cpu" and fast_bf16() and not compiled
     bf16 = (BF16_PREPACKED, BF16) if prepacks else (BF16,)
     if dtype != "auto":
         return {"fp32": (FP32,), "fp16": (FP16,), "bf16": bf16}[dtype]
-    if device != "cpu":
+    if device != "cpu" or compiled:
         return (FP16,) if device == "mps" else (BF16,)
     return (BF16_PREPACKED, FP16, BF16) if prepacks else (FP16, BF16)

@@ -4,11 +4,18 @@ import numpy as np
 import pytest
 import torch
 
+from engines import processor
 from engines.weights import low_bit, packed_matrices
 from engines.weights.low_bit import FORMS, Form
 from engines.weights.low_bit_storage import Quantised
 
 CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def in_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where nothing is compiled."""
+    monkeypatch.setattr(processor, "kinds", tuple)
 
 
 def weights(n: int, k: int) -> torch.Tensor:
@@ -118,7 +125,8 @@ def test_embedding_takes_rows_alone() -> None:
     ("name", "n", "tolerance"),
     [("q4f32_1", 128, 1e-5), ("q4f16_1", 128, 8e-3), ("q4f16_1", 7, 1e-6), ("q8_0", 128, 2.5e-2)],
 )
-def test_products_of_the_processor(name: str, n: int, tolerance: float, rows: int) -> None:
+@pytest.mark.usefixtures("in_torch")
+def test_products_of_torch(name: str, n: int, tolerance: float, rows: int) -> None:
     """Against the exact product of what is stored, in double precision."""
     packed, x = low_bit.pack(weights(n, 128), FORMS[name]), weights(rows, 128) * 50
     multiplied = packed_matrices.matrix(packed)
@@ -128,6 +136,7 @@ def test_products_of_the_processor(name: str, n: int, tolerance: float, rows: in
     assert multiplied.computed
 
 
+@pytest.mark.usefixtures("in_torch")
 def test_what_was_computed_is_said() -> None:
     weight = weights(64, 64)
     said = {name: packed_matrices.matrix(low_bit.pack(weight, form)).computed for name, form in FORMS.items()}
@@ -136,6 +145,7 @@ def test_what_was_computed_is_said() -> None:
     assert "each row" in said["q8_0"]
 
 
+@pytest.mark.usefixtures("in_torch")
 def test_what_is_read_is_no_more_than_stored() -> None:
     """Torch's own packing of four bits takes the same codes; its scales come in pairs."""
     packed = low_bit.pack(weights(64, 256), FORMS["q4f16_1"])

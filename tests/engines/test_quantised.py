@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from capture.errors import EngineError
+from engines import processor
 from engines.arguments import QUANTS
 from engines.choices import check_room
 from engines.decoder import bytes_needed
@@ -27,7 +28,7 @@ from tracetui.verbs import _engine
 CPU = torch.device("cpu")
 SPECS = {name: replace(spec, vocab=304, hidden=64, head_dim=16, ffn=96, layers=3, local=spec.local[4:])
          for name, spec in tiny.SPECS.items()}  # fmt: skip
-# of a whole decoder: scales and rows in bf16; fp32 throughout; 8 bits for whatever is multiplied
+# of a whole decoder in torch: scales and rows in bf16; fp32 throughout; 8 bits for whatever is multiplied
 TOLERANCE = {"q4f16_1": 0.05, "q4f32_1": 2e-5, "q8_0": 0.1}
 
 
@@ -36,10 +37,21 @@ def meant(table: dict[str, torch.Tensor], form: Form) -> dict[str, torch.Tensor]
     return {k: low_bit.pack(v, form).unpacked() if v.dim() == 2 else v for k, v in table.items()}
 
 
+@pytest.fixture
+def in_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where nothing is compiled."""
+    monkeypatch.setattr(processor, "kinds", tuple)
+
+
+@pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "torch"])
 @pytest.mark.parametrize("fused", [True, False], ids=["fused", "granular"])
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 @pytest.mark.parametrize("family", SPECS)
-def test_equals_the_plain_decoder_over_what_is_stored(family: str, form: Form, fused: bool) -> None:
+def test_equals_the_plain_decoder_over_what_is_stored(
+    family: str, form: Form, fused: bool, compiled: bool, request: pytest.FixtureRequest
+) -> None:
+    if not compiled:
+        request.getfixturevalue("in_torch")
     spec, table = SPECS[family], tiny.weights(SPECS[family])
     ids = torch.randint(0, spec.vocab, (2, 20), generator=torch.Generator().manual_seed(1))
     model = tiny.decoder(spec, table, packing=Quantised(form, CPU), batch=2, fused=fused)
@@ -81,8 +93,10 @@ def test_what_is_packed_is_told_as_it_goes() -> None:
     assert shares[-1] == pytest.approx(1 - 7 * 64 / parameters(spec))
 
 
-def test_memory_is_known_beforehand() -> None:
-    """16 bits: every parameter, and a prepacked head beside its table; 4 bits: 5 as torch keeps them."""
+def test_memory_is_known_beforehand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """16 bits: every parameter, and a prepacked head beside its table; 4 bits: 4.5 as they are stored, the
+    table being the head, or 5 as torch keeps them, beside the table.
+    """
     spec = preset("gemma-3-1b")
     ends = 262144 * 1152
 
@@ -91,10 +105,15 @@ def test_memory_is_known_beforehand() -> None:
 
     assert needed(FP16) == 2 * parameters(spec) + 2 * ends
     assert needed(BF16_PREPACKED) == 2 * parameters(spec) + 4 * ends
-    four = int(0.625 * parameters(spec) + 0.5625 * ends + 3.25 * ends)
+    if processor.kinds():
+        stored = int(0.5625 * parameters(spec) + (2 + 0.5625) * ends)
+        assert needed(Quantised(FORMS["q4f16_1"], CPU)) == stored
+    monkeypatch.setattr(processor, "kinds", tuple)
+    four = int(0.625 * parameters(spec) + 0.5625 * ends + (2 + 0.5625 + 0.625) * ends)
     assert needed(Quantised(FORMS["q4f16_1"], CPU)) == four
 
 
+@pytest.mark.usefixtures("in_torch")
 def test_too_little_memory_names_tighter_ways() -> None:
     spec = preset("gemma-3-1b")
     with pytest.raises(EngineError, match=r"these fit: --quant q4f16_1 \(2\.\d GB\), qwen3-0\.6b"):
@@ -119,7 +138,7 @@ def test_through_the_door(model: Path, tmp_path: Path) -> None:
     lines = recorded(tmp_path / "a.jsonl")
     meta = {k: v for line in of_kind(lines, "run") for k, v in line["meta"].items()}
     assert (meta["quant"], meta["dtype"]) == ("q4f16_1", "float16")
-    assert "bf16" in meta["computed"]
+    assert "codes" in meta["computed"] and ("8 bits" if processor.kinds() else "bf16") in meta["computed"]
     assert meta["bytes_per_token"] == round(parameters(SPECS["gemma3"]) * 4.5 / 8)
     table = tiny.weights(SPECS["gemma3"])
     packed = meant(table, FORMS["q4f16_1"])

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from capture import nvidia, roofs
+from capture import build_part, nvidia, roofs
 from capture.loaders.chrome import scan
-from capture.loaders.chrome.scan import build
 from capture.roofs import Roof
 from tests.engines import folders, gguf_files, tiny
 from tests.tracetui.test_cli import PROFILE, tracetui
@@ -215,11 +214,12 @@ def test_whether_the_compiled_scanner_reads_is_said() -> None:
     assert f"compiled scanner of Chrome traces: {said}\n" in tracetui("doctor").stdout
 
 
-def test_why_the_scanner_cannot_be_built_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_why_a_part_cannot_be_built_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "/nonexistent/compiler")
-    assert build.build().startswith("the C compiler does not start: ")
+    source = Path(scan.__file__).with_name("_events.c")
+    assert build_part.build(source).startswith("the C compiler does not start: ")
     monkeypatch.setenv("CC", "false")
-    assert build.build().startswith("the C compiler refuses it: ")
+    assert build_part.build(source).startswith("the C compiler refuses it: ")
     monkeypatch.delenv("CC")
-    monkeypatch.setattr(build.shutil, "which", lambda name: None)
-    assert build.build() == "there is no C compiler"
+    monkeypatch.setattr(build_part.shutil, "which", lambda name: None)
+    assert build_part.build(source) == "there is no C compiler"

@@ -71,6 +71,9 @@ def test_terms_on_columns_of_the_answer() -> None:
     [
         ("share:>x", "compares with no number"),
         ("total:>5", "in no unit"),
+        ("layer:>5ms", "in no unit"),
+        ("step:3k", "in no unit"),
+        ("layer:5%", "in no unit"),
         ("nothing:>5", "has no number called nothing"),
         ("op:[", "no regular expression"),
     ],

@@ -26,8 +26,8 @@ class Evidence:
     delta: Floats  # median difference b − a
     low: Floats  # 95 % interval of delta
     high: Floats
-    p: Floats  # rank test, variance widened by the autocorrelation time
-    p_adjusted: Floats  # Benjamini–Hochberg across the rows
+    p: Floats  # chance of so large a difference, by the test of whoever judged, if there is none
+    p_adjusted: Floats  # the same, corrected for the rows being many
     cliff: Floats  # P(b > a) − P(b < a)
     n_a: NDArray[np.int64]
     n_b: NDArray[np.int64]

@@ -34,6 +34,8 @@ class MainScreen(Screen[None]):
         self._tour = Lines(painter, "bar", id="tour")
         self._small = Lines(painter, id="small")
         self._cursor: int | None = None  # the line of the drawing that has it
+        # Whether something else was asked since the last drawing, and in another view.
+        self._other_question = self._other_view = False
         self.point: Callable[[int, int], None] | None = None  # is told the column and line of a click in it
         self.tab: Callable[[int], None] | None = None  # is told the column of a click in the line of tabs
 
@@ -79,6 +81,15 @@ class MainScreen(Screen[None]):
         self._swap(False)
         self._cursor = cursor_line(lines)
         self._drawing.show(lines, self._top(keep_top))
+        self._other_question = self._other_view = False
+
+    def begin_at_top(self, *, other_view: bool) -> None:
+        """Have the next drawing begin at its top, wherever the one before was scrolled to.
+
+        In the same view one with a cursor stays where it is.
+        """
+        self._other_question = True
+        self._other_view |= other_view
 
     def _swap(self, table: bool) -> None:
         """Show the table or the drawing by its own display: a class would style every widget again."""
@@ -108,9 +119,10 @@ class MainScreen(Screen[None]):
             self.tab(message.column)
 
     def _top(self, keep: bool) -> int:
-        top, height = self._drawing.top, max(1, self.pane.height)
+        top = 0 if self._other_view else self._drawing.top
+        height = max(1, self.pane.height)
         if self._cursor is None:
-            return top if keep else 0
+            return top if keep and not self._other_question else 0
         return top if top <= self._cursor < top + height else max(0, self._cursor - height // 2)
 
     def show_bands(self, head: Line, tabs: Line, keys: Line) -> None:

@@ -51,7 +51,11 @@ class Questions:
 
     def show(self, session: Session) -> None:
         """Make this the session, on the page of its view, and bring its picture."""
+        other_view = session.view != self._workspace.session.view
+        before = self._workspace.question if self._workspace.picture is not None else None
         self._workspace.session = session
+        if before is not None and not before.is_same(self._workspace.question):
+            self._renderer.main.begin_at_top(other_view=other_view)
         if self._workspace.views:
             self._workspace.page = ViewPage()
             self.update()
@@ -108,14 +112,16 @@ class Questions:
         pending = self._arrived(message.number)
         if pending is None:
             return
-        picture, shown = message.picture, self._workspace.picture
+        picture, shown, size = message.picture, self._workspace.picture, self._renderer.pane_size()
+        look = self._workspace.session.look
         if shown is not None and _looks_the_same(shown, picture):
             self._put_cursor_back(picture, shown.look.cursor)
-        elif picture.fits(self._workspace.session.look, self._renderer.pane_size()):
+            if self._workspace.shows_view and self._renderer.covered:
+                self._renderer.show_picture()
+        elif picture.fits(look, size):
             self._show(picture, grown=pending.grown)
-        else:
-            self._workspace.picture = picture
-            self.update(grown=pending.grown)
+        else:  # it was never in sight: only what is drawn of it now will be
+            self._make(Job(self._next(), pending.job.question, look, size, picture), grown=pending.grown)
 
     def refuse(self, message: Refused) -> None:
         """Show why there is no answer: in the status line, and in place of the rows."""

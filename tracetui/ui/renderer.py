@@ -10,7 +10,7 @@ from tracetui.ui.keys import Moment
 from tracetui.ui.main_screen import MainScreen
 from tracetui.ui.pages import footer, header, prompt
 from tracetui.ui.pages.guides import GuidePage
-from tracetui.ui.pages.help import HelpPage
+from tracetui.ui.pages.help import HelpPage, keys_of_views
 from tracetui.ui.pages.page import ListPage, ViewPage
 from tracetui.ui.pages.texts import LoadingPage, OutputPage, RefusedPage, doubt_lines, note_lines
 from tracetui.ui.panes.table import Table
@@ -39,6 +39,7 @@ class Renderer:
         self._workspace, self._size, self._later = workspace, size, later
         self._message = ""
         self._printed = -1  # bytes of a program's output that are in sight
+        self.covered = True  # whether a page stands where the last picture was
 
     @property
     def table(self) -> Table:
@@ -47,8 +48,11 @@ class Renderer:
     def pane_size(self) -> Size:
         """Return the size that a drawing may fill, at least one cell."""
         pane = self.main.pane
+        return self._surface(max(1, pane.width), max(1, pane.height))
+
+    def _surface(self, width: int, height: int) -> Size:
         options = self._workspace.options
-        return Size(max(1, pane.width), max(1, pane.height), options.ascii, options.colours)
+        return Size(width, height, options.ascii, options.colours, keys_of_views(options.keys))
 
     def tell(self, text: str, seconds: float = MESSAGE_SECONDS) -> None:
         """Show a sentence in the status line for a while."""
@@ -71,6 +75,7 @@ class Renderer:
     def show_page(self, row: int = 0, *, keep_top: bool = False) -> None:
         """Draw what stands in place of a view; of a list with the cursor on a row."""
         page, session = self._workspace.page, self._workspace.session
+        self.covered = not isinstance(page, ViewPage)
         if isinstance(page, ListPage):
             answer = page.answer(session)
             look = replace(session.look, sort=None, chosen=(), columns=(), one_table=True, full_names=False)
@@ -78,9 +83,7 @@ class Renderer:
                 measure(answer.rows, page.columns[:1], page.columns), look, row, answer.notes
             )
         elif not isinstance(page, ViewPage):
-            width, height = self._size()
-            size = Size(width, height, self._workspace.options.ascii)
-            self.main.show_drawing(page.lines(size), keep_top=keep_top)
+            self.main.show_drawing(page.lines(self._surface(*self._size())), keep_top=keep_top)
         self.show_bands()
 
     def show_progress(self) -> None:
@@ -106,6 +109,8 @@ class Renderer:
         picture, look = self._workspace.picture, self._workspace.session.look
         if picture is None:
             return
+        stays = grown or not (self.covered or self.main.shows_table)
+        self.covered = False
         width = self._size().width
         if self._workspace.doubted:
             self.main.show_drawing(doubt_lines(picture.given.doubts, width))
@@ -118,7 +123,7 @@ class Renderer:
             self.main.show_table(picture.sheet, look, row, own, follow=follow, noted=self._noted())
         else:
             lines = picture.lines or note_lines(picture.answer.notes, width)
-            self.main.show_drawing(lines, keep_top=grown)
+            self.main.show_drawing(lines, keep_top=stays)
         self.show_bands()
 
     def show_resized(self) -> None:

@@ -10,6 +10,7 @@ import polars as pl
 from capture.errors import UsageError
 from capture.nearest import did_you_mean
 from capture.run import Run
+from capture.unheard import unheard
 from tracetui import cancel, filters
 from tracetui.analysis import select, steady
 from tracetui.analysis.partial.algebra import Partial, Shape
@@ -190,6 +191,7 @@ def _word(need: str) -> str:
     return words.get(sort, what)
 
 
+@unheard()
 def ask(view: View, runs: Sequence[Run], look: Look) -> Answer:
     """Return the answer, or an empty one that says which column is missing. Raise UsageError for a view that
     compares runs where there is one.

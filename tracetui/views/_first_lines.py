@@ -10,7 +10,6 @@ from tracetui.views import ink, views
 from tracetui.views.ink import Line, Size
 
 _WATCHED: Final = ("server", "latency", "windows")
-_KEYS: Final = {"fix": "F"}  # of views that have a key of their own; the others are numbered tabs
 _NUMBERED: Final = 9
 _PALETTE: Final = "Ctrl+P"
 _INDENT: Final = "  "
@@ -34,7 +33,7 @@ def first_lines(verdicts: pl.DataFrame, looks: pl.DataFrame, size: Size) -> list
 
 def _next(looks: pl.DataFrame, size: Size) -> Iterator[Line]:
     """Yield what to look at next: the key that leads there, and what is to be seen."""
-    keys = [key_of(name) for name in looks["name"]]
+    keys = [_key(name, size) for name in looks["name"]]
     wide = max(map(len, keys), default=0)
     head = _NEXT
     for key, text in zip(keys, looks["text"], strict=True):
@@ -44,11 +43,12 @@ def _next(looks: pl.DataFrame, size: Size) -> Iterator[Line]:
             head = " " * len(_NEXT)
 
 
-def key_of(name: str) -> str:
-    """Return the key that leads to a view of one run."""
-    names = [v.name for v in views() if v.runs == 1]
-    place = names.index(name) + 1
-    return _KEYS.get(name) or (str(place) if place <= _NUMBERED else _PALETTE)
+def _key(name: str, size: Size) -> str:
+    """Return the key that leads to a view of one run: a person's choice, its own, or its tab's number."""
+    tabs = [v for v in views() if v.runs == 1]
+    place = next(number for number, v in enumerate(tabs, 1) if v.name == name)
+    own = dict(size.keys).get(name, tabs[place - 1].key)
+    return own or (str(place) if place <= _NUMBERED else _PALETTE)
 
 
 def untold(unknown: pl.DataFrame, ways: pl.DataFrame, size: Size) -> list[Line]:

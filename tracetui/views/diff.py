@@ -180,8 +180,18 @@ def notes(a: Run, b: Run, compared: "Diff", look: Look) -> tuple[str, ...]:
         word = "comparable with care" if compared.comparable.ok else "NOT comparable"
         words.append(f"{word} ({compared.comparable.score:.2f}): {'; '.join(compared.comparable.reasons)}")
     if compared.gap_ns is not None:
-        words.append(f"time between the measured kernels changed by {units.difference(compared.gap_ns)}")
+        words.append(_gap_words(compared, compared.gap_ns))
     return (*words, *compared.how)
+
+
+def _gap_words(compared: "Diff", gap_ns: int) -> str:
+    """Return how the time between kernels changed, and how that differs from what the first lines tell."""
+    from tracetui.analysis.compare.diff import IDLE
+    from tracetui.analysis.compare.phase_totals import GAP
+
+    words = f"{compared.gap_how} changed by {units.difference(gap_ns)} in all"
+    further = compared.gap_how == IDLE and GAP in compared.phases["what"]
+    return words + "; the first lines count what lies before and after them too" * further
 
 
 def parties(a: Run, b: Run, look: Look) -> str:

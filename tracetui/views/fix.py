@@ -229,6 +229,7 @@ VIEW = View(
     "Fix",
     fix,
     needs=frozenset({"dur"}),
+    key="F",
     alone="it accounts for one step of one run; kernels has the time and the roof of all",
     columns=(
         "op", "recoverable_ns", "share", "cause", "advice", "layers", "evidence", "low_ns", "roof_share",

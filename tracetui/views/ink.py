@@ -50,12 +50,13 @@ Line = tuple[Span, ...]
 
 @dataclass(frozen=True)
 class Size:
-    """The cells that a drawing may fill, whether it must keep to ASCII, and whether its colours are seen."""
+    """The cells that a drawing may fill, and what it may use: signs, colours, names of keys."""
 
     width: int
     height: int
     ascii: bool = False
     colours: bool = True
+    keys: tuple[tuple[str, str], ...] = ()  # of views that a person gave another key than their own
 
 
 def line(*parts: Span | str | tuple[str, str]) -> Line:

@@ -121,15 +121,13 @@ def _written(value: float, unit: str) -> str:
 
 
 def nice(value: float) -> float:
-    """Return the next of 1, 2, 5, 10, 20 … that is no less: a scale that stays while values move a little."""
-    if value <= 0:
+    """Return the next of 1, 2, 5, 10, 20 … that is no less: a scale that stays while values move a little.
+    It is 1 for what is no size: nothing, less than nothing, not finite.
+    """
+    if not 0 < value < math.inf:
         return 1.0
-    power = 1.0
-    while power * 10 <= value:
-        power *= 10
-    while power > value:
-        power /= 10
-    return next(power * step for step in (1, 2, 5, 10) if power * step >= value)
+    power = 10.0 ** math.floor(math.log10(value))
+    return next((power * step for step in (1, 2, 5, 10) if value <= power * step < math.inf), value)
 
 
 def _kernels(rows: pl.DataFrame, look: Look, size: Size) -> list[Line]:

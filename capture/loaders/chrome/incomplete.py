@@ -8,9 +8,11 @@ import msgspec
 import polars as pl
 
 from capture.importlog import Log
+from capture.loaders._json_document import as_float, value_of
 from capture.loaders.chrome.tables import Event, ns, raw_text
 
 MEMORY: Final = "[memory]"
+_DEVICES: Final = 1 << 20  # numbers of devices are smaller
 _INSTANTS: Final = ("i", "I", "R", "n")
 _TOTALS: Final = {"Total Allocated": "allocated", "Total Reserved": "reserved"}
 _OPENING: Final = {"B": "E", "b": "e"}
@@ -103,11 +105,17 @@ def other_rows(events: Sequence[Event], log: Log) -> pl.DataFrame:
 
 
 def arguments(event: Event) -> dict[str, Any]:
+    text = bytes(event.args)
     try:
-        decoded = msgspec.json.decode(bytes(event.args))
+        decoded = msgspec.json.decode(text)
     except (ValueError, RecursionError):
-        return {}
+        decoded = value_of(text.decode("utf-8", "replace"))
     return decoded if isinstance(decoded, dict) else {}
+
+
+def _figures(event: Event) -> dict[str, float]:
+    """Return the numbers among the arguments."""
+    return {k: as_float(v) for k, v in arguments(event).items() if type(v) in (int, float)}
 
 
 def _base(event: Event, kind: str) -> dict[str, Any]:
@@ -115,22 +123,23 @@ def _base(event: Event, kind: str) -> dict[str, Any]:
 
 
 def _counters(event: Event) -> Iterator[dict[str, Any]]:
-    series = {k: v for k, v in arguments(event).items() if type(v) in (int, float)}
+    series = _figures(event)
     for key, value in series.items():
         name = event.title if len(series) == 1 else f"{event.title}.{key}"
-        yield _base(event, "counter") | {"name": name, "value": float(value), "unit": None}
+        yield _base(event, "counter") | {"name": name, "value": value, "unit": None}
 
 
 def _memory(event: Event) -> Iterator[dict[str, Any]]:
     """Yield the totals of an allocator's books after a change: sizes. The change itself is none, and stands
     only where no total is written.
     """
-    figures = {k: v for k, v in arguments(event).items() if type(v) in (int, float)}
-    device = figures.get("Device Id", -1)
-    here = _base(event, "memory") | {"track": f"gpu{device}" if device >= 0 else "cpu"}
+    figures = _figures(event)
+    device = figures.get("Device Id", -1.0)
+    of_gpu = 0 <= device < _DEVICES
+    here = _base(event, "memory") | {"track": f"gpu{device:.0f}" if of_gpu else "cpu"}
     totals = {name: figures[key] for key, name in _TOTALS.items() if key in figures}
     for name, size in totals.items() or [("allocation change", figures.get("Bytes", 0))]:
-        yield here | {"name": name, "bytes": float(size)}
+        yield here | {"name": name, "bytes": size}
 
 
 def _instant(event: Event) -> dict[str, Any]:

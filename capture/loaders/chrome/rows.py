@@ -1,6 +1,7 @@
 """From trace events to the event schema: kinds, lenses, tracks, steps, and what the header tells."""
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -74,10 +75,10 @@ def to_run(trace: Trace, source: Source, *, part: str = "") -> Run:
     complete = Complete(complete.rows, _described(complete.labels, names))
     note_capture(complete, log)
     kernels = _kernels(complete, names, log)
-    rows = _spread(_attributed(complete, kernels, captures, log), complete.labels)
+    parts = _attributed(complete, kernels, captures, log)
     rest = other_rows(trace.others, log)
-    if rest.height:
-        rows = pl.concat([rows, rest.cast({pl.String: pl.Categorical()})], how="diagonal")
+    parts += [rest.cast({pl.String: pl.Categorical()})] * bool(rest.height)
+    rows = pl.concat(parts, how="diagonal")
     header = trace.header
     tables = {"trace": header_table(header, log.read), "devices": devices_of(header)}
     meta = meta_of(trace, names, captures.sentence)
@@ -144,39 +145,47 @@ def _kernels(complete: Complete, names: Names, log: Log) -> pl.Series:
     return working_rows(complete)
 
 
-def _attributed(complete: Complete, kernel: pl.Series, captures: Captures, log: Log) -> pl.DataFrame:
-    """Return kernels with the step and the scopes of their launch, the other rows with the step of their
-    time.
+def _attributed(complete: Complete, kernel: pl.Series, captures: Captures, log: Log) -> list[pl.DataFrame]:
+    """Return the rows in two frames, made at the same time: kernels with the step and the scopes of their
+    launch, the others with the step of their time; in one where nothing links them.
     """
     rows = complete.rows.with_columns(kernel=kernel)
-    times = rows.select("label", "t", "dur")
     steps = rows.select("label", "t", "dur", "step").filter(pl.col("step").is_not_null())
-    around = times.filter(
+    around = rows.select("label", "t", "dur").filter(
         complete.column("scope") & pl.col("t").is_not_null() & (pl.col("dur") > 0) & ~kernel
     )
     here = complete.column("place").alias("place")
     lines = rows.select("label", "t", "dur", here).filter(complete.column("line") & (rows["dur"] > 0))
     linked = any(rows[c].null_count() < rows.height for c in _LINKS)
     if steps.is_empty() and around.is_empty() and lines.is_empty() and not linked:
+        return [_spread(rows, complete.labels)]
+
+    def of_host() -> pl.DataFrame:
+        others = _with_steps(rows.drop(_LINKS).filter(~kernel), "t", steps)
+        return _spread(_with_phases(others, complete.labels, steps), complete.labels)
+
+    with ThreadPoolExecutor(1) as thread:
+        others = thread.submit(of_host)
+        calls = ~kernel & rows["correlation"].is_not_null()
+        host = rows.select("correlation", "t", "dur", "label", here).filter(calls)
+        kernels = with_resources(with_launches(rows.with_columns(here).filter(kernel), host))
+        if around.height:
+            named = (complete.labels[c].gather(around["label"]) for c in ("name", "place"))
+            kernels = with_paths(kernels, around.select("t", "dur", *named))
+        kernels = _with_steps(with_lines(kernels, lines), "at", steps)
+        said = said_of(complete)
+        kernels = with_operators(kernels, rows, complete.labels, said)
+        kernels = with_captures(kernels, complete, said, captures, log).drop(_LINKS, strict=False)
+        kernels = _spread(_with_phases(kernels, complete.labels, steps), complete.labels)
+        return [kernels, others.result()]
+
+
+def _with_phases(rows: pl.DataFrame, labels: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """Return rows with the phase of their step, where the annotations of steps tell it."""
+    if "phase" not in labels.columns:
         return rows
-    calls = ~kernel & rows["correlation"].is_not_null()
-    host = rows.select("correlation", "t", "dur", "label", here).filter(calls)
-    kernels = with_resources(with_launches(rows.with_columns(here).filter(kernel), host))
-    if around.height:
-        named = around.select(
-            "t", "dur", *(complete.labels[c].gather(around["label"]) for c in ("name", "place"))
-        )
-        kernels = with_paths(kernels, named)
-    kernels = with_lines(kernels, lines)
-    said = said_of(complete)
-    kernels = with_operators(_with_steps(kernels, "at", steps), rows, complete.labels, said)
-    kernels = with_captures(kernels, complete, said, captures, log)
-    others = _with_steps(rows.drop(_LINKS).filter(~kernel), "t", steps)
-    out = pl.concat([kernels.drop(_LINKS, strict=False), others], how="diagonal")
-    if "phase" not in complete.labels.columns:
-        return out
-    phases = complete.labels["phase"].gather(steps.sort("step")["label"]).cast(pl.Categorical())
-    return out.with_columns(phase=phases.gather(out["step"] - 1))
+    phases = labels["phase"].gather(steps.sort("step")["label"]).cast(pl.Categorical())
+    return rows.with_columns(phase=phases.gather(rows["step"] - 1))
 
 
 def _with_steps(rows: pl.DataFrame, at: str, steps: pl.DataFrame) -> pl.DataFrame:

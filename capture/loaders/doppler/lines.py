@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
+from capture.loaders._json_document import whole
 from capture.loaders._numbers import MILLISECOND, nanoseconds, number, real
 
 _LINE: Final = re.compile(
@@ -24,7 +25,7 @@ _SIZES: Final = tuple(
     )
 )
 _SELECT: Final = re.compile(r"(?P<op>\S+) variant=(?P<variant>\S+)(?: reason=(?P<reason>.*))?$")
-_SHAPE: Final = re.compile(r"(\d+)L/(\d+)H/(\d+)heads \((\d+)dim\)")
+_SHAPE: Final = re.compile(r"(?P<layers>\d+)L/(?P<hidden>\d+)H/(?P<heads>\d+)heads \((?P<head_dim>\d+)dim\)")
 _PERF: Final = re.compile(r"(Load|TTFT|Prefill|Decode): ([\d.]+)ms(?: \((\d+) tokens @ ([\d.]+) tok/s\))?")
 _PAIR: Final = re.compile(r'([\w/.]+)=("[^"]*"?|\S*)|(\S+)')
 _FACTS: Final = (
@@ -82,12 +83,18 @@ def facts(line: Line) -> dict[str, Any]:
     if line.module == "ok":
         return _outcome(line.message)
     if shape := _SHAPE.search(line.message):
-        keys = ("layers", "hidden", "heads", "head_dim")
-        return dict(zip(keys, map(int, shape.groups()), strict=True))
+        sizes = {key: whole(digits) for key, digits in shape.groupdict().items()}
+        return {key: size for key, size in sizes.items() if size is not None}
+    return _stated(line)
+
+
+def _stated(line: Line) -> dict[str, Any]:
+    """Return the facts that a line says in words of its own, as numbers where they are whole."""
     matches = (
         (key, pattern.search(line.message)) for module, key, pattern in _FACTS if module == line.module
     )
-    return {key: int(m[1]) if m[1].isdigit() and len(m[1]) < 19 else m[1].strip() for key, m in matches if m}
+    told = {key: m[1].strip() for key, m in matches if m}
+    return {key: text if (value := whole(text)) is None else value for key, text in told.items()}
 
 
 def memory(line: Line) -> list[tuple[str, float, str]]:

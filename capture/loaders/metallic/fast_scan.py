@@ -185,12 +185,12 @@ def _others(texts: pl.Series, keys: dict[Key, int]) -> tuple[pl.Series, pl.Serie
     types = [type_of("{" + head + _DATA + "{}}}") for head in heads.cast(pl.String)]
     numbers = [_number(keys, Key(t)) if t is not None and t not in TIMED else None for t in types]
     key = _table(heads, pl.Series(numbers, dtype=pl.UInt32)).gather(pieces["head"].to_physical())
-    bad = _no_objects(pieces["data"].unique().drop_nulls())
+    bad = no_objects(pieces["data"].unique().drop_nulls())
     whole = texts.str.ends_with("}}}") & ~pieces["data"].is_in(bad.implode())
     return key.set(~whole.fill_null(False), None), pieces["data"]
 
 
-def _no_objects(texts: pl.Series) -> pl.Series:
+def no_objects(texts: pl.Series) -> pl.Series:
     """Return those of some texts that are no JSON object."""
     try:
         if len(_objects("\n".join(texts))) == texts.len():
@@ -208,10 +208,3 @@ def _is_object(text: str) -> bool:
         return len(_objects(text)) == 1
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return False
-
-
-def lines_at(source: Input, rows: list[int]) -> list[tuple[int, bytes]]:
-    """Return some lines as they stand, each with its row."""
-    wanted = pl.Series(rows, dtype=pl.UInt32).implode()
-    kept = _lines(source).with_row_index("row").filter(pl.col("row").is_in(wanted))
-    return [(row, (line or "").encode()) for row, line in kept.collect(engine="streaming").iter_rows()]

@@ -25,6 +25,7 @@ _RAW: Final = {
 
 PREFIX: Final = b"METRIC: "
 LONGEST_US: Final = (1 << 62) // 1000
+_YEARS: Final = range(1678, 2262)  # whose nanoseconds 64 bits hold
 _SOME_US: Final = 987_654_321
 _DIMENSIONS: Final = ("op", "batch", "m", "n", "k", "tA", "tB")
 _STAMP: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z?")
@@ -169,6 +170,15 @@ def key_of(before: str, behind: str) -> Key | None:
     return row.key if row.us == _SOME_US else None
 
 
+def is_line(text: str) -> bool:
+    """Return whether a text is a line with an event, read as JSON."""
+    try:
+        _decode(text)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return False
+    return True
+
+
 def type_of(line: str) -> str | None:
     try:
         return _decode(line).event.type
@@ -201,8 +211,9 @@ def stamp_of(text: Any) -> int | None:
 
 @lru_cache(maxsize=1024)
 def seconds_of(text: str) -> int | None:
+    """Return a time up to its second as ns since 1970; None for none, or beyond 64 bits."""
     try:
         moment = datetime.fromisoformat(text).replace(tzinfo=UTC)
     except ValueError:
         return None
-    return int(moment.timestamp()) * 1_000_000_000
+    return int(moment.timestamp()) * 1_000_000_000 if moment.year in _YEARS else None

@@ -14,7 +14,7 @@ import polars as pl
 
 from capture.errors import UnreadableError
 from capture.importlog import Log
-from capture.loaders.metallic import fast_scan as scanner
+from capture.loaders.metallic import compiled_scan, fast_scan
 from capture.loaders.metallic import patient_scan as line_reader
 from capture.loaders.metallic import tables as untimed
 from capture.loaders.metallic.events import timed, whole
@@ -75,17 +75,17 @@ def _lines(source: Source) -> Iterator[tuple[int, bytes]]:
 
 def _scanned(source: Source) -> Raw | None:
     """Read all rows by the fast way; None where the file is not laid out for it."""
-    if not scanner.fits(source.head.raw):
+    if not fast_scan.fits(source.head.raw):
         return None
     data = source.read() if source.gzipped else source.path
     try:
-        raw, odd = scanner.scan(data)
+        raw, odd = compiled_scan.scan(data) or fast_scan.scan(data)
     except pl.exceptions.PolarsError:
         return None
     if len(odd) > max(100, _ODD_AT_MOST * raw.rows.height):
         return None
     source.log.read += raw.rows.height - len(odd)
-    return _with_lines(raw, scanner.lines_at(data, odd), source.log) if odd else raw
+    return _with_lines(raw, compiled_scan.lines_at(data, odd), source.log) if odd else raw
 
 
 def _with_lines(raw: Raw, lines: list[tuple[int, bytes]], log: Log) -> Raw:

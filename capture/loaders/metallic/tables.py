@@ -7,6 +7,7 @@ import msgspec
 import polars as pl
 
 from capture.importlog import Log
+from capture.loaders._json_document import as_float, value_of
 from capture.loaders.metallic.patient_scan import TIMED, Raw
 from capture.native.schema import PATH_SEPARATOR
 
@@ -39,7 +40,16 @@ def of_type(rows: pl.DataFrame, *types: str) -> list[tuple[str, int | None, dict
     """Return type, time and data of the events of some types, in line order."""
     chosen = rows.filter(pl.col("type").is_in(list(types)))
     chosen = chosen.select(pl.col("type").cast(pl.String), "stamp", "rest")
-    return [(kind, stamp, msgspec.json.decode(rest)) for kind, stamp, rest in chosen.iter_rows()]
+    return [(kind, stamp, _data(rest)) for kind, stamp, rest in chosen.iter_rows()]
+
+
+def _data(text: str) -> dict[str, Any]:
+    """Return the data of an event, with integers of any size."""
+    try:
+        value = msgspec.json.decode(text)
+    except msgspec.MsgspecError:
+        value = value_of(text)
+    return value if isinstance(value, dict) else {}
 
 
 def memory(rows: pl.DataFrame) -> pl.DataFrame:
@@ -69,6 +79,7 @@ def _sizes(kind: str, stamp: int | None, data: Data) -> Iterator[dict[str, Any]]
     for key, value in sorted(data.items()):
         if isinstance(value, bool) or not isinstance(value, int | float):
             continue
+        value = as_float(value)
         if key == "size_bytes" or key.startswith(("tensor_pool", "kv_pool")):
             yield {
                 "kind": "memory",
@@ -107,7 +118,8 @@ def leaves(breakdown: Any) -> dict[str, float]:
 def _sized(sizes: Any) -> dict[str, float]:
     if not isinstance(sizes, dict):
         return {}
-    return {k: v for k, v in sizes.items() if isinstance(v, int | float) and not isinstance(v, bool)}
+    numbers = {k: v for k, v in sizes.items() if isinstance(v, int | float) and not isinstance(v, bool)}
+    return {k: as_float(v) for k, v in numbers.items()}
 
 
 def tables(rows: pl.DataFrame) -> dict[str, pl.DataFrame]:
@@ -131,7 +143,7 @@ def _counted(type_: str, *keys: str) -> Callable[[pl.DataFrame], pl.DataFrame]:
     def table(rows: pl.DataFrame) -> pl.DataFrame:
         same = rows.filter(pl.col("type") == type_)
         counts = same.group_by("rest", maintain_order=True).agg(count=pl.len().cast(pl.Int64))
-        decoded = [msgspec.json.decode(text) for text in counts["rest"]]
+        decoded = [_data(text) for text in counts["rest"]]
         columns = {k: pl.Series([_text(d.get(k)) for d in decoded], dtype=pl.String) for k in keys}
         frame = pl.DataFrame(columns).with_columns(counts["count"])
         return frame.group_by(*keys, maintain_order=True).agg(pl.col("count").sum())
@@ -165,7 +177,7 @@ def _launches(rows: pl.DataFrame) -> pl.DataFrame:
         op=rest.str.extract(r'"op_name":"((?:[^"\\]|\\.)*)"')
         .str.replace(r"_step_\d+", "")
         .str.replace(r"_layer_\d+$", ""),
-        layer=rest.str.extract(r'_layer_(\d{1,4})"').cast(pl.Int32),
+        layer=rest.str.extract(r'_layer_([0-9]{1,4})"').cast(pl.Int32),
     )
     counts = fields.group_by("kernel", "op", "layer", maintain_order=True)
     return counts.agg(count=pl.len().cast(pl.Int64)).collect()

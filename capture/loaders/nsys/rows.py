@@ -17,7 +17,7 @@ RESOURCES: Final = ("grid", "block", "registers", "shared")  # of kernels
 _WAIT_KINDS: Final = {1: "Event sync", 2: "Stream wait sync", 3: "Stream sync", 4: "Context sync"}
 _NO_STREAM: Final = 1 << 31  # context-wide waits carry all ones as their stream
 _TORCH_TAIL: Final = r", (?:(?:stashed )?seq|op_id|stack_id|sizes|input_op_ids) = .*$"
-_TORCH_SEQUENCE: Final = r", (?:stashed )?seq = (\d{1,18})(?:, |$)"
+_TORCH_SEQUENCE: Final = r", (?:stashed )?seq = ([0-9]{1,18})(?:, |$)"
 _TORCH_SIZES: Final = r", sizes = (\[.*?\])(?:, [a-z_]+ = |$)"
 
 

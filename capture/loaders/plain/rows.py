@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -58,10 +58,13 @@ def _end_of_record(lines: Sequence[str], first: int) -> int | None:
     return None
 
 
-def objects(lines: Sequence[str], keys: Sequence[str], log: Log) -> Iterator[tuple[int, Cells]]:
-    """Yield the values behind some keys of one JSON object a line, with the number of the line."""
-    last = max((i for i, line in enumerate(lines) if line.strip()), default=-1)
-    for number, line in enumerate(lines):
+def objects(
+    lines: Iterable[tuple[int, str]], keys: Sequence[str], log: Log, last: int
+) -> Iterator[tuple[int, Cells]]:
+    """Yield the values behind some keys of one JSON object a line, with the number of the line; `last` is
+    that of the last line which is not blank.
+    """
+    for number, line in lines:
         if not line.strip(" \t\0"):
             continue
         log.read += 1

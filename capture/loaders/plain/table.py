@@ -12,7 +12,7 @@ from capture.errors import UnreadableError
 from capture.importlog import Log
 from capture.loaders import claimed_by_others
 from capture.loaders._separated import LINE, split
-from capture.loaders.plain import rows
+from capture.loaders.plain import flat_objects, rows
 from capture.loaders.plain.columns import guesses
 from capture.loaders.plain.layout import FIRST, Layout, layout_of
 from capture.loaders.plain.values import values_at_once, values_by_row
@@ -57,8 +57,7 @@ def _note_nul(text: bytes, log: Log) -> None:
 def _events(text: bytes, layout: Layout, log: Log) -> pl.DataFrame:
     """Return the rows that have a name or a duration, in the order of the file."""
     if layout.separator is None:
-        lines = text.decode().split("\n")[layout.header :]
-        frame = values_by_row(rows.objects(lines, layout.headings, log), layout, log)
+        frame = objects(pl.Series([text.decode()]).str.split("\n").explode()[layout.header :], layout, log)
     else:
         below = text.split(b"\n", layout.header + 1)[layout.header + 1 :]
         frame = separated(below[0] if below else b"", layout.separator, layout, log)
@@ -76,6 +75,18 @@ def separated(text: bytes, separator: str, layout: Layout, log: Log) -> pl.DataF
     regular = values_at_once(cells, layout, log)
     single = (row for at, line in others for row in rows.records([line], separator, log, at))
     return pl.concat([regular, values_by_row(single, layout, log)], how="diagonal").sort(LINE)
+
+
+def objects(lines: pl.Series, layout: Layout, log: Log) -> pl.DataFrame:
+    """Return the rows of JSON lines: those laid out as the first one at once, the others one by one."""
+    cells, others = flat_objects.split(lines, layout)
+    log.read += cells.height
+    regular = -1 if cells.is_empty() else cells[LINE][-1]
+    last = max(regular, *(at for at, line in others if line.strip()), -1)
+    single = values_by_row(rows.objects(others, layout.headings, log, last), layout, log)
+    if cells.is_empty():
+        return single
+    return pl.concat([values_at_once(cells, layout, log), single], how="diagonal").sort(LINE)
 
 
 def one_by_one(text: bytes, separator: str, layout: Layout, log: Log) -> pl.DataFrame:

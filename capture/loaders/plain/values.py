@@ -25,7 +25,9 @@ def values_at_once(cells: pl.DataFrame, layout: Layout, log: Log) -> pl.DataFram
     values = [_values(column, texts[column], layout).alias(column) for column in _stated(layout)]
     frame = pl.DataFrame([cells[LINE], *values, *_tracks(cells, layout)])
     if frame["dur"].null_count():
-        empty = frame["dur"].is_null() & blank(texts["name"]) & blank(texts["dur"])
+        empty = (
+            frame["dur"].is_null() & blank(texts["name"].fill_null("")) & blank(texts["dur"].fill_null(""))
+        )
         _drop_empty(log, int(empty.sum()))
         frame = frame.filter(~empty)
     _note_unknown(log, frame["dur"].null_count())

@@ -1,4 +1,4 @@
-"""Feeds damaged traces to the scanner, compiled with the checks of memory and of undefined behaviour.
+"""Feeds damaged traces and lines to the scanner, compiled with checks of memory and undefined behaviour.
 
 python -m tests.capture.loaders.sanitized_scan [--cases 100000] [--seed 0]
 
@@ -15,12 +15,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from capture.loaders.chrome.scan.build import SOURCE, command
+from capture.build_part import command
+from capture.loaders.chrome.scan import __file__ as package
 from tests.bench._chrome_maker import Clock, step
+from tests.bench._metallic_maker import Maker
 from tests.conftest import FIXTURES
 from tests.hostile import JSON, NAMES
 
@@ -38,6 +41,7 @@ def documents() -> list[bytes]:
     events += [{"ph": "X", "name": name, "cat": "kernel", "ts": 1.5, "dur": 1} for name in NAMES.values()]
     texts = [",".join(json.dumps(e, indent=indent) for e in events) + "]" for indent in (None, 1)]
     texts.append(",\n".join(list(step(Clock(), 1))[:60]) + "\n  ]")
+    texts.append(",\n".join(list(step(Clock(), 1))[2:12] * 8) + "\n  ]")  # events that repeat others
     for path in (FIXTURES / "chrome").rglob("*.json"):
         texts.append(path.read_text(errors="surrogateescape").partition("[")[2])
     small = [h.content for h in JSON if isinstance(h.content, str | bytes)]
@@ -82,6 +86,19 @@ def scan(module: ModuleType, text: bytes, dice: random.Random) -> str:
     return state
 
 
+def scan_lines(module: ModuleType, text: bytes, dice: random.Random) -> str:
+    """Feed lines of metallic's in pieces and take all that the scanner gives; return what it was."""
+    reader: Any = module.Lines(dice.getrandbits(64), 0, dice.choice((1 << 62, dice.randrange(len(text) + 1))))
+    at, piece = 0, dice.choice(PIECES if len(text) < 5000 else PIECES[-2:])
+    while at < len(text) and reader.feed(text[at : at + piece]):
+        at += piece
+    reader.feed(b"")
+    for give in dice.sample(("rows", "texts", "rows", "texts"), 4):
+        getattr(reader, give)()
+    reader.feed(text[:50])
+    return "lines"
+
+
 def attack(scanner: str, cases: int, seed: int) -> None:
     spec = importlib.util.spec_from_file_location("_events", scanner)
     if spec is None or spec.loader is None:
@@ -89,8 +106,14 @@ def attack(scanner: str, cases: int, seed: int) -> None:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     dice, whole, states, began = random.Random(seed), documents(), dict[str, int](), time.monotonic()
+    recorded = [
+        b"".join(line.encode() for line in islice(Maker(b, 2).lines(), n)) for b, n in ((1, 40), (3, 300))
+    ]
     for _ in range(cases):
-        state = scan(module, damaged(dice.choice(whole), dice), dice)
+        reads, text = (
+            (scan_lines, dice.choice(recorded)) if dice.random() < 0.2 else (scan, dice.choice(whole))
+        )
+        state = reads(module, damaged(text, dice), dice)
         states[state] = states.get(state, 0) + 1
     print(f"{cases:,} cases in {time.monotonic() - began:.0f} s, no fault: {states}")
 
@@ -106,7 +129,7 @@ def main() -> int:
         return 0
     with tempfile.TemporaryDirectory() as folder:
         scanner = Path(folder) / "_events.abi3.so"
-        subprocess.run([*command(SOURCE, scanner), *CHECKS], check=True)
+        subprocess.run([*command(Path(package).with_name("_events.c"), scanner), *CHECKS], check=True)
         where = ["gcc", "-print-file-name=libasan.so"]
         runtime = subprocess.run(where, capture_output=True, text=True, check=True).stdout.strip()
         env = {

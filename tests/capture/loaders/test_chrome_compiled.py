@@ -3,6 +3,7 @@
 import gzip
 import json
 import random
+import re
 from collections.abc import Callable
 from decimal import ROUND_HALF_EVEN, Decimal, localcontext
 from pathlib import Path
@@ -11,11 +12,12 @@ from typing import Any
 import pytest
 from polars.testing import assert_frame_equal
 
+from capture.compiled import OFF
 from capture.loaders.chrome import any_json, compiled, jsonl
 from capture.loaders.chrome import trace as chrome_trace
 from capture.loaders.chrome.readers import Reader
 from capture.loaders.chrome.rows import to_run
-from capture.loaders.chrome.scan import OFF, scanner
+from capture.loaders.chrome.scan import scanner
 from capture.loaders.chrome.tables import RefusedError, Trace
 from capture.run import Run
 from capture.source import Source
@@ -127,6 +129,59 @@ def test_times_are_rounded_half_to_even_whatever_their_spelling(tmp_path: Path) 
         expected = [int((Decimal(t) * 1000).quantize(Decimal(1), ROUND_HALF_EVEN)) for t in TIMES]
     assert trace.complete.rows["t"].to_list() == expected
     assert assert_same(path)
+
+
+REPEATED = (
+    '{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": %t, "dur": %t, "args": '
+    '{"External id": %n, "Input Dims": [[%o, 8]], "Input type": ["float"], "Ev Idx": %n}}',
+    '{"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "ts": %t, "dur": %t, '
+    '"args": {"cbid": %n, "correlation": %n}}',
+    '{"ph": "s", "id": %n, "pid": 1, "tid": 1, "ts": %t, "cat": "ac2g", "name": "ac2g"}',
+    '{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": %t, "dur": %t, "args": '
+    '{"External id": %n, "correlation": %n, "more": {"correlation": %n}, "stream": %n, '
+    '"registers per thread": %o, "grid": [%o, 1, 1], "block": [64, 1, 1]}}',
+    '{"args": {"a": [{"correlation": 5}, %n], "correlation": %n}, "ts": %t, "ph": "X", "cat": "kernel", '
+    '"name": "args first", "pid": 0, "tid": %o}',
+    '{"ph": "i", "name": "mark", "pid": 1, "tid": 1, "ts": %t}',
+)
+NUMBERS = [
+    "0", "7", "12345678", "123456789012345678", "1234567890123456789", "99999999999999999999999", "-3", "-0",
+    "12.5", "1e3", "12E-1", "null", '"7"', "[7]", "true",
+]  # fmt: skip
+
+
+def repeated(dice: random.Random) -> str:
+    """Return events of few shapes, most of which differ in plain numbers only."""
+
+    def number(found: re.Match[str]) -> str:
+        rare = dice.random() < 0.04
+        if found[0] == "%t":
+            return dice.choice((*TIMES, "null", '"1.5"')) if rare else f"{dice.randrange(10**6) / 1000:.3f}"
+        if found[0] == "%o":
+            return str(dice.choice((8, 16)))
+        return dice.choice(NUMBERS) if rare else str(dice.randrange(10 ** dice.choice((1, 4, 9))))
+
+    events = (re.sub("%[tno]", number, event) for _ in range(60) for event in REPEATED)
+    return f'{{"schemaVersion": 1, "traceEvents": [{", ".join(events)}]}}'
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_events_that_differ_in_numbers_only(seed: int, tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(repeated(random.Random(seed)))
+    assert assert_same(path)
+
+
+@pytest.mark.parametrize("number", ["01", "1.", "-", "1e", "--1", "+1", ".5", "1 2", "0x1", "007", "١"])
+def test_what_is_no_number_is_none_in_a_repeated_event(number: str, tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    events = [base(ts=n, args={"correlation": n, "stream": n}) for n in range(100, 140)]
+    for key in ("ts", "correlation", "stream"):
+        text = json.dumps({"schemaVersion": 1, "traceEvents": events})
+        assert path.write_text(text) and assert_same(path)
+        path.write_text(text.replace(f'"{key}": 130', f'"{key}": {number}'))
+        with pytest.raises(RefusedError):
+            opened(path, compiled.read)
 
 
 @pytest.mark.parametrize(

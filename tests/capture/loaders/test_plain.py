@@ -1,12 +1,17 @@
 """Any table with a name and a duration: guesses by heading, units, and what other loaders keep."""
 
+import random
+import re
 from pathlib import Path
 
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
+from capture.loaders.plain import flat_objects
 from capture.loaders.plain import table as plain_table
 from capture.loaders.plain.columns import understood
+from capture.loaders.plain.layout import Layout, layout_of
 from capture.open import load
 from capture.run import Run
 from capture.source import Head
@@ -112,3 +117,48 @@ def test_sums_equal_those_of_the_cells(tmp_path: Path) -> None:
     totals = run.events.group_by(pl.col("name").cast(pl.String)).agg(pl.col("dur").sum())
     expected = {n: sum(int(us * 1000) for m, us in cells if m == n) for n, _ in cells}
     assert dict(totals.rows()) == expected
+
+
+VALUES = (
+    "7", "0", "-0", "12.5", "0.0005", "0.0015", "123456789.123456", "1669329643132548.123", "1e3", "-3",
+    "null",
+    "true", '"12.5"', '" 1,250 "', '""', '"k"', '"a \\u00e9"', '"µ"', "[1]", '{"a": 1}', "123456789012345678",
+    "99999999999999999999", "1.", "01", '"\\u001bx"', "12.", "-", "0.1000000000000000055", "999999999999.999",
+)  # fmt: skip
+
+
+def test_json_lines_at_once_are_those_read_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lines laid out as the first are cut by a pattern; with no pattern each is read for itself."""
+    dice = random.Random(5)
+    first = (
+        '{"name": "k", "start_us": 1.5, "duration_us": 2.25, "step": 1, "note": 3, "stream": 7, "bytes": 1.5}'
+    )
+    lines = [first]
+    for number in range(3000):
+        line = first.replace("1.5,", f"{number}.{dice.randrange(1000):03d},")
+        for _ in range(dice.choice((0, 0, 0, 0, 1, 2))):
+            key = dice.choice(("name", "start_us", "duration_us", "step", "note", "stream", "bytes"))
+            line = re.sub(rf'("{key}": )[^,}}]*', lambda m: m[1] + dice.choice(VALUES), line)
+        if dice.random() < 0.03:
+            line = dice.choice(
+                (line[:-9], "", "  ", line + ",", "not", line.replace(": ", ":"), "\t" + line + " ")
+            )
+        lines.append(line)
+    text = "\n".join([*lines, '{"name": "cut'])
+    cut = flat_objects.split(pl.Series(lines), _layout(first))
+    assert cut.cells.height > 1800 and len(cut.others) > 300
+    run = table(tmp_path, text)
+    monkeypatch.setattr(flat_objects, "_pattern", lambda layout: None)
+    slow = table(tmp_path, text)
+    assert_frame_equal(run.events, slow.events, categorical_as_str=True)
+    assert {n.id: n for n in run.log.notices} == {n.id: n for n in slow.log.notices}
+    assert (run.log.read, run.log.dropped) == (slow.log.read, slow.log.dropped)
+    assert run.log.dropped > 20
+
+
+def _layout(line: str) -> Layout:
+    found = layout_of([line])
+    assert found is not None
+    return found

@@ -1,5 +1,6 @@
 """The present of a run by hand: its last seconds, its last minute, its late steps, also once folded."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -73,6 +74,8 @@ def test_each_second_keeps_its_place_and_the_scale_stays() -> None:
     before, after = (present.strips(half_seconds(n, late=150))[1].values for n in (200, 202))
     assert before[1:] == after[:-1]  # a second later all of them stand one place further left
     assert [nice(v) for v in (0, 0.3, 1, 1.1, 2, 4.2, 46, 70)] == [1, 0.5, 1, 2, 2, 5, 50, 100]
+    assert [nice(v) for v in (math.nan, math.inf, -math.inf, -3.0)] == [1.0] * 4
+    assert nice(1.7e308) == 1.7e308 and nice(5e-324) == 5e-324  # next to the ends of what a float holds
 
 
 def test_a_late_step_is_named_with_what_was_slow_in_it() -> None:

@@ -1,20 +1,27 @@
 """Random keys for the screen, and an oracle: what must stand there is computed anew from the session.
 
-    python -m tests.tracetui.ui.monkey [KEYS [SEED]]
+    python -m tests.tracetui.ui.monkey 100000 --jobs 2
 
 It plays over made runs, every fixture and every installed sample, and exits with 1 where screens differ.
 Two screens get the same keys: one a burst at once, the other one key after the other, each waited for.
-After every burst both must show the same, and it must be the answer to what is asked.
+After every burst both must show the same, and it must be the answer to what is asked. `--only "chrome 0:5"`
+repeats the keys of a sample and a seed.
 """
 
+import argparse
 import asyncio
 import contextlib
+import multiprocessing
+import os
 import random
 import sys
+import tempfile
+import time
 import traceback
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from textual import events
 from textual.pilot import Pilot
@@ -25,17 +32,19 @@ from capture.open import load
 from capture.run import Run
 from tests.tracetui import runs as made
 from tests.tracetui.runs import recording
-from tests.tracetui.ui.hand import decode, screen, settle
+from tests.tracetui.ui.hand import PATIENCE, decode, screen
 from tracetui import kept_links
 from tracetui.samples import SAMPLES, sample
-from tracetui.ui import keyboard, questions, renderer
+from tracetui.ui import keyboard, questions
 from tracetui.ui.app import Explorer
 from tracetui.ui.controllers import filter
 from tracetui.ui.controllers.runs import FilePrompt
 from tracetui.ui.keys import KEYS, TABS
 from tracetui.ui.messages import RunsChanged
 from tracetui.ui.options import Options
+from tracetui.ui.renderer import Renderer
 from tracetui.ui.run_info import describe_run
+from tracetui.ui.workers import saved
 from tracetui.ui.workers.ask import make_picture
 from tracetui.views import views
 
@@ -46,6 +55,10 @@ FIXTURES: Final = Path(__file__).parents[2] / "fixtures"
 # These leave the screen, or do something whose outcome comes from outside of it.
 NEVER: Final = ("quit", "palette", "suspend", "export", "copy_row", "copy_markdown")
 TYPED: Final = ("a", "m", "(", ".", "n", "backspace", "ctrl+u")
+BURSTS: Final = 40  # of one screen
+SIZES: Final = ((80, 24), (120, 40), (100, 14))
+POLL: Final = 0.0005  # seconds
+HOUR: Final = 3600.0
 
 
 def burst(draw: random.Random) -> list[str]:
@@ -107,31 +120,47 @@ class Hands:
 
     def __init__(self, runs: Sequence[Run], size: tuple[int, int], *, slowly: bool) -> None:
         self._runs, self._size, self._slowly = runs, size, slowly
+        self._infos = [describe_run(run) for run in runs]
 
     def play(self, bursts: Sequence[Sequence[str]]) -> list[list[str]]:
-        """What stands on the screen after each burst."""
+        """Return what stands on the screen after each burst."""
         return asyncio.run(self._play(bursts))
 
     async def _play(self, bursts: Sequence[Sequence[str]]) -> list[list[str]]:
         app, screens = Explorer(None, Options(view="kernels", clipboard=False)), []
         async with app.run_test(size=self._size) as pilot:
-            app.post_message(RunsChanged(self._runs, [describe_run(r) for r in self._runs], views()))
-            await settle(pilot)
+            app.post_message(RunsChanged(self._runs, self._infos, views()))
+            await rest(app, pilot)
             for keys in bursts:
                 for key in keys:
                     app.post_message(events.Key(key, key if len(key) == 1 else None))
                     if self._slowly:
-                        await self._rest(app, pilot)
-                await self._rest(app, pilot)
+                        await rest(app, pilot)
+                await rest(app, pilot)
                 screens.append(screen(app))
-                judge(app)
+                if not self._slowly:  # the other must show the same
+                    judge(app)
         return screens
 
-    async def _rest(self, app: Explorer, pilot: Pilots) -> None:
-        await pilot.pause()
-        if app.workspace.draft is not None:
-            await pilot.pause(2 * filter.TYPING)
-        await settle(pilot)
+
+async def rest(app: Explorer, pilot: Pilots) -> None:
+    """Wait until the last question is answered and painted. Nothing is waited for by the clock."""
+    for _ in range(100 * PATIENCE):
+        await asyncio.sleep(0 if app.settled else POLL)
+        if app.crash is not None:
+            raise app.crash
+        if is_idle(app):
+            await pilot.pause(0)
+            await asyncio.sleep(0)
+            if is_idle(app):
+                return
+    raise AssertionError("what was asked last was never answered")
+
+
+def is_idle(app: Explorer) -> bool:
+    """Return whether nothing is being answered, and no message waits."""
+    pumps = (app, *app.screen.walk_children(with_self=True))
+    return app.settled and not any(each.message_queue_size for each in pumps)
 
 
 def judge(app: Explorer) -> None:
@@ -141,11 +170,13 @@ def judge(app: Explorer) -> None:
     if picture.refused:
         return
     question = workspace.question
+    if not workspace.shows_view:
+        return  # a list may change what is asked next
     assert picture.question.is_same(question)
     fresh = make_picture(question, workspace.session.look, picture.size)
     assert picture.answer.rows.equals(fresh.answer.rows) and picture.answer.notes == fresh.answer.notes
     assert picture.lines == fresh.lines
-    if workspace.shows_view and not workspace.doubted:
+    if not workspace.doubted:
         assert main.shows_table == (picture.lines is None)
         shown = screen(app)
         if picture.lines is None:
@@ -173,36 +204,120 @@ def explain(bursts: Sequence[Sequence[str]], one: Sequence[str], other: Sequence
 
 
 def unhurried(patch: Any) -> None:
-    """Nothing that happens after a while happens here, and nothing is kept outside the screen."""
-    patch(renderer, "MESSAGE_SECONDS", 3600.0)
-    patch(questions, "SLOW", 3600.0)
-    patch(keyboard, "PATIENCE", 3600.0)
-    patch(filter, "TYPING", 0.01)
+    """Nothing that happens after a while happens here, and nothing is known from outside the screen."""
+    tell, edited = Renderer.tell, filter.Filter._edited
+    patch(Renderer, "tell", lambda self, text, seconds=HOUR: tell(self, text, HOUR))
+    patch(questions, "SLOW", HOUR)
+    patch(keyboard, "PATIENCE", HOUR)
+    patch(filter.Filter, "_edited", _rested_at_once(edited))
     patch(FilePrompt, "open", lambda self, path="": None)
+    patch(saved, "list_files", lambda open_runs, opened: [])
     patch(kept_links, "keep", lambda links: None)
 
 
-def main() -> int:
-    count, seed = (int(sys.argv[i]) if len(sys.argv) > i else default for i, default in ((1, 2000), (2, 0)))
+def _rested_at_once(edited: Any) -> Any:
+    """Return what takes a letter of the filter as the last one: fingers rest after each."""
+
+    def rested(self: Any, text: str) -> None:
+        timers: list[Any] = []
+        self._later, later = lambda delay, callback: timers.append(callback), self._later
+        try:
+            edited(self, text)
+        finally:
+            self._later = later
+        for each in timers:
+            each()
+
+    return rested
+
+
+class Game(NamedTuple):
+    """Keys for one sample."""
+
+    name: str
+    seed: int
+
+    def keys(self) -> tuple[list[list[str]], tuple[int, int]]:
+        """Return the bursts, and the size of the screen."""
+        draw = random.Random(f"{self.seed} {self.name}")
+        return [burst(draw) for _ in range(BURSTS)], draw.choice(SIZES)
+
+
+class Played(NamedTuple):
+    """What came of a game."""
+
+    game: Game
+    keys: int
+    seconds: float
+    fault: str
+
+
+def play(game: Game) -> Played:
+    """Press the keys of a game on both screens; return how it went."""
+    unhurried_once()
+    bursts, size = game.keys()
+    began, fault = time.monotonic(), ""
+    try:
+        compare(known()[game.name], bursts, size)
+    except Exception:
+        fault = traceback.format_exc()
+    return Played(game, sum(map(len, bursts)), time.monotonic() - began, fault)
+
+
+@cache
+def known() -> dict[str, list[Run]]:
+    """Return all samples, read once a process."""
+    return everything()
+
+
+@cache
+def unhurried_once() -> None:
     unhurried(setattr)
-    pressed = differ = 0
-    known = everything()
-    while pressed < count:
-        for name, runs in known.items():
-            if pressed >= count:
-                break
-            draw = random.Random(f"{seed} {name}")
-            bursts = [burst(draw) for _ in range(12)]
-            size = draw.choice([(80, 24), (120, 40), (100, 14)])
-            pressed += sum(map(len, bursts))
-            print(f"{name} seed {seed} {size[0]}x{size[1]}: {pressed:,} keys", flush=True)
-            try:
-                compare(runs, bursts, size)
-            except Exception:
-                differ += 1
-                traceback.print_exc(file=sys.stdout)
+
+
+def games(names: Sequence[str], seed: int, count: int) -> Iterator[Game]:
+    """Yield games of all samples in turn, with seeds that go on, for about so many keys."""
+    while True:
+        for name in names:
+            game = Game(name, seed)
+            yield game
+            count -= sum(map(len, game.keys()[0]))
+            if count <= 0:
+                return
         seed += 1
-    print(f"{pressed:,} keys over {len(known)} samples, {differ} times the screens differ or fail")
+
+
+def main() -> int:
+    """Play, print each game and each fault, and return 1 where there was one."""
+    parser = argparse.ArgumentParser("python -m tests.tracetui.ui.monkey", description=__doc__)
+    parser.add_argument("keys", type=int, nargs="?", default=2000, help="how many, about")
+    parser.add_argument("--seed", type=int, default=0, help="of the first round; the next ones count on")
+    parser.add_argument("--jobs", type=int, default=1, help="processes beside each other")
+    parser.add_argument("--only", metavar="SAMPLE:SEED", help="repeat the keys of one sample and seed")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="monkey-") as folder:
+        os.environ["XDG_STATE_HOME"] = folder
+        if args.only:
+            name, _, seed = args.only.rpartition(":")
+            chosen = iter([Game(name, int(seed))])
+        else:
+            chosen = games(list(known()), args.seed, args.keys)
+        context = multiprocessing.get_context("spawn")  # each with threads of its own
+        with context.Pool(args.jobs) as pool:
+            return account(pool.imap_unordered(play, chosen))
+
+
+def account(played: Iterator[Played]) -> int:
+    """Print what comes, and what it comes to; return 1 where there was a fault."""
+    pressed = differ = number = 0
+    began = time.monotonic()
+    for game, keys, seconds, fault in played:
+        number, pressed, differ = number + 1, pressed + keys, differ + bool(fault)
+        print(f"{game.name}:{game.seed}: {keys} keys in {seconds:.1f} s, {pressed:,} in all", flush=True)
+        if fault:
+            print(fault, flush=True)
+    took = time.monotonic() - began
+    print(f"{pressed:,} keys in {number:,} games and {took:,.0f} s; in {differ} the screens differ or fail")
     return 1 if differ else 0
 
 

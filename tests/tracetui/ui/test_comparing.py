@@ -146,6 +146,17 @@ def test_rows_are_linked_and_unlinked_by_keys_and_the_link_is_kept() -> None:
     play(script, [a, b], FORCED, size=(120, 30))
 
 
+def test_where_nothing_can_be_compared_nothing_is_linked() -> None:
+    a, b = (made([{"kind": "memory", "name": "weights", "bytes": 5.0}]) for _ in range(2))
+
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        assert answer(app).missing
+        await press(pilot, "M")
+        assert "two marked rows of a diff are linked" in "\n".join(screen(app))
+
+    play(script, [a, b], FORCED, size=(120, 30))
+
+
 def test_a_kept_link_holds_when_the_files_are_opened_again() -> None:
     a = made([{"name": "old", "dur": 10, "lens": "gpu"}])
     b = made([{"name": "brand_new", "dur": 30, "lens": "gpu"}])

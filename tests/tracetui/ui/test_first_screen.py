@@ -5,10 +5,16 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
+from capture.open import load
 from tests.tracetui.runs import aggregates, decode
 from tests.tracetui.ui.hand import answer, play, press, screen, until
+from tracetui.samples import sample
 from tracetui.ui.app import Explorer
+from tracetui.ui.keys import KEYS
 from tracetui.ui.options import Options
+from tracetui.ui.pages.help import keys_of_views
+from tracetui.ui.remap import remapped
+from tracetui.views import views
 
 
 def test_each_key_of_the_first_screen_leads_to_what_it_names() -> None:
@@ -22,6 +28,26 @@ def test_each_key_of_the_first_screen_leads_to_what_it_names() -> None:
             await press(pilot, "1")
 
     play(script, [decode()], Options(view="summary"))
+
+
+def test_views_and_the_key_table_name_the_same_keys() -> None:
+    own = {v.name: v.key for v in views() if v.key}
+    assert own == dict(keys_of_views(KEYS)) and own["fix"] == "F"
+
+
+def test_a_key_that_a_person_chose_stands_wherever_keys_are_told() -> None:
+    chosen = remapped({"fix": ["ctrl+x"]})
+
+    async def script(app: Explorer, pilot: Pilot[Any]) -> None:
+        await until(app, pilot, "most to recover")
+        assert any(line.split()[1:4] == ["Ctrl+X", "most", "to"] for line in screen(app))
+        await press(pilot, "question_mark")
+        assert any(line.split() == ["Ctrl+X", "Fix"] for line in screen(app))
+        await press(pilot, "escape", "ctrl+x")
+        assert app.workspace.session.view == "fix"
+
+    run = load(sample("decode"), cache=False)[0]
+    play(script, [run], Options(view="summary", keys=chosen), size=(100, 140))
 
 
 @pytest.mark.parametrize("size", [(80, 24), (80, 14), (40, 10)])

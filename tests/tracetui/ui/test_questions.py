@@ -200,6 +200,49 @@ def test_what_is_drawn_again_is_what_is_asked() -> None:
     play(script, [run], Options(view="layers"))
 
 
+def test_a_drawing_that_came_for_another_size_is_drawn_again_and_shown() -> None:
+    """The line of a name in full goes away with the table: the drawing is as high as the pane is then."""
+
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        at_once(app, "F", "e", "3")
+        await pilot.pause(0.05)
+        await settle(pilot)
+        assert app.workspace.session.view == "growth" and not app.main.shows_table
+        shown = "\n".join(screen(app))
+        assert "law" in shown and "recoverable" not in shown  # columns of this view and of the one before
+
+    play(script, [decode("one"), decode("two", steps=7)], size=(100, 14))
+
+
+def test_a_drawing_that_came_out_the_same_is_shown_where_a_page_has_covered_it() -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        await press(pilot, tab(app, "layers"))
+        before = screen(app)[2:-2]
+        at_once(app, "S", "f1", tab(app, "layers"))  # a heat map has one order
+        await pilot.pause(0.05)
+        await settle(pilot)
+        assert screen(app)[2:-2] == before
+
+    play(script, [decode()], size=(100, 14))
+
+
+def test_a_drawing_stays_where_it_was_scrolled_to_until_something_else_is_asked() -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        await press(pilot, "j", "j")
+        assert app.main.top == 2
+        for key in ("L", "m", "S", "L"):  # there is one stopwatch, and nothing to mark or to sort
+            await press(pilot, key)
+            assert app.main.top == 2
+        await press(pilot, "p")
+        assert app.workspace.session.look.phase is not None and app.main.top == 0
+        await press(pilot, "j")
+        assert app.main.top == 1
+        await press(pilot, "question_mark", "escape")
+        assert app.main.top == 0
+
+    play(script, [decode()], Options(view="summary"), size=(80, 12))
+
+
 def test_the_rows_of_another_question_do_not_stand_under_one_that_is_refused() -> None:
     def refusing(runs: Sequence[Run], look: Look) -> Answer:
         raise UsageError("no such thing can be said")

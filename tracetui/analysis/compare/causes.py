@@ -131,7 +131,7 @@ def _pressed(table: pl.DataFrame) -> Iterator[Finding]:
             yield (
                 "cause",
                 f"{row['metric']} {row['before']:.0f}% → {row['after']:.0f}%: {more} of the time something "
-                "waited for what others were using; times moved with it, whatever the code does",
+                "waited for what others were using, which makes times differ without a change of code",
                 row["metric"],
             )
 

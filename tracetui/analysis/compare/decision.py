@@ -141,7 +141,7 @@ def _doubt(row: dict[str, Any], terms: Terms) -> str:
     if terms.repeated:
         return "the runs of a side scatter too much"
     if row["steps"] < FEWEST:
-        return f"{row['steps']} step{'s' * (row['steps'] > 1)} a side"
+        return f"{row['steps']} step{'s' * (row['steps'] > 1)} a side ({FEWEST} tell more)"
     if abs(math.log(row["b_ns"] / row["a_ns"])) > APART * terms.floor.spread:
         return "the steps scatter too much"
     known = "run-to-run floor" if terms.floor.known else "assumed run-to-run floor"

@@ -22,6 +22,9 @@ from tracetui.analysis.select import rank_numbers, timed
 from tracetui.analysis.steps import idle_ns
 from tracetui.look import Look, Terms
 
+IDLE: Final = "idle time between the first and the last kernel of each step"
+OUTSIDE: Final = "time of the steps outside the measured kernels"
+
 
 @dataclass(frozen=True, eq=False)
 class Diff:
@@ -31,6 +34,7 @@ class Diff:
     comparable: Comparable
     matches: tuple[Match, ...]
     gap_ns: int | None  # change of the time between measured kernels, where both runs know their wall time
+    gap_how: str  # what that time is
     how: tuple[str, ...]
     phases: pl.DataFrame  # step time, kernels and time between them of each phase, with verdicts
     seconds: float | None  # that the longest of the recordings lasts
@@ -58,10 +62,11 @@ def _diff(a: Run, b: Run, look: Look) -> Diff:
     rows = _without_mixtures(rows)
     rows = rows.sort(pl.col("delta_ns").abs(), "name", descending=[True, False], maintain_order=True)
     scaled = (f"{run.name}: {note}" for run in (a, b) for note in windows.notes(run, look, scaled=True))
-    gap, words = _gap(a, b, look), (*look.terms.notes, *_apart(a, look), *how, *scaled)
+    words = (*look.terms.notes, *_apart(a, look), *how, *scaled)
     every = (a, b, *look.terms.more_a, *look.terms.more_b)
     fit = comparable(a, b, matches, totals, look.terms)
-    return Diff(rows, fit, tuple(matches), gap, words, phase_totals(a, b, look), seconds_each(every))
+    gap, phases = _gap(a, b, look), phase_totals(a, b, look)
+    return Diff(rows, fit, tuple(matches), *gap, words, phases, seconds_each(every))
 
 
 def _same_ranks(a: Run, b: Run, terms: Terms) -> bool:
@@ -219,15 +224,16 @@ def _fused(a: Sequence[str], b: Sequence[str]) -> str | None:
     return ", ".join(sorted(on_a ^ on_b)) or None
 
 
-def _gap(a: Run, b: Run, look: Look) -> int | None:
-    """Return the change of the time between measured kernels: of the devices' idle time where both runs tell
-    it, as the steps view does, else of what kernels leave of the wall; None where a run tells neither.
+def _gap(a: Run, b: Run, look: Look) -> tuple[int | None, str]:
+    """Return the change of the time between measured kernels, and what that is: the devices' idle time where
+    both runs tell it, as the steps view does, else what kernels leave of the wall; None where a run tells
+    neither.
     """
-    for between in (_idle, _unmeasured):
+    for between, how in ((_idle, IDLE), (_unmeasured, OUTSIDE)):
         before, after = of_each(partial(between, look=look), (a, b))
         if before is not None and after is not None:
-            return after - before
-    return None
+            return after - before, how
+    return None, ""
 
 
 def _idle(run: Run, look: Look) -> int | None:

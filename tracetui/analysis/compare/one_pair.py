@@ -6,31 +6,23 @@ over the steps; steps of one run follow each other, and what that costs is told 
 """
 
 from bisect import bisect_left
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tracetui.analysis import ragged
 from tracetui.analysis.compare.cells import Cells
 from tracetui.analysis.compare.shared_moments import ALONE
+from tracetui.analysis.compare.step_scatter import FAR, FEW, MOST_MEMORY, TO_SIGMA, Scatter, inside
 from tracetui.analysis.ragged import Ints
 from tracetui.analysis.statistics import FEWEST, LEVEL, Evidence, Floats, holm
 from tracetui.look import Floor
 
 MOMENT: Final = 0.2  # spread of all that runs in one moment, where there are too few steps to see it
 LEAST: Final = 0.07  # the smallest weight of a row
-TO_SIGMA: Final = 1.4826  # of a median deviation
-FAR: Final = 3.0  # deviations beyond which a step is a spike, which tells nothing of the memory
 DOUBT: Final = 0.8  # by which a long memory may be longer than so few steps show
-EFFICIENCY: Final = 0.37  # of a median deviation beside the standard one
-LEAST_WORTH: Final = 4.0  # degrees of freedom of a few steps that remember each other
-MOST_MEMORY: Final = 0.98  # autocorrelation of a step with the next
 MOST_FREEDOM: Final = 1e6
 WHOLE: Final = 0.2  # of the level goes to the question whether the whole changed
-FEW: Final = 3  # steps of a row from which they say how it scatters
-PRIOR: Final = 20.0  # most degrees of freedom that the other rows lend to one
 ENOUGH: Final = 8  # rows, from which the middle one is one that did not change by itself
 BEYOND: Final = 1.3  # by which rows that move together may lie nearer by luck
 MEMORIES: Final = (
@@ -51,17 +43,6 @@ MEMORIES: Final = (
     0.97,
     MOST_MEMORY,
 )
-
-
-@dataclass(frozen=True, eq=False)
-class Scatter:
-    """How far steps lie from the middle of their row, row by row."""
-
-    off: Floats
-    row: Ints
-    step: Ints
-    middle: Floats  # of each row: the middle distance
-    steps: int
 
 
 def judge(a: Floats, b: Floats, floor: Floor) -> Evidence:
@@ -103,8 +84,8 @@ def _settled(shift: Floats, scatter: Scatter, floor: Floor, state: Floats) -> tu
     known = ~np.isnan(shift)
     beside = np.abs(shift - np.median(shift[known])) if known.any() else shift
 
-    def judged(memory: float) -> tuple[Floats, Floats, Floats]:
-        own, freedom = inside(scatter, memory)
+    def judged(memory: float, sure: bool = True) -> tuple[Floats, Floats, Floats]:
+        own, freedom = inside(scatter, memory, sure)
         return *_error(own, freedom, floor, state), own
 
     def fits(memory: float) -> bool:
@@ -116,7 +97,7 @@ def _settled(shift: Floats, scatter: Scatter, floor: Floor, state: Floats) -> tu
         return *_error(own, np.ones(len(shift)), floor, state), own
     seen, doubted = _memory(scatter)
     if known.sum() < ENOUGH:
-        return judged(doubted)
+        return judged(doubted, sure=False)
     memories = [seen, *(m for m in MEMORIES if m > seen)]
     return judged(memories[bisect_left(memories[:-1], True, key=fits)])
 
@@ -175,20 +156,6 @@ def _interval(
     return np.asarray(low), np.asarray(high)
 
 
-def inside(scatter: Scatter, memory: float) -> tuple[Floats, Floats]:
-    """Return the variance of each row's median over its steps, and its degrees of freedom.
-
-    Rows of one run live through the same moments, so their memory is one; and a row that was lucky to scatter
-    little in few steps is not believed: its variance is drawn towards that of the others.
-    """
-    n = np.bincount(scatter.row, minlength=len(scatter.middle))
-    deviation = TO_SIGMA * (1 + 1 / np.maximum(n, 1)) * scatter.middle
-    lengths, place = np.unique(n, return_inverse=True)
-    worth = np.array([_worth(memory, int(k)) for k in lengths])[place]
-    variance, lent = _moderated(deviation**2, worth, np.asarray(n >= FEW))
-    return variance * _of_mean(memory, n) * (1 + 0.57 * (1 - memory)), worth + lent
-
-
 def _memory(scatter: Scatter) -> tuple[float, float]:
     """Return the autocorrelation of a step with the next, over all rows: as it shows, and what it may be,
     freed of its bias in few steps.
@@ -227,39 +194,3 @@ def _lagged(near: Floats, row: Ints, step: Ints, shape: tuple[int, int], lag: in
     mean = ragged.means(np.concatenate(products), np.concatenate(of_row), rows) * (steps - lag) / steps
     squares = ragged.means(near**2, row, rows)
     return np.asarray(np.divide(mean, squares, out=np.full(rows, np.nan), where=squares > 0))
-
-
-def _of_mean(memory: float, n: Ints) -> Floats:
-    """Return the variance of the mean of n steps, as a multiple of the variance that shows among them."""
-    out = np.full(len(n), np.nan)
-    for k in np.unique(n[n > 1]).astype(int):
-        true = _mean_variance(memory, k)
-        out[n == k] = true / max(1e-3, (1 - true) * k / (k - 1))
-    return out
-
-
-def _mean_variance(memory: float, n: int) -> float:
-    """Return the variance of the mean of n steps of an AR(1) series of variance one."""
-    lags = np.arange(1, n)
-    return float((1 + 2 * ((1 - lags / n) * memory**lags).sum()) / n)
-
-
-def _worth(memory: float, n: int) -> float:
-    """Return how many degrees of freedom the scatter of n steps has, as a median deviation tells it."""
-    return max(LEAST_WORTH, EFFICIENCY * n * (1 - memory**2) / (1 + memory**2))
-
-
-def _moderated(variance: Floats, freedom: Floats, usable: NDArray[np.bool_]) -> tuple[Floats, float]:
-    """Return variances drawn towards their middle, as limma does, and the freedom that this lends."""
-    from scipy.special import digamma, polygamma
-
-    some = np.asarray(usable & (variance > 0))
-    if some.sum() < FEW:
-        return variance, 0.0
-    half = freedom[some] / 2
-    logs = np.log(variance[some]) - digamma(half) + np.log(half)
-    beyond = float(np.var(logs, ddof=1) - polygamma(1, half).mean())
-    lent = PRIOR if beyond <= 0 else float(min(PRIOR, 2 * (0.5 + 1 / beyond)))
-    common = np.exp(np.median(logs))
-    drawn = (lent * common + freedom * variance) / (lent + freedom)
-    return np.where(usable, np.where(variance > 0, drawn, variance), np.nan), lent

@@ -30,7 +30,10 @@ Pair = tuple[StepTimes, StepTimes]
 Sides = tuple[list[list[str]], list[list[str]]]  # of all matches
 
 MOSTLY: Final = 0.5  # of its steps a run must have had alone, so that they are its own
-UNQUIET: Final = "; others had the processor in most steps of most runs: repeat them on a quiet machine"
+UNQUIET: Final = (
+    "; others had the processor in most steps of too many runs to leave these out, so that changes are "
+    "doubted: repeat them on a quiet machine"
+)
 CROWDED: Final = "others had the processor, which makes runs differ by a factor of two"
 
 _TIMES: Final = ("median_a_ns", "median_b_ns", "median_delta_ns", "low_ns", "high_ns")

@@ -20,6 +20,7 @@ from tracetui.ui.controllers.navigation import Navigation
 from tracetui.ui.messages import RunsOpened
 from tracetui.ui.pages.prompt import Draft
 from tracetui.ui.pages.runs import RunList
+from tracetui.ui.question import Picture
 from tracetui.ui.questions import Questions
 from tracetui.ui.renderer import Renderer
 from tracetui.ui.session import Session
@@ -199,18 +200,17 @@ class Links:
 
     def toggle(self) -> None:
         """Link the two marked rows of a diff, or undo the link under the cursor."""
-        if not self._workspace.shows_view or self._workspace.session.view != "diff":
+        picture = self._workspace.picture
+        if not self._workspace.shows_view or picture is None or "rows" not in picture.answer.parts:
             self._renderer.tell("two marked rows of a diff are linked: d, m, m, M")
             return
         try:
-            self._toggle()
+            self._toggle(picture)
         except CaptureError as e:
             self._renderer.tell(str(e))
 
-    def _toggle(self) -> None:
-        workspace, session, picture = self._workspace, self._workspace.session, self._workspace.picture
-        if picture is None:
-            return
+    def _toggle(self, picture: Picture) -> None:
+        workspace, session = self._workspace, self._workspace.session
         a, b = session.runs_for(workspace.view)
         marked, row = session.look.chosen, self._renderer.table.row
         pair: tuple[str, str]

@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 
 from tracetui.ui.keys import DIGITS, KEYS, Key, written
 from tracetui.ui.terminal.paint import fit, width_of
-from tracetui.views import View
+from tracetui.views import VIEWS, View
 from tracetui.views.ink import Line, Size, Span
 
 NARROWEST: Final = 10
@@ -38,10 +38,17 @@ class HelpPage:
             (),
         ]
         out += [_title("In words"), *(_row(written(k), k.text, wide) for k in self.keys), (), _title("Views")]
+        own = dict(keys_of_views(self.keys))
         for number, view in enumerate(self.views, 1):
-            out.append(_row(str(number) if number <= DIGITS else view.key or "Tab", view.title, wide))
+            tab = str(number) if number <= DIGITS else "Tab"
+            out.append(_row(own.get(view.name) or tab, view.title, wide))
         out += [(), *(_row("", text, wide) for text in BADGES), ()]
         return [*out, *_guides(), (), *_glossary(size.width, wide)]
+
+
+def keys_of_views(table: Sequence[Key]) -> tuple[tuple[str, str], ...]:
+    """Return the views that a command is named after, and the first key of each."""
+    return tuple((key.do, written(key).split(" ")[0]) for key in table if key.do in VIEWS)
 
 
 def _glance(keys: Sequence[Key], width: int) -> list[Line]:

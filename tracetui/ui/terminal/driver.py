@@ -20,7 +20,9 @@ class Driver(LinuxDriver):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._file = screen_file()
+        screen = screen_file()  # of which standard error is kept from libraries meanwhile
+        own = os.dup(screen.fileno())
+        self._file = open(own, "w", encoding=screen.encoding, errors=screen.errors, closefd=False)  # noqa: SIM115
         self._seen = Seen()
         self._seen_in = self._get_terminal_size()  # of a terminal of this size
         self._doubted_until = 0.0

@@ -9,6 +9,7 @@ from polars.exceptions import PanicException
 from capture.errors import CaptureError
 from capture.places import crash_file
 from capture.text import clean
+from capture.unheard import unheard
 from tracetui import cancel
 from tracetui.look import Look
 from tracetui.ui.messages import Answered, Refused
@@ -33,7 +34,8 @@ class Job:
 def reply(job: Job) -> Answered | Refused:
     """Return the picture, or a sentence why there is none. Nothing is raised but Cancelled."""
     try:
-        return Answered(job.number, make_picture(job.question, job.look, job.size, job.previous))
+        with unheard():
+            return Answered(job.number, make_picture(job.question, job.look, job.size, job.previous))
     except CaptureError as e:
         return Refused(job.number, str(e))
     except (Exception, PanicException) as e:

@@ -215,7 +215,7 @@ class FileFollower:
         elif self._follow.notice:
             post(Notice(self._follow.notice))
         else:
-            post(Notice(self._follow.says or self._badge))
+            post(Notice(self._follow.says))  # nothing of one that grows, which the head tells
 
     def _post_nothing(self, dead: bool, post: Post) -> None:
         """Post once that an engine has ended well, and why there is nothing to see."""

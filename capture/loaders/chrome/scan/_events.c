@@ -9,175 +9,16 @@
 
    Safety: bytes lie in a buffer of our own with zeros behind the last one. A zero is legal nowhere in JSON,
    so every loop stops there; a stop at the end of the buffer means that more bytes are needed. Nesting is
-   counted in an array, not on the stack. Each event is read twice at most while its bytes come in. */
+   counted in an array, not on the stack. Each event is read twice at most while its bytes come in.
 
-#define PY_SSIZE_T_CLEAN
-#define Py_LIMITED_API 0x030B0000
-#include <Python.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+   Speed: most events repeat one that was read before but for some numbers. What stands between the numbers
+   is remembered as a shape; an event that has the bytes of the shape that is expected, with other numbers,
+   says what that one said. All others are parsed. */
 
-#define SLACK 64         /* zeros behind the bytes, more than any load reads at once */
+#include "shapes.h"
+
 #define DEEPEST 128      /* levels of nesting inside one event */
-#define PROBES 512       /* places that are tried in a table before it counts as attacked */
 #define LARGEST_EVENT ((size_t)1 << 30)
-#define LIKELY(x) __builtin_expect(!!(x), 1)
-#define UNLIKELY(x) __builtin_expect(!!(x), 0)
-
-typedef uint8_t u8;
-typedef uint32_t u32;
-typedef uint64_t u64;
-typedef int64_t i64;
-
-/* ---- text and columns ---- */
-
-typedef struct {
-    const u8 *at;
-    size_t size;
-} Text;
-
-typedef struct {
-    u8 *data;
-    size_t size, room;
-} Bytes;
-
-static int reserve(Bytes *b, size_t more) {
-    if (LIKELY(b->room - b->size >= more)) return 1;
-    if (more > SIZE_MAX / 4 - b->size) return 0;
-    size_t room = b->room ? b->room : 256;
-    while (room - b->size < more) room *= 2;
-    u8 *data = realloc(b->data, room);
-    if (!data) return 0;
-    b->data = data;
-    b->room = room;
-    return 1;
-}
-
-static int put(Bytes *b, const void *data, size_t size) {
-    if (!reserve(b, size)) return 0;
-    if (size) memcpy(b->data + b->size, data, size);
-    b->size += size;
-    return 1;
-}
-
-static void discard(Bytes *b) {
-    free(b->data);
-    *b = (Bytes){0};
-}
-
-typedef enum { U32, I64, TEXT } Kind;
-
-typedef struct {
-    Kind kind;
-    i64 rows, nulls;
-    Bytes valid;   /* a bit a row */
-    Bytes values;  /* of texts: where each ends */
-    Bytes letters; /* of texts */
-} Column;
-
-static int mark(Column *c, int valid) {
-    if (!(c->rows & 7)) {
-        u8 none = 0;
-        if (!put(&c->valid, &none, 1)) return 0;
-    }
-    if (valid)
-        c->valid.data[c->rows >> 3] |= (u8)(1u << (c->rows & 7));
-    else
-        c->nulls++;
-    c->rows++;
-    return 1;
-}
-
-static int add_u32(Column *c, u32 value, int valid) {
-    return mark(c, valid) && put(&c->values, &value, sizeof value);
-}
-
-static int add_i64(Column *c, i64 value, int valid) {
-    return mark(c, valid) && put(&c->values, &value, sizeof value);
-}
-
-static int add_text(Column *c, Text text, int valid) {
-    i64 end = 0;
-    if (!c->rows && !put(&c->values, &end, sizeof end)) return 0;
-    if (!mark(c, valid) || (valid && !put(&c->letters, text.at, text.size))) return 0;
-    end = (i64)c->letters.size;
-    return put(&c->values, &end, sizeof end);
-}
-
-static Text text_in(const Column *c, u32 row) {
-    const i64 *ends = (const i64 *)(const void *)c->values.data;
-    size_t size = (size_t)(ends[row + 1] - ends[row]);
-    return size ? (Text){c->letters.data + ends[row], size} : (Text){0};
-}
-
-static int is_valid(const Column *c, u32 row) { return c->valid.data[row >> 3] >> (row & 7) & 1; }
-
-static void clear_column(Column *c) {
-    discard(&c->valid);
-    discard(&c->values);
-    discard(&c->letters);
-    c->rows = c->nulls = 0;
-}
-
-/* ---- tables of distinct texts ---- */
-
-typedef struct {
-    u64 hash;
-    u32 code; /* one more than the row; zero is an empty place */
-} Place;
-
-typedef struct {
-    Place *places;
-    size_t mask, used;
-} Table;
-
-static inline u64 word_at(const u8 *p) {
-    u64 word;
-    memcpy(&word, p, 8);
-    return word;
-}
-
-/* Returns a hash of a text, in two lanes that do not wait for each other. */
-static u64 mix(u64 hash, const u8 *p, size_t n) {
-    const u64 k = 0x9E3779B97F4A7C15u, l = 0xC2B2AE3D27D4EB4Fu;
-    u64 other = hash ^ l, word = 0;
-    hash = (hash ^ n) * k;
-    for (; n >= 16; n -= 16, p += 16) {
-        hash = (hash ^ word_at(p)) * k;
-        other = (other ^ word_at(p + 8)) * l;
-        hash ^= hash >> 31;
-        other ^= other >> 29;
-    }
-    if (n >= 8) {
-        hash = (hash ^ word_at(p)) * k;
-        hash ^= hash >> 31;
-        n -= 8;
-        p += 8;
-    }
-    if (n) memcpy(&word, p, n);
-    other = (other ^ word) * l;
-    hash = (hash ^ other ^ other >> 32) * k;
-    return hash ^ hash >> 32;
-}
-
-static int grow(Table *t) {
-    size_t size = t->places ? (t->mask + 1) * 2 : 1024;
-    Place *places = calloc(size, sizeof *places);
-    if (!places) return 0;
-    for (size_t i = 0; t->places && i <= t->mask; i++) {
-        if (!t->places[i].code) continue;
-        size_t at = t->places[i].hash & (size - 1);
-        while (places[at].code) at = (at + 1) & (size - 1);
-        places[at] = t->places[i];
-    }
-    free(t->places);
-    t->places = places;
-    t->mask = size - 1;
-    return 1;
-}
-
 /* ---- the scanner ---- */
 
 enum { LINKED = 1, ASKED = 2, OPERATOR = 4, KERNEL = 8, ATTENDS = 16 }; /* what is wanted of a label */
@@ -193,6 +34,16 @@ typedef struct {
     u32 wanted;
 } Category;
 
+/* What a number of an event is, that may differ where all else is the same: FIXED are those that may not. */
+typedef enum { START, DURATION, CORRELATION, EXTERNAL, NUMBER, FIXED } Meaning;
+
+typedef struct {
+    u32 label, args;
+    i64 t, dur, correlation, external;
+    u8 has_t, has_dur, has_correlation, has_external, has_args;
+    u8 is_arrow; /* an arrow gives no row */
+} Row;
+
 typedef struct {
     unsigned seen;
     Text ph, cat, name, pid, tid, ts, dur;
@@ -203,7 +54,9 @@ typedef struct {
     int has_correlation, has_external, mentions_dims;
     unsigned has_stated; /* bits of what is stated */
     i64 correlation, external;
-    Text stated[STATED]; /* last: it is read only where it is stated, and not cleared */
+    int n_holes;         /* more than HOLES where they are not all kept */
+    Text stated[STATED]; /* from here on: read only where it is stated, and not cleared */
+    Hole holes[HOLES];
 } Event;
 
 typedef struct {
@@ -230,6 +83,8 @@ typedef struct {
     Column odd_row, odd_ts, odd_dur;
     Bytes others, scratch;
     Table labels, words;
+    Shapes shapes;
+    Row *shown;          /* the row of each shape, NULL before the first */
     /* clang-format on */
 } Scanner;
 
@@ -239,7 +94,7 @@ static const u8 *bad(Scanner *s, const u8 *p, const char *reason) {
     return NULL;
 }
 
-static const u8 *starved(Scanner *s) { return bad(s, s->buffer.data, "no memory is left"); }
+static const u8 *starved(Scanner *s) { return bad(s, s->buffer.data, NO_MEMORY); }
 
 /* ---- JSON ---- */
 
@@ -275,18 +130,9 @@ static const u8 *escaped(Scanner *s, const u8 *p) {
     return p + 11;
 }
 
-/* Returns the first byte behind a character of several bytes in UTF-8, NULL for none. */
 static const u8 *character(Scanner *s, const u8 *p) {
-    u8 c = *p, low = 0x80, high = 0xBF;
-    int more = c >= 0xC2 && c <= 0xDF ? 1 : (c & 0xF0) == 0xE0 ? 2 : c >= 0xF0 && c <= 0xF4 ? 3 : 0;
-    if (!more) return bad(s, p, "bytes that are not UTF-8");
-    if (c == 0xE0) low = 0xA0;
-    if (c == 0xED) high = 0x9F;
-    if (c == 0xF0) low = 0x90;
-    if (c == 0xF4) high = 0x8F;
-    for (int i = 1; i <= more; i++, low = 0x80, high = 0xBF)
-        if (p[i] < low || p[i] > high) return bad(s, p + i, "bytes that are not UTF-8");
-    return p + more + 1;
+    const u8 *fail, *end = character_end(p, &fail);
+    return end ? end : bad(s, fail, "bytes that are not UTF-8");
 }
 
 /* Returns the first byte that is not plain in a text: a quote, a backslash, or none of ASCII's letters. Eight
@@ -384,26 +230,33 @@ static inline unsigned key_of_event(Text key) {
     }
 }
 
-/* Takes a number that links events: 1 to 18 digits, as they stand behind a key (p is at the value). */
-static inline void link_number(const u8 *p, int *has, i64 *value) {
-    i64 n = 0;
-    const u8 *first = p;
-    if (*has) return;
-    while ((u8)(*p - '0') <= 9 && p - first < 18) n = n * 10 + (*p++ - '0');
-    if (p == first || (u8)(*p - '0') <= 9) return;
+/* Takes a number that links events: 1 to 18 digits, as they stand behind a key (p is at the value); the first
+   one counts. Returns what the number is: `meaning` where it was taken. */
+static inline Meaning link_number(const u8 *p, int *has, i64 *value, Meaning meaning) {
+    u64 n = 0;
+    if (*has) return NUMBER;
+    const u8 *end = whole_number(p, &n);
+    if (end == p || end - p > 18) return FIXED;
     *has = 1;
-    *value = n;
+    *value = (i64)n;
+    return *end == '.' || (*end | 32) == 'e' ? FIXED : meaning;
 }
 
-static inline void note_key(Event *e, Text key, const u8 *value) {
+/* Returns what a number behind this key is. */
+static inline Meaning note_key(Event *e, Text key, const u8 *value) {
     if (key.size == 11) {
-        if (IS(key, "correlation"))
-            link_number(value, &e->has_correlation, &e->correlation);
-        else if (!memcmp(key.at + 1, "xternal id", 10) && (key.at[0] == 'E' || key.at[0] == 'e'))
-            link_number(value, &e->has_external, &e->external);
+        if (IS(key, "correlation")) return link_number(value, &e->has_correlation, &e->correlation, CORRELATION);
+        if (!memcmp(key.at + 1, "xternal id", 10) && (key.at[0] == 'E' || key.at[0] == 'e'))
+            return link_number(value, &e->has_external, &e->external, EXTERNAL);
     } else if (key.size == 10 && IS(key, "Input Dims")) {
         e->mentions_dims = 1;
     }
+    return NUMBER;
+}
+
+static inline void note_hole(Event *e, const u8 *at, const u8 *end, Meaning meaning) {
+    if (e->n_holes < HOLES) e->holes[e->n_holes] = (Hole){at, end, meaning};
+    e->n_holes += e->n_holes <= HOLES;
 }
 
 /* Returns which of the stated values a key of the arguments names, STATED for none. */
@@ -447,6 +300,7 @@ static const u8 *value_end(Scanner *s, const u8 *p, Event *args) {
     enum { ARRAY = 0x80 };
     int depth = 0, stated = STATED, plain;
     const u8 *since = NULL;
+    Meaning meaning = FIXED; /* of a number that is the next value */
     Text key;
 value:
     if (*p == '"') {
@@ -467,8 +321,13 @@ value:
         if (*p != ']') goto value;
         p++;
         depth--;
+    } else if ((u8)(*p - '0') <= 9 || *p == '-') {
+        const u8 *first = p;
+        p = number_end(s, p);
+        if (!p) return NULL;
+        if (depth == 1 && meaning != FIXED) note_hole(args, first, p, meaning);
     } else {
-        p = (u8)(*p - '0') <= 9 || *p == '-' ? number_end(s, p) : literal_end(s, p);
+        p = literal_end(s, p);
         if (!p) return NULL;
     }
 after:
@@ -505,11 +364,12 @@ key:
         keys[depth - 1] |= (u8)bit;
     }
     if (args) {
-        note_key(args, key, p);
+        meaning = note_key(args, key, p);
         if (depth == 1) {
             if (UNLIKELY(IS(key, "call_stack"))) return bad(s, s->buffer.data, "an event that states its scopes");
-            stated = keys[0] & ARRAY ? STATED : stated_of(key);
+            stated = stated_of(key);
             since = p;
+            if (stated != STATED) meaning = FIXED;
         }
     }
     goto value;
@@ -530,8 +390,10 @@ static const u8 *time_end(Scanner *s, const u8 *p, Text *text, i64 *ns, int *is_
     if (!p) return NULL;
     *text = (Text){first, (size_t)(p - first)};
     const u8 *q = first + negative;
-    while ((u8)(*q - '0') <= 9 && q - first < 17) value = value * 10 + (*q++ - '0');
+    u64 whole = 0;
+    q = whole_number(q, &whole);
     if (q - first > 15 || p - q > 20) return p; /* so long a number is left to the slow way */
+    value = (i64)whole;
     point = q;
     if (*q == '.') {
         q++;
@@ -583,6 +445,13 @@ static const u8 *place_end(Scanner *s, const u8 *p, Text *text) {
     return p;
 }
 
+static const u8 *id_end(Scanner *s, const u8 *p, Event *e) {
+    const u8 *first = p;
+    p = value_end(s, p, NULL);
+    if (p && ((u8)(*first - '0') <= 9 || *first == '-')) note_hole(e, first, p, NUMBER);
+    return p;
+}
+
 static const u8 *member_end(Scanner *s, const u8 *p, Event *e, unsigned bit) {
     int plain = 1;
     u32 has = 0;
@@ -601,9 +470,15 @@ static const u8 *member_end(Scanner *s, const u8 *p, Event *e, unsigned bit) {
     case TID:
         return place_end(s, p, &e->tid);
     case TS:
-        return time_end(s, p, &e->ts, &e->t, &e->plain_ts);
+        p = time_end(s, p, &e->ts, &e->t, &e->plain_ts);
+        if (p) note_hole(e, e->ts.at, p, START);
+        return p;
     case DUR:
-        return time_end(s, p, &e->dur, &e->length, &e->plain_dur);
+        p = time_end(s, p, &e->dur, &e->length, &e->plain_dur);
+        if (p) note_hole(e, e->dur.at, p, DURATION);
+        return p;
+    case ID:
+        return id_end(s, p, e);
     case ARGS:
         return value_end(s, p, e);
     default:
@@ -691,25 +566,6 @@ static int label_of(Scanner *s, const Event *e, u32 *row) {
     return 1;
 }
 
-/* Finds or adds a text; returns 0 where that cannot be. */
-static int code_of(Scanner *s, Text text, u32 *row) {
-    u64 hash = mix(s->seed, text.at, text.size);
-    if (UNLIKELY(s->words.used * 2 >= s->words.mask) && !grow(&s->words)) return starved(s) != NULL;
-    size_t at = hash & s->words.mask;
-    for (int tried = 0; s->words.places[at].code; at = (at + 1) & s->words.mask) {
-        Place place = s->words.places[at];
-        if (place.hash == hash && same(text_in(&s->texts, place.code - 1), text)) {
-            *row = place.code - 1;
-            return 1;
-        }
-        if (++tried > PROBES) return bad(s, s->buffer.data, "too many texts alike") != NULL;
-    }
-    if (s->words.used > UINT32_MAX / 2) return bad(s, s->buffer.data, "too many texts") != NULL;
-    *row = (u32)s->words.used++;
-    s->words.places[at] = (Place){hash, *row + 1};
-    return add_text(&s->texts, text, 1) || starved(s) != NULL;
-}
-
 #define PUT(word) put(&s->scratch, word, sizeof(word) - 1)
 
 static int put_stated(Scanner *s, const Event *e, int which) {
@@ -748,8 +604,14 @@ static int keep_odd(Scanner *s, const Event *e) {
            add_text(&s->odd_dur, e->dur, !!(e->seen & DUR));
 }
 
+static int add_row(Scanner *s, const Row *r) {
+    return add_u32(&s->label, r->label, 1) && add_i64(&s->t, r->t, r->has_t) && add_i64(&s->dur, r->dur, r->has_dur) &&
+           add_i64(&s->correlation, r->correlation, r->has_correlation) &&
+           add_i64(&s->external, r->external, r->has_external) && add_u32(&s->args, r->args, r->has_args);
+}
+
 /* Keeps a complete event as a row; returns 0 where that cannot be. */
-static int keep_row(Scanner *s, const Event *e) {
+static int keep_row(Scanner *s, const Event *e, Row *row) {
     u32 label = 0, code = 0;
     if (e->other_name) return bad(s, s->buffer.data, "a name that is no text") != NULL;
     if (!label_of(s, e, &label)) return 0;
@@ -757,42 +619,115 @@ static int keep_row(Scanner *s, const Event *e) {
     if (UNLIKELY(!e->plain_ts || (e->seen & DUR && !e->plain_dur)) && !keep_odd(s, e)) return starved(s) != NULL;
     if (!write_stated(s, e, wanted)) return starved(s) != NULL;
     int states = s->scratch.size > 0;
-    if (states && !code_of(s, (Text){s->scratch.data, s->scratch.size}, &code)) return 0;
-    int has_correlation = e->has_correlation && wanted & LINKED, has_external = e->has_external && wanted & ASKED;
-    if (!add_u32(&s->label, label, 1) || !add_i64(&s->t, e->t, e->plain_ts) ||
-        !add_i64(&s->dur, e->length, e->plain_dur) ||
-        !add_i64(&s->correlation, e->correlation, has_correlation) ||
-        !add_i64(&s->external, e->external, has_external) || !add_u32(&s->args, code, states))
-        return starved(s) != NULL;
-    return 1;
+    if (states) {
+        Text text = {s->scratch.data, s->scratch.size};
+        const char *reason = code_of(&s->words, &s->texts, s->seed, text, &code);
+        if (reason) return bad(s, s->buffer.data, reason) != NULL;
+    }
+    *row = (Row){.label = label, .args = code, .has_args = (u8)states, .t = e->t, .dur = e->length};
+    row->correlation = e->correlation;
+    row->external = e->external;
+    row->has_t = (u8)e->plain_ts;
+    row->has_dur = (u8)e->plain_dur;
+    row->has_correlation = e->has_correlation && wanted & LINKED;
+    row->has_external = e->has_external && wanted & ASKED;
+    return add_row(s, row) || starved(s) != NULL;
 }
 
-/* Keeps what an event says, by its phase; returns 0 where that cannot be. */
-static int keep(Scanner *s, const Event *e, Text whole) {
+enum { NO_ROW, A_ROW, AN_ARROW, NOT_KEPT };
+
+/* Keeps what an event says, by its phase; returns what became of it, NOT_KEPT where that cannot be. */
+static int keep(Scanner *s, const Event *e, Text whole, Row *row) {
     if (!e->ph.size) {
         s->empty++;
-        return 1;
+        return NO_ROW;
     }
     if (e->ph.size == 1) {
         u8 ph = e->ph.at[0];
-        if (ph == 's' || ph == 't' || ph == 'f') return 1; /* arrows */
+        if (ph == 's' || ph == 't' || ph == 'f') return AN_ARROW;
         s->read++;
-        if (ph == 'X') return keep_row(s, e);
+        if (ph == 'X') return keep_row(s, e, row) ? A_ROW : NOT_KEPT;
     } else {
         s->read++;
     }
-    if ((s->others.size && !put(&s->others, ",", 1)) || !put(&s->others, whole.at, whole.size)) return starved(s) != NULL;
-    return 1;
+    if ((s->others.size && !put(&s->others, ",", 1)) || !put(&s->others, whole.at, whole.size)) {
+        starved(s);
+        return NOT_KEPT;
+    }
+    return NO_ROW;
+}
+
+/* ---- what repeats ---- */
+
+/* Remembers the shape of an event (from `first` to `end`) and the row that it gave. */
+static void learn(Scanner *s, const Event *e, const u8 *first, const u8 *end, const Row *row) {
+    int place, is_new;
+    if (!s->shown) s->shown = calloc(SHAPES, sizeof *s->shown);
+    if (!s->shown) return;
+    place = learn_shape(&s->shapes, s->seed, e->holes, e->n_holes, first, end, &s->scratch, &is_new);
+    if (place >= 0 && is_new) s->shown[place] = *row;
+}
+
+/* Reads a number of a shape; returns the first byte behind it, NULL where it is not as the shape's. */
+static inline const u8 *hole_end(void *scanner, const u8 *p, int meaning, void *into) {
+    Row *row = into;
+    const u8 *first = p;
+    u64 n = 0;
+    int plain = 1;
+    Text text;
+    switch ((Meaning)meaning) {
+    case START:
+        p = time_end(scanner, p, &text, &row->t, &plain);
+        return plain ? p : NULL;
+    case DURATION:
+        p = time_end(scanner, p, &text, &row->dur, &plain);
+        return plain ? p : NULL;
+    case CORRELATION:
+    case EXTERNAL:
+        p = whole_number(p, &n);
+        if (p == first || p - first > 18 || (*first == '0' && p - first > 1)) return NULL;
+        *((Meaning)meaning == CORRELATION ? &row->correlation : &row->external) = (i64)n;
+        return p;
+    default:
+        return (u8)(*p - '0') <= 9 || *p == '-' ? number_end(scanner, p) : NULL;
+    }
+}
+
+/* Reads an event that has an expected shape, into a row as the shape's but for its numbers; returns the first
+   byte behind it, NULL where it has another one. */
+static const u8 *expected_end(Scanner *s, const u8 *p, Row *row) {
+    for (int i = 0; i < GUESSES && s->shown; i++) {
+        int place = expected(&s->shapes, i);
+        if (place < 0) continue;
+        *row = s->shown[place];
+        const u8 *end = shape_end(s->shapes.shapes + place, p, s->end, hole_end, s, row);
+        if (!end) continue;
+        note_shape(&s->shapes, place);
+        return end;
+    }
+    return NULL;
 }
 
 /* Reads an event that begins at p; returns the first byte behind it, NULL for none. */
 static const u8 *one(Scanner *s, const u8 *p) {
     Event e;
-    memset(&e, 0, offsetof(Event, stated));
+    Row row = {0};
     const u8 *first = p;
-    p = event_end(s, p + 1, &e);
+    p = expected_end(s, first, &row);
+    if (p) {
+        if (row.is_arrow) return p;
+        s->read++;
+        return add_row(s, &row) || starved(s) ? p : NULL;
+    }
+    memset(&e, 0, offsetof(Event, stated));
+    p = event_end(s, first + 1, &e);
     if (!p) return NULL;
-    return keep(s, &e, (Text){first, (size_t)(p - first)}) ? p : NULL;
+    row = (Row){0};
+    int kept = keep(s, &e, (Text){first, (size_t)(p - first)}, &row);
+    if (kept == NOT_KEPT) return NULL;
+    row.is_arrow = kept == AN_ARROW;
+    if (row.is_arrow || (kept == A_ROW && e.plain_ts && (e.plain_dur || !(e.seen & DUR)))) learn(s, &e, first, p, &row);
+    return p;
 }
 
 /* Reads as many events as are whole; sets the state. */
@@ -839,125 +774,6 @@ static void scan(Scanner *s) {
         bad(s, p, "something that is no event");
         s->state = FAILED;
     }
-}
-
-/* ---- Arrow ---- */
-
-struct ArrowSchema {
-    const char *format, *name, *metadata;
-    int64_t flags, n_children;
-    struct ArrowSchema **children, *dictionary;
-    void (*release)(struct ArrowSchema *);
-    void *private_data;
-};
-
-struct ArrowArray {
-    int64_t length, null_count, offset, n_buffers, n_children;
-    const void **buffers;
-    struct ArrowArray **children, *dictionary;
-    void (*release)(struct ArrowArray *);
-    void *private_data;
-};
-
-static void release_schema(struct ArrowSchema *schema) {
-    for (int64_t i = 0; i < schema->n_children; i++) {
-        if (schema->children[i]->release) schema->children[i]->release(schema->children[i]);
-        free(schema->children[i]);
-    }
-    free(schema->children);
-    schema->release = NULL;
-}
-
-static void release_array(struct ArrowArray *array) {
-    for (int64_t i = 0; i < array->n_children; i++) {
-        if (array->children[i]->release) array->children[i]->release(array->children[i]);
-        free(array->children[i]);
-    }
-    for (int64_t i = 0; i < array->n_buffers; i++) free((void *)array->buffers[i]);
-    free(array->children);
-    free(array->buffers);
-    array->release = NULL;
-}
-
-static void free_schema(PyObject *capsule) {
-    struct ArrowSchema *schema = PyCapsule_GetPointer(capsule, "arrow_schema");
-    if (schema && schema->release) schema->release(schema);
-    free(schema);
-}
-
-static void free_array(PyObject *capsule) {
-    struct ArrowArray *array = PyCapsule_GetPointer(capsule, "arrow_array");
-    if (array && array->release) array->release(array);
-    free(array);
-}
-
-static void *taken(Bytes *b) {
-    void *data = b->data ? b->data : calloc(1, 8);
-    *b = (Bytes){0};
-    return data;
-}
-
-/* Moves a column into an array; returns 0 for no memory. */
-static int move_column(struct ArrowArray *array, struct ArrowSchema *schema, Column *c, const char *name) {
-    static const char *const formats[] = {[U32] = "I", [I64] = "l", [TEXT] = "U"};
-    array->buffers = calloc(3, sizeof *array->buffers);
-    if (!array->buffers) return 0;
-    array->length = c->rows;
-    array->null_count = c->nulls;
-    array->n_buffers = c->kind == TEXT ? 3 : 2;
-    array->release = release_array;
-    array->buffers[0] = taken(&c->valid);
-    array->buffers[1] = taken(&c->values);
-    if (c->kind == TEXT) array->buffers[2] = taken(&c->letters);
-    c->rows = c->nulls = 0;
-    *schema = (struct ArrowSchema){.format = formats[c->kind], .name = name, .flags = 2, .release = release_schema};
-    return array->buffers[0] && array->buffers[1] && (c->kind != TEXT || array->buffers[2]);
-}
-
-/* Moves columns of one height into a table; returns 0 for no memory. What is there is released by its owner. */
-static int move_table(struct ArrowArray *array, struct ArrowSchema *schema, Column **columns, const char *const *names, int n) {
-    *schema = (struct ArrowSchema){.format = "+s", .name = "", .release = release_schema};
-    *array = (struct ArrowArray){.length = columns[0]->rows, .n_buffers = 1, .release = release_array};
-    array->buffers = calloc(1, sizeof *array->buffers);
-    if (!array->buffers) array->n_buffers = 0;
-    array->children = calloc((size_t)n, sizeof *array->children);
-    schema->children = calloc((size_t)n, sizeof *schema->children);
-    if (!array->buffers || !array->children || !schema->children) return 0;
-    for (int i = 0; i < n; i++) {
-        struct ArrowSchema *type = calloc(1, sizeof *type);
-        struct ArrowArray *child = calloc(1, sizeof *child);
-        if (!type || !child) {
-            free(type);
-            free(child);
-            return 0;
-        }
-        schema->children[schema->n_children++] = type;
-        array->children[array->n_children++] = child;
-        if (!move_column(child, type, columns[i], names[i])) return 0;
-    }
-    return 1;
-}
-
-/* Returns the pair of capsules in which a table leaves. */
-static PyObject *exported(Column **columns, const char *const *names, int n) {
-    struct ArrowSchema *schema = calloc(1, sizeof *schema);
-    struct ArrowArray *array = calloc(1, sizeof *array);
-    PyObject *types = NULL, *data = NULL, *pair = NULL;
-    int moved = schema && array && move_table(array, schema, columns, names, n);
-    if (moved) types = PyCapsule_New(schema, "arrow_schema", free_schema);
-    if (types) data = PyCapsule_New(array, "arrow_array", free_array);
-    if (data) pair = PyTuple_Pack(2, types, data);
-    if (!types && schema) {
-        if (schema->release) schema->release(schema);
-        free(schema);
-    }
-    if (!data && array) {
-        if (array->release) array->release(array);
-        free(array);
-    }
-    Py_XDECREF(types);
-    Py_XDECREF(data);
-    return pair || PyErr_Occurred() ? pair : PyErr_NoMemory();
 }
 
 /* ---- Python ---- */
@@ -1028,24 +844,12 @@ static void scanner_free(PyObject *self) {
     discard(&s->scratch);
     free(s->labels.places);
     free(s->words.places);
+    discard_shapes(&s->shapes);
+    free(s->shown);
     PyTypeObject *type = Py_TYPE(self);
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     release(self);
     Py_DECREF(type);
-}
-
-/* Makes room behind what is not read yet, at the beginning of the buffer; returns 0 for no memory. */
-static int take_bytes(Scanner *s, const void *data, size_t size) {
-    Bytes *b = &s->buffer;
-    if (s->done) {
-        memmove(b->data, b->data + s->done, b->size - s->done);
-        b->size -= s->done;
-        s->base += (i64)s->done;
-        s->done = 0;
-    }
-    if (!reserve(b, size + SLACK) || !put(b, data, size)) return 0;
-    memset(b->data + b->size, 0, SLACK);
-    return 1;
 }
 
 static int is_busy(const Scanner *s) {
@@ -1060,7 +864,7 @@ static PyObject *scanner_feed(PyObject *self, PyObject *data) {
     if (is_busy(s) || PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)) return NULL;
     s->busy = 1;
     Py_BEGIN_ALLOW_THREADS;
-    fits = take_bytes(s, view.buf, (size_t)view.len);
+    fits = take_bytes(&s->buffer, &s->done, &s->base, view.buf, (size_t)view.len);
     if (fits && (!view.len || s->buffer.size - s->done >= s->enough)) scan(s);
     size_t left = s->buffer.size - s->done;
     if (fits && s->state == READY && left > LARGEST_EVENT) {
@@ -1162,15 +966,22 @@ static PyType_Slot slots[] = {
 
 static PyType_Spec spec = {"_events.Scanner", sizeof(Scanner), 0, Py_TPFLAGS_DEFAULT, slots};
 
+#include "lines.h"
+
 /* Counts up with every change of what a caller sees; `scan/__init__.py` names the one that it knows. */
-#define VERSION 1
+#define VERSION 2
+
+static int add_type(PyObject *module, const char *name, PyType_Spec *of) {
+    PyObject *type = PyType_FromSpec(of);
+    if (!type) return -1;
+    int failed = PyModule_AddObjectRef(module, name, type);
+    Py_DECREF(type);
+    return failed;
+}
 
 static int fill_module(PyObject *module) {
-    PyObject *type = PyType_FromSpec(&spec);
-    if (!type) return -1;
-    int failed = PyModule_AddObjectRef(module, "Scanner", type);
-    Py_DECREF(type);
-    return failed ? failed : PyModule_AddIntConstant(module, "VERSION", VERSION);
+    if (add_type(module, "Scanner", &spec) || add_type(module, "Lines", &lines_spec)) return -1;
+    return PyModule_AddIntConstant(module, "VERSION", VERSION);
 }
 
 static PyModuleDef_Slot module_slots[] = {{Py_mod_exec, fill_module}, {0, NULL}};
@@ -1178,7 +989,7 @@ static PyModuleDef_Slot module_slots[] = {{Py_mod_exec, fill_module}, {0, NULL}}
 static PyModuleDef module = {
     .m_base = PyModuleDef_HEAD_INIT,
     .m_name = "_events",
-    .m_doc = "Reads the events of Chrome traces into columns.",
+    .m_doc = "Reads the events of Chrome traces, and the lines of metallic recordings, into columns.",
     .m_slots = module_slots,
 };
 

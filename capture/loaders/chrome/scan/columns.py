@@ -1,13 +1,13 @@
 """What scanners of events give away, put together as the `Trace` that every reader gives."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 import polars as pl
 
 from capture.importlog import Log
+from capture.loaders.chrome.scan.arrow import table
 from capture.loaders.chrome.tables import (
     PLACE,
     UNNAMED,
@@ -22,16 +22,6 @@ from capture.loaders.chrome.tables import (
 )  # fmt: skip
 
 _EVENTS: Final = msgspec.json.Decoder(list[Event])
-
-
-@dataclass(frozen=True)
-class _Arrow:
-    """A table on its way from a scanner to polars, by the Arrow C data interface."""
-
-    capsules: tuple[Any, Any]
-
-    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[Any, Any]:
-        return self.capsules
 
 
 def trace(parts: Sequence[Any], header: dict[str, Any], log: Log) -> Trace:
@@ -52,8 +42,8 @@ def trace(parts: Sequence[Any], header: dict[str, Any], log: Log) -> Trace:
 def _complete(parts: Sequence[Any], log: Log) -> Complete:
     rows, odd, labels, height, known = [], [], [], 0, 0
     for part in parts:
-        texts = _table(part.texts())["text"].cast(pl.Categorical())
-        mine, words, times = (_table(give()) for give in (part.rows, part.labels, part.odd))
+        texts = table(part.texts())["text"].cast(pl.Categorical())
+        mine, words, times = (table(give()) for give in (part.rows, part.labels, part.odd))
         rows.append(mine.with_columns(texts.gather(mine["args"]).alias("args"), pl.col("label") + known))
         odd.append(times.with_columns(pl.col("row") + height))
         labels.append(words)
@@ -61,10 +51,6 @@ def _complete(parts: Sequence[Any], log: Log) -> Complete:
     codes, distinct = _distinct(pl.concat(labels))
     frame = _with_odd_times(pl.concat(rows), pl.concat(odd), log)
     return Complete(frame.with_columns(codes.gather(frame["label"]).alias("label")), distinct)
-
-
-def _table(capsules: tuple[Any, Any]) -> pl.DataFrame:
-    return pl.Series(_Arrow(capsules)).struct.unnest()
 
 
 def _distinct(raw: pl.DataFrame) -> tuple[pl.Series, pl.DataFrame]:

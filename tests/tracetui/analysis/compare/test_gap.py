@@ -8,6 +8,7 @@ from tests.tracetui.runs import made
 from tracetui.analysis.compare.diff import diff
 from tracetui.analysis.steps import step_table
 from tracetui.look import Look
+from tracetui.views.diff import notes
 
 
 def steps(start: int, wall: int = 900) -> Run:
@@ -37,3 +38,15 @@ def test_without_a_device_it_is_what_kernels_leave_of_the_wall() -> None:
         for wall in (900, 950)
     )
     assert diff(a, b, Look()).gap_ns == 3 * 50 * US
+
+
+def test_what_the_first_lines_count_beyond_it_is_said() -> None:
+    """A step of 900 µs has 880 beside its kernels, 10 of them between the kernels; 50 µs more of a step, 30
+    of them between its kernels.
+    """
+    a, b = steps(20), steps(50, wall=950)
+    found = diff(a, b, Look())
+    (whole,) = found.phases.filter(what="between kernels")["delta_ns"]
+    assert (whole, found.gap_ns) == (50 * US, 3 * 30 * US)
+    words = "idle time between the first and the last kernel of each step changed by +90.00 µs in all; "
+    assert f"{words}the first lines count what lies before and after them too" in notes(a, b, found, Look())

@@ -1,4 +1,4 @@
-"""Builds the compiled scanner beside its source: `python -m capture.loaders.chrome.scan.build`.
+"""Builds a compiled part beside its source: `python -m capture.build_part SOURCE.c …`.
 
 The hook of the build runs it too, before any dependency is there: standard library only.
 """
@@ -12,18 +12,21 @@ import sysconfig
 from pathlib import Path
 from typing import Final
 
-SOURCE: Final = Path(__file__).with_name("_events.c")
-BUILT: Final = SOURCE.with_suffix(".abi3.so")
-_OPTIONS: Final = ("-std=c11", "-O3", "-fPIC", "-shared", "-fvisibility=hidden")
+_OPTIONS: Final = ("-std=c11", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread")
 _ON_MAC: Final = ("-undefined", "dynamic_lookup")
 
 
 class CannotBuildError(Exception):
-    """Why the scanner cannot be built here, in words."""
+    """Why a part cannot be built here, in words."""
+
+
+def built_of(source: Path) -> Path:
+    """Return where the compiled part of a source lies."""
+    return source.with_suffix(".abi3.so")
 
 
 def command(source: Path, built: Path) -> list[str]:
-    """Return the command that compiles the scanner; raise CannotBuildError where there is none."""
+    """Return the command that compiles a source; raise CannotBuildError where there is none."""
     found = filter(None, map(shutil.which, ("cc", "gcc", "clang")))
     compiler = shlex.split(os.environ.get("CC", "")) or [next(found, "")]
     headers = Path(sysconfig.get_path("include"))
@@ -37,21 +40,22 @@ def command(source: Path, built: Path) -> list[str]:
     return [*compiler, *_OPTIONS, *on_mac, f"-I{headers}", str(source), "-o", str(built)]
 
 
-def build() -> str:
-    """Compile the scanner; return why that was not possible, an empty text where it was."""
-    new = BUILT.with_suffix(f".{os.getpid()}")
+def build(source: Path) -> str:
+    """Compile a source; return why that was not possible, an empty text where it was."""
+    built = built_of(source)
+    new = built.with_suffix(f".{os.getpid()}")
     try:
-        done = subprocess.run(command(SOURCE, new), capture_output=True, text=True, check=False)
+        done = subprocess.run(command(source, new), capture_output=True, text=True, check=False)
     except CannotBuildError as e:
         return str(e)
     except OSError as e:
         return f"the C compiler does not start: {e}"
     if done.returncode:
         return f"the C compiler refuses it: {done.stderr.strip()[:500]}"
-    new.replace(BUILT)
+    new.replace(built)
     return ""
 
 
 if __name__ == "__main__":
-    reason = build()
-    sys.exit(f"the compiled scanner is left out: {reason}" if reason else 0)
+    reasons = [f"{name} is left out: {reason}" for name in sys.argv[1:] if (reason := build(Path(name)))]
+    sys.exit("\n".join(reasons) or 0)

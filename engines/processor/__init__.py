@@ -1,0 +1,66 @@
+"""Products on the processor in compiled code, where it is built and wanted and the processor can run it.
+
+`_processor.c` says what it does. Whoever asks for a product multiplies in torch where there is none.
+"""
+
+from functools import cache
+from typing import Final
+
+import torch
+
+from capture.compiled import Part
+
+PART: Final = Part(f"{__name__}._processor", 1, "torch multiplies, slower and as right")
+
+GROUP: Final = 32  # weights that share a scale
+
+# the kinds of products, and the dtype of the rows that each takes
+TAKES: Final = {
+    "four": torch.float32,
+    "eight": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float32,
+}
+
+
+@cache
+def kinds() -> tuple[str, ...]:
+    """Return the kinds of products that there are here; none without the compiled part."""
+    module = PART.module()
+    return module.KINDS if module else ()
+
+
+def has(kind: str, device: torch.device) -> bool:
+    """Return whether a kind of product is compiled for a device."""
+    return device.type == "cpu" and kind in kinds()
+
+
+class Product:
+    """A matrix on the processor that multiplies rows, where it lies; the product is in fp32."""
+
+    def __init__(self, kind: str, weights: torch.Tensor, scales: torch.Tensor | None = None) -> None:
+        """Take numbers [n, k], or codes as the kind packs them and scales [n, k/32].
+
+        Raise ValueError for a kind that is not there.
+        """
+        module = PART.module()
+        if module is None or kind not in kinds():
+            raise ValueError(f"there is no compiled product of kind {kind}")
+        self.takes = TAKES[kind]
+        self.rows = weights.shape[0]
+        self.columns = weights.shape[1] if scales is None else scales.shape[1] * GROUP
+        # held as long as their addresses are used
+        self._weights, self._scales = weights.contiguous(), None if scales is None else scales.contiguous()
+        self._multiply, self._kind = module.multiply, kinds().index(kind)
+        self._at = self._weights.data_ptr(), 0 if self._scales is None else self._scales.data_ptr()
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the products of rows [m, k], [m, n]. Raise ValueError where k is not that of the matrix."""
+        rows = x.to(self.takes).contiguous()
+        m, k = rows.shape
+        if k != self.columns:
+            raise ValueError(f"rows of {k} numbers for a matrix of {self.columns}")
+        out = torch.empty(m, self.rows)
+        threads = torch.get_num_threads()
+        self._multiply(*self._at, rows.data_ptr(), out.data_ptr(), self.rows, k, m, threads, self._kind)
+        return out

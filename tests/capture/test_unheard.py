@@ -1,0 +1,97 @@
+"""What a library prints by itself reaches no terminal; what we and others print before and after does."""
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from capture.errors import UnreadableError
+from capture.open import load
+from capture.unheard import unheard
+from tests.conftest import FIXTURES
+from tests.tracetui.ui.pty import Terminal
+
+# Bytes of one page's header without which polars panics in a thread of its own.
+PAGE = {848: 0, 852: 0, 853: 0}
+
+
+def broken(folder: Path) -> Path:
+    """Return a parquet file of which polars panics."""
+    content = bytearray((FIXTURES / "parquet" / "columns.parquet").read_bytes())
+    for place, byte in PAGE.items():
+        content[place] = byte
+    path = folder / "broken.parquet"
+    path.write_bytes(content)
+    return path
+
+
+def test_a_file_of_which_polars_panics_is_one_sentence(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(pl.exceptions.PanicException):
+        pl.read_parquet(broken(tmp_path))
+    assert "panicked at" in capfd.readouterr().err  # so the test can fail
+    with pytest.raises(UnreadableError, match="is a Parquet file that is damaged"):
+        load(broken(tmp_path), cache=False)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.terminal
+def test_nothing_is_printed_over_the_screen(tmp_path: Path) -> None:
+    with Terminal("open", str(broken(tmp_path))) as terminal:
+        terminal.wait(lambda text: "is a Parquet file that is damaged" in " ".join(text.split()))
+        terminal.keys("q")
+        assert terminal.end() == 3
+    assert b"panicked" not in terminal.sent and b"backtrace" not in terminal.sent
+
+
+def test_what_is_printed_before_and_after_is_seen(capfd: pytest.CaptureFixture[str]) -> None:
+    os.write(2, b"before ")
+    with unheard():
+        os.write(2, b"within ")
+        with unheard():
+            os.write(2, b"deeper ")
+        os.write(2, b"still within ")
+    os.write(2, b"after")
+    assert capfd.readouterr().err == "before after"
+
+
+def test_the_last_of_several_threads_gives_it_back(capfd: pytest.CaptureFixture[str]) -> None:
+    inside, leave = threading.Event(), threading.Event()
+
+    def stay() -> None:
+        with unheard():
+            inside.set()
+            leave.wait(60)
+
+    thread = threading.Thread(target=stay)
+    with unheard():
+        thread.start()
+        assert inside.wait(60)
+    os.write(2, b"within ")
+    leave.set()
+    thread.join(60)
+    os.write(2, b"after")
+    assert capfd.readouterr().err == "after"
+
+
+def test_a_standard_error_that_is_closed_stays_closed() -> None:
+    code = """
+import os
+from capture.unheard import unheard
+os.close(2)
+with unheard():
+    pass
+try:
+    os.fstat(2)
+except OSError:
+    print("closed")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=FIXTURES.parent.parent, check=True
+    )
+    assert done.stdout == b"closed\n"

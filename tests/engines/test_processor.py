@@ -1,0 +1,245 @@
+"""Compiled products against numpy in double precision, and against torch's in their place."""
+
+import ctypes
+import mmap
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+
+from capture.compiled import OFF
+from engines import processor
+from engines.processor import Product
+from engines.weights import low_bit, packed_matrices, storage
+from engines.weights.low_bit import FORMS, Packed
+
+pytestmark = pytest.mark.skipif(not processor.kinds(), reason="nothing is compiled for this processor")
+
+CPU = torch.device("cpu")
+FORM_OF = {"four": FORMS["q4f16_1"], "eight": FORMS["q8_0"]}
+DTYPE_OF = {"bf16": torch.bfloat16, "fp16": torch.float16}
+# rows, columns: one group; blocks cut short within a vector, at one and beyond; more rows than a piece has
+SHAPES = [(1, 32), (33, 96), (50, 640), (7, 1152), (70, 4864)]
+
+
+@pytest.fixture(params=[1, 2, 5])
+def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+def numbers(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def rounded(x: torch.Tensor) -> np.ndarray:
+    """Rows as eight bits stand for them: by groups of 32, the largest is 127, halves to even."""
+    groups = x.numpy().reshape(len(x), -1, 32)
+    tops = np.abs(groups).max(-1, keepdims=True)
+    scales = tops / np.float32(127)
+    factors = np.divide(np.float32(127), tops, out=np.zeros_like(tops), where=tops > 0)
+    return (np.rint(groups * factors).astype(np.float64) * scales).reshape(x.shape)
+
+
+def off(actual: torch.Tensor, wanted: np.ndarray) -> float:
+    return float(np.linalg.norm(actual.numpy() - wanted) / np.linalg.norm(wanted))
+
+
+@pytest.mark.parametrize("m", [1, 2, 3, 4, 9])
+@pytest.mark.parametrize(("n", "k"), SHAPES)
+@pytest.mark.parametrize("kind", FORM_OF)
+def test_low_bits_are_exact_but_for_the_rounded_rows(kind: str, n: int, k: int, m: int, threads: int) -> None:
+    packed, x = low_bit.pack(numbers(n, k) * 0.05, FORM_OF[kind]), numbers(m, k, seed=1) * 3
+    x[-1, : k // 2 // 32 * 32] = 0.0  # groups of nothing
+    product = Product(kind, packed.codes, packed.scales)(x)
+    stored = packed.signed().numpy().astype(np.float64).reshape(n, -1, 32)
+    meant = (stored * packed.scales.numpy().astype(np.float64)[..., None]).reshape(n, k)
+    assert product.dtype == torch.float32
+    assert off(product, rounded(x) @ meant.T) < 1e-6
+    assert off(product, x.double().numpy() @ meant.T) < 0.02
+
+
+@pytest.mark.parametrize("m", [1, 2, 3, 4, 9])
+@pytest.mark.parametrize(("n", "k"), [*SHAPES, (17, 33), (5, 1), (3, 31)])
+@pytest.mark.parametrize("kind", DTYPE_OF)
+def test_sixteen_bits_are_exact(kind: str, n: int, k: int, m: int, threads: int) -> None:
+    weight, x = numbers(n, k).to(DTYPE_OF[kind]), numbers(m, k, seed=1).to(processor.TAKES[kind])
+    wanted = x.double().numpy() @ weight.double().numpy().T
+    assert off(Product(kind, weight)(x), wanted) < 1e-5
+
+
+@pytest.mark.parametrize("kind", FORM_OF)
+def test_the_largest_codes_do_not_overflow(kind: str) -> None:
+    """Every product at its largest, in both signs, along the longest rows that a model may have."""
+    k = 1 << 18
+    weight = torch.ones(3, k)
+    weight[1] = -1
+    weight[2, ::2] = -1
+    packed, x = low_bit.pack(weight, FORM_OF[kind]), torch.full((1, k), 5.0)
+    wanted = rounded(x) @ packed.unpacked().double().numpy().T
+    assert np.allclose(Product(kind, packed.codes, packed.scales)(x).numpy(), wanted, rtol=1e-4, atol=1)
+
+
+@pytest.mark.parametrize("kind", FORM_OF)
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_what_is_no_number_stays_none(kind: str, value: float) -> None:
+    packed, x = low_bit.pack(numbers(20, 96), FORM_OF[kind]), numbers(1, 96)
+    x[0, 40] = value
+    assert not torch.isfinite(Product(kind, packed.codes, packed.scales)(x)).any()
+
+
+@pytest.mark.parametrize("m", [1, 3, 40])
+@pytest.mark.parametrize("kind", [*FORM_OF, *DTYPE_OF])
+def test_torch_in_its_place_gives_the_same(kind: str, m: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As far as either rounds: scales in bf16, rows in bf16 or eight bits."""
+    weight, x = numbers(64, 256) * 0.05, numbers(m, 256, seed=1)
+
+    def made() -> storage.Matrix:
+        if kind in FORM_OF:
+            return packed_matrices.matrix(low_bit.pack(weight, FORM_OF[kind]))
+        return storage.Plain(weight.to(DTYPE_OF[kind]))
+
+    compiled = made()
+    monkeypatch.setattr(processor, "kinds", tuple)
+    plain = made()
+    product, wanted = compiled(x).float(), plain(x).float()
+    assert float((product - wanted).norm() / wanted.norm()) < (0.02 if kind in FORM_OF else 0.005)
+    assert isinstance(compiled, packed_matrices.Rounding) == (kind in FORM_OF)
+    assert not isinstance(plain, packed_matrices.Rounding)
+
+
+def test_nothing_is_held_twice() -> None:
+    """Table and head of a tied model are one matrix, in the form's own order."""
+    for name in ("q4f16_1", "q8_0"):
+        packed = low_bit.pack(numbers(64, 96), FORMS[name])
+        product = packed_matrices.matrix(packed)
+        assert isinstance(product, packed_matrices.Rounding)
+        held = product._multiply._weights, product._multiply._scales
+        assert [t is not None and t.data_ptr() for t in held] == [
+            packed.codes.data_ptr(),
+            packed.scales.data_ptr(),
+        ]
+        assert product.size == packed.size
+    table, head = storage.BF16.ends(numbers(64, 96), None, CPU)
+    assert isinstance(table, storage.Embedding) and isinstance(head, storage.Plain)
+    assert table.weight.data_ptr() == head.weight.data_ptr()
+
+
+def test_matrices_that_lie_apart_are_taken_as_they_read() -> None:
+    packed = low_bit.pack(numbers(40, 128), FORMS["q8_0"])
+    every_other = Packed(packed.form, packed.codes[::2], packed.scales[::2])
+    x = numbers(4, 128, seed=1).T.contiguous().T
+    wanted = rounded(x.contiguous()) @ every_other.unpacked().double().numpy().T
+    assert off(packed_matrices.matrix(every_other)(x), wanted) < 1e-6
+
+
+def test_callers_on_several_threads_do_not_disturb_each_other(threads: int) -> None:
+    weight = numbers(300, 640).bfloat16()
+    products = [Product("bf16", weight[i * 50 :]) for i in range(4)]
+    rows = [numbers(1, 640, seed=i) for i in range(4)]
+    wanted = [product(x) for product, x in zip(products, rows, strict=True)]
+    same: list[bool] = []
+
+    def ask(i: int) -> None:
+        torch.set_num_threads(threads)
+        same.append(all(torch.equal(products[i](rows[i]), wanted[i]) for _ in range(300)))
+
+    asking = [threading.Thread(target=ask, args=(i,)) for i in range(4)]
+    for thread in asking:
+        thread.start()
+    for thread in asking:
+        thread.join()
+    assert same == [True] * 4
+
+
+def before_a_wall(values: torch.Tensor) -> torch.Tensor:
+    """Return the same numbers where memory ends: whoever touches a byte beyond ends the process."""
+    whole = -(-values.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+    memory = mmap.mmap(-1, whole + mmap.PAGESIZE)
+    there = ctypes.addressof(ctypes.c_char.from_buffer(memory)) + whole
+    nobody = 0
+    assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(there), mmap.PAGESIZE, nobody) == 0
+    placed = torch.frombuffer(memory, dtype=values.dtype, count=values.numel(), offset=whole - values.nbytes)
+    return placed.view(values.shape).copy_(values)
+
+
+@pytest.mark.parametrize(("n", "k"), [*SHAPES, (3, 160), (2, 33), (1, 1)])
+@pytest.mark.parametrize("kind", [*FORM_OF, *DTYPE_OF])
+def test_nothing_beyond_a_matrix_or_its_rows_is_read(kind: str, n: int, k: int) -> None:
+    if kind in DTYPE_OF:
+        parts = [numbers(n, k).to(DTYPE_OF[kind])]
+    elif k % 32:
+        pytest.skip("no whole groups")
+    else:
+        packed = low_bit.pack(numbers(n, k), FORM_OF[kind])
+        parts = [packed.codes, packed.scales]
+    x = numbers(3, k, seed=1).to(processor.TAKES[kind])
+    walled = Product(kind, *map(before_a_wall, parts))(before_a_wall(x))
+    assert torch.equal(walled, Product(kind, *parts)(x))
+
+
+@pytest.mark.parametrize("kind", [*FORM_OF, *DTYPE_OF])
+def test_rows_that_do_not_fit_are_refused(kind: str) -> None:
+    weight = numbers(8, 64)
+    packed = low_bit.pack(weight, FORM_OF[kind]) if kind in FORM_OF else None
+    product = (
+        Product(kind, packed.codes, packed.scales) if packed else Product(kind, weight.to(DTYPE_OF[kind]))
+    )
+    with pytest.raises(ValueError, match="rows of 96 numbers for a matrix of 64"):
+        product(numbers(1, 96))
+
+
+def test_sizes_that_no_matrix_has_are_refused_below() -> None:
+    module = processor.PART.module()
+    assert module
+    for numbers_ in ((0, 32, 1, 1), (8, 33, 1, 1), (8, 32, 0, 1), (8, 32, 1, -1), (1 << 40, 32, 1, 1)):
+        with pytest.raises(ValueError, match=r"sizes|groups"):
+            module.multiply(0, 0, 0, 0, *numbers_, 0)
+    with pytest.raises(ValueError, match="no such kind"):
+        module.multiply(0, 0, 0, 0, 8, 32, 1, 1, len(module.KINDS))
+    with pytest.raises(TypeError, match="9 numbers"):
+        module.multiply(0)
+
+
+FORKED = """
+import os, torch
+from engines.processor import Product
+torch.set_num_threads(2)
+weight, x = torch.ones(4000, 64).bfloat16(), torch.ones(1, 64)
+product = Product("bf16", weight)
+assert product(x).eq(64).all()
+child = os.fork()
+same = bool(product(x).eq(64).all())
+if not child:
+    os._exit(not same)
+assert same and os.waitpid(child, 0)[1] == 0
+"""
+
+
+def test_a_forked_process_multiplies_too() -> None:
+    assert subprocess.run([sys.executable, "-c", FORKED], timeout=60, check=False).returncode == 0
+
+
+def test_it_is_turned_off_by_the_environment() -> None:
+    asked = "from engines import processor; print(processor.kinds(), processor.PART.state())"
+    done = subprocess.run(
+        [sys.executable, "-c", asked], env={**os.environ, OFF: "1"}, capture_output=True,
+        text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout == f"() off ({OFF} is set)\n"
+
+
+def test_sixteen_bits_are_one_way_and_measured_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same storage in every run, and none that holds a tied table twice."""
+    assert storage.candidates("auto", "cpu") == storage.candidates("bf16", "cpu") == (storage.BF16,)
+    assert storage.candidates("fp16", "cpu") == (storage.FP16,)
+    assert storage.BF16.beside == 0.0
+    monkeypatch.setattr(processor, "kinds", tuple)
+    assert storage.FP16 in storage.candidates("auto", "cpu")
