@@ -102,7 +102,7 @@ def _item(row: Mapping[str, Any], shared: _Shared) -> dict[str, Any]:
         "layers": row["layers"],
         "cause": cause,
         "recoverable_ns": round(row["recoverable_ns"] / book.steps),
-        "share": row["recoverable_ns"] / book.step_ns,
+        "share": row["recoverable_ns"] / book.step_ns if book.step_ns else None,
         "low_ns": round(row["low_ns"] / book.steps),
         "high_ns": round(row["recoverable_ns"] / book.steps) if known else None,
         "roof_share": None if is_gap or not known else 1 - row["recoverable_ns"] / row["own_ns"],
@@ -173,7 +173,8 @@ def _bound(book: Ledger) -> dict[str, Any]:
     per_step = round(book.bound_ns / book.steps)
     return {
         "id": BOUND, "op": BOUND, "layers": None, "cause": BOUND, "recoverable_ns": 0,
-        "share": book.bound_ns / book.step_ns, "low_ns": 0, "high_ns": 0, "roof_share": None,
+        "share": book.bound_ns / book.step_ns if book.step_ns else None,
+        "low_ns": 0, "high_ns": 0, "roof_share": None,
         "per_step": None, "own_ns": per_step, "total_ns": book.bound_ns,
         "advice": f"{units.duration(per_step)} of the step are {_needed(book)}",
         "evidence": "", "selection": "", "confidence": "medium",
@@ -195,7 +196,7 @@ def _notes(run: Run, book: Ledger) -> list[str]:
     if book.steps > 1:
         notes[0] += f" (mean of {book.steps:,} steps)"
     if book.unmodelled_ns:
-        part = units.share(book.unmodelled_ns / book.step_ns)
+        part = units.share(book.unmodelled_ns / max(book.step_ns, 1))
         notes.append(f"{part} of the time is of kernels whose work is not known: it counts as needed")
     if book.strays == 1:
         notes.append("one kernel ran far from the rest of its step and is left out")

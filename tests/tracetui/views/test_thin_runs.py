@@ -75,3 +75,11 @@ def test_looks_at_what_a_source_does_not_tell(view: str, column: str, look: Look
     (asked,) = [v for v in views() if v.name == view]
     for runs in ([thin, whole], [whole, thin]):
         assert report(asked, runs, look).strip()
+
+
+def test_kernels_that_take_no_time_have_no_share_of_it() -> None:
+    events = pl.DataFrame({"kind": ["kernel"] * 2, "name": ["a", "b"], "t": [1, 2], "dur": [0, 0]})
+    run = build("none", {}, events, Log(read=2))
+    for view in views():
+        if view.runs == 1:
+            assert report(view, [run], Look(), "md").strip()
