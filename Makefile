@@ -7,9 +7,9 @@ BIN    := $(VENV)/bin
 .PHONY: live test check others bench kernels clean
 
 # built by the installation of the checkout; anew when it changes
-SCANNER := $(wildcard capture/loaders/chrome/scan/*.c)
+COMPILED := $(wildcard capture/loaders/_scan/*.[ch] engines/processor/*.[ch])
 
-$(VENV)/.ok-live: pyproject.toml hatch_build.py $(SCANNER)
+$(VENV)/.ok-live: pyproject.toml hatch_build.py $(COMPILED)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "torch~=2.13.0"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[live]"

@@ -8,7 +8,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from packaging.tags import sys_tags
 
 BUILDER = "capture/build_part.py"
-PARTS = ("capture/loaders/chrome/scan/_events.c", "engines/processor/_processor.c")
+PARTS = ("capture/loaders/_scan/_events.c", "engines/processor/_processor.c")
 
 
 class CompiledParts(BuildHookInterface):  # type: ignore[type-arg]

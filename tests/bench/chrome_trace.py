@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from capture.loaders.chrome import scan
+from capture.loaders import _scan as scan
 from tests.bench._chrome_maker import write
 
 LAYOUT_MB: Final = 60  # of a trace that is written anew in other layouts, by way of objects

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from capture import build_part, nvidia, roofs
-from capture.loaders.chrome import scan
+from capture.loaders import _scan as scan
 from capture.roofs import Roof
 from tests.engines import folders, gguf_files, tiny
 from tests.tracetui.test_cli import PROFILE, tracetui

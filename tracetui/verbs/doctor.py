@@ -13,7 +13,7 @@ from capture import roofs
 from capture.classify.names import own_rules
 from capture.classify.own_rules import own_rules_file
 from capture.errors import UsageError
-from capture.loaders.chrome import scan
+from capture.loaders import _scan as scan
 from capture.run import Run
 from capture.text import clean
 from tracetui.analysis import advice, roofline, why

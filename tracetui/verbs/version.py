@@ -27,7 +27,7 @@ def options(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Print the version, then a line for each part; return the exit code."""
-    from capture.loaders.chrome import scan
+    from capture.loaders import _scan as scan
 
     lines = [
         f"tracetui {version('tracetui')}",

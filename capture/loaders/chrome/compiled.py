@@ -15,7 +15,8 @@ from typing import Any, Final
 import msgspec
 import polars as pl
 
-from capture.loaders.chrome.scan import columns, scanner
+from capture.loaders._scan import scanner
+from capture.loaders.chrome import scanned
 from capture.loaders.chrome.tables import (
     ATTENTION,
     CALLS,
@@ -58,13 +59,13 @@ def read(source: Source) -> Trace:
     scan = _Scan(source, found.end(), endless=not front)
     if not scan.ended:
         source.log.note(*NO_END)
-    return columns.trace(scan.parts, _header(front, scan.end), source.log)
+    return scanned.trace(scan.parts, _header(front, scan.end), source.log)
 
 
 def read_lines(source: Source) -> Trace:
     """Read events that stand one behind the other; raise RefusedError for what is not plain JSON."""
     scan = _Scan(source, 0, endless=True, lines=True)
-    return columns.trace(scan.parts, {}, source.log)
+    return scanned.trace(scan.parts, {}, source.log)
 
 
 def _header(front: bytes, end: bytes) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from typing import IO, Any, Final
 
 import polars as pl
 
-from capture.loaders.chrome.scan import scanner
-from capture.loaders.chrome.scan.arrow import table
+from capture.loaders._scan import scanner
+from capture.loaders._scan.arrow import table
 from capture.loaders.metallic.fast_scan import Input, Scanned, no_objects
 from capture.loaders.metallic.patient_scan import TIMED, Key, Raw, is_line, key_of, type_of
 

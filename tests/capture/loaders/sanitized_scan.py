@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any
 
 from capture.build_part import command
-from capture.loaders.chrome.scan import __file__ as package
+from capture.loaders._scan import __file__ as package
 from tests.bench._chrome_maker import Clock, step
 from tests.bench._metallic_maker import Maker
 from tests.conftest import FIXTURES

@@ -13,11 +13,11 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from capture.compiled import OFF
+from capture.loaders._scan import scanner
 from capture.loaders.chrome import any_json, compiled, jsonl
 from capture.loaders.chrome import trace as chrome_trace
 from capture.loaders.chrome.readers import Reader
 from capture.loaders.chrome.rows import to_run
-from capture.loaders.chrome.scan import scanner
 from capture.loaders.chrome.tables import RefusedError, Trace
 from capture.run import Run
 from capture.source import Source

@@ -11,7 +11,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from capture.compiled import OFF
-from capture.loaders.chrome.scan import scanner
+from capture.loaders._scan import scanner
 from capture.loaders.metallic import compiled_scan, fast_scan, recording
 from capture.loaders.metallic.patient_scan import Raw
 from capture.open import load

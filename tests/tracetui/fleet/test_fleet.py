@@ -137,7 +137,8 @@ def test_the_map_holds_every_rank_against_the_median_of_its_step(
         "\nnote: ", "\nnote: one answer about 8 files\nnote: ", 1
     )
     slow = next(line for line in merged.splitlines() if line.split()[:1] == ["5"])
-    assert "▲▲▲" in slow
+    late = [r["behind_share"] for r in answer.rows.to_dicts() if r["rank"] == 5]
+    assert slow.split()[1:] == [f"{100 * share:+.0f}%" for share in late]
 
 
 def test_the_summary_of_many_adds_up_and_names_who_stands_out(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import msgspec
 import polars as pl
 
 from capture.importlog import Log
-from capture.loaders.chrome.scan.arrow import table
+from capture.loaders._scan.arrow import table
 from capture.loaders.chrome.tables import (
     PLACE,
     UNNAMED,
