@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from capture.loaders import _scan as scan
+from capture.compiled import OFF
 from tests.bench._chrome_maker import write
 
 LAYOUT_MB: Final = 60  # of a trace that is written anew in other layouts, by way of objects
@@ -35,7 +35,7 @@ def ours(path: Path) -> int:
 
 def ours_in_python(path: Path) -> int:
     """Read without the compiled scanner."""
-    os.environ[scan.OFF] = "1"
+    os.environ[OFF] = "1"
     return ours(path)
 
 
