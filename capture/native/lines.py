@@ -11,6 +11,7 @@ from capture.native.schema import KINDS, Category, Kind, Lens, intact
 
 Whole = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Small = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
+Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Pair = tuple[float, float]
 Law = Pair | float  # flops or bytes of an op: a + b · min(context, window), or a alone
 
@@ -172,14 +173,18 @@ class SavedNotice(Struct):
 
 
 class SavedLog(Struct):
-    """The import log of an earlier import."""
+    """The import log of an earlier import; one whose numbers do not add up is none."""
 
     source: str
     format: str
-    read: int
-    repaired: int
-    dropped: int
+    read: Count
+    repaired: Count
+    dropped: Count
     notices: list[SavedNotice]
+
+    def __post_init__(self) -> None:
+        if self.dropped > self.read:
+            raise ValueError("more was dropped than read")
 
 
 class LogLine(Sealed, kw_only=True):

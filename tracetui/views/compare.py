@@ -11,6 +11,7 @@ from capture.errors import UsageError
 from capture.run import Run
 from tracetui import glyphs
 from tracetui.look import Look
+from tracetui.units import ABSENT
 from tracetui.views import MANY, Answer, Dress, Focus, View, _category, ask, view
 from tracetui.views._grid import NOTHING_LEFT
 from tracetui.views.diff import labels
@@ -210,6 +211,8 @@ def enter(answer: Answer, look: Look) -> Focus:
     names = answer.parts["names"].filter(pl.col("row") == value)["names"].to_list()
     if names:
         return ((group, tuple(names[0])),)
+    if value == ABSENT:
+        return ((group, None),)
     return ((group, int(value) if group in ("layer", "step") and value.isdecimal() else value),)
 
 

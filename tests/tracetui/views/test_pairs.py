@@ -259,3 +259,15 @@ def test_a_table_for_a_terminal_keeps_to_its_width_and_counts_what_it_left_out()
         shown = re.split(r"  +", table[0].strip())
         assert len(shown) + left_out == len(whole)
     assert "more columns" not in report(view("diff"), pair(), Look(), width=80)
+
+
+def test_a_row_of_what_has_no_layer_is_entered() -> None:
+    runs = [made([{"kind": "kernel", "name": "a", "dur": 5, "layer": n} for n in (None, 0)]) for _ in "ab"]
+    shown, look = view("compare"), Look(group="layer")
+    answer = ask(shown, runs, look)
+    assert shown.enter is not None
+    for at, row in enumerate(answer.rows["row"]):
+        focus = shown.enter(answer, replace(look, cursor=(at, 0)))
+        assert focus == (("layer", None if row == "–" else 0),)
+        (own,) = ask(view("kernels"), runs[:1], Look(focus=focus)).rows["total_ns"]
+        assert own == 5

@@ -15,6 +15,7 @@ from tracetui.analysis.compare import truncated_names
 from tracetui.analysis.compare.against import renames
 from tracetui.analysis.kernels import total_table
 from tracetui.look import Look
+from tracetui.units import ABSENT
 
 _NUMBERS: Final = re.compile(r"([A-Za-z_]*?)_?(\d+(?:\.\d+)?)(?![\d.]*[A-Za-z])")
 _AXES: Final = ("context", "batch", "layers", "d_model", "tokens")
@@ -80,7 +81,7 @@ def joined(tables: Sequence[pl.DataFrame], names: Sequence[str], unit: str) -> M
 def _totals(run: Run, look: Look) -> pl.DataFrame:
     if not run.has("dur"):
         return pl.DataFrame(schema={"row": pl.String, "value": pl.Int64})
-    label = pl.col(look.group or "name").cast(pl.String).fill_null("–")
+    label = pl.col(look.group or "name").cast(pl.String).fill_null(ABSENT)
     return total_table(run, look).select(label.alias("row"), value="total_ns")
 
 

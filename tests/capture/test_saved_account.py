@@ -1,0 +1,28 @@
+"""An account that was saved beside rows, and damaged: it is refused, never believed."""
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from capture.errors import UnreadableError
+from capture.export import export
+from capture.frames import PARQUET_KEY
+from capture.open import load
+from tests.conftest import FIXTURES
+
+DAMAGED = [{"repaired": -(1 << 63)}, {"read": -1}, {"dropped": 7}]  # of six that were read
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_a_parquet_file_whose_account_does_not_add_up_is_damaged(
+    tmp_path: Path, damage: dict[str, int]
+) -> None:
+    path = tmp_path / "p.parquet"
+    export(load(FIXTURES / "native" / "columns.jsonl", cache=False), path)
+    about = json.loads(pl.read_parquet_metadata(path)[PARQUET_KEY])
+    about["log"] |= damage
+    pl.read_parquet(path).write_parquet(path, metadata={PARQUET_KEY: json.dumps(about)})
+    with pytest.raises(UnreadableError, match="damaged"):
+        load(path, cache=False)
