@@ -39,10 +39,11 @@ def statistics(run: Run, look: Look) -> pl.DataFrame:
 
 
 def category(run: Run, look: Look) -> pl.DataFrame:
-    """Return the categories of these rows, one a row; nothing where the source tells none."""
+    """Return the categories of these rows, one a row, from A; nothing where the source tells none."""
     if not run.has("category"):
         return pl.DataFrame(schema={"category": pl.String})
-    return select.timed(run, look).select(pl.col("category").cast(pl.String)).unique().drop_nulls().collect()
+    own = select.timed(run, look).select(pl.col("category").cast(pl.String)).drop_nulls()
+    return own.unique().sort("category").collect()
 
 
 def forms(launches: pl.DataFrame) -> pl.DataFrame:
