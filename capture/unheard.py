@@ -1,6 +1,7 @@
 """Has what libraries print by themselves go nowhere: polars tells the terminal of its panics in many lines.
 
-Our own words pass through `sys.stderr` before and after; the screen draws on a descriptor of its own.
+Our own words pass through `sys.stderr` before and after; the screen draws on a descriptor of its own. In a
+process that is somebody else's, who imports this as a library, nothing is kept from the terminal.
 """
 
 import os
@@ -12,13 +13,23 @@ from typing import Final
 STDERR: Final = 2
 
 _lock = threading.Lock()
+_ours = False  # whether the process is the program's own
 _within = 0  # how many threads are
 _kept: int | None = None  # what standard error was before the first of them
 
 
+def own_process() -> None:
+    """Say that this process is the program's own: no other threads than ours write to standard error."""
+    global _ours
+    _ours = True
+
+
 @contextmanager
 def unheard() -> Iterator[None]:
-    """Have nothing that is written to standard error be seen meanwhile, whichever thread writes it."""
+    """Have nothing that is written to standard error be seen meanwhile, in a process of our own."""
+    if not _ours:
+        yield
+        return
     _enter()
     try:
         yield

@@ -16,6 +16,7 @@ from capture.addresses import masked
 from capture.errors import CaptureError, UsageError
 from capture.nearest import nearest
 from capture.text import clean
+from capture.unheard import own_process
 from tracetui import verbs
 from tracetui.guides.examples import epilog
 from tracetui.threads import keep_memory, leave_the_cores
@@ -33,6 +34,7 @@ exit codes: 0 ok, or nothing got worse · 1 a regression was found · 2 usage ·
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code, which is never zero after an error."""
     _tame_streams()
+    own_process()
     gc.set_threshold(*COLLECT)
     try:
         code = _run(list(sys.argv[1:] if argv is None else argv))

@@ -15,6 +15,12 @@ from capture.unheard import unheard
 from tests.conftest import FIXTURES
 from tests.tracetui.ui.pty import Terminal
 
+
+@pytest.fixture(autouse=True)
+def in_a_process_of_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("capture.unheard._ours", True)
+
+
 # Bytes of one page's header without which polars panics in a thread of its own.
 PAGE = {848: 0, 852: 0, 853: 0}
 
@@ -82,7 +88,8 @@ def test_the_last_of_several_threads_gives_it_back(capfd: pytest.CaptureFixture[
 def test_a_standard_error_that_is_closed_stays_closed() -> None:
     code = """
 import os
-from capture.unheard import unheard
+from capture.unheard import own_process, unheard
+own_process()
 os.close(2)
 with unheard():
     pass
@@ -95,3 +102,22 @@ except OSError:
         [sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=FIXTURES.parent.parent, check=True
     )
     assert done.stdout == b"closed\n"
+
+
+def test_a_program_that_imports_us_is_heard() -> None:
+    """Its threads go on writing to standard error while a file is read."""
+    code = f"""
+import os
+from capture.loaders import native
+from capture.open import load
+read = native.load
+def loud(source):
+    os.write(2, b"said by another thread")
+    return read(source)
+native.load = loud
+print(len(load({str(FIXTURES / "native" / "columns.jsonl")!r}, cache=False)))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, cwd=FIXTURES.parent.parent, check=True
+    )
+    assert done.stdout == b"1\n" and done.stderr == b"said by another thread"

@@ -15,6 +15,7 @@ from typing import Final
 
 from capture.addresses import is_url
 from capture.errors import UsageError
+from capture.unheard import own_process
 from tracetui import cancel
 from tracetui.fleet.executors import RETRIES
 from tracetui.fleet.job import Done, Job, do
@@ -106,6 +107,7 @@ def _deaf_children() -> Iterator[None]:
 
 def _begin() -> None:
     """Leave Ctrl-C to the process that asks, and end when that one ends."""
+    own_process()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
