@@ -1,11 +1,12 @@
 """Frames that grow by chunks, and tables as JSON columns."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import polars as pl
 
 from capture.native.lines import SavedTable
+from capture.pieces import Piece
 from capture.run import clean_meta
 
 PARQUET_KEY: Final = "tracetui"  # in the metadata of a parquet file: what of a run is no event
@@ -33,28 +34,42 @@ _TYPES: Final[Mapping[str, pl.DataType]] = {
 
 
 class Chunks:
-    """Frames in order; neighbours of like size are merged, so that few are left of many."""
+    """Frames in order, as pieces; neighbours of like size become one, so that few are left of many."""
 
-    def __init__(self, *frames: pl.DataFrame) -> None:
-        self._frames = [frame for frame in frames if frame.height]
+    def __init__(self, largest: int | None = None, pieces: Sequence[Piece] = ()) -> None:
+        """Merge frames as long as they are of so many rows together, None for any number."""
+        self._largest = largest
+        self.pieces = [piece for piece in pieces if piece.events.height]
 
     @property
     def height(self) -> int:
-        return sum(frame.height for frame in self._frames)
-
-    def joined(self) -> pl.DataFrame:
-        """Return all of them as one frame."""
-        return pl.concat(self._frames, how="diagonal") if self._frames else pl.DataFrame()
+        return sum(frame.height for frame in self)
 
     def add(self, frame: pl.DataFrame) -> None:
         """Add a frame behind the others."""
-        self._frames.append(frame)
-        while len(self._frames) > 1 and self._frames[-2].height < 2 * self._frames[-1].height:
-            last = [self._frames.pop() for _ in range(2)][::-1]
-            self._frames.append(pl.concat(last, how="diagonal", rechunk=True))
+        self.pieces.append(Piece(frame))
+        while len(self.pieces) > 1 and self._alike(*self.pieces[-2:]):
+            last = [self.pieces.pop().events for _ in range(2)][::-1]
+            self.pieces.append(Piece(pl.concat(last, how="diagonal", rechunk=True)))
+
+    def _alike(self, one: Piece, other: Piece) -> bool:
+        small, large = other.events.height, one.events.height
+        return large < 2 * small and (self._largest is None or small + large <= self._largest)
+
+    def parted(self, stays: Callable[[pl.DataFrame], bool]) -> tuple[pl.DataFrame, list[Piece]]:
+        """Return as one frame all up to the last frame that does not stay, and the pieces behind that."""
+        first = len(self.pieces)
+        while first and stays(self.pieces[first - 1].events):
+            first -= 1
+        rest = [piece.events for piece in self.pieces[:first]]
+        return pl.concat(rest, how="diagonal") if rest else pl.DataFrame(), self.pieces[first:]
+
+    def with_first(self, frame: pl.DataFrame, pieces: Sequence[Piece]) -> "Chunks":
+        """Return a frame and the pieces that come behind it, which go on as these do."""
+        return Chunks(self._largest, (Piece(frame), *pieces))
 
     def __iter__(self) -> Iterator[pl.DataFrame]:
-        return iter(self._frames)
+        return (piece.events for piece in self.pieces)
 
 
 def type_name(type: pl.DataType) -> str | None:

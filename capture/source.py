@@ -158,21 +158,23 @@ class Source:
     def read(self, limit: int = 1 << 34) -> bytes:
         """Return all bytes, unpacked; raise UnreadableError where they are more than the limit."""
         parts, have = [], 0
-        for chunk in self.chunks():
+        for chunk in self.chunks() if self.gzipped else [self._whole(limit)]:
             have += len(chunk)
             if have > limit:
                 raise UnreadableError(f"is larger than {limit:,} bytes when unpacked", where=self.label)
             parts.append(chunk)
-        return b"".join(parts)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def text(self) -> str:
         """Return all of it as text with Unix line ends."""
-        return decode(self.read()).replace("\r\n", "\n")
+        text = decode(self.read())
+        return text.replace("\r\n", "\n") if "\r" in text else text
 
     def utf8(self) -> bytes:
         """Return all of it as text in UTF-8 with Unix line ends."""
         raw = self.read()
-        return (raw if raw.isascii() else decode(raw).encode()).replace(b"\r\n", b"\n")
+        text = raw if raw.isascii() else decode(raw).encode()
+        return text.replace(b"\r\n", b"\n") if b"\r" in text else text
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
         """Yield every line without its end, with the offset of its first byte; a last torn line too."""
@@ -194,6 +196,14 @@ class Source:
             return self.path.open("rb")
         except OSError as e:
             raise UnreadableError(reason(e), where=self.label) from None
+
+    def _whole(self, limit: int) -> bytes:
+        """Return the bytes as they lie there, in one piece; of more than the limit one byte more than it."""
+        with self._open() as raw:
+            try:
+                return raw.read() if self.size <= limit else raw.read(limit + 1)
+            except OSError as e:
+                raise UnreadableError(reason(e), where=self.label) from None
 
     def _chunks(self, log: Log | None) -> Iterator[bytes]:
         with self._open() as raw:

@@ -34,8 +34,8 @@ from capture.source import Head, Source
 
 # Each loader with what says that it must be asked: words of which every one of its inputs has at least one in
 # its head, in upper or lower case (`^` is the very beginning), what none of them begins with (`!`), and
-# suffixes (`*.abc`) of files that have no lasting mark. One without any is always asked. The order decides
-# nothing: exactly one claims an input.
+# suffixes (`*.abc`) of files that have no lasting mark. One without any takes what no other does: it is asked
+# where none claims an input. The order decides nothing: exactly one claims it.
 LOADERS: Final[Mapping[str, tuple[str, ...]]] = {
     "chrome.jsonl": ('"ph"',),
     "chrome.trace": ('"traceevents"', '"ph"'),
@@ -136,10 +136,15 @@ def recognise(head: Head, suffix: str = "") -> list[Loader]:
     Content decides; the name does only for a format that has no lasting mark, and only where no loader knows
     the content, which must be no text. Only loaders whose words stand in the head are imported.
     """
-    claims = [loader for name in LOADERS if may_claim(name, head) and (loader := _loader(name)).sniff(head)]
+    marked, plain = ([name for name in LOADERS if bool(LOADERS[name]) is mark] for mark in (True, False))
+    claims = _claiming(marked, head) or _claiming(plain, head)
     if claims or b"\0" not in head.raw:
         return claims
     return [_loader(name) for name, marks in LOADERS.items() if f"*{suffix}" in marks]
+
+
+def _claiming(names: Sequence[str], head: Head) -> list[Loader]:
+    return [loader for name in names if may_claim(name, head) and (loader := _loader(name)).sniff(head)]
 
 
 def claimed_by_others(head: Head, own: str) -> bool:

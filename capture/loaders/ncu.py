@@ -8,14 +8,16 @@ Nsight Compute: https://docs.nvidia.com/nsight-compute/NsightComputeCli/index.ht
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 import polars as pl
 
 from capture.importlog import Log
+from capture.loaders._distinct import fixed, of_distinct
 from capture.loaders._nsight_text import TIME_UNITS, csv_cells
-from capture.loaders._numbers import exact, number, real
-from capture.loaders._separated import LINE, reals, records
+from capture.loaders._numbers import exact, nanoseconds, number, real
+from capture.loaders._separated import LINE, LONGEST, cut_at_once, lines_of, reals, records, whole_numbers
 from capture.run import Run, build
 from capture.source import Head, Source
 
@@ -33,22 +35,31 @@ _DURATIONS: Final = ("Duration", "gpu__time_duration.sum", "gpu__time_duration.a
 
 _ROW: Final = "\0line"  # our own columns beside those of the file: no header has these names
 _LAUNCH: Final = "\0launch"
+_TABLE: Final = "\0table"
 _NAME: Final = "\0name"
 _VALUE: Final = "\0value"
 _METRIC: Final = ("launch", "name", "unit", "value", "least", "most")
 _NO_METRICS: Final = pl.DataFrame(schema=dict.fromkeys(_METRIC, pl.String))
-_SCHEMA: Final = {
-    "kind": pl.String, "lens": pl.String, "name": pl.String, "track": pl.String,
-    "dur": pl.Int64, "count": pl.Int64, "min": pl.Int64, "max": pl.Int64,
-}  # fmt: skip
 
 
-@dataclass
+@dataclass(frozen=True)
 class Page:
-    """The launches by their ids, in the order of the file; and every metric of each, as text."""
+    """The launches by their ids, in the order of the file; and every metric of each, as text.
 
-    launches: dict[str, dict[str, str]]
+    A launch has the columns of `_IDENTITY` that its own table has, null where that has none.
+    """
+
+    launches: pl.DataFrame
     metrics: pl.DataFrame
+
+
+class _Header(NamedTuple):
+    """The line that names the columns: its cells, where it begins and where the lines below it do."""
+
+    cells: list[str]
+    begin: int
+    below: int
+    quoted: bool  # so are all records below it, then
 
 
 def sniff(head: Head) -> bool:
@@ -56,19 +67,18 @@ def sniff(head: Head) -> bool:
 
 
 def load(source: Source) -> list[Run]:
-    page = _read(source.text().split("\n"), source.log)
+    page = _read(source.utf8(), source.log)
     durations = _durations(page)
-    missing = len(page.launches) - len(durations)
+    missing = page.launches.height - durations.height
     if missing:
         source.log.note(
             "no_duration",
             "launches without a Duration metric (capture it: --section SpeedOfLight)",
             count=missing,
         )
-    events = pl.DataFrame(_events(page, durations), schema=_SCHEMA)
-    return [
-        build("ncu", _meta(page), events, source.log, {"ncu": _metrics(page), "launches": _launches(page)})
-    ]
+    events = _events(page.launches, durations)
+    launches = page.launches.drop("Section Name", "launch", strict=False)
+    return [build("ncu", _meta(page), events, source.log, {"ncu": _metrics(page), "launches": launches})]
 
 
 def _is_header(cells: Sequence[str] | None) -> bool:
@@ -76,50 +86,83 @@ def _is_header(cells: Sequence[str] | None) -> bool:
     return {"Kernel Name", "Process ID"} <= words and bool(words & {"ID", "Metric Name"})
 
 
-def _read(lines: Sequence[str], log: Log) -> Page:
+def _read(text: bytes, log: Log) -> Page:
     """Read every record after a header; what was printed around them is passed over."""
-    page = Page({}, _NO_METRICS)
-    named = pl.Series(lines, dtype=pl.String).str.contains("Kernel Name", literal=True).arg_true()
-    headers = [(at, cells) for at in named if _is_header(cells := csv_cells(lines[at], ",") or [])]
-    metrics = [page.metrics]
-    for (at, header), end in zip(headers, [*(at for at, _ in headers[1:]), len(lines)], strict=True):
-        rows = lines[at + 1 : end]
-        if lines[at].startswith('"'):
-            rows = [line if line.startswith('"') or "Kernel Name" in line else "" for line in rows]
-        for units, table in _tables(rows, header, at + 1, log):
-            _keep_launches(page, table)
-            metrics.append(_long(table) if "Metric Name" in header else _wide(table, units))
-    page.metrics = pl.concat(metrics)
-    return page
+    headers, above, at = _headers(text), 0, 0
+    launches, metrics = [], [_NO_METRICS]
+    for header, end in zip(headers, [*(h.begin for h in headers[1:]), len(text)], strict=True):
+        above, at = above + text.count(b"\n", at, header.below), header.below
+        for units, table in _tables(text, header, end, above, log):
+            launches.append(_identified(table))
+            metrics.append(_long(table) if "Metric Name" in header.cells else _wide(table, units))
+    return Page(_first_of_each(launches), pl.concat(metrics))
 
 
-def _tables(
-    lines: Sequence[str], header: Sequence[str], first: int, log: Log
-) -> Iterator[tuple[dict[str, str], pl.DataFrame]]:
-    """Yield the rows under a header, by the columns' names, with the units that are stated above them."""
-    places = [str(at) for at in range(len(header))]
+def _headers(text: bytes) -> list[_Header]:
+    """Return the headers of a text in their order; Python finds a word sooner from behind."""
+    found: list[_Header] = []
+    at = len(text)
+    while (at := text.rfind(b"Kernel Name", 0, at)) >= 0:
+        at = text.rfind(b"\n", 0, at) + 1
+        below = text.find(b"\n", at) + 1 or len(text)
+        cells = csv_cells(text[at:below].decode().removesuffix("\n"), ",") or []
+        if _is_header(cells):
+            found.append(_Header(cells, at, below, quoted=text.startswith(b'"', at)))
+    return found[::-1]
+
+
+def _rows(text: bytes, header: _Header, end: int) -> tuple[pl.DataFrame, list[int]]:
+    """Return the rows between a header and some place, and which lines there are none."""
+    places = [str(at) for at in range(len(header.cells))]
+    cut = cut_at_once(text, ",", places, header.below, end, quoted=header.quoted)
+    if cut is not None:
+        return cut.with_row_index(LINE), []
 
     def cells(line: str) -> list[str] | None:
         found = csv_cells(line, ",")
-        fits = found is not None and _needed(header) <= len(found) <= len(header)
-        return [*found, *[""] * (len(header) - len(found))] if found is not None and fits else None
+        fits = found is not None and _needed(header.cells) <= len(found) <= len(places)
+        return [*found, *[""] * (len(places) - len(found))] if found is not None and fits else None
 
-    rows, bad = records("\n".join(lines).encode(), ",", places, cells)
+    rows = text[header.below : end]
+    return records(_without_noise(rows) if header.quoted else rows, ",", places, cells)
+
+
+def _without_noise(text: bytes) -> bytes:
+    """Return the text of lines with blank ones for those that a program printed between quoted records."""
+    lines = lines_of(text)
+    kept = lines.str.starts_with('"') | lines.str.contains("Kernel Name", literal=True)
+    if kept.all():
+        return text
+    return "\n".join(lines.zip_with(kept, pl.Series([""]).new_from_index(0, lines.len()))).encode()
+
+
+def _tables(
+    text: bytes, header: _Header, end: int, above: int, log: Log
+) -> Iterator[tuple[dict[str, str], pl.DataFrame]]:
+    """Yield the rows under a header, by the columns' names, with the units that are stated above them.
+
+    `above` are the lines before the first row.
+    """
+    rows, bad = _rows(text, header, end)
+    places = [str(at) for at in range(len(header.cells))]
     of_units = rows.select(pl.all_horizontal(pl.col(places[:5]) == "")).to_series().arg_true().to_list()
     log.read += rows.height - len(of_units) + len(bad)
     for at in bad:
-        log.drop("bad_row", "rows that do not fit the header above them", at=first + at)
-    by_name = dict(zip((name.replace("\0", "") for name in header), places, strict=True))  # of two the last
+        log.drop("bad_row", "rows that do not fit the header above them", at=above + at)
+    named = (name.replace("\0", "") for name in header.cells)
+    by_name = dict(zip(named, places, strict=True))  # of two the last
     table = rows.select(
         pl.col(LINE).alias(_ROW), *(pl.col(place).alias(name) for name, place in by_name.items())
     )
-    for begin, end in zip([-1, *of_units], [*of_units, rows.height], strict=True):
+    for begin, last in zip([-1, *of_units], [*of_units, rows.height], strict=True):
         units = table.drop(_ROW).row(begin, named=True) if begin >= 0 else {}
-        yield units, _with_launch(table[begin + 1 : end])
+        yield units, _with_launch(table[begin + 1 : last])
 
 
 def _with_launch(table: pl.DataFrame) -> pl.DataFrame:
     """Return rows with the id of their launch; without one, process and kernel tell it."""
+    if "ID" in table.columns and (table["ID"] != "").all():
+        return table.with_columns(pl.col("ID").alias(_LAUNCH))
     told = pl.concat_str("Process ID", "Kernel Name", separator=" ")
     stated = pl.when(pl.col("ID") != "").then("ID") if "ID" in table.columns else None
     return table.with_columns((told if stated is None else pl.coalesce(stated, told)).alias(_LAUNCH))
@@ -132,10 +175,22 @@ def _needed(header: Sequence[str]) -> int:
     return 1 + max(i for i, c in enumerate(header) if c == "Kernel Name" or c in _FIGURES)
 
 
-def _keep_launches(page: Page, table: pl.DataFrame) -> None:
+def _identified(table: pl.DataFrame) -> pl.DataFrame:
+    """Return the first row of each launch of a table, what tells of the launch alone."""
     identity = [c for c in _IDENTITY if c in table.columns]
-    for row in table.unique(_LAUNCH, keep="first", maintain_order=True).iter_rows(named=True):
-        page.launches.setdefault(row[_LAUNCH], {c: row[c] for c in identity})
+    begins = (table[_LAUNCH] != table[_LAUNCH].shift(1)).fill_null(value=True)
+    rows = table.select(pl.col(_LAUNCH).alias("launch"), *identity).filter(begins)
+    return rows.unique("launch", keep="first", maintain_order=True)
+
+
+def _first_of_each(tables: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Return each launch as the first table that has it tells of it, without columns of other tables."""
+    if not tables:
+        return pl.DataFrame(schema={"launch": pl.String})
+    numbered = [table.with_columns(pl.lit(at).alias(_TABLE)) for at, table in enumerate(tables)]
+    rows = pl.concat(numbered, how="diagonal").unique("launch", keep="first", maintain_order=True)
+    told = {column for at in rows[_TABLE].unique() for column in tables[at].columns}
+    return rows.select("launch", *(c for c in _IDENTITY if c in told))
 
 
 def _long(table: pl.DataFrame) -> pl.DataFrame:
@@ -143,7 +198,8 @@ def _long(table: pl.DataFrame) -> pl.DataFrame:
     value = "Metric Value" if "Metric Value" in table.columns else "Average"
     columns = dict(zip(_METRIC[1:], ("Metric Name", "Metric Unit", value, "Minimum", "Maximum"), strict=True))
     stated = [pl.col(c) if c in table.columns else pl.lit("") for c in columns.values()]
-    named = table.filter(pl.col("Metric Name") != "")
+    is_named = table["Metric Name"] != ""
+    named = table if is_named.all() else table.filter(is_named)
     return named.select(
         pl.col(_LAUNCH).alias("launch"),
         *(cell.alias(name) for name, cell in zip(columns, stated, strict=True)),
@@ -162,59 +218,74 @@ def _wide(table: pl.DataFrame, units: Mapping[str, str]) -> pl.DataFrame:
     return stated.with_columns(unit=unit, least=pl.lit(""), most=pl.lit("")).select(_METRIC)
 
 
-def _durations(page: Page) -> dict[str, dict[str, str]]:
+def _durations(page: Page) -> pl.DataFrame:
     """Return the metric that times each launch, the plainest one where there are several."""
     ranks = {name: rank for rank, name in enumerate(_DURATIONS)}
     timed = page.metrics.filter(pl.col("name").is_in(_DURATIONS), pl.col("unit").is_in(list(TIME_UNITS)))
     numbers = timed.filter(reals(timed["value"], real).is_not_null())
     plainest = numbers.sort(pl.col("name").replace_strict(ranks, return_dtype=pl.Int8), maintain_order=True)
-    first = plainest.unique("launch", keep="first", maintain_order=True)
-    return {metric["launch"]: metric for metric in first.iter_rows(named=True)}
+    return plainest.unique("launch", keep="first", maintain_order=True)
 
 
-def _events(page: Page, durations: Mapping[str, dict[str, str]]) -> Iterator[dict[str, Any]]:
-    """Yield a row for each launch; launches are replayed one by one, so there is no timeline."""
-    for launch, identity in page.launches.items():
-        count = exact(number(identity.get("Invocations", "1")), 1) or 1
-        yield {
-            "kind": "kernel",
-            "lens": "gpu",
-            "name": identity["Kernel Name"],
-            "track": f"gpu{identity.get('Device') or 0}/stream{identity.get('Stream', '')}",
-            "count": count,
-            **(_times(durations[launch], count) if launch in durations else {}),
+def _events(launches: pl.DataFrame, durations: pl.DataFrame) -> pl.DataFrame:
+    """Return a row for each launch; launches are replayed one by one, so there is no timeline."""
+    stated = launches.select(
+        "launch",
+        *(_stated(launches, c, "").alias(c) for c in ("Kernel Name", "Device", "Stream")),
+        _stated(launches, "Invocations", "1").alias("Invocations"),
+    )
+    device = pl.when(pl.col("Device") == "").then(pl.lit("0")).otherwise("Device")
+    lane = pl.lit("gpu") + device + pl.lit("/stream") + pl.col("Stream")
+    counts = whole_numbers(stated["Invocations"], 1, lambda text: exact(number(text), 1))
+    times = stated.select("launch").join(durations, on="launch", how="left", maintain_order="left")
+    counts = counts.replace(0, 1).fill_null(1)
+    return pl.DataFrame(
+        {
+            "name": stated["Kernel Name"],
+            "track": of_distinct(stated, ("Device", "Stream"), lane),
+            "count": counts,
         }
+    ).with_columns(*fixed(kind="kernel", lens="gpu"), *_times(times, counts))
 
 
-def _times(duration: Mapping[str, str], count: int) -> dict[str, int | None]:
-    unit = TIME_UNITS[duration["unit"]]
-    mean = number(duration["value"]) or Decimal(0)
-    spread = {"min": exact(number(duration["least"]), unit), "max": exact(number(duration["most"]), unit)}
-    return {"dur": exact(mean * count, unit), **{k: v for k, v in spread.items() if v is not None}}
+def _stated(launches: pl.DataFrame, column: str, otherwise: str) -> pl.Expr:
+    return pl.col(column).fill_null(otherwise) if column in launches.columns else pl.lit(otherwise)
+
+
+def _times(times: pl.DataFrame, counts: pl.Series) -> list[pl.Series]:
+    """Return the total of each launch and the spread of its invocations, in ns."""
+    columns = {"dur": times["value"], "min": times["least"], "max": times["most"]}
+    out = {column: pl.repeat(None, times.height, dtype=pl.Int64, eager=True) for column in columns}
+    for unit in times["unit"].drop_nulls().unique():
+        own, scale = times["unit"] == unit, TIME_UNITS[unit]
+        for column, texts in columns.items():
+            printed = pl.select(pl.when(own).then(texts)).to_series()
+            found = whole_numbers(printed, scale, partial(nanoseconds, unit=scale))
+            out[column] = out[column].zip_with(~own.fill_null(value=False), found)
+    return [_multiplied(out.pop("dur"), times, counts).alias("dur"), *(s.alias(c) for c, s in out.items())]
+
+
+def _multiplied(means: pl.Series, times: pl.DataFrame, counts: pl.Series) -> pl.Series:
+    """Return totals of means; where there were several invocations, exactly of what was printed."""
+    several = ((counts != 1) | (times["value"].str.len_bytes() >= LONGEST)) & times["value"].is_not_null()
+    rows = times.select("value", "unit", count=counts).filter(several).iter_rows()
+    totals = [exact((number(value) or Decimal(0)) * count, TIME_UNITS[unit]) for value, unit, count in rows]
+    return means.scatter(several.arg_true(), pl.Series(totals, dtype=pl.Int64)) if totals else means
 
 
 def _meta(page: Page) -> dict[str, Any]:
-    first = next(iter(page.launches.values()), {})
+    first = next(page.launches.head(1).iter_rows(named=True), {})
     meta = {"producer": PRODUCER, "process": first.get("Process Name"), "compute": first.get("CC")}
     return {k: v for k, v in meta.items() if v} | {"profiled": True}
 
 
 def _metrics(page: Page) -> pl.DataFrame:
     """Return every metric of every launch, as number where it is one."""
-    kernels = {launch: identity["Kernel Name"] for launch, identity in page.launches.items()}
     rows = page.metrics
-    kernel = rows["launch"].replace_strict(kernels, return_dtype=pl.String) if kernels else rows["launch"]
+    kernels = page.launches.select("launch", _stated(page.launches, "Kernel Name", "").alias("kernel"))
     return rows.select(
-        pl.col("launch").alias("id"), kernel.alias("kernel"), pl.col("name").alias("metric"), "unit",
-        reals(rows["value"], real).alias("value"), pl.col("value").alias("text"),
+        pl.col("launch").alias("id"),
+        rows.select("launch").join(kernels, on="launch", how="left", maintain_order="left")["kernel"],
+        pl.col("name").alias("metric"), "unit", reals(rows["value"], real).alias("value"),
+        pl.col("value").alias("text"),
     )  # fmt: skip
-
-
-def _launches(page: Page) -> pl.DataFrame:
-    columns = [c for c in _IDENTITY if any(c in launch for launch in page.launches.values())]
-    kept = [c for c in columns if c != "Section Name"]
-    return pl.DataFrame(
-        [[launch.get(c) for c in kept] for launch in page.launches.values()],
-        schema=dict.fromkeys(kept, pl.String),
-        orient="row",
-    )

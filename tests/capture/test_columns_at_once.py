@@ -1,6 +1,7 @@
 """Column lines at once and one by one: the same runs with the same account, whatever the lines hold."""
 
 import json
+import random
 from typing import Any
 
 import pytest
@@ -90,3 +91,39 @@ def test_regular_lines_are_taken_at_once() -> None:
         assert block.numbers[name].to_list() == [n for line in lines for n in json.loads(line)[name]]
     (run,) = runs_of([RUN, PLAN, *lines], 0)
     assert run.events["t"].to_list() == [10 * i + at for i in range(3) for at in (i, i + 5)]
+
+
+@pytest.mark.parametrize("kinds", [1, 2, 7])
+def test_lists_that_many_lines_have_are_read_as_each_is(kinds: int) -> None:
+    dice = random.Random(kinds)
+    plans = [[dice.randrange(9) for _ in range(dice.randint(1, 5))] for _ in range(kinds)]
+    records: list[dict[str, Any]] = [
+        {"kind": "columns", "t": i, "op": ops, "dt": [i] * len(ops), "dur": [2**40 + i] * len(ops)}
+        for i in range(60)
+        for ops in [dice.choice(plans)]
+    ]
+    block = block_at_once([seal(record).rstrip() for record in records])
+    assert block is not None
+    for name in ("op", "dt", "dur"):
+        assert block.numbers[name].to_list() == [n for record in records for n in record[name]]
+    assert block.lengths.to_list() == [len(record["op"]) for record in records]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    ["[[1],2]", "[1,[2]]", '["1",2]', "[1.0,2]", "[1e1,2]", "[true,1]", "[null,1]", "[1,null]", "[]", "[1]",
+     "[1,2,3]", "[9223372036854775808,1]", '{"a":1,"b":2}', "12345", "null", '"1,2"'],
+)  # fmt: skip
+@pytest.mark.parametrize("where", ["op", "dt", "dur"])
+def test_what_is_no_list_of_whole_numbers_is_read_by_itself(odd: str, where: str) -> None:
+    """Wherever it stands among regular lines, and whatever their numbers are."""
+    regular = {"op": "[0,7]", "dt": "[1,2]", "dur": "[3,4]"}
+    texts = [regular, regular | {where: odd}, {"op": "[0]", "dt": "[5]", "dur": "[6]"}]
+    lines = [b'{"kind":"columns","t":1,%s}' % _members(lists) for lists in texts]
+    for order in (lines, lines[::-1], lines[1:2] * 2):
+        assert block_at_once(order) is None
+        check_same(runs_of([RUN, PLAN, *order], 0), runs_of([RUN, PLAN, *order], 1 << 60))
+
+
+def _members(lists: dict[str, str]) -> bytes:
+    return ",".join(f'"{name}":{text}' for name, text in lists.items()).encode()

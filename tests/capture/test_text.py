@@ -2,11 +2,14 @@
 
 import unicodedata
 
+import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from capture.text import clean, middle
+from capture.importlog import Log
+from capture.run import build
+from capture.text import MAX_NAME, clean, middle
 
 HOSTILE = {
     "escape": ("a\x1b[2Jb", "a\ufffd[2Jb"),
@@ -50,3 +53,11 @@ def test_a_cut_name_keeps_both_ends(text: str, width: int) -> None:
     assert len(cut) <= width or cut == text
     if len(text) > width >= 3:
         assert cut[0] == text[0] and cut[-1] == text[-1] and "…" in cut
+
+
+@given(st.lists(st.one_of(st.none(), st.text(), st.sampled_from(["gemm", "a\x1b[2J", "x" * 9])), max_size=6))
+@example(["x" * (MAX_NAME + 1), "é" + "\u0301" * 9, "\n", None, ""])
+def test_texts_of_a_table_are_cleaned_as_one_is(words: list[str | None]) -> None:
+    table = pl.DataFrame({"text": words * 3}, schema={"text": pl.String})
+    run = build("run", {}, pl.DataFrame({"name": ["k"]}), Log(), {"table": table})
+    assert run.tables["table"]["text"].to_list() == [w if w is None else clean(w) for w in words * 3]

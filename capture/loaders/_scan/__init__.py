@@ -1,11 +1,11 @@
-"""The compiled scanner, where it is built and wanted: of trace events (`_events.c`), of lines (`lines.h`)."""
+"""The compiled scanner, where it is built: of events (`_events.c`), lines (`lines.h`), tables (`cells.h`)."""
 
 from types import ModuleType
 from typing import Final
 
 from capture.compiled import Part
 
-_PART: Final = Part(f"{__name__}._events", 2, "the slower readers give the same")
+_PART: Final = Part(f"{__name__}._events", 3, "the slower readers give the same")
 
 state = _PART.state
 

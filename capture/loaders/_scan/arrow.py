@@ -1,5 +1,6 @@
 """Tables on their way from a scanner to polars, by the Arrow C data interface."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,3 +18,9 @@ class _Arrow:
 def table(capsules: tuple[Any, Any]) -> pl.DataFrame:
     """Return a table that a scanner gave away."""
     return pl.Series(_Arrow(capsules)).struct.unnest()
+
+
+def columns(capsules: Iterable[tuple[Any, Any]], names: Iterable[str]) -> pl.DataFrame:
+    """Return columns that a scanner gave away one by one, under their names."""
+    named = zip(capsules, names, strict=True)
+    return pl.DataFrame([pl.Series(_Arrow(column)).alias(name) for column, name in named])

@@ -349,12 +349,9 @@ static int move_table(struct ArrowArray *array, struct ArrowSchema *schema, Colu
     return 1;
 }
 
-/* Returns the pair of capsules in which a table leaves. */
-static PyObject *exported(Column **columns, const char *const *names, int n) {
-    struct ArrowSchema *schema = calloc(1, sizeof *schema);
-    struct ArrowArray *array = calloc(1, sizeof *array);
+/* Returns the pair of capsules in which an array leaves; both are freed where it was not moved, or cannot leave. */
+static PyObject *capsules(struct ArrowSchema *schema, struct ArrowArray *array, int moved) {
     PyObject *types = NULL, *data = NULL, *pair = NULL;
-    int moved = schema && array && move_table(array, schema, columns, names, n);
     if (moved) types = PyCapsule_New(schema, "arrow_schema", free_schema);
     if (types) data = PyCapsule_New(array, "arrow_array", free_array);
     if (data) pair = PyTuple_Pack(2, types, data);
@@ -369,4 +366,11 @@ static PyObject *exported(Column **columns, const char *const *names, int n) {
     Py_XDECREF(types);
     Py_XDECREF(data);
     return pair || PyErr_Occurred() ? pair : PyErr_NoMemory();
+}
+
+/* Returns the pair of capsules in which a table leaves. */
+static PyObject *exported(Column **columns, const char *const *names, int n) {
+    struct ArrowSchema *schema = calloc(1, sizeof *schema);
+    struct ArrowArray *array = calloc(1, sizeof *array);
+    return capsules(schema, array, schema && array && move_table(array, schema, columns, names, n));
 }

@@ -8,7 +8,7 @@ import io
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -45,15 +45,11 @@ def scan(source: Input) -> Scanned | None:
             list(threads.map(lambda part, begin: _feed(part, source, begin), parts, borders))
     except ValueError:
         return None
-    keys: dict[Key, int] = {}
-    rests = pl.Series([], dtype=pl.String)
-    frames = []
-    for part in parts:
-        texts = table(part.texts())["text"]
-        frames.append(_rows(table(part.rows()), texts, rests.len(), keys))
-        rests = pl.concat([rests, texts])
-    rows = pl.concat(frames, rechunk=True)
-    return Scanned(Raw(rows, list(keys), rests), rows["key"].is_null().arg_true().to_list())
+    texts = [table(part.texts())["text"] for part in parts]
+    before = [0, *accumulate(map(len, texts))]
+    cuts = [_behind(table(part.rows()), count) for part, count in zip(parts, before, strict=False)]
+    raw = _raw(pl.concat(cuts, rechunk=True), pl.concat(texts, rechunk=True))
+    return Scanned(raw, raw.rows["key"].is_null().arg_true().to_list())
 
 
 def lines_at(source: Input, rows: list[int]) -> list[tuple[int, bytes]]:
@@ -90,15 +86,23 @@ def _feed(part: Any, source: Input, begin: int) -> None:
         part.feed(b"")
 
 
-def _rows(cut: pl.DataFrame, texts: pl.Series, before: int, keys: dict[Key, int]) -> pl.DataFrame:
-    """Return raw rows of the lines of a part: their key, duration, time and data; without a key where a line
-    must be read again. `before` texts stand in front of those of the part.
+def _behind(cut: pl.DataFrame, before: int) -> pl.DataFrame:
+    """Return the lines of a part, of whose texts `before` others stand in front."""
+    return cut.with_columns(pl.col("envelope", "event", "data") + before) if before else cut
+
+
+def _raw(cut: pl.DataFrame, texts: pl.Series) -> Raw:
+    """Return raw rows of lines: their key, duration, time and data; without a key where a line must be read
+    again.
     """
+    keys: dict[Key, int] = {}
     events = texts.str.starts_with(_EVENT)
     envelopes = texts.str.starts_with(_ENVELOPE)
     numbers = pl.repeat(None, texts.len(), dtype=pl.UInt32, eager=True)
-    found = [_number(keys, text) for text in texts.filter(events)]
-    numbers = numbers.scatter(events.arg_true(), pl.Series(found, dtype=pl.UInt32))
+    known = texts.filter(events).to_list()
+    number_of = {text: _number(keys, text) for text in dict.fromkeys(known)}
+    found = pl.Series([number_of[text] for text in known], dtype=pl.UInt32)
+    numbers = numbers.scatter(events.arg_true(), found)
     no_envelope = texts.is_in([t for t in texts.filter(envelopes) if not _is_envelope(t)])
     no_data = events | envelopes | texts.is_in(no_objects(texts.filter(~events & ~envelopes)).implode())
     misfits = no_data.gather(cut["data"]).fill_null(value=False)
@@ -106,7 +110,7 @@ def _rows(cut: pl.DataFrame, texts: pl.Series, before: int, keys: dict[Key, int]
         misfits |= no_envelope.gather(cut["envelope"]).fill_null(value=False)
     key = numbers.gather(cut["event"])
     key = key.set(misfits, None) if misfits.any() else key
-    return cut.select(key.alias("key"), "us", "stamp", rest=pl.col("data") + before)
+    return Raw(cut.select(key.alias("key"), "us", "stamp", rest="data"), list(keys), texts)
 
 
 def _number(keys: dict[Key, int], text: str) -> int | None:

@@ -62,7 +62,7 @@ def whole(parts: Timed, others: list[pl.DataFrame], start: int) -> pl.DataFrame:
 
 def _meanings(keys: Iterable[Key]) -> dict[Key, Meaning]:
     """Return what each name says: the ops' by their names, then the internal kernels' as they come."""
-    bare = list(dict.fromkeys(key._replace(shape=None) for key in keys))
+    bare = list(dict.fromkeys(map(_bare, keys)))
     ops = op_meanings(sorted(key.first for key in bare if key.type == OP and key.first is not None))
     internals = [key for key in bare if key.type == INTERNAL]
     return {Key(OP, name): meaning for name, meaning in ops.items()} | {
@@ -70,9 +70,14 @@ def _meanings(keys: Iterable[Key]) -> dict[Key, Meaning]:
     }
 
 
+def _bare(key: Key) -> Key:
+    """Return what a name is found by: the key without the shape of the matmul."""
+    return key if key.shape is None else key._replace(shape=None)
+
+
 def _table(names: Mapping[Key, Meaning], keys: list[Key]) -> pl.DataFrame:
     """Return meaning and work of each key."""
-    meanings = [names[key._replace(shape=None)] for key in keys]
+    meanings = [names[_bare(key)] for key in keys]
     columns = {
         c: pl.Series([m[i] for m in meanings], dtype=pl.String() if t == pl.Categorical() else t).cast(t)
         for i, (c, t) in enumerate(_DTYPES.items())

@@ -12,6 +12,7 @@ LOOP: Final = "generation_loop"
 
 _PHASE: Final = {"Generation Loop": "decode", "Prompt Processing": "prefill"}
 _BLOCK: Final = re.compile(r"_?block_\d+")
+_BLOCK_NUMBER: Final = re.compile(r"block_\d+")
 _STAGE: Final = re.compile(r"^(?P<stage>\w+?)_block_\d+_op$")
 _NESTING: Final = ("_total", "_latency")
 
@@ -96,7 +97,7 @@ def op_meanings(names: Iterable[str]) -> dict[str, Meaning]:
 def op_meaning(name: str) -> Meaning:
     scopes = name.split("/")
     lens = lens_of(name)
-    op, category = _role(_BLOCK.sub(lambda b: b[0][: b[0].index("block")] + "block_0", name))
+    op, category = _role(_BLOCK_NUMBER.sub("block_0", name))
     return Meaning(
         kind="kernel",
         name=_shown(name, lens),

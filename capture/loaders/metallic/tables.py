@@ -124,8 +124,10 @@ def _sized(sizes: Any) -> dict[str, float]:
 
 def tables(rows: pl.DataFrame) -> dict[str, pl.DataFrame]:
     """Return what is counted or stated, not timed; a table only where the file has its events."""
-    made = {name: make(rows) for name, make in _TABLES.items()}
-    return {name: table for name, table in made.items() if table.height}
+    types = set(rows["type"].unique().cast(pl.String))
+    there = {name: made for name, made in _TABLES.items() if made[0] in types}
+    filled = {name: fill(rows.filter(pl.col("type") == kind)) for name, (kind, fill) in there.items()}
+    return {name: table for name, table in filled.items() if table.height}
 
 
 def event_types(raw: Raw) -> pl.DataFrame:
@@ -137,12 +139,11 @@ def event_types(raw: Raw) -> pl.DataFrame:
     return counted.group_by("type", maintain_order=True).agg(pl.col("count").sum())
 
 
-def _counted(type_: str, *keys: str) -> Callable[[pl.DataFrame], pl.DataFrame]:
+def _counted(*keys: str) -> Callable[[pl.DataFrame], pl.DataFrame]:
     """Return a table of how often each combination of some of an event's fields occurs."""
 
     def table(rows: pl.DataFrame) -> pl.DataFrame:
-        same = rows.filter(pl.col("type") == type_)
-        counts = same.group_by("rest", maintain_order=True).agg(count=pl.len().cast(pl.Int64))
+        counts = rows.group_by("rest", maintain_order=True).agg(count=pl.len().cast(pl.Int64))
         decoded = [_data(text) for text in counts["rest"]]
         columns = {k: pl.Series([_text(d.get(k)) for d in decoded], dtype=pl.String) for k in keys}
         frame = pl.DataFrame(columns).with_columns(counts["count"])
@@ -155,12 +156,11 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) or value is None else msgspec.json.encode(value).decode()
 
 
-def _last(type_: str, *keys: str) -> Callable[[pl.DataFrame], pl.DataFrame]:
+def _last(*keys: str) -> Callable[[pl.DataFrame], pl.DataFrame]:
     """Return a table of cumulative statistics: the last ones stated, a row for each key."""
 
     def table(rows: pl.DataFrame) -> pl.DataFrame:
-        stated = of_type(rows, type_)
-        last = {tuple(str(data.get(k)) for k in keys): data for _, _, data in stated}
+        last = {tuple(str(data.get(k)) for k in keys): data for data in map(_data, rows["rest"])}
         order = [*keys, *sorted({k for data in last.values() for k in data} - {*keys})]
         flat = [{k: d[k] for k in order if not isinstance(d.get(k, {}), dict | list)} for d in last.values()]
         return pl.DataFrame(flat, infer_schema_length=None, strict=False)
@@ -171,8 +171,7 @@ def _last(type_: str, *keys: str) -> Callable[[pl.DataFrame], pl.DataFrame]:
 def _launches(rows: pl.DataFrame) -> pl.DataFrame:
     """Return kernel launches that have no duration, by kernel and layer."""
     rest = pl.col("rest")
-    same = rows.lazy().filter(pl.col("type") == "GpuKernelDispatched")
-    fields = same.select(
+    fields = rows.lazy().select(
         kernel=rest.str.extract(r'"kernel_name":"((?:[^"\\]|\\.)*)"'),
         op=rest.str.extract(r'"op_name":"((?:[^"\\]|\\.)*)"')
         .str.replace(r"_step_\d+", "")
@@ -183,13 +182,14 @@ def _launches(rows: pl.DataFrame) -> pl.DataFrame:
     return counts.agg(count=pl.len().cast(pl.Int64)).collect()
 
 
-_TABLES: Final[Mapping[str, Callable[[pl.DataFrame], pl.DataFrame]]] = {
-    "backends": _counted("KernelBackendSelected", "op_name", "backend", "reason"),
-    "launches": _launches,
-    "cache_accesses": _counted("ResourceCacheAccess", "cache_key", "hit"),
-    "caches": _last("ResourceCacheSummary", "cache"),
-    "tensor_preparation": _last("TensorPreparationStats"),
-    "evictions": _counted("CacheEviction", "cache", "strategy", "reason"),
+# Each with the type of its events.
+_TABLES: Final[Mapping[str, tuple[str, Callable[[pl.DataFrame], pl.DataFrame]]]] = {
+    "backends": ("KernelBackendSelected", _counted("op_name", "backend", "reason")),
+    "launches": ("GpuKernelDispatched", _launches),
+    "cache_accesses": ("ResourceCacheAccess", _counted("cache_key", "hit")),
+    "caches": ("ResourceCacheSummary", _last("cache")),
+    "tensor_preparation": ("TensorPreparationStats", _last()),
+    "evictions": ("CacheEviction", _counted("cache", "strategy", "reason")),
 }
 
 

@@ -12,7 +12,7 @@ import polars as pl
 from capture.importlog import Log
 from capture.loaders._nsight_text import BYTE_UNITS, TIME_UNITS, csv_cells
 from capture.loaders._numbers import nanoseconds
-from capture.loaders._separated import BLANKS, records, whole_numbers
+from capture.loaders._separated import BLANKS, ends_of, lines_of, records, whole_numbers
 
 _TITLES: Final = (
     re.compile(r"^\s*\*\* .*\((?P<report>\w+)\):"),
@@ -30,7 +30,8 @@ _OLD_TITLES: Final = {
     "NVTX Range Statistics": "nvtx_sum",
 }
 # lines that may be more than rows: blank ones, titles, rules and headings
-_TELLING: Final = r"^[\s\x1c-\x1f]*(?:$|\*\* |\[\d+/|Processing \[|-{2,})|Statistics|Time|Total|Start"
+_TELLING: Final = r"^[\s\x1c-\x1f]*(?:$|\*\* |\[\d+/|Processing \[|-{2,})"
+_TELLING_WORDS: Final = ("Statistics", "Time", "Total", "Start")
 _RULE: Final = re.compile(r"^\s*-{2,}(?:\s+-{2,}){2,}\s*$")
 _UNIT: Final = re.compile(r"^(.*?)\s*\(([^()]*)\)$")
 _ALIASES: Final = {
@@ -71,9 +72,7 @@ class Section:
 
     def text(self, column: str) -> pl.Series:
         """Return a column as text, empty where the table has no such column."""
-        if column not in self._columns:
-            return pl.Series([""], dtype=pl.String).new_from_index(0, self.cells.height)
-        return self.cells[str(self._columns[column][0])].str.strip_chars(BLANKS)
+        return self.printed(column).str.strip_chars(BLANKS)
 
     def whole(self, column: str) -> pl.Series:
         return self._numbers(column, 1)
@@ -87,7 +86,13 @@ class Section:
         return self._numbers(column, BYTE_UNITS.get(self._unit(column), 1))
 
     def _numbers(self, column: str, scale: int) -> pl.Series:
-        return whole_numbers(self.text(column), scale, lambda text: nanoseconds(text, scale))
+        return whole_numbers(self.printed(column), scale, lambda text: nanoseconds(text, scale))
+
+    def printed(self, column: str) -> pl.Series:
+        """Return a column as it was printed, empty where the table has no such column."""
+        if column not in self._columns:
+            return pl.Series([""], dtype=pl.String).new_from_index(0, self.cells.height)
+        return self.cells[str(self._columns[column][0])]
 
     def _unit(self, column: str) -> str:
         return self._columns[column][1] if column in self._columns else ""
@@ -109,14 +114,19 @@ def is_known(header: Sequence[str]) -> bool:
     return {"start", "duration", "name"} <= words and bool(words & {"corrid", "rangeid"})
 
 
-def sections(text: str, log: Log | None = None) -> Iterator[Section]:
-    """Yield every table of a text, whatever stands between them."""
-    reader, lines, at = _Reader(log or Log()), text.split("\n"), 0
-    telling = pl.Series(lines, dtype=pl.String).str.contains(_TELLING).arg_true()
-    for place in [*telling, len(lines)]:
-        reader.take_rows(lines[at:place])
-        done = reader.take(lines[place], place) if place < len(lines) else reader.close()
-        at = place + 1
+def sections(text: bytes, log: Log | None = None) -> Iterator[Section]:
+    """Yield every table of a text in UTF-8, whatever stands between them."""
+    reader, lines, at = _Reader(log or Log()), lines_of(text), 0
+    telling = lines.str.contains_any(list(_TELLING_WORDS)) | lines.str.contains(_TELLING)
+    again = (lines == "") & (lines.shift(1) == "").fill_null(False)  # of empty lines the first ends a table
+    telling = (telling & ~again).arg_true()
+    ends = ends_of(lines)
+    begin = 0
+    for place in [*telling, lines.len()]:
+        if place > at:
+            reader.take_rows(text[begin : ends[place - 1] - 1], place - at, lines[place - 1])
+        done = reader.take(lines[place], place) if place < lines.len() else reader.close()
+        at, begin = place + 1, ends[place] if place < lines.len() else 0
         if done:
             yield done
 
@@ -131,16 +141,18 @@ class _Open:
     first: int  # the number of its first row's line
     delimiter: str = ""
     spans: Sequence[tuple[int, int]] = ()  # where the columns stand, if nothing but their places parts them
-    lines: list[str] = field(default_factory=list)
+    pieces: list[bytes] = field(default_factory=list)  # of the text below the header
+    height: int = 0  # lines of it
 
     def records(self) -> tuple[pl.DataFrame, list[int]]:
         """Return the rows as cells, and which lines do not fit the header."""
         names = [str(at) for at in range(len(self.header))]
-        if self.delimiter and self.lines:
-            text = "\n".join(self.lines).encode()
+        text = b"\n".join(self.pieces)
+        if self.delimiter and self.height:
             cells, bad = records(text, self.delimiter, names, lambda line: csv_cells(line, self.delimiter))
             return cells.select(names), bad
-        rows = [_sliced(line, self.spans) for line in self.lines]
+        lines = text.decode().split("\n") if self.height else []
+        rows = [_sliced(line, self.spans) for line in lines]
         return pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String), orient="row"), []
 
 
@@ -154,12 +166,12 @@ class _Reader:
     before: str = ""
     table: _Open | None = None
 
-    def take_rows(self, lines: list[str]) -> None:
-        """Take lines that can be nothing but rows of the table that is open."""
-        if lines:
-            self.before = lines[-1]
-            if self.table:
-                self.table.lines += lines
+    def take_rows(self, text: bytes, height: int, last: str) -> None:
+        """Take lines that can be nothing but rows of the table that is open; the last is given again."""
+        self.before = last
+        if self.table:
+            self.table.pieces.append(text)
+            self.table.height += height
 
     def take(self, line: str, at: int) -> Section | None:
         """Take one more line; return the table that it ends, None while there is none."""
@@ -175,7 +187,8 @@ class _Reader:
             if is_known(cells):
                 return self._open(_Open(self.report, self.source, cells, at + 1, delimiter))
         if self.table:
-            self.table.lines.append(line)
+            self.table.pieces.append(line.encode())
+            self.table.height += 1
         return None
 
     def close(self) -> Section | None:
@@ -184,7 +197,7 @@ class _Reader:
         if table is None:
             return None
         cells, bad = table.records()
-        self.log.read += len(table.lines)
+        self.log.read += table.height
         for at in bad:
             self.log.drop("bad_row", "rows that do not fit the header above them", at=table.first + at)
         return Section(table.report, table.source, tuple(table.header), cells)

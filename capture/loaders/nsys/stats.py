@@ -6,10 +6,12 @@ The reports: https://docs.nvidia.com/nsight-systems/UserGuide/index.html
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Final
 
 import polars as pl
 
+from capture.at_once import at_once
 from capture.importlog import Log
 from capture.loaders._nsight_text import count_cut_names
 from capture.loaders.nsys.reports import Section, sections
@@ -61,6 +63,7 @@ _INSTEAD: Final = {
     "ranges": ("range_trace",),
     "range_kernels": ("device_trace", "kernels", "device"),
 }
+_FEW: Final = 8  # cells a distinct one, from which it is sooner to look at those
 _ONCE: Final = ("kernels", "copies", "device", "device_trace")
 
 
@@ -68,13 +71,13 @@ def sniff(head: Head) -> bool:
     """Return whether the first table of the text is one of `nsys stats`."""
     if head.start.startswith("{"):
         return False
-    return any(_kind(table) != "other" for table in sections(head.text))
+    return any(_kind(table) != "other" for table in sections(head.text.encode()))
 
 
 def load(source: Source) -> list[Run]:
     """Return a run for each profile that the text says it comes from, or whose reports begin anew."""
     profiles: dict[str, list[list[Section]]] = {}
-    for table in sections(source.text(), source.log):
+    for table in sections(source.utf8(), source.log):
         parts = profiles.setdefault(table.source, [[]])
         if _kind(table) != "other" and any(_alike(t, table) for t in parts[-1]):
             parts.append([])
@@ -172,13 +175,26 @@ def _named_tables(tables: Iterable[Section]) -> Iterator[tuple[str, pl.DataFrame
 
 
 def _frame(table: Section) -> pl.DataFrame:
-    """Return columns as numbers where every cell is one."""
+    """Return the columns of a table by their headings."""
     header = [cell or f"column {i}" for i, cell in enumerate(table.header)]
     names = [h if header.index(h) == i else f"{h} ({i})" for i, h in enumerate(header)]
-    return pl.DataFrame([_column(cells.alias(n)) for n, cells in zip(names, table.cells, strict=True)])
+    columns = [partial(_column, cells.alias(n)) for n, cells in zip(names, table.cells, strict=True)]
+    return pl.DataFrame(at_once(columns, table.cells.height))
 
 
 def _column(text: pl.Series) -> pl.Series:
+    """Return a column as numbers where every cell is one, else as it is; few distinct cells once each."""
+    if text.len() > 1 and (text == text[0]).all():
+        return _numbers(text.head(1)).new_from_index(0, text.len())
+    numbers = text.cast(pl.Int64, strict=False)
+    if not numbers.null_count():
+        return numbers
+    words = text.unique()
+    few = words.len() * _FEW < text.len()
+    return text if few and _numbers(words).dtype == pl.String else _numbers(text)
+
+
+def _numbers(text: pl.Series) -> pl.Series:
     bare = text.str.strip_chars().str.replace_all(",", "", literal=True)
     blanks = (bare == "").sum()
     for type in (pl.Int64(), pl.Float64()):

@@ -1,12 +1,16 @@
 """The rows of each report of `nsys stats` as events: sums, traces, ranges."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 import polars as pl
 
+from capture.at_once import at_once
 from capture.classify.names import phase_of
+from capture.loaders._distinct import of_distinct
 from capture.loaders._nsight_text import number_cut_names
+from capture.loaders._separated import BLANKS
 from capture.loaders.nsys.reports import Section
 from capture.native.schema import PATH_SEPARATOR
 
@@ -75,21 +79,28 @@ def _range_kernels(table: Section) -> pl.DataFrame:
 
 
 def _device_trace(table: Section) -> pl.DataFrame:
-    columns = {
-        "name": table.text("name"),
-        "t": table.ns("start"),
-        "dur": table.ns("duration"),
-        "bytes": table.bytes("bytes"),
-        "track": _gpu_tracks(table.text("device"), table.text("strm")),
+    reads: dict[str, Callable[[], pl.Series]] = {
+        "name": partial(table.text, "name"),
+        "t": partial(table.ns, "start"),
+        "dur": partial(table.ns, "duration"),
+        "bytes": partial(table.bytes, "bytes"),
+        "track": partial(_gpu_tracks, table),
     }
-    return pl.DataFrame(columns).with_columns(_copies_marked(), *_fixed(kind="kernel", lens="gpu"))
+    columns = at_once(list(reads.values()), table.cells.height)
+    return pl.DataFrame(dict(zip(reads, columns, strict=True))).with_columns(
+        _copies_marked(), *_fixed(kind="kernel", lens="gpu")
+    )
 
 
-def _gpu_tracks(device: pl.Series, stream: pl.Series) -> pl.Series:
+def _gpu_tracks(table: Section) -> pl.Series:
+    device, stream = pl.col("device").str.strip_chars(BLANKS), pl.col("strm").str.strip_chars(BLANKS)
     number = pl.lit("gpu") + device.str.extract(_DEVICE_NUMBER)
     stated = pl.when(device != "").then(device)
     lane = pl.when(stream != "").then(pl.lit("/stream") + stream).otherwise(pl.lit(""))
-    return pl.select(pl.coalesce(number, stated, pl.lit("gpu?")) + lane).to_series()
+    names = ("device", "strm")
+    printed = pl.DataFrame({name: table.printed(name) for name in names})
+    tracks = of_distinct(printed, names, pl.coalesce(number, stated, pl.lit("gpu?")) + lane)
+    return tracks.cast(pl.String)
 
 
 def _call_trace(table: Section) -> pl.DataFrame:

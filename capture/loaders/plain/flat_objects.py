@@ -18,7 +18,7 @@ _TEXT: Final = r'"[^"\\\x00-\x1f]*"'
 _WHOLE: Final = r"0|-?[1-9][0-9]{0,17}"
 _POSITIVE: Final = r"(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,6})?"
 _NEGATIVE: Final = r"-(?:0\.[0-9]{1,6}|[1-9][0-9]{0,17}(?:\.[0-9]{1,6})?)"
-_DIGITS: Final = 15  # of a number with a point, which a float holds
+DIGITS: Final = 15  # of a number with a point, which a float holds
 _NUMBERS: Final = (*TIMES, "count", "step", "layer", "bytes", "flops")  # columns in which 1.50 is 1.5
 
 
@@ -40,12 +40,18 @@ def split(lines: pl.Series, layout: Layout) -> Table:
 
 def _is_held(text: pl.Expr) -> pl.Expr:
     """Return whether a value is a text, or a number that a float holds to the last digit."""
-    return text.str.starts_with('"') | (text.str.len_bytes() <= _DIGITS + 1)
+    return text.str.starts_with('"') | (text.str.len_bytes() <= DIGITS + 1)
 
 
 def _value(text: pl.Expr) -> pl.Expr:
     """Return what a JSON value says, as text: null for null."""
     return pl.when(text != "null").then(text.str.strip_chars('"'))
+
+
+def number_pattern(layout: Layout, at: int) -> str:
+    """Return a pattern of the numbers that are plain values of a key."""
+    column = next((column for column, found in layout.columns.items() if found.at == at), "t")
+    return f"{_POSITIVE}|{_NEGATIVE}" if column in _NUMBERS else _WHOLE
 
 
 def _pattern(layout: Layout) -> str | None:
@@ -54,10 +60,10 @@ def _pattern(layout: Layout) -> str | None:
     """
     if not all(_PLAIN_KEY.fullmatch(key) for key in layout.headings):
         return None
-    columns = {found.at: column for column, found in layout.columns.items()}
+    understood = {found.at for found in layout.columns.values()}
     members = []
     for at, key in enumerate(layout.headings):
-        number = f"{_POSITIVE}|{_NEGATIVE}" if columns.get(at, "t") in _NUMBERS else _WHOLE
-        group = f"(?P<at{at}>" if at in columns else "(?:"
+        number = number_pattern(layout, at)
+        group = f"(?P<at{at}>" if at in understood else "(?:"
         members.append(rf'"{re.escape(key)}" *: *{group}{_TEXT}|{number}|null)')
     return r"^[ \t]*\{ *" + " *, *".join(members) + r" *\}[ \t]*$"

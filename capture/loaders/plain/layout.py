@@ -1,8 +1,9 @@
 """How a plain table is written: its separator, its headings, and what they were understood as."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from capture.loaders.plain import rows
 from capture.loaders.plain.columns import Found, understood
@@ -12,8 +13,7 @@ _LONGEST_HEADER: Final = 100_000
 FIRST: Final = 50  # the headings stand on one of these lines
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(Struct, frozen=True):
     """How a table is written and what its columns are."""
 
     separator: str | None  # none: JSON lines

@@ -11,8 +11,8 @@ import polars as pl
 from capture.errors import UnreadableError
 from capture.importlog import Log
 from capture.loaders import claimed_by_others
-from capture.loaders._separated import LINE, split
-from capture.loaders.plain import flat_objects, rows
+from capture.loaders._separated import LINE, begin_of, split
+from capture.loaders.plain import alike_objects, flat_objects, rows
 from capture.loaders.plain.columns import guesses
 from capture.loaders.plain.layout import FIRST, Layout, layout_of
 from capture.loaders.plain.values import values_at_once, values_by_row
@@ -57,28 +57,37 @@ def _note_nul(text: bytes, log: Log) -> None:
 def _events(text: bytes, layout: Layout, log: Log) -> pl.DataFrame:
     """Return the rows that have a name or a duration, in the order of the file."""
     if layout.separator is None:
-        frame = objects(pl.Series([text.decode()]).str.split("\n").explode()[layout.header :], layout, log)
+        frame = objects(text, layout, log)
     else:
-        below = text.split(b"\n", layout.header + 1)[layout.header + 1 :]
-        frame = separated(below[0] if below else b"", layout.separator, layout, log)
+        frame = separated(text, layout.separator, layout, log, layout.header + 1)
     frame = frame.drop(LINE)
     return frame.with_columns(pl.col("t") - pl.col("t").min()) if "t" in frame.columns else frame
 
 
-def separated(text: bytes, separator: str, layout: Layout, log: Log) -> pl.DataFrame:
-    """Return the rows of separated values: those of regular lines at once, the others one by one."""
-    cells, others = split(text, separator, [str(at) for at in range(len(layout.headings))])
+def separated(text: bytes, separator: str, layout: Layout, log: Log, skip: int = 0) -> pl.DataFrame:
+    """Return the rows of separated values: those of regular lines at once, the others one by one.
+
+    As many lines as `skip` says stand above them.
+    """
+    cells, others = split(text, separator, [str(at) for at in range(len(layout.headings))], skip)
     last = cells.height + len(others) - 1
     if any(line.count('"') % 2 and at < last for at, line in others):  # it may go on in the next line
-        return one_by_one(text, separator, layout, log)
+        return one_by_one(text[begin_of(text, skip) :], separator, layout, log)
     log.read += cells.height
     regular = values_at_once(cells, layout, log)
+    if not others:
+        return regular
     single = (row for at, line in others for row in rows.records([line], separator, log, at))
     return pl.concat([regular, values_by_row(single, layout, log)], how="diagonal").sort(LINE)
 
 
-def objects(lines: pl.Series, layout: Layout, log: Log) -> pl.DataFrame:
+def objects(text: bytes, layout: Layout, log: Log) -> pl.DataFrame:
     """Return the rows of JSON lines: those laid out as the first one at once, the others one by one."""
+    alike = alike_objects.cut(text, layout)
+    if alike is not None:
+        log.read += alike.height
+        return values_at_once(alike, layout, log)
+    lines = pl.Series([text.decode()]).str.split("\n").explode()[layout.header :]
     cells, others = flat_objects.split(lines, layout)
     log.read += cells.height
     regular = -1 if cells.is_empty() else cells[LINE][-1]

@@ -1,11 +1,13 @@
 """What the cells of a plain table mean: column by column where its lines are regular, else row by row."""
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Final
 
 import polars as pl
 from polars._typing import PolarsDataType
 
+from capture.at_once import at_once
 from capture.importlog import Log
 from capture.loaders._numbers import exact, number
 from capture.loaders._separated import LINE, blank, reals, whole_numbers
@@ -22,8 +24,11 @@ _LARGEST_LAYER: Final = 1 << 31
 def values_at_once(cells: pl.DataFrame, layout: Layout, log: Log) -> pl.DataFrame:
     """Return the columns of lines that have a cell for each heading, cells by the place of their heading."""
     texts = {column: cells[str(found.at)] for column, found in layout.columns.items()}
-    values = [_values(column, texts[column], layout).alias(column) for column in _stated(layout)]
-    frame = pl.DataFrame([cells[LINE], *values, *_tracks(cells, layout)])
+    reads = {column: partial(_values, column, texts[column], layout) for column in _stated(layout)}
+    if any(column in layout.columns for column in TRACKS):
+        reads["track"] = partial(_tracks, cells, layout)
+    columns = zip(reads, at_once(list(reads.values()), cells.height), strict=True)
+    frame = pl.DataFrame([cells[LINE], *(series.alias(column) for column, series in columns)])
     if frame["dur"].null_count():
         empty = (
             frame["dur"].is_null() & blank(texts["name"].fill_null("")) & blank(texts["dur"].fill_null(""))
@@ -87,14 +92,12 @@ def _values(column: str, texts: pl.Series, layout: Layout) -> pl.Series:
     )
 
 
-def _tracks(cells: pl.DataFrame, layout: Layout) -> list[pl.Series]:
-    """Return the column of tracks, which devices, streams and threads name together; none without them."""
+def _tracks(cells: pl.DataFrame, layout: Layout) -> pl.Series:
+    """Return the column of tracks, which devices, streams and threads name together."""
     places = {column: pl.col(str(layout.columns[column].at)) for column in TRACKS if column in layout.columns}
-    if not places:
-        return []
     parts = [pl.when(text != "").then(pl.lit(f"{column} ") + text) for column, text in places.items()]
     tracks = pl.concat_str(parts, separator=" ", ignore_nulls=True)
-    return cells.select(track=pl.when(tracks != "").then(tracks)).get_columns()
+    return cells.select(track=pl.when(tracks != "").then(tracks)).to_series()
 
 
 def _texts(cells: Cells, layout: Layout, log: Log) -> dict[str, str | None]:

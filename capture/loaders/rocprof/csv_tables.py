@@ -8,14 +8,17 @@ rocprofv3: https://rocm.docs.amd.com/projects/rocprofiler-sdk/en/latest/how-to/u
 
 import csv
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import polars as pl
 
+from capture.at_once import at_once
 from capture.errors import UnreadableError
 from capture.importlog import Log
 from capture.inference import with_inferred
+from capture.loaders._distinct import fixed, of_distinct
 from capture.loaders._json_document import number, whole
 from capture.loaders._separated import integers, reals, records
 from capture.run import Run, build
@@ -40,12 +43,14 @@ def sniff(head: Head) -> bool:
 
 def load(source: Source) -> list[Run]:
     csv.field_size_limit(_TOO_LONG)
-    first, _, rest = source.utf8().replace(b"\0", b"").lstrip().partition(b"\n")
-    header = _header(first.decode())
+    text = source.utf8()
+    text = (text.replace(b"\0", b"") if b"\0" in text else text).lstrip()
+    end = text.find(b"\n")
+    header = _header(text[: end if end >= 0 else len(text)].decode())
     read = _reader(header)
     if read is None:
         raise UnreadableError("has no header that rocprof writes", where=source.label)
-    rows = _records(rest, header, source.log)
+    rows = _records(text, header, source.log)
     events = _plausible(read(_once(rows)), source.log)
     meta = {"producer": "rocprof", "profiled": True}
     run = build(Path(source.label).name, meta, events, source.log, _counters(rows))
@@ -74,9 +79,9 @@ def _reader(header: list[str]) -> Callable[[pl.DataFrame], pl.DataFrame] | None:
 
 
 def _records(text: bytes, header: Sequence[str], log: Log) -> pl.DataFrame:
-    """Return lines as cells by their column names; lines that do not fit the header are dropped."""
+    """Return the lines below the header as cells by column names; those that do not fit are dropped."""
     places = [str(at) for at in range(len(header))]
-    rows, bad = records(text, ",", places, _cells)
+    rows, bad = records(text, ",", places, _cells, skip=1)
     log.read += rows.height + len(bad)
     log.drop("ragged_row", "rows that do not have as many cells as the header", count=len(bad))
     by_name = dict(zip(header, places, strict=True))  # of two columns of one name the last
@@ -117,22 +122,23 @@ def _kernels(rows: pl.DataFrame) -> pl.DataFrame:
     track = (
         pl.lit("gpu") + device.str.strip_prefix("Agent").str.strip_chars() + pl.coalesce(*lanes, pl.lit(""))
     )
-    return rows.select(*_timed(rows), name="kernel_name", track=track).with_columns(
-        kind=pl.lit("kernel"), lens=pl.lit("gpu")
-    )
+    told_by = ("agent_id", "gpu_id", "stream_id", "queue_id")
+    return rows.select(
+        *_timed(rows), name="kernel_name", track=of_distinct(rows, told_by, track)
+    ).with_columns(fixed(kind="kernel", lens="gpu"))
 
 
 def _copies(rows: pl.DataFrame) -> pl.DataFrame:
     track = pl.coalesce(pl.lit("copy/stream") + _stated(rows, "stream_id"), pl.lit("copy"))
     return rows.select(*_timed(rows), name="direction", track=track).with_columns(
-        kind=pl.lit("kernel"), lens=pl.lit("gpu"), category=pl.lit("copy")
+        fixed(kind="kernel", lens="gpu", category="copy")
     )
 
 
 def _calls(rows: pl.DataFrame) -> pl.DataFrame:
     thread = pl.col("thread_id") if "thread_id" in rows.columns else pl.lit("?")
     return rows.select(*_timed(rows), name="function", track=pl.lit("thread ") + thread).with_columns(
-        kind=pl.lit("span"), lens=pl.lit("host"), category=pl.lit("host")
+        fixed(kind="span", lens="host", category="host")
     )
 
 
@@ -159,9 +165,15 @@ def _timed(rows: pl.DataFrame) -> list[pl.Series]:
     A row whose times are no numbers has no count.
     """
     begin, end = rows["start_timestamp"], rows["end_timestamp"]
-    floated = begin.str.contains(_FLOATED) | end.str.contains(_FLOATED)
-    start, stop = integers(begin, whole), integers(end, whole)
+    start, stop = at_once([partial(integers, texts, whole) for texts in (begin, end)], rows.height)
     length = stop - start
+    if not length.null_count():
+        return [
+            start.alias("t"),
+            length.alias("dur"),
+            pl.repeat(1, rows.height, dtype=pl.Int64, eager=True).alias("count"),
+        ]
+    floated = begin.str.contains(_FLOATED) | end.str.contains(_FLOATED)
     timed = ~floated & length.is_not_null()
     times = pl.select(
         t=pl.when(~floated).then(start),

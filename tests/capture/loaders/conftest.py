@@ -1,9 +1,11 @@
 """What the tests of several loaders share."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from capture.compiled import OFF
 from tests.bench._chrome_maker import write
 
 
@@ -13,3 +15,12 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("chrome") / "trace.json"
     write(path, 0.5)
     return path
+
+
+@pytest.fixture(scope="module", params=["compiled", "polars"])
+def splitter(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Split separated values with the compiled scanner where it is built, and again without it."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "polars":
+            patch.setenv(OFF, "1")
+        yield

@@ -1,4 +1,4 @@
-"""Feeds damaged traces and lines to the scanner, compiled with checks of memory and undefined behaviour.
+"""Feeds damaged traces, lines and tables to the scanner, compiled with checks of memory and behaviour.
 
 python -m tests.capture.loaders.sanitized_scan [--cases 100000] [--seed 0]
 
@@ -99,6 +99,13 @@ def scan_lines(module: ModuleType, text: bytes, dice: random.Random) -> str:
     return "lines"
 
 
+def scan_cells(module: ModuleType, text: bytes, dice: random.Random) -> str:
+    """Cut separated values on some threads; return what it was."""
+    width = dice.choice((1, 3, 3, 3, 4, 5000, 1 << 40))
+    cut = module.cells(text, dice.choice(",,;"), width, dice.random() < 0.2, dice.randrange(5))
+    return "no cells" if cut is None else "cells"
+
+
 def attack(scanner: str, cases: int, seed: int) -> None:
     spec = importlib.util.spec_from_file_location("_events", scanner)
     if spec is None or spec.loader is None:
@@ -109,10 +116,12 @@ def attack(scanner: str, cases: int, seed: int) -> None:
     recorded = [
         b"".join(line.encode() for line in islice(Maker(b, 2).lines(), n)) for b, n in ((1, 40), (3, 300))
     ]
+    repeats = ((0, 40), (9, 300), (70, 30_000))  # digits, lines
+    separated = [b'k,"norm, and more of it",%d\n' % 10**n * lines for n, lines in repeats]
+    readers = [(scan, whole)] * 7 + [(scan_lines, recorded)] * 2 + [(scan_cells, separated)]
     for _ in range(cases):
-        reads, text = (
-            (scan_lines, dice.choice(recorded)) if dice.random() < 0.2 else (scan, dice.choice(whole))
-        )
+        reads, texts = dice.choice(readers)
+        text = dice.choice(texts)
         state = reads(module, damaged(text, dice), dice)
         states[state] = states.get(state, 0) + 1
     print(f"{cases:,} cases in {time.monotonic() - began:.0f} s, no fault: {states}")

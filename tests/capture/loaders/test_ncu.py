@@ -13,6 +13,8 @@ from capture.loaders.ncu import _read
 from capture.open import load
 from tests.conftest import FIXTURES, shared
 
+pytestmark = pytest.mark.usefixtures("splitter")
+
 NCU = FIXTURES / "ncu"
 
 
@@ -141,13 +143,13 @@ LINES = st.lists(st.one_of(ROW, ROW, st.text('"a,1=', min_size=1, max_size=6)), 
 @example(['"0","7","k","Duration","us","1.5"', '"0","7","k","Dur', '"","7","k, ""l""","x","","12,345",""'])
 def test_a_page_equals_a_plain_reading(lines: list[str]) -> None:
     log = Log()
-    page = _read(["noise", HEADER, *lines], log)
+    page = _read("\n".join(["noise", HEADER, *lines]).encode(), log)
     rows = [plain_cells(line) for line in lines if line.startswith('"')]
     fitting = [[*cells, *[""] * (7 - len(cells))] for cells in rows if 6 <= len(cells) <= 7]
     stated = [cells for cells in fitting if any(cells[:5])]  # a row that names nothing is that of the units
     named = [(c[0] or f"{c[1]} {c[2]}", c[3], c[4], c[5], "", "") for c in stated if c[3]]
     assert page.metrics.rows() == named
-    assert list(page.launches) == list(dict.fromkeys(c[0] or f"{c[1]} {c[2]}" for c in stated))
+    assert page.launches["launch"].to_list() == list(dict.fromkeys(c[0] or f"{c[1]} {c[2]}" for c in stated))
     assert (log.read - len(stated), log.dropped) == (len(rows) - len(fitting),) * 2
 
 
@@ -156,3 +158,28 @@ def plain_cells(line: str) -> list[str]:
         return next(csv.reader([line], strict=True))
     except csv.Error:
         return []
+
+
+@pytest.mark.parametrize("below", ["", "\n", '\n"","","","","","us"\n', "\nnoise\n"])
+def test_a_page_without_a_launch_holds_none(below: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text(HEADER.removesuffix(',"Rule Name"') + below)
+    (run,) = load(path, cache=False)
+    assert run.events.is_empty()
+    assert [run.tables[name].height for name in ("ncu", "launches")] == [0, 0]
+
+
+def test_several_invocations_are_a_total_of_what_was_printed(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    header = "Process ID,Kernel Name,Invocations,Metric Name,Metric Unit,Average,Minimum,Maximum\n"
+    rows = (
+        '9,a,3,Duration,us,"1,000.5",1,2',
+        "9,b,,Duration,ms,2,,",
+        "9,c,0,Duration,us,n/a,1,1",
+        "9,d,1,x,us,1,,",
+    )
+    path.write_text(header + "\n".join(rows))
+    (run,) = load(path, cache=False)
+    timed = run.events.select("dur", "count", "min", "max").rows()
+    assert timed[:2] == [(3_001_500, 3, 1_000, 2_000), (2_000_000, 1, None, None)]
+    assert timed[2:] == [(None, 1, None, None)] * 2

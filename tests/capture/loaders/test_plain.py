@@ -8,7 +8,8 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from capture.loaders.plain import flat_objects
+from capture.importlog import Log
+from capture.loaders.plain import alike_objects, flat_objects
 from capture.loaders.plain import table as plain_table
 from capture.loaders.plain.columns import understood
 from capture.loaders.plain.layout import Layout, layout_of
@@ -156,6 +157,46 @@ def test_json_lines_at_once_are_those_read_one_by_one(
     assert {n.id: n for n in run.log.notices} == {n.id: n for n in slow.log.notices}
     assert (run.log.read, run.log.dropped) == (slow.log.read, slow.log.dropped)
     assert run.log.dropped > 20
+
+
+def test_json_lines_that_are_printed_alike_are_those_read_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lines are cut at their quotes where all are printed as the first one; else not one of them is."""
+    dice = random.Random(6)
+    monkeypatch.setattr(alike_objects, "_LEAST", 4)
+    keys = ("name", "start_us", "duration_us", "step", "note", "stream", "bytes")
+    taken = 0
+    for number in range(400):
+        gaps = dice.choice(((", ", ": "), (",", ":"), (" , ", ":  ")))
+        words = {key: dice.choice(("7", "0", "12.5", '"k"', "null", "-3")) for key in keys}
+        changes = {key: dice.choice(VALUES) for key in dice.sample(keys, dice.randrange(3))}
+        changes = changes if number % 3 else {"step": "12", "bytes": "0.25"}
+        first, other = (
+            "{" + gaps[0].join(f'"{key}"{gaps[1]}{value}' for key, value in (words | more).items()) + "}"
+            for more in ({}, changes)
+        )
+        lines = [first, first, dice.choice((other, other, other, other + " ", "", other[:-1], "\t" + other))]
+        text = "\n".join([*dice.choice(([], ["# a", ""])), *lines, *dice.choice(([], [first]))])
+        text += dice.choice(("", "\n", "\n\n"))
+        layout = layout_of(text.split("\n"))
+        if layout is None:
+            continue
+        at_once, patient = Log(), Log()
+        cut = alike_objects.cut(text.encode(), layout)
+        taken += cut is not None
+        frame = plain_table.objects(text.encode(), layout, at_once)
+        with monkeypatch.context() as patched:
+            patched.setattr(alike_objects, "cut", lambda text, layout: None)
+            expected = plain_table.objects(text.encode(), layout, patient)
+        assert_frame_equal(tidied(frame), tidied(expected)), text
+        assert at_once == patient
+    assert 60 < taken < 300
+
+
+def tidied(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return a frame without columns that hold nothing, which are no difference in a run."""
+    return frame.select(s for s in frame if s.null_count() < frame.height)
 
 
 def _layout(line: str) -> Layout:

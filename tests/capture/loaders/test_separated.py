@@ -16,6 +16,8 @@ from capture.loaders._separated import LINE, blank, reals, split, whole_numbers
 from capture.loaders.plain.layout import Layout, layout_of
 from capture.loaders.plain.table import one_by_one, separated
 
+pytestmark = pytest.mark.usefixtures("splitter")
+
 NUMBERS = st.one_of(
     st.text("0123456789", max_size=20),
     st.from_regex(r"\A[+-]?\d{0,12}\.?\d{0,14}\Z"),
@@ -128,3 +130,14 @@ def test_regular_lines_are_not_left_to_python(others: int) -> None:
     lines = ["k,1,2"] * 100 + ["k,1"] * others
     cells, left = split("\n".join(lines).encode(), ",", ["a", "b", "c"])
     assert (cells.height, len(left)) == (100, others)
+
+
+@given(tables(), st.integers(0, 2))
+@example(("k,1,2,3,4,5", ","), 1)
+@example(('"k\nl",1,2,3,4,5\nk,1,2,3,4,5\n\n\n', ","), 1)
+def test_lines_that_are_skipped_are_not_there(table: tuple[str, str], skip: int) -> None:
+    raw, separator = table[0].replace("\r", "\n").rstrip("\n").encode(), table[1]
+    below = b"\n".join(raw.split(b"\n")[skip:])
+    whole, cut = (split(text, separator, list("abcdef"), n) for text, n in ((raw, skip), (below, 0)))
+    assert_frame_equal(whole.cells, cut.cells)
+    assert [o for o in whole.others if o[1]] == [o for o in cut.others if o[1]]
