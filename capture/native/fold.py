@@ -11,7 +11,9 @@ from typing import Any, Final
 
 import polars as pl
 
-from capture.run import DTYPES, tidy
+from capture.frames import Chunks
+from capture.pieces import Piece
+from capture.run import DTYPES, tidy, widened
 from capture.shelf import Shelf
 
 BLOCKS: Final = 64  # of folded steps at most; when there are more, two become one
@@ -34,7 +36,7 @@ class Folded:
         self.before: int | None = None  # the first step that is not folded
         self.size = 1  # steps in a block at most
         self.lines_left_out = 0  # marks that only the file holds
-        self.frame = _BLANK
+        self.piece = Piece(_BLANK)
         self.shelf = Shelf()
         self._shelved = shelved
         self._work = self._samples = _BLANK
@@ -44,7 +46,7 @@ class Folded:
     def meta(self) -> dict[str, Any]:
         """What a reader of the rows must know, for the run's meta; empty while nothing is folded."""
         meta = {"before": self.before, "steps": self.size, "lines": self.lines_left_out}
-        return meta if self.frame.height else {}
+        return meta if self.piece.events.height else {}
 
     @property
     def sentence(self) -> str:
@@ -53,15 +55,33 @@ class Folded:
         lines = f", and {self.lines_left_out:,} lines of the log left out" if self.lines_left_out else ""
         return f"{what} are kept as sums of up to {self.size:,} steps{lines}; the file holds all of them"
 
-    def fold(self, frames: Sequence[pl.DataFrame], limit: int) -> list[pl.DataFrame]:
-        """Fold all but about `limit` of the newest rows, and return those of each frame that stay whole."""
-        full = [frame.select(_all_columns(frame)) for frame in frames]
-        self.before = _first_whole_step(full, limit)
-        parts = [_split(frame, self.before, limit) for frame in full]
-        old = pl.concat([old for _, old in parts])
-        kind = pl.col("kind")
+    def fold(self, groups: Sequence[Chunks], limit: int) -> list[Chunks]:
+        """Fold all but about `limit` of the newest rows, and return what stays whole of each group: pieces
+        behind which nothing is folded stay as they are.
+        """
+        self.before = _first_whole_step([frame for group in groups for frame in group], limit)
         if self._has_step_rows is None:
-            self._has_step_rows = any((frame["kind"] == "step").any() for frame in full)
+            self._has_step_rows = any((frame["kind"] == "step").any() for group in groups for frame in group)
+        rest, old = [], []
+        for group in groups:
+            first, behind = group.parted(self._keeps)
+            if first.height:
+                whole, folded = _split(widened(first, DTYPES), self.before, limit)
+                first = whole.select(first.columns)
+                old.append(folded)
+            rest.append(group.with_first(first, behind))
+        self._add(pl.concat([_BLANK, *old]))
+        return rest
+
+    def _keeps(self, frame: pl.DataFrame) -> bool:
+        """Return whether a frame holds nothing but timed rows of steps that stay."""
+        if self.before is None or "step" not in frame.columns or frame["step"].has_nulls():
+            return False
+        first: Any = frame["step"].min()
+        return bool(first >= self.before and frame["kind"].is_in([*_TIMED]).all())
+
+    def _add(self, old: pl.DataFrame) -> None:
+        kind = pl.col("kind")
         self.lines_left_out += old.filter(kind == "mark").height
         work = old.filter(kind.is_in(["step", *_TIMED]))
         if self._shelved:
@@ -70,8 +90,7 @@ class Folded:
         self._samples = pl.concat(
             _thin_samples(pl.concat([self._samples, old.filter(kind.is_in(list(_SAMPLED)))]))
         )
-        self.frame = tidy(pl.concat([self._work, self._samples]))
-        return [whole.select(frame.columns) for (whole, _), frame in zip(parts, frames, strict=True)]
+        self.piece = Piece(tidy(pl.concat([self._work, self._samples])))
 
     def _add_work(self, rows: pl.DataFrame) -> None:
         counted = rows if self._has_step_rows else pl.concat([rows, _step_rows(rows)])
@@ -83,17 +102,10 @@ class Folded:
         self._work = _sum_blocks(work.join(blocks, on="step", how="left", maintain_order="left"))
 
 
-def _all_columns(frame: pl.DataFrame) -> list[pl.Expr]:
-    """Return all columns of the schema, null where the frame lacks them."""
-    return [
-        pl.col(name) if name in frame.columns else pl.lit(None, type).alias(name)
-        for name, type in DTYPES.items()
-    ]
-
-
 def _first_whole_step(frames: Sequence[pl.DataFrame], limit: int) -> int | None:
     """Return the first of the newest steps that hold `limit` rows, at least the last; None without steps."""
-    steps = pl.concat([frame["step"].drop_nulls() for frame in frames])
+    known = [frame["step"].drop_nulls() for frame in frames if "step" in frame.columns]
+    steps = pl.concat([_BLANK["step"], *known])
     sizes = steps.value_counts(name="rows").sort("step", descending=True)
     kept = sizes.filter((pl.col("rows").cum_sum() <= limit) | (pl.int_range(pl.len()) == 0))
     return None if kept.is_empty() else int(kept["step"][-1])
@@ -104,11 +116,12 @@ def _split(frame: pl.DataFrame, first: int | None, limit: int) -> tuple[pl.DataF
     kind, step = pl.col("kind"), pl.col("step")
     timed = kind.is_in(["step", *_TIMED])
     behind = (timed & step.is_null()).cum_sum(reverse=True) > limit
-    far = pl.when(step.is_not_null()).then(step < first).otherwise(behind) if first is not None else behind
-    newer = pl.int_range(pl.len(), 0, -1)
-    sample = newer.over("kind", "name", "unit", "track") > SAMPLES
-    mark = newer.over("kind", "path") > MARKS
-    old = pl.when(timed).then(far).when(kind == "mark").then(mark).otherwise(sample)
+    old = pl.when(step.is_not_null()).then(step < first).otherwise(behind) if first is not None else behind
+    if not frame["kind"].is_in(["step", *_TIMED]).all():  # else nobody asks which are the newest of their own
+        newer = pl.int_range(pl.len(), 0, -1)
+        sample = newer.over("kind", "name", "unit", "track") > SAMPLES
+        mark = newer.over("kind", "path") > MARKS
+        old = pl.when(timed).then(old).when(kind == "mark").then(mark).otherwise(sample)
     kept_step = pl.when(timed | (step >= (first or 0))).then(step).alias("step")  # a mark makes no step
     flagged = frame.with_columns(kept_step, _old=old)
     return flagged.filter(~pl.col("_old")).drop("_old"), flagged.filter("_old").drop("_old")
@@ -118,7 +131,7 @@ def _step_rows(rows: pl.DataFrame) -> pl.DataFrame:
     """Return a row for every step, for a source without such rows: their number must not be lost."""
     steps = rows.filter(pl.col("step").is_not_null()).group_by("step", maintain_order=True)
     rows = steps.agg(_phase()).select("step", "phase", kind=pl.lit("step"), name=pl.lit("step"))
-    return rows.select(_all_columns(rows)).cast(_SCHEMA)
+    return widened(rows, DTYPES).cast(_SCHEMA)
 
 
 def _phase() -> pl.Expr:
@@ -150,7 +163,7 @@ def _sum_blocks(work: pl.DataFrame) -> pl.DataFrame:
         steps.agg(*_totals(), *first, _sum("tokens"), context, pl.col("batch").max()),
     ]
     named = [frame.rename({"head": "step"}) for frame in frames]
-    return pl.concat([frame.select(_all_columns(frame)).cast(_SCHEMA) for frame in named])
+    return pl.concat([widened(frame, DTYPES).cast(_SCHEMA) for frame in named])
 
 
 def _totals() -> Iterator[pl.Expr]:

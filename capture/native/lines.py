@@ -11,7 +11,7 @@ from capture.native.schema import KINDS, Category, Kind, Lens, intact
 
 Whole = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Small = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
-Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Count = Annotated[int, Meta(ge=0, le=2**53)]  # so few that sums of counts are whole numbers everywhere
 Pair = tuple[float, float]
 Law = Pair | float  # flops or bytes of an op: a + b · min(context, window), or a alone
 
@@ -167,9 +167,9 @@ class SavedNotice(Struct):
 
     id: str
     severity: Literal["notice", "data_loss", "error"]
-    count: int
+    count: Count
     message: str
-    offsets: list[int] = []
+    offsets: list[Count] = []
 
 
 class SavedLog(Struct):
@@ -196,8 +196,8 @@ class LogLine(Sealed, kw_only=True):
 class EndLine(Told, kw_only=True):
     """A writer's last line: how many events it wrote, and how many it could not."""
 
-    events: int | None = None
-    lost: int = 0
+    events: Count | None = None
+    lost: Count = 0
     reason: str | None = None
 
 

@@ -4,21 +4,19 @@ At once are read only lines as our writers write them; whatever else stands in o
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Final
 
 import msgspec
 import polars as pl
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from capture.native.lines import ColumnsLine, Told, Whole
 from capture.native.schema import intact
 
 START: Final = b'{"kind":"columns",'
 
-_OF_LISTS: Final = b"0123456789,-"
-_AS_LINES: Final = bytes.maketrans(b",", b"\n")
+_OFTEN: Final = 4  # of so many lines one must have the list of the first, for lists to be compared
 
 
 class RawLine(Told, kw_only=True, gc=False):
@@ -33,8 +31,7 @@ class RawLine(Told, kw_only=True, gc=False):
     context: Whole | None = None
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(Struct, frozen=True):
     """Column lines with all their numbers: a row an event in `numbers`, and how many events each line has."""
 
     lines: Sequence[ColumnsLine | RawLine]
@@ -79,8 +76,9 @@ def block_at_once(lines: Sequence[bytes]) -> Block | None:
     if len(records) < len(lines):
         return None
     lists = {name: [bytes(getattr(record, name)) for record in records] for name in ("op", "dur", "dt")}
-    lengths = [text.count(b",") + 1 for text in lists["op"]]
-    columns = [_numbers(name, texts, lengths) for name, texts in lists.items()]
+    counts = {text: text.count(b",") + 1 for text in set(lists["op"])}
+    lengths = [counts[text] for text in lists["op"]]
+    columns = [_repeated(name, texts, lengths) for name, texts in lists.items()]
     read = [column for column in columns if column is not None]
     whole = len(read) == len(columns)
     return Block(records, pl.DataFrame(read), pl.Series(lengths, dtype=pl.Int64)) if whole else None
@@ -95,15 +93,31 @@ def _records(lines: Sequence[bytes]) -> list[RawLine]:
     return [record for record in records if record.t is not None]
 
 
+def _repeated(name: str, lists: Sequence[bytes], lengths: Sequence[int]) -> pl.Series | None:
+    """Return what `_numbers` returns: a list that many lines have, as that of the ops, is read once."""
+    if lists.count(lists[0]) * _OFTEN < len(lists):
+        return _numbers(name, lists, lengths)
+    distinct = dict(zip(lists, lengths, strict=True))
+    if any(distinct[text] != length for text, length in zip(lists, lengths, strict=True)):
+        return None
+    numbers = _numbers(name, list(distinct), list(distinct.values()))
+    if numbers is None:
+        return None
+    ends = dict(zip(distinct, accumulate(distinct.values()), strict=True))
+    parts = {text: numbers.slice(end - distinct[text], distinct[text]) for text, end in ends.items()}
+    return pl.concat([parts[text] for text in lists], rechunk=True)
+
+
 def _numbers(name: str, lists: Sequence[bytes], lengths: Sequence[int]) -> pl.Series | None:
     """Return the numbers of JSON lists of the given lengths, one behind the other; None for anything else."""
-    text = b",".join(lists)
-    if b"[]" in text or text.translate(None, _OF_LISTS) != b"[]" * len(lists):
+    pairs = zip(lists, lengths, strict=True)
+    if not all(text.startswith(b"[") and text.count(b",") + 1 == length for text, length in pairs):
         return None
-    if any(text.count(b",") + 1 != length for text, length in zip(lists, lengths, strict=True)):
-        return None
-    try:
-        column = pl.read_csv(text.translate(_AS_LINES, b"[]"), has_header=False, schema={name: pl.Int64})
+    text = b",".join([text[1:-1] for text in lists])
+    try:  # a number a line, but that a comma ends it
+        column = pl.read_csv(
+            text, has_header=False, separator="\n", eol_char=",", quote_char=None, schema={name: pl.Int64}
+        )
     except pl.exceptions.PolarsError:
         return None
     numbers = column[name]

@@ -10,7 +10,7 @@ import polars as pl
 from capture.importlog import Log
 from capture.native.lines import Flat, Op, RowsLine
 from capture.native.numbers import Block
-from capture.run import DTYPES, LONGEST_NS, build
+from capture.run import DTYPES, LONGEST_NS, build, is_beyond
 from capture.text import clean
 
 _NUMBERS: Final = frozenset(name for name, type in DTYPES.items() if type != pl.Categorical())
@@ -124,16 +124,16 @@ def _slots(block: Block, line_of_row: pl.Series, plan: Plan) -> pl.Series:
 def _line_heads(block: Block) -> pl.DataFrame:
     """Return a row for each line: what holds for all of its events."""
     lines = block.lines
-    starts = pl.Series([None if line.t is None else _wrap(line.t) for line in lines], dtype=pl.Int64)
+    starts = [None if line.t is None else _wrap(line.t) for line in lines]
+    phases = [line.phase and clean(line.phase) for line in lines]
     return pl.DataFrame(
-        {
-            "shift": starts - _distances_before(block),
-            "step": [line.step for line in lines],
-            "line_phase": [line.phase and clean(line.phase) for line in lines],
-            "line_context": [line.context for line in lines],
-        },
-        schema={"shift": pl.Int64, "step": pl.Int64, "line_phase": pl.String, "line_context": pl.Int64},
-    ).with_columns(pl.col("line_phase").cast(pl.Categorical()))
+        [
+            pl.Series("shift", starts, dtype=pl.Int64) - _distances_before(block),
+            pl.Series("step", [line.step for line in lines], dtype=pl.Int64),
+            pl.Series("line_phase", phases, dtype=pl.String).cast(pl.Categorical()),
+            pl.Series("line_context", [line.context for line in lines], dtype=pl.Int64),
+        ]
+    )
 
 
 def _distances_before(block: Block) -> pl.Series:
@@ -164,10 +164,10 @@ def planned_rows(frames: Sequence[pl.DataFrame], plan: Plan, log: Log) -> pl.Dat
 
 def _with_ops(frame: pl.DataFrame, plan: Plan, log: Log) -> pl.DataFrame:
     """Return rows with the columns of their ops, in place of their slots; impossible ones are dropped."""
-    frame = _keep(
-        frame, pl.col("slot").is_not_null(), "unknown_op", "events of ops that no plan tells of", log
-    )
-    if "dur" in frame.columns:
+    if frame["slot"].has_nulls():
+        known = pl.col("slot").is_not_null()
+        frame = _keep(frame, known, "unknown_op", "events of ops that no plan tells of", log)
+    if "dur" in frame.columns and is_beyond(frame["dur"], 0, LONGEST_NS):
         possible = pl.col("dur").is_null() | pl.col("dur").is_between(0, LONGEST_NS)
         frame = _keep(frame, possible, "bad_duration", "durations that are negative or impossibly long", log)
     ops = plan.rows(frame["slot"])
@@ -180,10 +180,10 @@ def _with_ops(frame: pl.DataFrame, plan: Plan, log: Log) -> pl.DataFrame:
 
 
 def _keep(frame: pl.DataFrame, good: pl.Expr, id: str, message: str, log: Log) -> pl.DataFrame:
-    """Return the rows that are good, and log the others; a frame whose rows all are is not copied."""
-    bad = frame.select((~good).sum()).item() or 0
-    log.drop(id, message, count=bad)
-    return frame.filter(good) if bad else frame
+    """Return the rows that are good, and log the others."""
+    kept = frame.filter(good)
+    log.drop(id, message, count=frame.height - kept.height)
+    return kept
 
 
 def _phase(frame: pl.DataFrame) -> Iterator[pl.Expr]:

@@ -6,7 +6,7 @@ from typing import Final
 import polars as pl
 
 from capture.errors import UnreadableError
-from capture.frames import table_rows
+from capture.frames import Chunks, table_rows
 from capture.importlog import Log
 from capture.native.fold import Folded
 from capture.native.lines import (
@@ -29,8 +29,9 @@ from capture.native.schema import KINDS, SCHEMA
 from capture.run import Run
 
 BATCH: Final = 1 << 18  # events that wait as lines before they become a frame
+PIECES: Final = 8  # of the newest events at least: a folding leaves most of them as they are
 _MUCH: Final = 1 << 22  # bytes of column lines that are read at once
-_FEW: Final = 1 << 14  # bytes that are read sooner line by line
+_FEW: Final = 1 << 18  # bytes that are read sooner line by line
 _SINGLE: Final = tuple(b'{"kind":"%s",' % kind.encode() for kind in KINDS)
 _NOT_COUNTED: Final = frozenset(("counter", "memory", "mark"))  # kinds that a writer's total leaves out
 _SIGNS_OF_LIFE: Final = frozenset(("status", "heartbeat"))  # classes of marks that the engine itself writes
@@ -146,7 +147,9 @@ class Assembler:
         return self._current or self._new_builder()
 
     def _new_builder(self) -> RunBuilder:
-        self._current = RunBuilder(self._name, folded=Folded(self._shelved))
+        largest = self._newest and self._newest // PIECES
+        rows, columns, flats = (Chunks(largest) for _ in range(3))
+        self._current = RunBuilder(self._name, folded=Folded(self._shelved), frames=(rows, columns, flats))
         self._builders.append(self._current)
         return self._current
 

@@ -2,26 +2,28 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
 import polars as pl
+from msgspec import Struct, field
 
+from capture import pieces
 from capture.frames import Chunks
 from capture.importlog import Log
 from capture.native.fold import Folded
 from capture.native.lines import ColumnsLine, EndLine, Flat, RunLine, SavedLog
 from capture.native.numbers import Block, block_of
 from capture.native.ops import Plan, columns_frame, flat_frame, planned_rows
+from capture.pieces import Piece
 from capture.run import DTYPES, Run, checked, clean_meta, tidy
 
 _SAME_CLOCK_NS: Final = 1_000_000
 _EMPTY: Final = pl.DataFrame(schema={"kind": DTYPES["kind"], "name": DTYPES["name"]})
 
 
-@dataclass
-class RunBuilder:
+class RunBuilder(Struct):
     """Collects the lines of one run and returns it, whole or as far as it has come."""
 
     name: str
@@ -76,9 +78,9 @@ class RunBuilder:
         """Fold what lies further back than `limit` rows into sums, once that is worth the while."""
         if sum(chunks.height for chunks in self.frames) <= max(limit, self.rows_left) + limit // 4:
             return
-        rest = self.folded.fold([chunks.joined() for chunks in self.frames], limit)
-        self.frames = (Chunks(rest[0]), Chunks(rest[1]), Chunks(rest[2]))
-        self.rows_left = sum(frame.height for frame in rest)
+        rows, columns, flats = self.folded.fold(self.frames, limit)
+        self.frames = rows, columns, flats
+        self.rows_left = sum(chunks.height for chunks in self.frames)
 
     def build(self, read_log: Log, *, whole: bool) -> Run:
         """Return the run as far as its lines have come; `whole` when no more are to be expected."""
@@ -90,13 +92,18 @@ class RunBuilder:
         if self.folded.meta:
             meta |= {"folded": self.folded.meta}
             log.note("folded", self.folded.sentence)
-        run = checked(self.name, meta, self._events(), log, tables)
-        return replace(run, shelf=self.folded.shelf) if self.folded.shelf.packs else run
+        found = self._pieces()
+        events = tidy(pl.concat([piece.events for piece in found], how="diagonal")) if found else _EMPTY
+        run = checked(self.name, meta, events, log, tables)
+        run = replace(run, shelf=self.folded.shelf) if self.folded.shelf.packs else run
+        if not whole:
+            pieces.tell(run, found)
+        return run
 
-    def _events(self) -> pl.DataFrame:
+    def _pieces(self) -> list[Piece]:
         """Return all events so far, in an order that does not depend on how the lines were batched."""
-        frames = [frame for chunks in (Chunks(self.folded.frame), *self.frames) for frame in chunks]
-        return tidy(pl.concat(frames, how="diagonal")) if frames else _EMPTY
+        folded = [self.folded.piece] if self.folded.piece.events.height else []
+        return [*folded, *(piece for chunks in self.frames for piece in chunks.pieces)]
 
     def _log(self, read_log: Log) -> Log:
         """Return the import log: that of the first import where one was saved, with what is lost since."""

@@ -122,4 +122,4 @@ def intact(line: bytes) -> bool:
     tail = line[-_CRC_TAIL:]
     if not tail.startswith(_CRC):
         return True
-    return tail[len(_CRC) : -2] == b"%08x" % zlib.crc32(line[:-_CRC_TAIL])
+    return tail[len(_CRC) : -2] == b"%08x" % zlib.crc32(memoryview(line)[:-_CRC_TAIL])

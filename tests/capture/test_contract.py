@@ -13,6 +13,7 @@ import pytest
 from capture import open as opening
 from capture.captures import NONE
 from capture.errors import UnforeseenError, UnreadableError
+from capture.export import export
 from capture.importlog import Log
 from capture.open import gather, load, load_all
 from capture.run import Run, build
@@ -265,3 +266,12 @@ def test_columns_of_a_table_that_clean_to_one_name_are_told_apart() -> None:
     run = build("x", {}, pl.DataFrame({"name": ["k"], "dur": [5]}), Log(read=1), {"t": table})
     assert run.tables["t"].columns == ["a b", "a b (2)", "a b (3)", "x" * 200, f"{'x' * 190} (2)"]
     assert run.tables["t"].row(0) == (1, 2, 3, 4, 5)
+
+
+def test_a_total_that_no_file_has_is_a_wrong_value(tmp_path: Path) -> None:
+    """Three lines with counts beyond 2**53; what is left is written and read back with the same account."""
+    runs = load(FIXTURES / "native" / "huge_totals.jsonl")
+    assert [run.events["dur"].sum() for run in runs] == [400, 42]
+    assert [(run.log.read, run.log.dropped) for run in runs] == [(6, 3)] * len(runs)
+    export(runs, tmp_path / "again.jsonl")
+    assert [run.log for run in load(tmp_path / "again.jsonl")] == [run.log for run in runs]

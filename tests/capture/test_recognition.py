@@ -50,10 +50,9 @@ SAY = "import sys; from capture.open import load; load(sys.argv[1]); print(*sys.
     ],
 )
 def test_only_the_loader_that_reads_is_imported(file: str, own: set[str]) -> None:
-    """The plain table takes what has a name and a duration, so it is asked as well."""
     path = FIXTURES / file
     told = subprocess.run(
         [sys.executable, "-c", SAY, path], capture_output=True, text=True, check=True
     ).stdout
     names = [m.split(".")[2] for m in told.split() if m.startswith("capture.loaders.")]
-    assert {name for name in names if not name.startswith("_")} - {"plain"} == own
+    assert {name for name in names if not name.startswith("_")} == own
