@@ -5,6 +5,7 @@ import io
 import os
 import zlib
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -15,7 +16,6 @@ import polars as pl
 
 import capture
 from capture.atomic import whole_file
-from capture.classify.names import own_rules
 from capture.errors import CaptureError
 from capture.importlog import ImportLog, Log
 from capture.native.schema import intact, sealed
@@ -39,6 +39,10 @@ _BROKEN: Final = (
     pl.exceptions.PolarsError,
     pl.exceptions.PanicException,
 )
+
+
+_COMING: Final[dict[Path, Future[list[Run] | None]]] = {}  # entries that are being read
+_READERS: Final = ThreadPoolExecutor(2, "cache")  # reading is work of polars, which uses every core
 
 
 class Blob(msgspec.Struct):
@@ -113,14 +117,36 @@ def _code_version() -> bytes:
     """Return what changes when any file of this package or the person's own rules change: old entries are
     void then.
     """
-    package = Path(capture.__file__).parent
-    files = sorted(path for kind in ("*.py", "*.tsv") for path in package.rglob(kind))
-    stamps = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+    from capture.classify.names import own_rules  # no screen needs rules of names before it reads
+
+    files = _sources(str(Path(capture.__file__).parent))
+    stamps = sorted((file.path, file.stat().st_size, file.stat().st_mtime_ns) for file in files)
     return repr((pl.__version__, stamps, own_rules().text)).encode()
+
+
+def _sources(folder: str) -> Iterator["os.DirEntry[str]"]:
+    """Yield the files of a folder that hold code or rules; the look into it tells their sizes too."""
+    with os.scandir(folder) as entries:
+        for each in entries:
+            if each.is_dir():
+                yield from _sources(each.path)
+            elif each.name.endswith((".py", ".tsv")):
+                yield each
+
+
+def begin(path: Path, source: Source) -> None:
+    """Begin to read an entry in a thread: who fetches it next waits only for what is left of that."""
+    if path not in _COMING and path.exists():
+        _COMING[path] = _READERS.submit(_read, path, source)
 
 
 def fetch(path: Path, source: Source | str) -> list[Run] | None:
     """Return the runs of an entry; None where there is no entry or it is damaged."""
+    coming = _COMING.pop(path, None)
+    return coming.result() if coming is not None else _read(path, source)
+
+
+def _read(path: Path, source: Source | str) -> list[Run] | None:
     try:
         with path.open("rb") as file:
             line = file.readline()

@@ -1,8 +1,10 @@
 """What an import read, kept, repaired and dropped, with notices of why."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
+
+from msgspec import Struct, field
 
 from capture.text import clean
 
@@ -10,8 +12,7 @@ Severity = Literal["notice", "data_loss", "error"]
 _OFFSETS = 5
 
 
-@dataclass(frozen=True)
-class Notice:
+class Notice(Struct, frozen=True):
     """One kind of remark, with how often it applies and the first offsets where."""
 
     id: str
@@ -62,8 +63,7 @@ class ImportLog:
         }
 
 
-@dataclass
-class Log:
+class Log(Struct):
     """The log of an import while a loader still writes it."""
 
     source: str = ""

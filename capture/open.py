@@ -2,18 +2,20 @@
 
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeGuard
 
+from msgspec import Struct
 from polars.exceptions import PanicException
 
 from capture import places, remote
 from capture.addresses import is_pattern, is_url, list_file, listed, local_matches
+from capture.cache import begin as begin_to_fetch
 from capture.cache import entry, fetch, store
 from capture.captures import asked, is_capture
-from capture.classify.names import own_rules
 from capture.devices import of_device
 from capture.errors import CaptureError, UnforeseenError, UnreadableError
 from capture.importlog import Notice
@@ -26,13 +28,13 @@ from capture.text import clean
 from capture.unheard import unheard
 from capture.unknown import FORMATS_HINT, unknown_input
 
+AHEAD: Final = 2  # files that are read from the cache before they are asked for
 NAMED: Final = 20  # files that cannot be read are named, of one folder
 _PROFILE: Final = "profile"
 _CAPTURE: Final = "capture"
 
 
-@dataclass(frozen=True)
-class Bundle:
+class Bundle(Struct, frozen=True):
     """Several files that are one recording."""
 
     files: tuple[Path, ...]
@@ -71,6 +73,21 @@ def load(
     return runs
 
 
+def begin(paths: Sequence[Input], *, capture: str | None = None) -> None:
+    """Begin to read what the cache has of files, in threads, while whoever loads them next is still busy.
+
+    More than AHEAD would only be in each other's way. What is wrong with one is told when it is loaded.
+    """
+    for path in paths[:AHEAD]:
+        with suppress(CaptureError, OSError):
+            if not isinstance(path, Bundle) and _is_file(path):
+                source = Source.of(path)
+                source.named_captures = None if capture is None else asked(capture)
+                place = entry(source)
+                if place is not None:
+                    begin_to_fetch(place, source)
+
+
 def _with_earlier_parts(path: Input) -> Input:
     """Return a native recording with the parts that came before; any other path as it is."""
     if isinstance(path, Bundle) or not str(path).endswith(".jsonl") or not _is_file(path):
@@ -88,6 +105,8 @@ def _parse(source: Source) -> list[Run]:
     if not claims:
         raise unknown_input(source)
     source.log.format = claims[0].FORMAT
+    from capture.classify.names import own_rules  # no screen needs rules of names before it reads
+
     if wrong := own_rules().problems:
         message = f"lines of your own rules that cannot be used (see tracetui doctor); the first: {wrong[0]}"
         source.log.note("own_rules", message, count=len(wrong))

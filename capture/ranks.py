@@ -8,6 +8,7 @@ from typing import Final
 
 import polars as pl
 
+from capture.classify.positions import distinct
 from capture.errors import UsageError
 from capture.importlog import ImportLog, Log
 from capture.native.ops import track_of
@@ -32,7 +33,7 @@ def ranks(run: Run) -> dict[str, int]:
     """Return track → rank for the tracks of a run that belong to one."""
     if not run.has("track"):
         return {}
-    tracks = run.events["track"].unique().cast(pl.String).drop_nulls()
+    tracks = distinct(run.events["track"]).cast(pl.String)
     return {track: rank for track in tracks if (rank := rank_of(track)) is not None}
 
 
@@ -165,7 +166,7 @@ def _under(rank: int, track: str) -> str | None:
 
 
 def _words(run: Run, column: str) -> list[str]:
-    return run.events[column].unique().cast(pl.String).drop_nulls().to_list()
+    return distinct(run.events[column]).cast(pl.String).to_list()
 
 
 def _merge_tables(launch: Mapping[int, Run]) -> dict[str, pl.DataFrame]:

@@ -5,11 +5,12 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct
 
 from capture.activity import doing
 from capture.addresses import file_name, is_pattern, masked, scheme, without_user
@@ -33,8 +34,7 @@ _MARKS: Final = ("ETag", "etag", "e_tag", "Content-MD5", "md5Hash", "crc32c", "g
           "LastModified", "Last-Modified", "last_modified", "updated", "mtime", "modified")  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Remote:
+class Remote(Struct, frozen=True):
     """What is known of a file behind a URL before it is copied."""
 
     url: str

@@ -1,20 +1,20 @@
 """A Run: what happened in one execution, as metadata and one validated frame."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain, count
 from typing import Any, Final
 
 import polars as pl
 
-from capture.classify.fill import fill_from_names
+from capture.at_once import at_once
 from capture.classify.positions import distinct
 from capture.importlog import ImportLog, Log
 from capture.native.schema import CATEGORIES, COLUMNS, KINDS, LENSES
 from capture.shelf import Shelf
-from capture.text import clean
+from capture.text import MAX_NAME, clean
 
 DTYPES: Final[Mapping[str, pl.DataType]] = {
     c.name: {"cat": pl.Categorical(), "i64": pl.Int64(), "i32": pl.Int32(), "f64": pl.Float64()}[c.type]
@@ -25,6 +25,10 @@ LONGEST_NS: Final = 1 << 61  # an end, and the time between any two of them, is 
 UNNAMED: Final = "unnamed"
 FEW: Final = 1 << 10  # rows whose distinct words are found sooner one by one
 
+_AGAIN: Final = 8  # times that a text comes, from which the distinct ones are sooner found
+_UNCLEAR: Final = r"[^ -~]"  # what is not a printable letter of ASCII
+
+_UNKNOWN: Final = {name: pl.Series(name, [None], dtype) for name, dtype in DTYPES.items()}
 _CLOSED: Final = {"kind": KINDS, "lens": LENSES, "category": CATEGORIES}
 
 
@@ -61,7 +65,10 @@ def build(
     frame = _check_closed_words(_cast(events).rechunk())
     frame = _name_all(_clean_names(frame), log)
     frame = _leave_out_figures(_drop_impossible(frame, log), log)
-    frame = frame if enriched else fill_from_names(frame)
+    if not enriched:
+        from capture.classify.fill import fill_from_names  # no screen needs rules of names before it reads
+
+        frame = fill_from_names(frame)
     return checked(name, meta, tidy(frame).rechunk(), log, tables or {})
 
 
@@ -142,17 +149,27 @@ def _words(frame: pl.DataFrame, columns: Sequence[str]) -> dict[str, set[str]]:
     """Return column → its distinct words."""
     if frame.height <= FEW:
         return {c: set(frame[c].to_list()) - {None} for c in columns}
-    with ThreadPoolExecutor() as threads:
-        found = list(threads.map(lambda column: distinct(frame[column]), columns))
+    found = at_once([partial(distinct, frame[column]) for column in columns], frame.height)
     return {c: set(words.cast(pl.String)) for c, words in zip(columns, found, strict=True)}
 
 
 def _clean_table(table: pl.DataFrame) -> pl.DataFrame:
-    text = [c for c, t in table.schema.items() if t == pl.String]
-    table = table.with_columns(
-        pl.col(c).map_elements(clean, return_dtype=pl.String, skip_nulls=True) for c in text
-    )
+    texts = [table[c] for c, t in table.schema.items() if t == pl.String]
+    table = table.with_columns(at_once([partial(_clean_texts, column) for column in texts], table.height))
     return table.rename(dict(zip(table.columns, _told_apart(map(clean, table.columns)), strict=True)))
+
+
+def _clean_texts(texts: pl.Series) -> pl.Series:
+    """Return texts cleaned, each distinct one that may need it once."""
+    words = texts if _vary(texts) else texts.unique()
+    unclear = words.filter(words.str.contains(_UNCLEAR) | (words.str.len_bytes() > MAX_NAME))
+    swaps = {word: new for word in unclear.unique().drop_nulls() if (new := clean(word)) != word}
+    return texts.replace(swaps) if swaps else texts
+
+
+def _vary(texts: pl.Series) -> bool:
+    """Return whether texts seem to repeat so little that each is sooner looked at than found again."""
+    return texts.head(FEW).n_unique() * _AGAIN > min(FEW, texts.len())
 
 
 def _told_apart(names: Iterable[str]) -> list[str]:
@@ -169,19 +186,25 @@ def _drop_impossible(frame: pl.DataFrame, log: Log) -> pl.DataFrame:
 
     A start that lies further from zero is taken for none.
     """
-    if "t" in frame.columns:
+    if "t" in frame.columns and is_beyond(frame["t"], -LONGEST_NS, LONGEST_NS):
         near = pl.col("t").is_between(-LONGEST_NS, LONGEST_NS)
-        if far := frame.select((~near).sum()).item():
-            frame = frame.with_columns(pl.when(near).then("t").alias("t"))
-            log.repair("bad_start", "starts that are further than 73 years from zero are left out", count=far)
-    if "dur" not in frame.columns:
+        far = frame.select((~near).sum()).item()
+        frame = frame.with_columns(pl.when(near).then("t").alias("t"))
+        log.repair("bad_start", "starts that are further than 73 years from zero are left out", count=far)
+    if "dur" not in frame.columns or not is_beyond(frame["dur"], 0, LONGEST_NS):
         return frame
-    possible = pl.col("dur").is_null() | pl.col("dur").is_between(0, LONGEST_NS)
-    kept = frame if frame.select(possible.all()).item() else frame.filter(possible)
+    kept = frame.filter(pl.col("dur").is_null() | pl.col("dur").is_between(0, LONGEST_NS))
     log.drop(
         "bad_duration", "durations that are negative or impossibly long", count=frame.height - kept.height
     )
     return kept
+
+
+def is_beyond(numbers: pl.Series, least: int, most: int) -> bool:
+    """Return whether any number is below the least or above the most."""
+    low: Any = numbers.min()
+    high: Any = numbers.max()
+    return low is not None and (low < least or high > most)
 
 
 def _leave_out_figures(frame: pl.DataFrame, log: Log) -> pl.DataFrame:
@@ -200,4 +223,10 @@ def _leave_out_figures(frame: pl.DataFrame, log: Log) -> pl.DataFrame:
 def tidy(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the columns in the schema's order, without those that hold nothing but nulls."""
     known = [c for c in DTYPES if c in frame.columns]
-    return frame.select_seq(c for c in known if c in ("kind", "name") or frame[c].null_count() < frame.height)
+    return frame[[c for c in known if c in ("kind", "name") or frame[c].null_count() < frame.height]]
+
+
+def widened(frame: pl.DataFrame, columns: Collection[str]) -> pl.DataFrame:
+    """Return these columns of the schema, null throughout where the frame lacks one."""
+    absent = [_UNKNOWN[c].new_from_index(0, frame.height) for c in columns if c not in frame.columns]
+    return frame.hstack(absent)[[*columns]]

@@ -1,16 +1,15 @@
 """Single launches of steps that a growing run has folded: packed, for as long as there is room for them."""
 
 import io
-from dataclasses import dataclass
 from typing import Final
 
 import polars as pl
+from msgspec import Struct
 
 ROOM: Final = 1 << 23  # launches: ten minutes of fourteen thousand a second
 
 
-@dataclass(frozen=True)
-class Pack:
+class Pack(Struct, frozen=True):
     """Rows of some steps as compressed bytes."""
 
     first: int  # step
@@ -19,8 +18,7 @@ class Pack:
     data: bytes
 
 
-@dataclass(frozen=True, eq=False)
-class Shelf:
+class Shelf(Struct, frozen=True, eq=False):
     """The newest packs. It never changes: whoever holds one may read it while a longer one is made."""
 
     packs: tuple[Pack, ...] = ()

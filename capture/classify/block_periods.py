@@ -37,35 +37,54 @@ def find_repeats(ids: Ints) -> list[list[Ints]]:
     if not period:
         return []
     same = np.concatenate([ids[period:] == ids[:-period], np.zeros(period, dtype=bool)])
-    agreeing = np.convolve(same, np.ones(period), "valid")
+    sums = np.concatenate([[0], np.cumsum(same)])
+    agreeing = sums[period:] - sums[:-period]
     starts = np.flatnonzero((agreeing >= min(agreeing.max(), 0.97 * period)) & same[: len(agreeing)])
     starts = starts[agreeing[starts] == agreeing[starts].max(initial=0)]
     if not len(starts):
         return []
     canon = ids[starts[0] : starts[0] + period].tolist()
     offset, parts = split_block(canon)
-    runs = _walk(ids.tolist(), canon[offset:] + canon[:offset], int(starts[0]) + offset)
-    runs = [[part for block in run for part in np.split(block, parts)] for run in runs if len(run) >= 2]
+    runs = _walk(ids, np.array(canon[offset:] + canon[:offset]), int(starts[0]) + offset)
+    bounds = [0, *parts, period]
+    cuts = [slice(a, b) for a, b in itertools.pairwise(bounds)]
+    runs = [[block[cut] for block in run for cut in cuts] for run in runs if len(run) >= 2]
     covered = sum(len(block) for run in runs for block in run)
     return runs if covered >= _ENOUGH * len(ids) else []
 
 
-def _walk(ids: list[int], canon: list[int], at: int) -> list[list[Ints]]:
+def _walk(ids: Ints, canon: Ints, at: int) -> list[list[Ints]]:
+    """Return the runs of repetitions from `at` on: those that follow each other exactly at once."""
     runs: list[list[Ints]] = []
-    end = at
+    end, tokens, sought = at, ids.tolist(), canon.tolist()
     while at < len(ids):
-        places = _match(ids, canon, at)
+        whole = _exact(ids, canon, at)
+        places = list(whole) if len(whole) else _match(tokens, sought, at)
         if places is None:
             at += 1
             continue
         if not runs or at - end > max(3, len(canon) // 6):
             runs.append([])
-        runs[-1].append(np.array(places, dtype=np.int64))
-        at = end = places[-1] + 1
+        runs[-1] += places
+        at = end = int(places[-1][-1]) + 1
     return runs
 
 
-def _match(ids: list[int], canon: list[int], at: int) -> list[int] | None:
+def _exact(ids: Ints, canon: Ints, at: int) -> npt.NDArray[np.int64]:
+    """Return the places of the exact repetitions from `at` on, a row each; looks twice as far as they go."""
+    size, count, ahead = len(canon), 0, 1
+    while True:
+        begin = at + count * size
+        ahead = min(ahead, (len(ids) - begin) // size)
+        alike = (ids[begin : begin + ahead * size].reshape(ahead, size) == canon).all(axis=1)
+        more = ahead if alike.all() else int(alike.argmin())
+        count += more
+        if more < ahead or not ahead:
+            return np.arange(at, at + count * size).reshape(count, size)
+        ahead *= 2
+
+
+def _match(ids: list[int], canon: list[int], at: int) -> list[Ints] | None:
     """Return the places of one repetition from `at` on, a few strays skipped; None when it is not there."""
     if ids[at] != canon[0]:
         return None
@@ -80,7 +99,7 @@ def _match(ids: list[int], canon: list[int], at: int) -> list[int] | None:
             return None
         places.append(at)
         at += 1
-    return places
+    return [np.array(places, dtype=np.int64)]
 
 
 def split_block(canon: list[int]) -> tuple[int, list[int]]:

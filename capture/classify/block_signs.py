@@ -145,10 +145,13 @@ _FOLDS: Final = (
 def fold(signs: str) -> Units:
     """Return the units of a sign string: eager norms and attention become one unit each."""
     spans: list[tuple[int, int, str]] = []
+    taken = bytearray(len(signs))
     for letter, pattern in _FOLDS:
         for match in pattern.finditer(signs):
-            if not any(start < match.end() and match.start() < end for start, end, _ in spans):
-                spans.append((match.start(), match.end(), letter))
+            start, end = match.span()
+            if not any(taken[start:end]):
+                spans.append((start, end, letter))
+                taken[start:end] = b"\1" * (end - start)
     spans.sort()
     letters: list[str] = []
     starts: list[int] = []

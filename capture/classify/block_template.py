@@ -189,12 +189,13 @@ def _from_period(ids: Ints) -> Template:
         return refuse(len(ids), _NO_REPEAT)
     layer, position = np.full(len(ids), -1, dtype=np.int64), np.full(len(ids), -1, dtype=np.int64)
     for run in runs:
-        for number, places in enumerate(run):
-            layer[places] = number
-            position[places] = np.arange(len(places))
+        sizes = np.array([len(places) for places in run])
+        places, begins = np.concatenate(run), np.cumsum(sizes) - sizes
+        layer[places] = np.repeat(np.arange(len(run)), sizes)
+        position[places] = np.arange(len(places)) - np.repeat(begins, sizes)
     inside = layer >= 0
     span = max(1, sum(int(run[-1][-1] - run[0][0]) + 1 for run in runs))
-    kind = tuple("repetition" if here else None for here in inside.tolist())
+    kind: tuple[str | None, ...] = tuple(np.array([None, "repetition"])[inside.astype(int)].tolist())
     layers = Counter(len(run) for run in runs).most_common(1)[0][0]
     period = int(np.median([len(places) for run in runs for places in run]))
     strays = span - int(inside.sum())

@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from capture.classify.block_codes import coded, numbered
 from capture.classify.block_cuts import Taught
 from capture.classify.block_passes import find_passes
 from capture.classify.block_signs import MIXERS, signs_of
@@ -107,7 +108,7 @@ def _lanes(kernels: Kernels, signs: npt.NDArray[np.uint8]) -> list[Ints]:
     """Return the places of the kernels of each stream that layers run on, the busiest first."""
     if kernels.stream is None or not len(signs):
         return [np.arange(len(signs))]
-    streams, codes = np.unique(kernels.stream, return_inverse=True)
+    streams, codes = numbered(kernels.stream)
     mixes = np.isin(signs, [ord(sign) for sign in MIXERS + "s"])
     counts = np.bincount(codes[mixes], minlength=len(streams))
     if not counts.any():
@@ -237,11 +238,8 @@ class _Writer:
             rows = np.stack(uses)
             self.layer[rows] = template.layer
             self.position[rows] = template.position
-            self.role[rows] = [self.code_of(role) for role in template.role]
-            self.kind[rows] = [
-                -1 if kind is None else self._kinds.setdefault(kind, len(self._kinds))
-                for kind in template.kind
-            ]
+            self.role[rows] = coded(template.role, self._roles)
+            self.kind[rows] = coded(template.kind, self._kinds)
 
     def finish(self, duration: Ints) -> Blocks:
         """Return the columns with their evidence."""

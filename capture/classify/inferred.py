@@ -8,6 +8,7 @@ from capture.classify.block_roles import op_of
 from capture.classify.blocks import Blocks, Evidence, Kernels, infer_blocks
 from capture.classify.fill import positions_of
 from capture.classify.names import places_its_row, role_of
+from capture.classify.positions import rows_of
 
 LEAST: Final = 0.5  # share of launches in layers, and confidence, below which nothing is inferred
 AGREED: Final = 0.99  # share of launches that must have the layer which is stated
@@ -66,14 +67,14 @@ def _timed_kernels(events: pl.DataFrame) -> pl.DataFrame:
         if events.select((work & trains).any()).item():
             return events.clear()
     columns = ("name", "category", "t", "dur", "track", "step", "layer")
-    return (
+    kernels = (
         events.lazy()
         .with_row_index("row")
         .filter(work & pl.col("t").is_not_null() & pl.col("dur").is_not_null())
         .select("row", *(c for c in columns if c in events.columns))
-        .sort("t", maintain_order=True)
         .collect()
     )
+    return kernels if kernels["t"].is_sorted() else kernels.sort("t", maintain_order=True)
 
 
 def _ordered(kernels: pl.DataFrame) -> Kernels:
@@ -98,8 +99,7 @@ def _filled(events: pl.DataFrame, kernels: pl.DataFrame, blocks: Blocks) -> pl.D
         op=roles.gather(_or_null(pl.Series(blocks.role))),
         general=_general_ops(kernels["name"]),
     )
-    rows = pl.DataFrame({"row": pl.int_range(events.height, dtype=pl.UInt32, eager=True)})
-    spread = rows.join(guesses, on="row", how="left", maintain_order="left").drop("row")
+    spread = _spread(guesses.drop("row"), kernels["row"], events.height)
     if "step" in events.columns:
         spread = spread.drop("step")
     elif "op" in events.columns:
@@ -116,6 +116,14 @@ def _filled(events: pl.DataFrame, kernels: pl.DataFrame, blocks: Blocks) -> pl.D
     refined = pl.when(finer).then("op").otherwise(pl.coalesce("stated", "op"))
     op = spread.with_columns(stated=events["op"]).select(refined.alias("op"))["op"]
     return events.with_columns(spread["layer"], op)
+
+
+def _spread(guesses: pl.DataFrame, rows: pl.Series, height: int) -> pl.DataFrame:
+    """Return a frame of some height with what is guessed of some rows at their places, null elsewhere."""
+    if rows.len() == height and rows.is_sorted():
+        return guesses
+    at = rows_of(rows, pl.int_range(height, dtype=pl.UInt32, eager=True), keep="last")
+    return guesses.select(pl.all().gather(at))
 
 
 def _general_ops(names: pl.Series) -> pl.Series:

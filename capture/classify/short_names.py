@@ -15,6 +15,7 @@ _LONGEST: Final = 64  # characters of a short name; what distinguishes names may
 _MOST_FUSED: Final = 40  # characters of the list of what Inductor fused
 _MOST_PARTS: Final = 160  # parts of a name that are compared
 _WITHIN: Final = re.compile(r"[<>,]")
+_UNDERLINES: Final = re.compile(r"_+")
 _ENUM_TYPE: Final = re.compile(r"^\((?:\w+::)*(\w+)\)")
 _HEADS: Final = frozenset({"64", "72", "80", "96", "112", "128", "160", "192", "256", "512", "576"})
 
@@ -74,7 +75,7 @@ def _apart(short: str, group: Sequence[str]) -> dict[str, str]:
     """Return names that share a short one with what differs between them in brackets behind it."""
     if len(group) == 1:
         return {group[0]: short}
-    columns = list(zip_longest(*(_parts(name)[:_MOST_PARTS] for name in group), fillvalue=""))
+    columns = list(zip_longest(*(_parts(name) for name in group), fillvalue=""))
     chosen: list[tuple[str, ...]] = []
     distinct = 1
     for column in columns:
@@ -104,16 +105,18 @@ def _numbered(readable: dict[str, str]) -> dict[str, str]:
     return result
 
 
-def _parts(name: str) -> list[str]:
+@lru_cache(maxsize=1 << 13)  # more than one answer shows shortened
+def _parts(name: str) -> tuple[str, ...]:
     """Return what may set a name apart: its template arguments and what stands in them, or its words."""
     parsed = parse(name)
     if not parsed.arguments:
-        return re.split(r"_+", parsed.text)
+        return tuple(_UNDERLINES.split(parsed.text)[:_MOST_PARTS])
     within = (part.strip() for argument in parsed.arguments for part in _WITHIN.split(argument))
-    return [
+    parts = (
         *(_argument(argument) for argument in parsed.arguments),
         *(_ENUM_TYPE.sub(r"\1 ", part).rpartition("::")[2] for part in within if part),
-    ]
+    )
+    return parts[:_MOST_PARTS]
 
 
 def _argument(argument: str) -> str:

@@ -56,6 +56,49 @@ def test_the_second_opening_parses_nothing(sample: Path, home: Path, monkeypatch
     assert stat.S_IMODE(entry.stat().st_mode) == 0o600 and stat.S_IMODE(home.stat().st_mode) == 0o700
 
 
+def test_an_entry_that_was_begun_is_read_once(sample: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, reads, read = load(sample), [], cache._read
+    monkeypatch.setattr(cache, "_read", lambda *given: (reads.append(given[0]), read(*given))[1])
+    seen = parses(monkeypatch)
+    for other in ("-", "s3://bucket/a.json", sample.parent, sample.parent / "none"):
+        capture.open.begin([other])
+    capture.open.begin([sample, sample, sample])
+    again = load(sample)
+    assert seen == [] and len(reads) == 1 and cache._COMING == {}
+    for one, other in zip(first, again, strict=True):
+        same(one, other)
+    load(sample)
+    assert len(reads) == 2
+
+
+def test_what_was_begun_is_not_taken_for_a_file_that_has_changed_since(
+    sample: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "_COMING", {})  # in which it will be left
+    load(sample)
+    capture.open.begin([sample])
+    seen = parses(monkeypatch)
+    about = sample.stat()
+    os.utime(sample, ns=(about.st_atime_ns, about.st_mtime_ns + 1))
+    assert len(load(sample)) == 2 and len(seen) == 1
+
+
+def test_a_damaged_entry_that_was_begun_is_parsed_anew(
+    sample: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load(sample)
+    (entry,) = entries(home)
+    entry.write_bytes(entry.read_bytes()[:-9])
+    seen = parses(monkeypatch)
+    capture.open.begin([sample])
+    assert len(load(sample)) == 2 and len(seen) == 1
+
+
+def test_nothing_is_begun_where_nothing_is_kept(sample: Path) -> None:
+    capture.open.begin([sample])
+    assert cache._COMING == {}
+
+
 def test_any_change_of_the_file_is_seen(sample: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     load(sample)
     seen = parses(monkeypatch)
