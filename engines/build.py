@@ -17,7 +17,7 @@ from engines.fused.replay import Replay
 from engines.host.commands import Commands
 from engines.host.device import OFF, runner
 from engines.host.heartbeat import Heartbeat
-from engines.host.roof_watch import watch
+from engines.host.pauses import no_pauses, pauses
 from engines.host.roofs import device_name, roof_of
 from engines.host.text import Silent, Text, open_text
 from engines.loop import Engine, Limits
@@ -77,9 +77,10 @@ def decode(
         if choices.replay:
             graph, borders = choices.replay == "graph", not torch.version.hip
             replay = Replay(decoder, choices.sampling, args.capture, graph=graph, borders=borders)
+        # ranks wait for each other: what one of them pauses for would be in the steps of all
+        rests = no_pauses if team else pauses(emitter, choices.device, bare=args.capture == OFF)
         limits = Limits(args.steps, args.tokens_per_report, args.interactive)
-        rest = watch(emitter, choices.device, bare=args.capture == OFF or team is not None)
-        engine = Engine(decoder, text, emitter, heartbeat, commands, limits, runs, replay, rest)
+        engine = Engine(decoder, text, emitter, heartbeat, commands, limits, runs, replay, rests)
         heartbeat.status("warming up")
         try:
             run_engine(args, engine, choices.capacity)

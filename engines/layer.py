@@ -93,6 +93,7 @@ class Layer:
         self._gqa = self._spec.heads != self._spec.kv_heads
         self._folds = self._gqa and state.ids.device.type != "cpu"
         self._after_attn_norm = self._single(self._spec.hidden, "qkv", "q")
+        self._after_attention = self._single(self._spec.query_width, "o")
         self._after_ffn_norm = self._single(self._spec.hidden, "gate_up", "gate")
         self._after_act = self._single(self._spec.ffn, "down")
 
@@ -157,7 +158,7 @@ class Layer:
         self._s.h = self._normed(self._s.x, "ffn_norm", self._after_ffn_norm)
 
     def ffn_gate_up(self) -> None:
-        self._s.gate_up.copy_(self._w.matrices["gate_up"](self._s.h))
+        self._s.gate_up = self._w.matrices["gate_up"](self._s.h).to(self._s.dtype)
 
     def ffn_gate(self) -> None:
         self._s.gate.copy_(self._w.matrices["gate"](self._s.h))
@@ -166,11 +167,11 @@ class Layer:
         self._s.up.copy_(self._w.matrices["up"](self._s.h))
 
     def ffn_act(self) -> None:
-        gate, up = self._s.gate, self._s.up
         if rows.taken(self._s.gate_up):
             single = self._after_act if self._s.rows == 1 else None
             self._s.h = rows.gate(self._s.gate_up, single, gelu=self._gelu)
             return
+        gate, up = self._s.gate_up.chunk(2, -1)
         bent = functional.gelu(gate, approximate="tanh") if self._gelu else functional.silu(gate)
         self._s.h = torch.mul(bent, up, out=self._after_act) if self._s.rows == 1 else bent * up
 
@@ -192,11 +193,8 @@ class Layer:
         return rms_norm(x, self._w.norms[name], self._spec.eps, self._s.dtype, single)
 
     def _project(self, name: str, part: torch.Tensor, start: int) -> None:
-        product = self._w.matrices[name](self._s.h)
-        if self._w.bias is None:
-            part.copy_(product)
-        else:
-            torch.add(product, self._w.bias[start : start + part.shape[1]], out=part)
+        bias = None if self._w.bias is None else self._w.bias[start : start + part.shape[1]]
+        self._w.matrices[name].into(self._s.h, part, bias)
 
     def _single(self, width: int, *names: str) -> torch.Tensor:
         """Return the buffer of a row for the first of these matrices that the layer has."""
@@ -206,7 +204,8 @@ class Layer:
     def _one(self) -> torch.Tensor:
         s = self._s
         if rows.attends(s.q, s.keys):
-            return rows.attend(s.q, s.keys, s.values, self._spec.attention_scale)
+            single = self._after_attention if s.rows == 1 else None
+            return rows.attend(s.q, s.keys, s.values, self._spec.attention_scale, single)
         return functional.scaled_dot_product_attention(
             s.q, s.keys, s.values, scale=self._spec.attention_scale
         )

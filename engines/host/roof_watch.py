@@ -4,47 +4,45 @@ On a shared host the bandwidth itself swings with the neighbours, so that one re
 of a step an hour later.
 """
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Iterator
 from typing import Final
 
 import torch
 
 from capture.native.emit import Emitter, now
 from capture.roofs import READING
+from engines.processor.rows import total
 
-SHARE: Final = 0.004  # of the run's time that is spent on readings
-EVERY_NS: Final = 1_000_000_000  # from one reading to the next, at least
-FIELD: Final = 1 << 25  # numbers that are read: more than the caches hold
-PASSES: Final = 3  # of a reading: whoever takes a core for a moment, as a screen does, spoils one of them
+SHARE: Final = 0.004  # of the run's time that is spent on reading
+EVERY_NS: Final = 300_000_000  # from one pass to the next, at least
+FIELD: Final = 1 << 25  # numbers that a pass reads: more than the caches hold
+PIECE: Final = 1 << 21  # numbers that are read before cores wait for each other: what a matrix has
+PASSES: Final = 3  # that are told together: each at a moment of its own, since one may meet a bad one
 
 
 class RoofWatch:
-    """Reads memory now and then, and writes how fast that was as a counter of the run."""
+    """Reads memory now and then, and writes how fast that was as a counter of the run.
+
+    It is read as a step reads its weights: whoever takes a core for a moment has the other one wait at the
+    end of a piece as at the end of a product, so that a reading is slowed as a step is.
+    """
 
     def __init__(self, emitter: Emitter, field: torch.Tensor | None = None) -> None:
         self._emitter = emitter
-        self._field = torch.ones(FIELD) if field is None else field
-        self._size = self._field.numel() * self._field.element_size()
-        self._next = 0
+        self.field = torch.ones(FIELD) if field is None else field
 
-    def pause(self) -> bool:
-        """Read where it is time to; return whether any time was taken, which belongs to no step."""
-        begun = now()
-        if begun < self._next:
-            return False
-        best = min(self._pass() for _ in range(PASSES))
-        self._emitter.counter(READING, 1e9 * self._size / best, "B/s")
-        self._next = begun + max(EVERY_NS, int((now() - begun) / SHARE))
-        return True
+    def readings(self) -> Iterator[None]:
+        """Read once at each turn, and write how fast the last few passes were together."""
+        last: deque[int] = deque(maxlen=PASSES)
+        while True:
+            last.append(self._pass())
+            self._emitter.counter(READING, 1e9 * len(last) * self.field.nbytes / max(sum(last), 1), "B/s")
+            yield
 
     def _pass(self) -> int:
+        """Return the nanoseconds that it takes to read the field."""
         begun = now()
-        self._field.sum()
-        return max(now() - begun, 1)
-
-
-def watch(emitter: Emitter, device: torch.device, *, bare: bool) -> Callable[[], bool]:
-    """Return what is to be done between two reports; nothing where the clock of the host times no kernels."""
-    if device.type != "cpu" or bare:
-        return lambda: False
-    return RoofWatch(emitter).pause
+        for piece in self.field.split(PIECE):
+            total(piece)
+        return now() - begun

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
 from typing import Final
 
 import torch
@@ -15,8 +14,9 @@ from capture import nvidia
 from capture.errors import UsageError
 from capture.native.emit import Emitter
 from capture.roofs import AT_START, MEASURED, Roof, from_table, kept, key
+from engines.host import memory
 from engines.host.heartbeat import Heartbeat
-from engines.weights.fastest import read_passes
+from engines.host.memory import Memory, kept_up
 from engines.weights.storage import fast_bf16
 
 COPY_BYTES: Final = 1 << 28  # on a processor: more than any cache holds
@@ -66,7 +66,7 @@ def measure(device: torch.device, say: Callable[[str], None]) -> Roof:
 def _processor(device: torch.device, say: Callable[[str], None]) -> Roof:
     uuid, driver, version = _identity(device)
     say("measuring how fast memory is read and copied")
-    passes = [rate for _ in range(QUICK_ROUNDS) for rate in read_passes()]
+    passes = Memory(large=True).passes(memory.LONG_S)
     copy = _copy_rate(device, COPY_BYTES, _best_of_long)
     say("measuring how fast matrices are multiplied")
     rates = {n: _matmul_rate(device, dtype, SIDE, _best_of_long) for n, dtype in _dtypes().items()}
@@ -77,8 +77,8 @@ def _processor(device: torch.device, say: Callable[[str], None]) -> Roof:
 
 
 def _read_at(roof: Roof, passes: Sequence[float]) -> Roof:
-    """Return the roof with the rate of the middle pass, and with those of the slowest and the fastest."""
-    return replace(roof, read_bytes_per_s=median(passes), read_low=min(passes), read_high=max(passes))
+    """Return the roof with the rate that is kept up, and with those of the slowest and the fastest pass."""
+    return replace(roof, read_bytes_per_s=kept_up(passes), read_low=min(passes), read_high=max(passes))
 
 
 def _gpu(device: torch.device, say: Callable[[str], None], side: int, source: str) -> Roof:
@@ -120,7 +120,7 @@ def _at_start(name: str) -> Roof:
     device = torch.device("cpu")
     rates = {n: _matmul_rate(device, dtype, QUICK_SIDE, _best) for n, dtype in _dtypes().items()}
     roof = Roof(name, AT_START, 0.0, 0.0, rates, _launch_ns(device), "cache", _today())
-    return _read_at(roof, read_passes())
+    return _read_at(roof, Memory(large=False).passes(memory.QUICK_S))
 
 
 def _dtypes() -> dict[str, torch.dtype]:

@@ -3,14 +3,16 @@
 `_processor.c` says what it does. Whoever asks for a product multiplies in torch where there is none.
 """
 
+from collections.abc import Iterator
 from functools import cache
 from typing import Final
+from weakref import WeakSet, finalize
 
 import torch
 
 from capture.compiled import Part
 
-PART: Final = Part(f"{__name__}._processor", 1, "torch multiplies, slower and as right")
+PART: Final = Part(f"{__name__}._processor", 4, "torch multiplies, slower and as right")
 
 GROUP: Final = 32  # weights that share a scale
 
@@ -52,15 +54,57 @@ class Product:
         # held as long as their addresses are used
         self._weights, self._scales = weights.contiguous(), None if scales is None else scales.contiguous()
         self._multiply, self._kind = module.multiply, kinds().index(kind)
+        finalize(self, module.forget, self._weights.data_ptr())
+        _products.add(self)
         self._at = self._weights.data_ptr(), 0 if self._scales is None else self._scales.data_ptr()
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Return the products of rows [m, k], [m, n]. Raise ValueError where k is not that of the matrix."""
-        rows = x.to(self.takes).contiguous()
+        return self.into(x, torch.empty(x.shape[0], self.rows))
+
+    def into(self, x: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        """Write the same to `out` of fp32 [m, n] without gaps, with a bias [n] of fp32 added; return it."""
+        rows = x if x.dtype == self.takes else x.to(self.takes)
+        if not rows.is_contiguous():
+            rows = rows.contiguous()
         m, k = rows.shape
         if k != self.columns:
             raise ValueError(f"rows of {k} numbers for a matrix of {self.columns}")
-        out = torch.empty(m, self.rows)
+        to = out.data_ptr(), 0 if bias is None else bias.data_ptr()
         threads = torch.get_num_threads()
-        self._multiply(*self._at, rows.data_ptr(), out.data_ptr(), self.rows, k, m, threads, self._kind)
+        self._multiply(*self._at, rows.data_ptr(), *to, self.rows, k, m, threads, self._kind)
         return out
+
+    def held(self) -> Iterator[torch.Tensor]:
+        """Yield what a product reads."""
+        yield self._weights
+        if self._scales is not None:
+            yield self._scales
+
+
+_products: Final[WeakSet[Product]] = WeakSet()  # that are alive
+
+
+def held() -> Iterator[torch.Tensor]:
+    """Yield what the products of this process read, of all matrices that are held."""
+    for product in _products:
+        yield from product.held()
+
+
+def writable(out: torch.Tensor, bias: torch.Tensor | None) -> bool:
+    """Return whether a product can be written there, with that bias."""
+    return all(t is None or (t.dtype == torch.float32 and t.is_contiguous()) for t in (out, bias))
+
+
+class Copying:
+    """Writes products where they belong by making them first: what does better overrides `into`."""
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        raise NotImplementedError
+
+    def into(self, x: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None) -> None:
+        """Write the products of rows to `out`, with a bias added if there is one."""
+        if bias is None:
+            out.copy_(self(x))
+        else:
+            torch.add(self(x), bias, out=out)

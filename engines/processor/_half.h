@@ -59,14 +59,16 @@ INLINE void multiply_fp16_rows(const Product *p, int first, int end, int from, i
     }
 }
 
-WIDE static void multiply_bf16(const Product *p, int first, int end) {
+WIDE static void multiply_bf16(const Product *p, int first, int end, int thread) {
+    (void)thread;
     int r = 0;
     for (; r + 4 <= p->m; r += 4) multiply_brain(p, first, end, r, 4);
     for (; r + 2 <= p->m; r += 2) multiply_brain(p, first, end, r, 2);
     if (r < p->m) multiply_brain(p, first, end, r, 1);
 }
 
-WIDE static void multiply_fp16(const Product *p, int first, int end) {
+WIDE static void multiply_fp16(const Product *p, int first, int end, int thread) {
+    (void)thread;
     int r = 0;
     for (; r + 4 <= p->m; r += 4) multiply_fp16_rows(p, first, end, r, 4);
     for (; r + 2 <= p->m; r += 2) multiply_fp16_rows(p, first, end, r, 2);

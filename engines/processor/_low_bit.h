@@ -16,16 +16,19 @@ typedef struct {
     int8_t *codes;
     int32_t *start; /* of each lane of each vector of weights */
     float *scales;
+    int32_t *totals; /* of each group what `start` is of its lanes; only where many rows are multiplied */
 } Rounded;
 
 static size_t blocks_of(int k) { return ((size_t)k + BLOCK_GROUPS * GROUP - 1) / (BLOCK_GROUPS * GROUP); }
 
-/* Bytes of a row: codes, starts of at most 8 vectors a block, scales. */
-static size_t rounded_size(int k) { return blocks_of(k) * (512 + 512 + 64); }
+/* Bytes of a row: codes, starts of at most 8 vectors a block, scales, totals. */
+static size_t rounded_size(int k) { return blocks_of(k) * (512 + 512 + 64 + 64); }
 
 static Rounded rounded_at(char *room, int k, int row) {
     char *at = room + rounded_size(k) * (size_t)row;
-    return (Rounded){(int8_t *)at, (int32_t *)(void *)(at + 512 * blocks_of(k)), (float *)(void *)(at + 1024 * blocks_of(k))};
+    size_t blocks = blocks_of(k);
+    int32_t *start = (int32_t *)(void *)(at + 512 * blocks), *totals = (int32_t *)(void *)(at + 1088 * blocks);
+    return (Rounded){(int8_t *)at, start, (float *)(void *)(at + 1024 * blocks), totals};
 }
 
 WIDE static void round_group(const float *x, int g, int four, Rounded to) {
@@ -58,6 +61,15 @@ WIDE static void round_row(const float *x, int k, int four, Rounded to) {
         if (four) sum = _mm512_dpbusd_epi32(sum, ones, _mm512_loadu_si512(to.codes + 128 * v + 64));
         sum = _mm512_mullo_epi32(sum, _mm512_set1_epi32(four ? 7 : 128));
         _mm512_storeu_si512(to.start + 16 * v, _mm512_sub_epi32(none, sum));
+    }
+}
+
+WIDE static void add_totals(int k, int four, Rounded to) {
+    int lanes = four ? 4 : 8;
+    for (int g = 0; g < k / GROUP; g++) {
+        int32_t total = 0;
+        for (int i = 0; i < lanes; i++) total += to.start[g * lanes + i];
+        to.totals[g] = total;
     }
 }
 
@@ -117,18 +129,4 @@ INLINE void multiply_rounded(const Product *p, int first, int end, int from, int
         }
         for (int r = 0; r < m; r++) p->out[(size_t)(from + r) * (size_t)p->n + (size_t)i] = _mm512_reduce_add_ps(sums[r]);
     }
-}
-
-WIDE static void multiply_four(const Product *p, int first, int end) {
-    int r = 0;
-    for (; r + 4 <= p->m; r += 4) multiply_rounded(p, first, end, r, 4, 1);
-    for (; r + 2 <= p->m; r += 2) multiply_rounded(p, first, end, r, 2, 1);
-    if (r < p->m) multiply_rounded(p, first, end, r, 1, 1);
-}
-
-WIDE static void multiply_eight(const Product *p, int first, int end) {
-    int r = 0;
-    for (; r + 4 <= p->m; r += 4) multiply_rounded(p, first, end, r, 4, 0);
-    for (; r + 2 <= p->m; r += 2) multiply_rounded(p, first, end, r, 2, 0);
-    if (r < p->m) multiply_rounded(p, first, end, r, 1, 0);
 }

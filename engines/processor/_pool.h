@@ -16,7 +16,7 @@
 #define MOST_THREADS 256
 
 typedef struct {
-    void (*piece)(int number); /* does one piece of what `current` of its file describes */
+    void (*piece)(int number, int thread); /* does one piece of what `current` of its file describes */
     int pieces, each; /* in all, and of a share: the last one may have fewer */
 } Work;
 
@@ -52,7 +52,7 @@ static void take_pieces(int thread) {
             i++;
             continue;
         }
-        work.piece(number);
+        work.piece(number, thread);
         if (atomic_fetch_sub(&undone, 1) == 1 && atomic_load(&caller_sleeps)) {
             pthread_mutex_lock(&sleep_lock);
             pthread_cond_signal(&ended);
@@ -61,9 +61,12 @@ static void take_pieces(int thread) {
     }
 }
 
+#include "_next.h"
+
 static void *help(void *number) {
     int thread = (int)(intptr_t)number;
     for (;;) {
+        read_ahead(thread);
         for (int i = 0; i < SPIN && !is_open(); i++) _mm_pause();
         if (!is_open()) {
             pthread_mutex_lock(&sleep_lock);
@@ -80,6 +83,7 @@ static void *help(void *number) {
 /* In the child of a fork no thread is left but the caller's: it begins anew. */
 static void forget_helpers(void) {
     helpers = 0;
+    forget_all();
     atomic_store(&sleepers, 0);
     atomic_store(&caller_sleeps, 0);
     atomic_store(&untaken, 0);
@@ -100,10 +104,16 @@ static void gather_helpers(int wanted) {
     pthread_attr_destroy(&apart);
 }
 
+/* Return how many threads may take part in a job for so many: those of an earlier one do, too. */
+static int most_threads(int threads) {
+    int wanted = threads < MOST_THREADS ? threads : MOST_THREADS;
+    return wanted > helpers + 1 ? wanted : helpers + 1;
+}
+
 /* Do every piece, with the help of other threads where `threads` is more than one. Needs job_lock. */
-static void run(void (*piece)(int), int pieces, int threads) {
+static void run(void (*piece)(int, int), int pieces, int threads) {
     if (threads == 1 || pieces == 1) {
-        for (int i = 0; i < pieces; i++) piece(i);
+        for (int i = 0; i < pieces; i++) piece(i, 0);
         return;
     }
     threads = threads < MOST_THREADS ? threads : MOST_THREADS;

@@ -2,15 +2,15 @@
    what lies between products: norms, gates, the attention of one position.
 
    Addresses come from the caller, who answers for them: weights [n, k] row after row, rows [m, k], products [m, n] in
-   fp32, all contiguous and alive until the call returns. Nothing is kept of them. Where the processor lacks what this
-   needs, or is another one altogether, KINDS is empty and the caller computes in another way. */
+   fp32, all contiguous and alive until the call returns, and the weights until they are forgotten. Where the processor
+   lacks what this needs, or is another one altogether, KINDS is empty and the caller computes in another way. */
 
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000
 #include <Python.h>
 
 /* Counts up with every change of what a caller sees; `__init__.py` names the one that it knows. */
-#define VERSION 1
+#define VERSION 4
 
 #if defined(__x86_64__)
 
@@ -29,9 +29,11 @@
 typedef struct Product {
     const void *weights, *scales, *x;
     float *out;
+    const float *bias; /* NULL: none */
     char *room; /* the rows in eight bits */
+    char *panels; /* of each thread, where there are many rows */
     int n, k, m, rows_a_piece;
-    void (*multiply)(const struct Product *, int first, int end);
+    void (*multiply)(const struct Product *, int first, int end, int thread);
 } Product;
 
 INLINE void fetch_ahead(const void *at, int size) {
@@ -40,11 +42,15 @@ INLINE void fetch_ahead(const void *at, int size) {
 
 #include "_pool.h"
 
+#include "_rows.h"
+
 #include "_low_bit.h"
+
+#include "_many_rows.h"
 
 #include "_half.h"
 
-#include "_rows.h"
+#include "_reading.h"
 
 /* ---- a product ---- */
 
@@ -52,7 +58,7 @@ typedef struct {
     const char *name;
     int bits;
     int rounds; /* rows are rounded to eight bits, and k is whole groups */
-    void (*multiply)(const Product *, int first, int end);
+    void (*multiply)(const Product *, int first, int end, int thread);
 } Kind;
 
 static const Kind kinds[] = {
@@ -66,9 +72,20 @@ static const Kind kinds[] = {
 static Product current; /* guarded by job_lock */
 static size_t room_size;
 
-static void multiply_piece(int number) {
+static void multiply_piece(int number, int thread) {
     int first = number * current.rows_a_piece, end = first + current.rows_a_piece;
-    current.multiply(&current, first, end < current.n ? end : current.n);
+    if (end > current.n) end = current.n;
+    current.multiply(&current, first, end, thread);
+    for (int r = 0; current.bias && r < current.m; r++)
+        for (int i = first; i < end; i++) current.out[(size_t)r * (size_t)current.n + (size_t)i] += current.bias[i];
+}
+
+static void round_piece(int number, int thread) {
+    (void)thread;
+    Rounded to = rounded_at(current.room, current.k, number);
+    int four = current.multiply == multiply_four;
+    round_row((const float *)current.x + (size_t)number * (size_t)current.k, current.k, four, to);
+    if (current.panels) add_totals(current.k, four, to);
 }
 
 /* Return whether there is room for the rounded rows of a product. */
@@ -83,17 +100,22 @@ static int make_room(size_t size) {
 }
 
 /* Return whether the product was made; there may be no memory for it. */
-static int multiply(const Kind *kind, const void *weights, const void *scales, const void *x, float *out, int n, int k,
-                    int m, int threads) {
-    int many = PIECE / (int)((int64_t)k * kind->bits / 8 + 1) / 16 * 16;
+static int multiply(const Kind *kind, const void *weights, const void *scales, const void *x, float *out,
+                    const float *bias, int n, int k, int m, int threads) {
+    int a_piece = PIECE / (int)((int64_t)k * kind->bits / 8 + 1) / 16 * 16;
+    if (a_piece < 16) a_piece = 16; /* whole lines of `out`: no two threads write to one */
     pthread_mutex_lock(&job_lock);
-    int able = !kind->rounds || make_room(rounded_size(k) * (size_t)m);
+    int turned = kind->rounds && m >= MANY;
+    size_t rounded = kind->rounds ? rounded_size(k) * (size_t)m : 0;
+    int able = make_room(rounded + (turned ? panel_size(k) * (size_t)most_threads(threads) : 0));
     if (able) {
-        int a_piece = many > 16 ? many : 16; /* whole lines of `out`: no two threads write to one */
-        current = (Product){weights, scales, x, out, current.room, n, k, m, a_piece, kind->multiply};
-        for (int r = 0; kind->rounds && r < m; r++)
-            round_row((const float *)x + (size_t)r * (size_t)k, k, kind->bits == 4, rounded_at(current.room, k, r));
-        run(multiply_piece, (n + a_piece - 1) / a_piece, threads);
+        char *panels = turned ? current.room + rounded : NULL;
+        int pieces = (n + a_piece - 1) / a_piece, each = (pieces + threads - 1) / threads;
+        current = (Product){weights, scales, x, out, bias, current.room, panels, n, k, m, a_piece, kind->multiply};
+        if (kind->rounds) run(round_piece, m, turned ? threads : 1);
+        size_t row = (size_t)k * (size_t)kind->bits / 8;
+        expect_next((Matrix){weights, row * (size_t)n, row * (size_t)(each * a_piece)});
+        run(multiply_piece, pieces, threads);
     }
     pthread_mutex_unlock(&job_lock);
     return able;
@@ -103,7 +125,10 @@ static int multiply(const Kind *kind, const void *weights, const void *scales, c
 
 static Attention looking; /* guarded by job_lock */
 
-static void look_at_piece(int number) { attend_piece(&looking, (size_t)number); }
+static void look_at_piece(int number, int thread) {
+    (void)thread;
+    attend_piece(&looking, (size_t)number);
+}
 
 /* Return whether the attention was computed; there may be no memory for it. */
 static int attend(Attention a, int threads) {
@@ -117,6 +142,23 @@ static int attend(Attention a, int threads) {
         looking.parts = (float *)(void *)current.room;
         run(look_at_piece, (int)(pairs * a.pieces), threads);
         join_pieces(&looking);
+    }
+    pthread_mutex_unlock(&job_lock);
+    return able;
+}
+
+/* ---- reading ---- */
+
+/* Add up numbers that lie one behind the other; return whether there was memory for it. */
+static int add_up(const float *numbers, size_t count, int threads, double *sum) {
+    size_t a_piece = PIECE / sizeof(float), pieces = (count + a_piece - 1) / a_piece;
+    pthread_mutex_lock(&job_lock);
+    int able = make_room(pieces * sizeof(double));
+    if (able) {
+        reading = (Reading){numbers, count, (double *)(void *)current.room};
+        run(read_piece, (int)pieces, threads);
+        *sum = 0;
+        for (size_t i = 0; i < pieces; i++) *sum += reading.sums[i];
     }
     pthread_mutex_unlock(&job_lock);
     return able;
@@ -159,17 +201,27 @@ static void *address(long long number) { return (void *)(uintptr_t)number; }
 
 static PyObject *py_multiply(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     (void)self;
-    long long n[MOST_NUMBERS]; /* weights, scales, rows, products, n, k, m, threads, kind */
-    if (!read_numbers(args, count, 4, 4, 1, n)) return NULL;
-    if (n[8] < 0 || n[8] >= KINDS) return PyErr_Format(PyExc_ValueError, "no such kind");
-    const Kind *kind = &kinds[n[8]];
-    if (kind->rounds && n[5] % GROUP) return PyErr_Format(PyExc_ValueError, "rows are no whole groups");
+    long long n[MOST_NUMBERS]; /* weights, scales, rows, products, bias, n, k, m, threads, kind */
+    if (!read_numbers(args, count, 5, 4, 1, n)) return NULL;
+    if (n[9] < 0 || n[9] >= KINDS) return PyErr_Format(PyExc_ValueError, "no such kind");
+    const Kind *kind = &kinds[n[9]];
+    if (kind->rounds && n[6] % GROUP) return PyErr_Format(PyExc_ValueError, "rows are no whole groups");
     int able;
     Py_BEGIN_ALLOW_THREADS
-    able = multiply(kind, address(n[0]), address(n[1]), address(n[2]), address(n[3]), (int)n[4], (int)n[5], (int)n[6],
-                    (int)n[7]);
+    able = multiply(kind, address(n[0]), address(n[1]), address(n[2]), address(n[3]), address(n[4]), (int)n[5], (int)n[6],
+                    (int)n[7], (int)n[8]);
     Py_END_ALLOW_THREADS
     if (!able) return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
+static PyObject *py_forget(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    (void)self;
+    long long n[MOST_NUMBERS]; /* weights */
+    if (!read_numbers(args, count, 1, 0, 0, n)) return NULL;
+    pthread_mutex_lock(&job_lock);
+    forget_weights(address(n[0]));
+    pthread_mutex_unlock(&job_lock);
     Py_RETURN_NONE;
 }
 
@@ -192,14 +244,14 @@ static PyObject *py_gate(PyObject *self, PyObject *const *args, Py_ssize_t count
 
 static PyObject *py_attend(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     (void)self;
-    long long n[MOST_NUMBERS]; /* q, keys, values, out, batch, heads, shared, count, dim, threads, steps */
+    long long n[MOST_NUMBERS]; /* q, keys, values, out, batch, heads, shared, count, dim, threads, steps, bf16 */
     double scale = count ? PyFloat_AsDouble(args[count - 1]) : 0;
-    if (PyErr_Occurred() || !read_numbers(args, count - 1, 4, 6, 2, n)) return NULL;
+    if (PyErr_Occurred() || !read_numbers(args, count - 1, 4, 6, 3, n)) return NULL;
     if (n[8] % 16) return PyErr_Format(PyExc_ValueError, "heads are no whole vectors");
     Attention a = {
         .q = address(n[0]), .keys = address(n[1]), .values = address(n[2]), .out = address(n[3]),
         .batch = (size_t)n[4], .heads = (size_t)n[5], .shared = (size_t)n[6], .count = (size_t)n[7],
-        .dim = (size_t)n[8], .batch_step = (size_t)n[10], .head_step = (size_t)n[11], .scale = (float)scale,
+        .dim = (size_t)n[8], .batch_step = (size_t)n[10], .head_step = (size_t)n[11], .brain = n[12] != 0, .scale = (float)scale,
     };
     int able;
     Py_BEGIN_ALLOW_THREADS
@@ -209,12 +261,26 @@ static PyObject *py_attend(PyObject *self, PyObject *const *args, Py_ssize_t cou
     Py_RETURN_NONE;
 }
 
+static PyObject *py_sum(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    (void)self;
+    long long n[MOST_NUMBERS]; /* numbers, count, threads */
+    if (!read_numbers(args, count, 1, 2, 0, n)) return NULL;
+    double sum = 0;
+    int able;
+    Py_BEGIN_ALLOW_THREADS
+    able = add_up(address(n[0]), (size_t)n[1], (int)n[2], &sum);
+    Py_END_ALLOW_THREADS
+    return able ? PyFloat_FromDouble(sum) : PyErr_NoMemory();
+}
+
 static PyMethodDef methods[] = {
 #define METHOD(name) #name, (PyCFunction)(void (*)(void))py_##name, METH_FASTCALL
-    {METHOD(multiply), "multiply(weights, scales, rows, products, n, k, m, threads, kind): kind is a place in KINDS."},
+    {METHOD(multiply), "multiply(weights, scales, rows, products, bias or 0, n, k, m, threads, kind): kind is a place in KINDS."},
+    {METHOD(forget), "forget(weights): they are about to go, and not read ahead any more."},
     {METHOD(norm), "norm(rows, weights, normed, n, m, stride, bf16, eps): rows normed by their root mean square."},
     {METHOD(gate), "gate(gates and ups, products, n, m, gelu, bf16): act(gate) times up."},
-    {METHOD(attend), "attend(q, keys, values, out, batch, heads, shared, count, dim, threads, step, step, scale)."},
+    {METHOD(attend), "attend(q, keys, values, out, batch, heads, shared, count, dim, threads, step, step, bf16, scale)."},
+    {METHOD(sum), "sum(numbers, count, threads): of fp32, as fast as memory is read."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -71,7 +71,9 @@ WIDE static void gate_rows(const float *x, void *out, size_t n, size_t m, int ge
 
 typedef struct {
     const float *q, *keys, *values; /* [batch, heads, shared, dim]; [batch, heads, count, dim] with steps between */
-    float *out, *parts;             /* as q; of each piece and head that shares keys: sums [dim], weight, top */
+    void *out;                      /* as q, in fp32 or bf16 */
+    float *parts;                   /* of each piece and head that shares keys: sums [dim], weight, top */
+    int brain;
     size_t batch, heads, shared, count, dim, batch_step, head_step, pieces;
     float scale;
 } Attention;
@@ -155,7 +157,7 @@ WIDE static void join_pieces(const Attention *a) {
                 mixed = _mm512_fmadd_ps(share, _mm512_loadu_ps(part + c), mixed);
                 all = _mm512_fmadd_ps(share, _mm512_set1_ps(part[a->dim]), all);
             }
-            _mm512_storeu_ps(a->out + head * a->dim + c, _mm512_div_ps(mixed, all));
+            put_numbers(a->out, head * a->dim + c, (__mmask16)~0u, _mm512_div_ps(mixed, all), a->brain);
         }
     }
 }

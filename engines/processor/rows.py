@@ -55,15 +55,28 @@ def attends(q: torch.Tensor, keys: torch.Tensor) -> bool:
     return taken(q) and keys.dtype == torch.float32 and dim % VECTOR == 0 and keys.stride()[2:] == (dim, 1)
 
 
-def attend(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float) -> torch.Tensor:
+def attend(
+    q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float, out: torch.Tensor | None = None
+) -> torch.Tensor:
     """Return the attention of q [batch, heads, sharing, dim] to keys and values [batch, heads, count, dim].
 
-    Both are cut from one cache, so that their strides are the same.
+    Both are cut from one cache, so that their strides are the same. It is in `out`, as many numbers without
+    gaps, if that is of fp32 or bf16; else in the shape of q.
     """
-    assert keys.stride() == values.stride()
+    steps = keys.stride()
+    assert steps == values.stride()
     batch, heads, shared, dim = q.shape
-    out = torch.empty_like(q)
+    if out is None or out.dtype not in _TO:
+        out = torch.empty_like(q)
     at = q.data_ptr(), keys.data_ptr(), values.data_ptr(), out.data_ptr()
-    sizes = batch, heads, shared, keys.shape[2], dim, torch.get_num_threads(), *keys.stride()[:2]
-    _module().attend(*at, *sizes, scale)
+    sizes = batch, heads, shared, keys.shape[2], dim, torch.get_num_threads(), steps[0], steps[1]
+    _module().attend(*at, *sizes, out.dtype == torch.bfloat16, scale)
     return out
+
+
+def total(x: torch.Tensor) -> float:
+    """Return the sum of numbers, read as products read weights where compiled code takes them."""
+    if not taken(x):
+        return float(x.sum())
+    result: float = _module().sum(x.data_ptr(), x.numel(), torch.get_num_threads())
+    return result

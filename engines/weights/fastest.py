@@ -1,10 +1,9 @@
 """Which way to store a matrix is fast on this processor, measured over a few layers."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from statistics import median
 from typing import Final
 
 import torch
@@ -15,8 +14,6 @@ from engines.weights.storage import Matrix, Packing, Storage, candidates
 SAMPLE_BYTES: Final = 64 << 20  # more than the caches hold
 MEASURE_S: Final = 0.3
 CLEARLY: Final = 1.5  # times as fast replaces the usual way: the measurement itself varies by 1.4
-FIELD: Final = 1 << 26  # numbers that are read in one pass
-READ_BYTES: Final = 4 << 30  # in all passes
 
 
 @dataclass(frozen=True)
@@ -111,21 +108,3 @@ def layer_shapes(spec: Spec) -> tuple[tuple[int, int], ...]:
     )
     ffn, count = (spec.experts.ffn, spec.experts.chosen) if spec.experts else (spec.ffn, 1)
     return attention + ((2 * ffn, spec.hidden), (spec.hidden, ffn)) * count
-
-
-def read_passes() -> list[float]:
-    """Return the bytes a second of every pass over several gigabytes of memory: the roof of every decode."""
-    field = torch.ones(FIELD)
-    size = field.numel() * field.element_size()
-    return [size / _timed(field.sum) for _ in range(-(-READ_BYTES // size))]
-
-
-def read_rate() -> float:
-    """Return the rate that this machine keeps up while it reads: that of its middle pass."""
-    return median(read_passes())
-
-
-def _timed(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start

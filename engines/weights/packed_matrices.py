@@ -31,8 +31,10 @@ class Product(Protocol):
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor: ...
 
+    def into(self, x: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None) -> None: ...
 
-class Unpacking:
+
+class Unpacking(processor.Copying):
     """A packed matrix that is unpacked, a piece at a time, whenever it multiplies."""
 
     takes: Final = torch.float32
@@ -47,7 +49,7 @@ class Unpacking:
         return torch.cat([wide @ p.unpacked().T for p in self._packed.chunks()], -1)
 
 
-class Rounding:
+class Rounding(processor.Copying):
     """Four or eight bits as they are stored, through compiled code that rounds rows to eight bits."""
 
     def __init__(self, packed: Packed) -> None:
@@ -59,8 +61,14 @@ class Rounding:
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         return self._multiply(x)
 
+    def into(self, x: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None) -> None:
+        if processor.writable(out, bias):
+            self._multiply.into(x, out, bias)
+        else:
+            super().into(x, out, bias)
 
-class Int4:
+
+class Int4(processor.Copying):
     """Four bits through torch's packed product: fast with bf16 rows and scales, exact and slow in fp32."""
 
     def __init__(self, packed: Packed) -> None:
@@ -84,7 +92,7 @@ class Int4:
         return product
 
 
-class Int8:
+class Int8(processor.Copying):
     """Eight bits through torch's dynamic product: a scale for each row, and 8 bits for what it multiplies."""
 
     takes: Final = torch.float32
@@ -119,7 +127,7 @@ def kernel_for(packed: Packed) -> ModuleType:
     return kernel("w4a16_gemv" if packed.form.bits == 4 else "int8_gemv")
 
 
-class Kernel:
+class Kernel(processor.Copying):
     """A packed matrix on a GPU, through Triton: never unpacked in memory where tensor cores multiply rows."""
 
     takes: Final = None

@@ -25,8 +25,11 @@ class Matrix(Protocol):
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor: ...
 
+    def into(self, x: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None) -> None:
+        """Write the products to `out`, with a bias added if there is one."""
 
-class Plain:
+
+class Plain(processor.Copying):
     """A weight in its own dtype, a few rows at a time at the memory's speed where the dtype allows it."""
 
     def __init__(self, weight: torch.Tensor) -> None:
@@ -42,8 +45,14 @@ class Plain:
         dtype = self._wide if x.shape[0] > WIDE else self.weight.dtype
         return functional.linear(x.to(dtype), self.weight.to(dtype))
 
+    def into(self, x: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None) -> None:
+        if self._few and x.shape[0] <= COMPILED_WIDE and processor.writable(out, bias):
+            self._few.into(x, out, bias)
+        else:
+            super().into(x, out, bias)
 
-class Prepacked:
+
+class Prepacked(processor.Copying):
     """A bf16 weight in oneDNN's own order."""
 
     takes: Final = torch.bfloat16

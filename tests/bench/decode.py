@@ -30,10 +30,13 @@ tune()  # as the engine does, before torch is there
 import torch  # noqa: E402
 
 from capture.native.emit import Emitter, now  # noqa: E402
+from engines import processor  # noqa: E402
 from engines.decoder import Decoder  # noqa: E402
+from engines.host.memory import Memory  # noqa: E402
 from engines.host.trace import Ledger, Ticks  # noqa: E402
 from engines.models.catalogue import preset  # noqa: E402
 from engines.models.spec import Spec, parameters, tensors  # noqa: E402
+from engines.processor.pages import gather  # noqa: E402
 from engines.weights import fastest, low_bit  # noqa: E402
 from engines.weights.low_bit_storage import Quantised  # noqa: E402
 from engines.weights.sources import RandomWeights  # noqa: E402
@@ -107,11 +110,12 @@ def chosen_storage(spec: Spec, bits: int) -> Storage:
 def compare(spec: Spec, bits: int, peers: dict[str, Peer], steps: int, rounds: int) -> None:
     took: dict[str, list[float]] = {name: [] for name in peers}
     read: list[float] = []
+    memory = Memory(large=True)
     for peer in peers.values():
         peer.took(2)
     for _ in range(rounds):
         for name, peer in peers.items():
-            read.append(fastest.read_rate())
+            read.append(memory.rate())
             took[name] += peer.took(steps)
     moved = {name: peer.moved for name, peer in peers.items()}
     table(f"{spec.name}, {bits} bit", moved, took, statistics.median(read))
@@ -160,6 +164,8 @@ class Ours:
     def __init__(self, spec: Spec, way: Storage) -> None:
         self.way, self.moved = way, parameters(spec) * way.weight_bytes
         self.decoder = Decoder(spec, RandomWeights(spec, 0), way, CPU, capacity=256)
+        for _ in gather(processor.held()):  # as an engine has it some seconds after its start
+            pass
         self.decoder.place(torch.arange(PROMPT)[None], 0)
         self.bare()
 

@@ -19,7 +19,7 @@ import polars as pl
 
 from capture.open import load
 from capture.run import Run
-from engines.weights.fastest import read_rate
+from engines.host.memory import LONG_S, Memory
 from tracetui.analysis import roof_readings
 
 READER = "import torch; torch.set_num_threads(1); field = torch.ones(1 << 27)\nwhile True: field.sum()"
@@ -28,7 +28,7 @@ SETTLE_NS = 3_000_000_000  # after the reader came or went
 
 
 def measured(times: int) -> None:
-    rates = [read_rate() / 1e9 for _ in range(times)]
+    rates = [Memory(large=True).rate(LONG_S) / 1e9 for _ in range(times)]
     apart = max(rates) / min(rates) - 1
     print(f"{times} measurements: {min(rates):.1f} to {max(rates):.1f} GB/s, {100 * apart:.1f} % apart")
 
@@ -64,6 +64,8 @@ def told(run: Run, thirds: list[tuple[int, int]]) -> None:
     for begin, end in thirds:
         inside = rows.filter(pl.col("t") >= begin, pl.col("t") < end)
         near = read.filter(pl.col("t") >= begin, pl.col("t") < end)["value"]
+        if near.is_empty() or inside.is_empty():
+            raise SystemExit("a third of the time has no reading or no step: give it more --seconds")
         rate = float(inside["bytes"].sum()) / float(inside["dur"].sum())
         roof = len(near) / float((1 / near).sum()) / 1e9
         found.append(rate / roof)

@@ -65,6 +65,9 @@ def test_attention(batch: int, heads: int, shared: int, count: int, dim: int, th
     try:
         assert rows.attends(q, keys)
         assert torch.allclose(rows.attend(q, keys, values, 0.3).double(), wanted, rtol=1e-4, atol=1e-5)
+        halves = torch.empty(batch, heads * shared * dim, dtype=torch.bfloat16)
+        assert rows.attend(q, keys, values, 0.3, halves) is halves
+        assert torch.allclose(halves.view(wanted.shape).double(), wanted, rtol=2**-8, atol=1e-5)
     finally:
         torch.set_num_threads(before)
 
@@ -80,6 +83,25 @@ def test_nothing_beyond_the_rows_is_read(n: int) -> None:
     walled = before_a_wall(cache)
     looked = rows.attend(before_a_wall(q), walled[:, :1], walled[:, 1:], 1.0)
     assert torch.equal(looked, rows.attend(q, cache[:, :1], cache[:, 1:], 1.0))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("count", [1, 15, 16, 16383, 16385, 100_003])
+def test_every_number_is_read_once(count: int, threads: int) -> None:
+    """Whole numbers whose sums are exact, each of another size: what is left out or read twice shows."""
+    x = torch.arange(1, count + 1, dtype=torch.float32) % 97
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        assert rows.total(before_a_wall(x)) == sum(i % 97 for i in range(1, count + 1))
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_sum_of_other_numbers_is_left_to_torch() -> None:
+    assert rows.total(torch.arange(5)) == 10.0
+    assert rows.total(numbers(8, 4)[:, :2] * 0 + 1) == 16.0
+    assert rows.total(torch.empty(0)) == 0.0
 
 
 def test_what_is_no_number_stays_none() -> None:

@@ -2,9 +2,7 @@
 
 import json
 from collections.abc import Callable
-from itertools import cycle
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,8 +10,7 @@ import torch
 from capture import roofs as kept_roofs
 from capture.errors import UsageError
 from capture.roofs import Roof
-from engines.host import roof_watch, roofs
-from engines.weights import fastest
+from engines.host import memory, roofs
 from tests.engines.test_engine import main, of_kind, recorded
 
 CPU = torch.device("cpu")
@@ -31,7 +28,18 @@ def _small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "LONG_S": 0.0,
     }.items():
         monkeypatch.setattr(roofs, name, value)
-    monkeypatch.setattr(roofs, "read_passes", lambda: [1e10, 3e10, 4e10])
+    monkeypatch.setattr(roofs, "Memory", Passes)
+
+
+class Passes:
+    """Memory whose passes are known."""
+
+    def __init__(self, *, large: bool) -> None:
+        self.large = large
+
+    def passes(self, seconds: float) -> list[float]:
+        assert self.large == (seconds == memory.LONG_S), "large pages take longer than a start may"
+        return [1e10, 3e10, 4e10]
 
 
 def ticking(seconds: float) -> Callable[[], float]:
@@ -50,57 +58,31 @@ def test_rates_are_work_over_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(roofs.time, "perf_counter", ticking(0.5))
     with torch.inference_mode():
         roof = roofs.measure(CPU, lambda _: None)
-    assert (roof.read_bytes_per_s, roof.read_low, roof.read_high) == (3e10, 1e10, 4e10)
+    assert (roof.read_bytes_per_s, roof.read_low, roof.read_high) == (3.5e10, 1e10, 4e10)
     assert roof.copy_bytes_per_s == 2 * (1 << 16) / 0.5
     assert roof.flop_per_s["fp32"] == 2 * 32**3 / 0.5
     assert roof.floor_ns == pytest.approx(0.5e9 / 10)
     assert roof.source == "measured" and roof.cache == "cache" and roof.torch == torch.__version__
 
 
-def test_reading_goes_over_several_gigabytes_and_keeps_its_middle(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A field of 4 kB, 8 kB in all; the clock says that each pass takes twice as long as the one before."""
-    seconds = iter((1.0, 2.0, 3.0, 5.0, 6.0, 10.0))  # passes of 1, 2 and 4 seconds
-    monkeypatch.setattr(fastest, "FIELD", 1024)
-    monkeypatch.setattr(fastest, "READ_BYTES", 3 * 4096)
-    monkeypatch.setattr(fastest.time, "perf_counter", lambda: next(seconds))
-    assert fastest.read_passes() == [4096.0, 2048.0, 1024.0]
-    seconds = iter((1.0, 2.0, 3.0, 5.0, 6.0, 10.0))
-    assert fastest.read_rate() == 2048.0
-    assert (4 << 30) / (1 << 28) >= 16, "sixteen passes as it is"
+def test_a_pass_is_its_middle_piece_and_the_roof_the_upper_quartile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Passes of 3 pieces of 4000 bytes, in milliseconds by a played clock; 0.1 s is over after the fifth."""
+    took = iter((1, 2, 90, 4, 1, 1, 2, 1, 2, 1, 1, 1, 5, 5, 1))
+    clock = {"now": 0.0}
 
+    def read(piece: torch.Tensor) -> float:
+        clock["now"] += next(took) / 1000
+        return float(piece.sum())
 
-def test_memory_is_read_again_in_the_pauses_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Passes of 40, 20 and 60 ms of a played clock: the fastest is told, the next is 30 s later."""
-    clock, passes = {"now": 0}, cycle((40_000_000, 20_000_000, 60_000_000))
-    told: list[tuple[str, float, str]] = []
-
-    class Field:
-        def numel(self) -> int:
-            return 1000
-
-        def element_size(self) -> int:
-            return 4
-
-        def sum(self) -> None:
-            clock["now"] += next(passes)
-
-    emitter = SimpleNamespace(counter=lambda *facts: told.append(facts))
-    monkeypatch.setattr(roof_watch, "now", lambda: clock["now"])
-    pause = roof_watch.RoofWatch(emitter, Field()).pause  # type: ignore[arg-type]
-    taken = []
-    for _ in range(400):  # steps of 0.1 s
-        clock["now"] += 100_000_000
-        taken.append(pause())
-    assert [n for n, read in enumerate(taken) if read] == [0, 299], "at 0.1 s and at 30.1 s"
-    assert told == [("memory_read", 4000 / 0.02, "B/s")] * 2
-
-
-@pytest.mark.parametrize(("device", "bare"), [("cuda", False), ("cpu", True)])
-def test_where_nothing_is_to_be_read_no_memory_is_taken(
-    device: str, bare: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(roof_watch, "RoofWatch", None)
-    assert not roof_watch.watch(SimpleNamespace(), torch.device(device), bare=bare)()  # type: ignore[arg-type]
+    monkeypatch.setattr(memory, "FIELD", 3000)
+    monkeypatch.setattr(memory, "PIECE", 1000)
+    monkeypatch.setattr(memory, "total", read)
+    monkeypatch.setattr(memory.time, "perf_counter", lambda: clock["now"])
+    passes = memory.Memory(large=False).passes(0.11)
+    assert passes == pytest.approx([2e6, 4e6, 2e6, 4e6, 0.8e6])
+    assert memory.kept_up(passes) == pytest.approx(4e6), "of 0.8, 2, 2, 4, 4 the fourth"
+    took = iter((5, 5, 5))
+    assert memory.Memory(large=False).rate(0.0) == pytest.approx(0.8e6), "one pass at least"
 
 
 def test_a_gpu_multiplies_in_three_ways(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +109,7 @@ def test_what_was_measured_before_is_told_and_nothing_measured_again() -> None:
 def test_under_another_torch_it_is_measured_at_the_start() -> None:
     kept_roofs.keep(Roof(roofs.device_name(CPU), "measured", 5e9, torch="1.0"))
     roof = roofs.roof_of(CPU)
-    assert roof and roof.source == "measured at the start of the run" and roof.read_bytes_per_s == 3e10
+    assert roof and roof.source == "measured at the start of the run" and roof.read_bytes_per_s == 3.5e10
     assert roof.compute("float32") == roof.flop_per_s["fp32"] > 0
 
 

@@ -1,0 +1,86 @@
+"""What is done between two reports, by a played clock."""
+
+from itertools import count
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from engines.host import pauses, roof_watch
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    played = {"now": 0}
+    for module in (pauses, roof_watch):
+        monkeypatch.setattr(module, "now", lambda: played["now"])
+    return played
+
+
+def test_memory_is_read_again_in_the_pauses_of_a_run(
+    monkeypatch: pytest.MonkeyPatch, clock: dict[str, int]
+) -> None:
+    """Passes of 4000 bytes in 4 pieces, of 1, 2, 3 … ms each by a played clock: 0.4 % of the time."""
+    pieces = (ms * 1_000_000 for ms in count(1) for _ in range(4))
+    told: list[tuple[str, float, str]] = []
+
+    def read(field: torch.Tensor) -> float:
+        clock["now"] += next(pieces)
+        return float(field.sum())
+
+    emitter = SimpleNamespace(counter=lambda *facts: told.append(facts))
+    monkeypatch.setattr(roof_watch, "total", read)
+    monkeypatch.setattr(roof_watch, "PIECE", 250)
+    monkeypatch.setattr(roof_watch, "FIELD", 1000)
+    monkeypatch.setattr(pauses, "gather", lambda tensors: iter(()))
+    pause = pauses.pauses(emitter, CPU, bare=False)  # type: ignore[arg-type]
+    taken = []
+    for _ in range(100):  # steps of 0.1 s
+        clock["now"] += 100_000_000
+        taken.append(pause())
+    # at 0.1 s, 1 s later, 2 s after that, 3 s after that: by then reading took 4, 12 and 24 ms
+    assert [n for n, read in enumerate(taken) if read] == [0, 10, 30, 60]
+    seconds = (0.004, 0.004 + 0.008, 0.004 + 0.008 + 0.012, 0.008 + 0.012 + 0.016)
+    passes = (1, 2, 3, 3)
+    assert told == [
+        ("memory_read", pytest.approx(4000 * many / took), "B/s")
+        for many, took in zip(passes, seconds, strict=True)
+    ]
+
+
+def test_pages_are_gathered_one_at_a_time_and_then_no_more(
+    monkeypatch: pytest.MonkeyPatch, clock: dict[str, int]
+) -> None:
+    """Pages of 3 ms beside steps of 10 ms: a tenth of the time is every third or fourth step."""
+
+    def played(tensors: object) -> object:
+        for _ in range(3):
+            clock["now"] += 3_000_000
+            yield
+
+    monkeypatch.setattr(pauses, "gather", played)
+    pause = pauses.pauses(SimpleNamespace(), CPU, bare=True)  # type: ignore[arg-type]
+    taken = []
+    for _ in range(20):
+        clock["now"] += 10_000_000
+        taken.append(pause())
+    # at 10, 40 + 3 and 70 + 6 ms: the first look at 30 ms or more after the begin of the one before
+    assert [n for n, took in enumerate(taken) if took] == [0, 3, 6]
+
+
+@pytest.mark.parametrize("bare", [False, True])
+def test_nothing_is_done_on_a_device_apart(bare: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pauses, "RoofWatch", None)
+    monkeypatch.setattr(pauses, "gather", None)
+    assert not pauses.pauses(SimpleNamespace(), torch.device("cuda"), bare=bare)()  # type: ignore[arg-type]
+
+
+def test_a_bare_run_takes_no_memory_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    gathered: list[object] = []
+    monkeypatch.setattr(pauses, "RoofWatch", None)
+    monkeypatch.setattr(pauses, "held", lambda: iter(["a matrix"]))
+    monkeypatch.setattr(pauses, "gather", lambda tensors: iter(gathered.append(list(tensors)) or ()))
+    assert not pauses.pauses(SimpleNamespace(), CPU, bare=True)()  # type: ignore[arg-type]
+    assert gathered == [["a matrix"]]
