@@ -2,6 +2,7 @@
 
 python -m tests.bench.repeats record DIR [COUNT [MODEL…]]: records each model in turn, COUNT times, into DIR
 python -m tests.bench.repeats judge DIR…: every way of asking over splits of each model's recordings
+python -m tests.bench.repeats short DIR…: single pairs of few steps of each, beside the assumed floor
 
 Of several folders also the mixture: a recording of each in turn. A wrong family is a comparison of equal runs
 in which some row of decode is said to differ; `beside` is the same of the other rows beside a planted op.
@@ -34,6 +35,8 @@ WAYS = {"3 against 3": (3, 3, 0), "1 and 1, --aa of 4": (1, 1, 4), "3 against 1"
 TRIES = 100
 PAIRS = 30
 STEPS = 288  # some eight seconds of decode: a neighbour's turns of up to nine seconds average out in part
+SHORT = (8, 24)  # steps of a short pair
+WARM = 12  # steps before them
 CHANGED = {"slower", "faster"}
 
 
@@ -105,6 +108,29 @@ def of_pairs(runs: Sequence[Run]) -> str:
     return gate + f"; without one {assumed} have a slower row, exit 4"
 
 
+def cut(run: Run, steps: int) -> Run:
+    """The run with so many of its warm steps, and what belongs to none."""
+    first = run.events.filter(pl.col("kind") == "step")["step"].drop_nulls().unique().sort()[WARM]
+    within = pl.col("step").is_null() | pl.col("step").is_between(first, first + steps - 1)
+    return Run(run.name, run.meta, run.events.filter(within), run.log)
+
+
+def of_short(runs: Sequence[Run]) -> str:
+    """Pairs of equal runs with a wrong row, and how often an op twice as slow is found."""
+    wrong = found = 0
+    for a, b in splits(len(runs), (1, 1), PAIRS):
+        pair = runs[a[0]], runs[b[0]]
+        wrong += bool(CHANGED & set(_decode(*pair)["verdict"]))
+        for op in OPS:
+            rows = _decode(pair[0], planted(pair[1], op, 2.0))
+            found += rows.filter(pl.col("name").cast(pl.String) == op)["verdict"].to_list() == ["slower"]
+    return f"wrong {wrong} of {PAIRS}, 2× found {found / PAIRS / len(OPS):.0%}"
+
+
+def _decode(a: Run, b: Run) -> pl.DataFrame:
+    return diff(a, b, Look()).rows.filter(pl.col("phase") == "decode")
+
+
 def judge(label: str, model: str, paths: Sequence[Path]) -> None:
     runs = [load(path)[0] for path in paths]
     works = [step_times(run, Look(phase="decode")) for run in runs]
@@ -124,10 +150,21 @@ def judge_all(folders: Sequence[Path]) -> None:
             judge("mixed", model, [paths[i] for i in range(12) for paths in found if i < len(paths)][:12])
 
 
+def judge_short(folders: Sequence[Path]) -> None:
+    for folder in folders:
+        for model in sorted({path.stem.rpartition("-")[0] for path in folder.glob("*.jsonl")}):
+            runs = [load(path)[0] for path in sorted(folder.glob(f"{model}-*.jsonl"))]
+            for steps in SHORT:
+                told = of_short([cut(run, steps) for run in runs])
+                print(f"{folder.name:14} {model:14} {steps:3} steps  {told}", flush=True)
+
+
 def main() -> None:
     match sys.argv[1:]:
         case ["record", folder, *more]:
             record(Path(folder), int(more[0]) if more else 9, more[1:] or MODELS)
+        case ["short", *folders] if folders:
+            judge_short([Path(folder) for folder in folders])
         case ["judge", *folders] if folders:
             judge_all([Path(folder) for folder in folders])
         case _:

@@ -19,15 +19,15 @@ def renamed(base: Run, run: Run, look: Look) -> dict[str, str]:
     """Return the names of a run that stand for a row of another name in the base, as a diff matches them."""
     left, right = (_rows(each, look) for each in (base, run))
     pairs = [m for m in match(left, right) if m.how not in ELSEWHERE and len(m.a) == len(m.b) == 1]
-    names = ((str(right[m.b[0]]["name"]), str(left[m.a[0]]["name"])) for m in pairs)
+    names = ((str(right["name"][m.b[0]]), str(left["name"][m.a[0]])) for m in pairs)
     return {theirs: ours for theirs, ours in names if theirs != ours}
 
 
-def _rows(run: Run, look: Look) -> list[dict[str, object]]:
+def _rows(run: Run, look: Look) -> pl.DataFrame:
     """Return one row a name, over all phases; a label stands where all phases agree on it."""
     agreed = (pl.when(pl.col(c).n_unique() == 1).then(pl.col(c).first()).alias(c) for c in _LABELS)
     table = side_rows(run, look).group_by("name", maintain_order=True)
-    return table.agg(*agreed, pl.col("total_ns").sum()).to_dicts()
+    return table.agg(*agreed, pl.col("total_ns").sum())
 
 
 def verdicts_against(base: Run, run: Run, look: Look) -> pl.DataFrame:

@@ -8,6 +8,7 @@ import polars as pl
 
 from capture.run import Run
 from tracetui.analysis import select
+from tracetui.analysis.compare.at_once import of_each
 from tracetui.analysis.step_sums import in_stretches
 from tracetui.look import Look
 
@@ -32,7 +33,7 @@ class Alignment:
 
 def align(runs: Sequence[Run], phase: str | None, by: str = "context") -> Alignment:
     """Return the steps of a phase that belong together, without the leading warm-up steps of each run."""
-    trimmed = [settled(steps(run, phase)) for run in runs]
+    trimmed = of_each(lambda run: settled(steps(run, phase)), runs)
     tables, warm = [table for table, _ in trimmed], tuple(n for _, n in trimmed)
     fewest = min(table.height for table in tables)
     if by == "context" and all(map(_grows, tables)):

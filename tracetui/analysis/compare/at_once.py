@@ -1,4 +1,4 @@
-"""The runs of a comparison asked at the same time: what is found of one does not wait for the other."""
+"""Questions asked at the same time: what is found of one does not wait for the other."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -7,16 +7,25 @@ from typing import TypeVar
 
 import polars as pl
 
-from capture.run import Run
-
+Asked = TypeVar("Asked")
 Found = TypeVar("Found")
+Other = TypeVar("Other")
 
 
-def of_each(find: Callable[[Run], Found], runs: Sequence[Run]) -> list[Found]:
-    """Return what is found of each run, on as many threads as the tables may use."""
-    threads = min(len(runs), pl.thread_pool_size())
+def of_each(find: Callable[[Asked], Found], every: Sequence[Asked]) -> list[Found]:
+    """Return what is found of each run, or phase, on as many threads as the tables may use."""
+    threads = min(len(every), pl.thread_pool_size())
     if threads < 2:
-        return [find(run) for run in runs]
-    contexts = [copy_context() for _ in runs]  # work that nobody waits for any more is stopped there, too
+        return [find(one) for one in every]
+    contexts = [copy_context() for _ in every]  # work that nobody waits for any more is stopped there, too
     with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(lambda context, run: context.run(find, run), contexts, runs))
+        return list(pool.map(lambda context, one: context.run(find, one), contexts, every))
+
+
+def both(find: Callable[[], Found], other: Callable[[], Other]) -> tuple[Found, Other]:
+    """Return what two questions find, the second on a thread of its own where tables may use two."""
+    if pl.thread_pool_size() < 2:
+        return find(), other()
+    with ThreadPoolExecutor(1) as pool:
+        beside = pool.submit(copy_context().run, other)
+        return find(), beside.result()

@@ -9,7 +9,7 @@ import polars as pl
 
 from capture.run import Run
 from tracetui.analysis import windows
-from tracetui.analysis.compare.at_once import of_each
+from tracetui.analysis.compare.at_once import both, of_each
 from tracetui.analysis.compare.comparable import Comparable, comparable
 from tracetui.analysis.compare.links import names_linked
 from tracetui.analysis.compare.match import Match, fusions, match
@@ -18,6 +18,7 @@ from tracetui.analysis.compare.row_evidence import Names, row_evidence
 from tracetui.analysis.compare.step_times import key_of, phased
 from tracetui.analysis.compare.waterfall import parts
 from tracetui.analysis.compare.what_it_takes import seconds_each
+from tracetui.analysis.packed import grouped
 from tracetui.analysis.select import rank_numbers, timed
 from tracetui.analysis.steps import idle_ns
 from tracetui.look import Look, Terms
@@ -51,22 +52,30 @@ def diff(a: Run, b: Run, look: Look) -> Diff:
 
 @lru_cache(maxsize=2)  # the views of a pair are looked at one after the other
 def _diff(a: Run, b: Run, look: Look) -> Diff:
-    left, right = of_each(partial(side_rows, look=look), (a, b))
-    matches = match(left.to_dicts(), right.to_dicts(), names_linked(look.terms.links, a, b))
-    totals = left["total_ns"].to_list(), right["total_ns"].to_list()
-    names = _names(left, right, matches)
-    rows = parts(_joined(left, right, matches, names))
-    evidence, how = row_evidence(a, b, look, rows, _keys(left, right, matches))
-    members = (_members(f"members_{s}", [pair[i] for pair in names]) for i, s in enumerate("ab"))
-    rows = rows.hstack(evidence).with_columns(*members)
-    rows = _without_mixtures(rows)
-    rows = rows.sort(pl.col("delta_ns").abs(), "name", descending=[True, False], maintain_order=True)
+    (rows, fit, matches, how), (gap, phases) = both(
+        lambda: _compared(a, b, look), lambda: (_gap(a, b, look), phase_totals(a, b, look))
+    )
     scaled = (f"{run.name}: {note}" for run in (a, b) for note in windows.notes(run, look, scaled=True))
     words = (*look.terms.notes, *_apart(a, look), *how, *scaled)
     every = (a, b, *look.terms.more_a, *look.terms.more_b)
-    fit = comparable(a, b, matches, totals, look.terms)
-    gap, phases = _gap(a, b, look), phase_totals(a, b, look)
     return Diff(rows, fit, tuple(matches), *gap, words, phases, seconds_each(every))
+
+
+def _compared(
+    a: Run, b: Run, look: Look
+) -> tuple[pl.DataFrame, Comparable, Sequence[Match], tuple[str, ...]]:
+    """Return the rows, whether they may be compared, how they were matched, and how they were sampled."""
+    left, right = of_each(partial(side_rows, look=look), (a, b))
+    matches = match(left, right, names_linked(look.terms.links, a, b))
+    totals = left["total_ns"].to_list(), right["total_ns"].to_list()
+    names = _names(left, right, matches)
+    rows = parts(_joined(left, right, matches, names))
+    keys = _keys(left, right, matches) if look.terms.ranks_apart else names
+    evidence, how = row_evidence(a, b, look, rows, keys)
+    members = (_members(f"members_{s}", [pair[i] for pair in names]) for i, s in enumerate("ab"))
+    rows = _without_mixtures(rows.hstack(evidence).with_columns(*members))
+    rows = rows.sort(pl.col("delta_ns").abs(), "name", descending=[True, False], maintain_order=True)
+    return rows, comparable(a, b, matches, totals, look.terms), matches, how
 
 
 def _same_ranks(a: Run, b: Run, terms: Terms) -> bool:
@@ -108,16 +117,16 @@ def side_rows(run: Run, look: Look) -> pl.DataFrame:
     counted = run.has("count") or windows.coverage(run, look) is not None
     count = pl.col("count").fill_null(1).sum().round() if counted else pl.len()
     agreed = (pl.when(pl.col(c).n_unique() == 1).then(pl.col(c).first()).alias(c) for c in labels)
+    timed = windows.stretched(run, look, phased(run, look))
+    added = count.cast(pl.Int64).alias("count"), pl.col("dur").sum().alias("total_ns")
     sums = (
-        windows.stretched(run, look, phased(run, look))
-        .group_by("name", "phase", "rank", *labels)
-        .agg(count.cast(pl.Int64).alias("count"), total_ns=pl.col("dur").sum())
+        grouped(timed, ("name", "phase", "rank", *labels), added)
         .group_by("name", "phase", "rank")
         .agg(*agreed, pl.col("count", "total_ns").sum())
         .with_columns(pl.lit(None, t).alias(c) for c, t in _LABELS.items() if c not in labels)
     )
     named = sums.with_columns(pl.col("name").cast(pl.String).fill_null("–"))
-    rows = named.select(pl.col(c).cast(t) for c, t in _NOTHING.schema.items()).collect()
+    rows = named.select(pl.col(c).cast(t) for c, t in _NOTHING.schema.items())
     order = {"total_ns": True, "name": False, "phase": False, "rank": False}
     return rows.sort(list(order), descending=list(order.values()), nulls_last=True)
 

@@ -7,12 +7,13 @@ import polars as pl
 
 from capture.run import Run
 from tracetui import units
+from tracetui.analysis.compare.at_once import of_each
 from tracetui.analysis.compare.causes import Finding, causes
 from tracetui.analysis.compare.diff import Diff
 from tracetui.analysis.compare.headline import decided
 from tracetui.analysis.compare.repeats import needed
 from tracetui.analysis.compare.traffic import Traffic, roles
-from tracetui.analysis.growth import growth
+from tracetui.analysis.growth import lines
 from tracetui.analysis.statistics import ALPHA
 from tracetui.look import Look
 from tracetui.shown_names import shown_names
@@ -190,7 +191,7 @@ def _laws(a: Run, b: Run, look: Look) -> Iterator[Finding]:
     """Yield rows whose time grows by another law, or at another slope, than before."""
     if not all(run.has("step") and run.has("op") for run in (a, b)):
         return
-    left, right = (growth(run, look, "op").rows for run in (a, b))
+    left, right = of_each(lambda run: lines(run, look, "op"), (a, b))
     if left.is_empty() or right.is_empty():
         return
     both = left.join(right, on="op", suffix="_b").filter(

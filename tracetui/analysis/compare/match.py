@@ -6,6 +6,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import polars as pl
+
 from tracetui.analysis.compare import truncated_names
 from tracetui.analysis.compare.links import BY_HAND
 
@@ -19,6 +21,7 @@ _FUSIONS: Final = (
 _DECORATION: Final = re.compile(r"\bvoid |\bfused_|__+")
 _HASH: Final = re.compile(r"(?<![0-9a-zA-Z])(?=[0-9a-f]*\d)[0-9a-f]{6,}(?![0-9a-zA-Z])")
 _DIGITS: Final = re.compile(r"\d+")
+_PART: Final = {"phase": pl.String(), "rank": pl.Int64()}
 
 
 @dataclass(frozen=True)
@@ -30,14 +33,21 @@ class Match:
     how: str  # linked by you, exact, cut name, normalised, numbers aside, role, shape, category, new or gone
 
 
-def match(a: Sequence[Row], b: Sequence[Row], links: Mapping[str, str] | None = None) -> list[Match]:
-    """Return every row of both sides in exactly one match; phases and ranks are never mixed."""
-    left, right = dict(enumerate(a)), dict(enumerate(b))
-    matches: list[Match] = _linked(left, right, links) if links else []
-    for how, key in (_WAYS[0], ("cut name", _completed(a, b)), *_WAYS[1:]):
-        matches += _unique(left, right, how, key)
-    for how, key in _GROUPS:
-        matches += _grouped(left, right, how, key)
+def match(a: pl.DataFrame, b: pl.DataFrame, links: Mapping[str, str] | None = None) -> list[Match]:
+    """Return every row (`name`, and what else is known of it) of both sides in exactly one match; phases and
+    ranks are never mixed.
+
+    Most rows have a partner of the same name; only the others are looked at one by one.
+    """
+    a, b = (_with_part(side) for side in (a, b))
+    matches = _linked(a, b, links) if links else []
+    matches += _same(a, b, matches)
+    left, right = _others(a, [m.a for m in matches]), _others(b, [m.b for m in matches])
+    if left and right:
+        for how, key in (("cut name", _completed(a, b)), *_WAYS):
+            matches += _unique(left, right, how, key)
+        for how, key in _GROUPS:
+            matches += _grouped(left, right, how, key)
     matches += [Match((), (j,), "new") for j in right]
     matches += [Match((i,), (), "gone") for i in left]
     return matches
@@ -69,13 +79,15 @@ def _without_brackets(name: str) -> str:
     return "".join(out)
 
 
-def _part(row: Row) -> Hashable:
+def _with_part(side: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows with the part of their run that each belongs to; null where that is not told."""
+    unknown = {c: pl.lit(None, kind) for c, kind in _PART.items() if c not in side.columns}
+    return side.with_columns(**unknown)
+
+
+def _part(row: Row) -> tuple[Any, ...]:
     """Return the part of its run that a row belongs to."""
-    return row.get("phase"), row.get("rank")
-
-
-def _exact(row: Row) -> Hashable:
-    return row["name"], _part(row)
+    return tuple(row[c] for c in _PART)
 
 
 def _normalised(row: Row) -> Hashable:
@@ -86,12 +98,12 @@ def _numberless(row: Row) -> Hashable:
     return _DIGITS.sub("#", plain_name(row["name"])), row.get("layer"), _part(row)
 
 
-def _completed(a: Sequence[Row], b: Sequence[Row]) -> "Key":
+def _completed(a: pl.DataFrame, b: pl.DataFrame) -> "Key":
     """Return the longest form of a truncated name, where it can be no other."""
     sides: dict[Any, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
-    for place, rows in enumerate((a, b)):
-        for row in rows:
-            sides[_part(row)][place].append(row["name"])
+    for place, side in enumerate((a, b)):
+        for name, *part in side.select("name", *_PART).iter_rows():
+            sides[tuple(part)][place].append(name)
     longest = {part: truncated_names.completions(names) for part, names in sides.items()}
 
     def whole(row: Row) -> Hashable | None:
@@ -120,7 +132,6 @@ def _category(row: Row) -> Hashable | None:
 
 Key = Callable[[Row], Hashable | None]
 _WAYS: Final[tuple[tuple[str, Key], ...]] = (
-    ("exact", _exact),
     ("normalised", _normalised),
     ("numbers aside", _numberless),
     ("role", _role),
@@ -129,16 +140,32 @@ _WAYS: Final[tuple[tuple[str, Key], ...]] = (
 _GROUPS: Final[tuple[tuple[str, Key], ...]] = (("role", _role), ("shape", _shape), ("category", _category))
 
 
-def _linked(left: dict[int, Row], right: dict[int, Row], links: Mapping[str, str]) -> list[Match]:
+def _linked(a: pl.DataFrame, b: pl.DataFrame, links: Mapping[str, str]) -> list[Match]:
     """Return the pairs that a person made by hand."""
-    places = {_exact(row): j for j, row in right.items()}
+    places = {key: j for j, key in enumerate(b.select("name", *_PART).iter_rows())}
     pairs = []
-    for i, row in list(left.items()):
-        j = places.get((links.get(row["name"]), _part(row)))
-        if j is not None and j in right:
+    for i, (name, *part) in enumerate(a.select("name", *_PART).iter_rows()):
+        j = places.pop((links.get(name), *part), None)
+        if j is not None:
             pairs.append(Match((i,), (j,), BY_HAND))
-            del left[i], right[j]
     return pairs
+
+
+def _same(a: pl.DataFrame, b: pl.DataFrame, before: Sequence[Match]) -> list[Match]:
+    """Return the pairs of one name that stands once on either side, without those matched before."""
+    key, taken = ["name", *_PART], ([m.a[0] for m in before], [m.b[0] for m in before])
+    left, right = (
+        side.select(key).with_row_index(s).filter(~pl.col(s).is_in(own)).unique(key, keep="none")
+        for s, side, own in zip("ab", (a, b), taken, strict=True)
+    )
+    pairs = left.join(right, on=key, nulls_equal=True).select("a", "b").sort("a")
+    return [Match((i,), (j,), "exact") for i, j in pairs.iter_rows()]
+
+
+def _others(side: pl.DataFrame, matched: Sequence[Sequence[int]]) -> dict[int, Row]:
+    """Return the rows that are not matched yet, each by its place."""
+    kept = sorted(set(range(side.height)).difference(*matched))
+    return dict(zip(kept, side[kept].iter_rows(named=True), strict=True))
 
 
 def _unique(left: dict[int, Row], right: dict[int, Row], how: str, key: Key) -> list[Match]:

@@ -6,11 +6,14 @@ over the steps; steps of one run follow each other, and what that costs is told 
 """
 
 from bisect import bisect_left
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tracetui.analysis import ragged
+from tracetui.analysis.compare import shared_steps
 from tracetui.analysis.compare.cells import Cells
 from tracetui.analysis.compare.shared_moments import ALONE
 from tracetui.analysis.compare.step_scatter import FAR, FEW, MOST_MEMORY, TO_SIGMA, Scatter, inside
@@ -25,6 +28,9 @@ MOST_FREEDOM: Final = 1e6
 WHOLE: Final = 0.2  # of the level goes to the question whether the whole changed
 ENOUGH: Final = 8  # rows, from which the middle one is one that did not change by itself
 BEYOND: Final = 1.3  # by which rows that move together may lie nearer by luck
+BEYOND_ALONE: Final = 1.15  # the same of rows that are freed of what they share
+FARTHEST: Final = 1.3  # standard errors, up to which the distance of a row from the middle one counts
+USUAL: Final = 0.688  # mean square of normal distances that count so far
 MEMORIES: Final = (
     0.1,
     0.2,
@@ -47,11 +53,27 @@ MEMORIES: Final = (
 
 def judge(a: Floats, b: Floats, floor: Floor) -> Evidence:
     """Return the evidence of each row of rows × steps, or of rows × one sum; NaN is a step left out."""
-    return judge_cells(Cells.of(a, b), floor)
+    return judge_cells(Cells.of(a, b), floor)[0]
 
 
-def judge_cells(cells: Cells, floor: Floor) -> Evidence:
-    """Return the evidence of each row."""
+def judge_cells(cells: Cells, floor: Floor) -> tuple[Evidence, NDArray[np.bool_]]:
+    """Return the evidence of each row, and which rows are told by what they did beside the others."""
+    evidence, told = _of_rows(cells, floor), np.zeros(cells.rows, dtype=bool)
+    beside = shared_steps.freed(cells)
+    if beside is not None:
+        rows, own = beside
+        evidence, told = shared_steps.surer(evidence, rows, _of_rows(own, floor, BEYOND_ALONE))
+    weight = np.nan_to_num(evidence.median_a + evidence.median_b)
+    weight = np.sqrt(weight / max(weight.sum(), 1e-300)).clip(LEAST)
+    adjusted = np.minimum(1.0, holm(evidence.p, weight) / (1 - WHOLE if cells.rows > 1 else 1))
+    return replace(evidence, p_adjusted=adjusted, cliff=cells.cliffs_delta()), told
+
+
+def _of_rows(cells: Cells, floor: Floor, beyond: float = BEYOND) -> Evidence:
+    """Return the evidence of each row for itself, not yet as one of many.
+
+    `beyond` is the factor by which rows may lie nearer to each other by luck.
+    """
     both = np.asarray((cells.a > 0) & (cells.b > 0))
     log = np.log(cells.b[both]) - np.log(cells.a[both])
     row, step, rows = cells.row[both], cells.step[both], cells.rows
@@ -63,18 +85,17 @@ def judge_cells(cells: Cells, floor: Floor) -> Evidence:
     scatter = ragged.medians(np.abs(off), row, seen)
     state = _state(scatter) if cells.steps >= FEWEST else np.zeros(rows)
     shift = np.where(2 * seen >= size[0], center, np.nan)
-    degrees, error, own = _settled(shift, Scatter(off, row, step, scatter, cells.steps), floor, state)
+    degrees, error, own = _settled(shift, Scatter(off, row, step, scatter, cells.steps), floor, state, beyond)
     low, high = _interval(shift, error, degrees, middles, delta, own)
     with np.errstate(divide="ignore", invalid="ignore"):
         t = np.where(shift == 0, 0.0, np.abs(shift) / error)
     p = _p(t, degrees)
-    weight = np.nan_to_num(middles[0] + middles[1])
-    weight = np.sqrt(weight / max(weight.sum(), 1e-300)).clip(LEAST)
-    adjusted = np.minimum(1.0, holm(p, weight) / (1 - WHOLE if rows > 1 else 1))
-    return Evidence(*middles, delta, low, high, p, adjusted, cells.cliffs_delta(), seen, seen)
+    return Evidence(*middles, delta, low, high, p, p, np.full(rows, np.nan), seen, seen)
 
 
-def _settled(shift: Floats, scatter: Scatter, floor: Floor, state: Floats) -> tuple[Floats, Floats, Floats]:
+def _settled(
+    shift: Floats, scatter: Scatter, floor: Floor, state: Floats, beyond: float
+) -> tuple[Floats, Floats, Floats]:
     """Return degrees of freedom and standard deviation of the shifts, and the part that the steps have in it.
 
     A memory longer than the steps is not seen among them, but it moves the rows apart. Most rows of a pair
@@ -89,8 +110,8 @@ def _settled(shift: Floats, scatter: Scatter, floor: Floor, state: Floats) -> tu
         return *_error(own, freedom, floor, state), own
 
     def fits(memory: float) -> bool:
-        degrees, error, _ = judged(memory)
-        return _usual(beside[known], error[known], degrees[known])
+        degrees, error, own = judged(memory)
+        return _usual(beyond * beside[known], error[known], degrees[known], own[known])
 
     if scatter.steps < FEW:
         own = np.zeros(len(shift))
@@ -102,13 +123,19 @@ def _settled(shift: Floats, scatter: Scatter, floor: Floor, state: Floats) -> tu
     return judged(memories[bisect_left(memories[:-1], True, key=fits)])
 
 
-def _usual(beside: Floats, error: Floats, degrees: Floats) -> bool:
-    """Tell whether half of the rows lie as near as half of them should."""
-    from scipy.special import stdtrit
+def _usual(beside: Floats, error: Floats, degrees: Floats, own: Floats) -> bool:
+    """Tell whether the rows lie as near as they should.
+
+    Each row counts by the part that the steps have in its error, as a memory shows only there, and none by
+    more than a usual distance: up to four in ten may have changed.
+    """
+    from scipy.special import ndtri, stdtr
 
     with np.errstate(divide="ignore", invalid="ignore"):
-        far = np.where(beside == 0, 0.0, beside / (error * stdtrit(degrees, 0.75)))
-    return bool(BEYOND * np.median(far) <= 1)
+        t = np.where(beside == 0, 0.0, beside / error)
+        weight = np.nan_to_num(own / error**2)
+    distance = np.minimum(-ndtri(stdtr(degrees, -t).clip(1e-300)), FARTHEST)
+    return bool((weight * distance**2).sum() <= USUAL * weight.sum())
 
 
 def _sizes(cells: Cells) -> tuple[Ints, Ints, Ints]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from capture.run import Run
 from tracetui.analysis import select, statistics, windows
-from tracetui.analysis.compare import machine, one_pair, repeats
+from tracetui.analysis.compare import machine, one_pair, repeats, shared_steps
 from tracetui.analysis.compare.align import Alignment, align
 from tracetui.analysis.compare.at_once import of_each
 from tracetui.analysis.compare.step_times import (
@@ -70,18 +70,17 @@ def row_evidence(
     runs = _sides(a, b, look.terms)
     works = iter(of_each(partial(step_times, look=look), [run for side in runs for run in side]))
     sides = [[next(works) for _ in side] for side in runs]
-    judged, how = [], []
-    phases = rows["phase"].to_list()
-    for phase in dict.fromkeys(phases):
-        members = [i for i, (x, y) in enumerate(names) if x and y and phases[i] == phase]
-        evidence = _judge_phase(sides, phase, [names[i] for i in members])
-        judged.append(_table(members, evidence, look.terms))
-        how.append(f"{phase or 'all rows'}: {evidence.how}")
+    members: dict[str | None, list[int]] = {}
+    for i, (phase, (x, y)) in enumerate(zip(rows["phase"], names, strict=True)):
+        members.setdefault(phase, []).extend([i] if x and y else [])
+    found = of_each(lambda p: _judge_phase(sides, p, [names[i] for i in members[p]]), list(members))
+    judged = [_table(own, e, look.terms) for own, e in zip(members.values(), found, strict=True)]
     table = _without_evidence(names)
     table = table.join(pl.concat([_NOTHING, *judged]), on="row", how="left", maintain_order="left")
     verdict = pl.coalesce("verdict", "alone")
     counts = pl.col("freed").fill_null(False), pl.col("n_a", "n_b").fill_null(0)
-    return table.with_columns(*counts, verdict=verdict).drop("row", "alone"), tuple(how)
+    how = tuple(f"{phase or 'all rows'}: {e.how}" for phase, e in zip(members, found, strict=True))
+    return table.with_columns(*counts, verdict=verdict).drop("row", "alone"), how
 
 
 def _without_evidence(names: Sequence[Names]) -> pl.DataFrame:
@@ -146,10 +145,12 @@ def _judge_pair(works: Pair, phase: str | None, names: Sides) -> PhaseEvidence:
         floor = terms.floor if alone.sum() >= FEWEST else replace(terms.floor, spread=repeats.BUSY)
         cells = pair_cells(works, phase, aligned.sides, names)
         unit = _unit(works)
-        evidence = one_pair.judge_cells(cells.only(alone) if alone.sum() >= FEWEST else cells, floor)
+        kept = cells.only(alone) if alone.sum() >= FEWEST else cells
+        evidence, told = one_pair.judge_cells(kept, floor)
         sides = zip(works, aligned.sides, "ab", strict=True)
         left_out = [out for w, steps, side in sides if (out := machine.taken(w.run, steps["step"], side))]
-        return PhaseEvidence(_words(aligned, unit, floor, alone, left_out), unit, evidence)
+        words = _words(aligned, unit, floor, alone, left_out) + shared_steps.words(told)
+        return PhaseEvidence(words, unit, evidence)
     if select.aggregates(a.run) or select.aggregates(b.run):
         return PhaseEvidence("no spread in this source; totals and means only")
     return _judge_launches(works, phase, names, any(side.any() for side in busy))

@@ -123,7 +123,7 @@ def _variance(
     inside, freedom = _inside(level, groups)
     variance = scale**2
     for _ in range(PASSES):
-        shared, lever = _fit(ways, variance, inside)
+        shared, lever = fit(ways, variance, inside)
         own = inside - shared
         seen = (own**2).sum(axis=1) / freedom / np.maximum(1 - lever, 1 - MOST_LEVER)
         some = seen[seen > 0] / scale[seen > 0] ** 2
@@ -143,7 +143,7 @@ def _inside(level: Floats, groups: NDArray[np.int64]) -> tuple[Floats, int]:
     return out, len(groups) - len(np.unique(groups))
 
 
-def _fit(
+def fit(
     ways: Floats, variance: Floats, moved: Floats, used: NDArray[np.bool_] | None = None
 ) -> tuple[Floats, Floats]:
     """Return what the used rows tell of what is shared in each column, and each row's part in its own fit.
@@ -158,13 +158,20 @@ def _fit(
 
 def _beside(change: Floats, ways: Floats, variance: Floats) -> tuple[Floats, Floats, Floats]:
     """Return each row's own change, what is shared, and by what the fit widens the variance of the first."""
-    used = np.ones(len(change), dtype=bool)
-    for left in range(len(change) // MOST_FAR, -1, -1):
-        shared, part = _fit(ways, variance, change, used)
-        part = np.minimum(part, MOST_LEVER)
-        far = np.where(used, np.abs(change - shared) / np.sqrt(variance * (1 - part)), 0.0)
-        if far.max() < FAR or not left:
-            break
-        used[far.argmax()] = False
+    shared, part = fit(ways, variance, change, unchanged(change, ways, variance))
+    part = np.minimum(part, MOST_LEVER)
     own = (change - shared) / np.where(part > 0, 1 - part, 1.0)
     return own, shared, np.where(part > 0, 1 / (1 - part), 1 - part)
+
+
+def unchanged(change: Floats, ways: Floats, variance: Floats) -> NDArray[np.bool_]:
+    """Tell which rows did not evidently change by themselves, and so tell what is shared."""
+    used = np.ones(len(change), dtype=bool)
+    for _ in range(len(change) // MOST_FAR):
+        shared, part = fit(ways, variance, change, used)
+        own = np.sqrt(variance * (1 - np.minimum(part, MOST_LEVER)))
+        far = np.where(used, np.abs(change - shared) / own, 0.0)
+        if far.max() < FAR:
+            break
+        used[far.argmax()] = False
+    return used

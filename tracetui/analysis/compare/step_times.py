@@ -11,6 +11,7 @@ import polars as pl
 from capture.run import Run
 from tracetui.analysis import select
 from tracetui.analysis.coded import Coded
+from tracetui.analysis.compare.at_once import of_each
 from tracetui.analysis.compare.cells import Cells
 from tracetui.analysis.ragged import Ints, stable_order
 from tracetui.analysis.statistics import Floats
@@ -104,11 +105,13 @@ def pair_cells(
 ) -> Cells:
     """Return rows × aligned steps of both sides, in ns per token, as `per_step` does."""
     rows, steps = len(names[0]), sides[0].height
-    found = []
-    for work, side, own in zip(works, sides, names, strict=True):
-        place, sums = _added_up(*_placed_in_steps(work, phase, side, own), (rows, steps))
-        found.append((place, sums / side["tokens"].to_numpy()[place % max(1, steps)]))
-    (here, a), (there, b) = found
+
+    def cells_of(side: int) -> tuple[Ints, Floats]:
+        placed = _placed_in_steps(works[side], phase, sides[side], names[side])
+        place, sums = _added_up(*placed, (rows, steps))
+        return place, sums / sides[side]["tokens"].to_numpy()[place % max(1, steps)]
+
+    (here, a), (there, b) = of_each(cells_of, range(2))
     cells = here
     if not np.array_equal(here, there):
         cells = np.union1d(here, there)
@@ -123,16 +126,12 @@ def _added_up(row: Ints, step: Ints, dur: Ints, shape: tuple[int, int]) -> tuple
         sums = np.bincount(row * steps + step, weights=dur, minlength=rows * steps)
         there = np.asarray(np.flatnonzero(sums), dtype=np.int64)
         return there, np.asarray(sums[there], dtype=np.float64)
-    if not (step[1:] >= step[:-1]).all():
-        order = stable_order(step, steps)
-        row, step, dur = row[order], step[order], dur[order]
-    order = stable_order(row, rows)
-    place, dur = (row * steps + step)[order], dur[order]
-    new = np.ones(len(place), dtype=bool)
-    new[1:] = place[1:] != place[:-1]
-    first = np.flatnonzero(new)
-    sums = dur if len(first) == len(dur) else np.add.reduceat(dur, first)
-    return place[first], sums.astype(np.float64)
+    from scipy.sparse import coo_array  # it adds up what is in one place, and asks for no order
+
+    table = coo_array((dur, (row, step)), shape=shape).tocsr()
+    table.sum_duplicates()
+    before = np.repeat(np.arange(rows, dtype=np.int64) * steps, np.diff(table.indptr))
+    return before + table.indices, table.data.astype(np.float64)
 
 
 def _spread(cells: Ints, place: Ints, values: Floats) -> Floats:
@@ -153,16 +152,22 @@ def _placed_in_steps(
     times: StepTimes, phase: str | None, picked: pl.DataFrame, names: Names
 ) -> tuple[Ints, Ints, Ints]:
     """Return the row and the picked step of each timed row of a phase that has both, and its time."""
-    column = {step: i for i, step in enumerate(picked["step"])}
     of = times.of(phase)
-    steps = times.step.placed([column.get(step, -1) for step in times.step.words], of)
+    steps = times.step.placed(_among(times.step.words, picked["step"]), of)
     rows, dur = _rows(times, phase, names), times.dur[of]
     kept = (rows >= 0) & (steps >= 0)
     return (rows, steps, dur) if kept.all() else (rows[kept], steps[kept], dur[kept])
 
 
+def _among(words: pl.Series, steps: pl.Series) -> Ints:
+    """Return the place of each word among the steps; −1 for none."""
+    places = steps.rename("word").to_frame().with_row_index("place")
+    found = words.rename("word").to_frame().join(places, on="word", how="left", maintain_order="left")
+    return np.asarray(found["place"].cast(pl.Int64).fill_null(-1).to_numpy(), dtype=np.int64)
+
+
 def per_launch(times: StepTimes, phase: str | None, names: Names) -> Floats:
-    """Return rows × 1: the mean of a launch, in ns."""
+    """Return rows × 1: the mean of a launch, in ns; NaN where the source tells of none that took the time."""
     rows, of = _rows(times, phase, names), times.of(phase)
     kept = rows >= 0
     sums, counts = (
@@ -170,8 +175,8 @@ def per_launch(times: StepTimes, phase: str | None, names: Names) -> Floats:
         for column in (times.dur, times.count)
     )
     there = np.bincount(rows[kept], minlength=len(names)) > 0
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(there, sums / counts, 0.0)[:, None]
+    mean = np.divide(sums, counts, out=np.full(len(names), np.nan), where=counts > 0)
+    return np.where(there, mean, 0.0)[:, None]
 
 
 def launches(times: StepTimes, phase: str | None, names: Names) -> Ints:

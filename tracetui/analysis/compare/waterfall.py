@@ -11,6 +11,7 @@ def parts(rows: pl.DataFrame) -> pl.DataFrame:
     """Return matched rows with Δtotal split so that the parts add up to it, to the nanosecond.
 
     Δcalls at the old time per call is rounded to a whole nanosecond; what is left is the time per call.
+    A side may have time of no call, which a summary can say: it counts as new or gone too.
     """
     both = (pl.col("count_a") > 0) & (pl.col("count_b") > 0)
     delta = pl.col("total_b_ns") - pl.col("total_a_ns")
@@ -21,8 +22,8 @@ def parts(rows: pl.DataFrame) -> pl.DataFrame:
         delta_ns=delta,
         calls_ns=pl.when(both).then(calls).otherwise(nothing),
         time_ns=pl.when(both).then(delta - calls).otherwise(nothing),
-        new_ns=pl.when(pl.col("count_a") == 0).then(pl.col("total_b_ns")).otherwise(nothing),
-        gone_ns=pl.when(pl.col("count_b") == 0).then(-pl.col("total_a_ns")).otherwise(nothing),
+        new_ns=pl.when(pl.col("count_a") == 0).then(delta).otherwise(nothing),
+        gone_ns=pl.when((pl.col("count_a") > 0) & (pl.col("count_b") == 0)).then(delta).otherwise(nothing),
     )
 
 

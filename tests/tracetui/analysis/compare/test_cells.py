@@ -95,7 +95,7 @@ def test_the_memory_of_the_steps_is_that_of_the_whole_table(
 def test_a_step_that_is_left_out_is_one_of_which_nothing_is_known() -> None:
     a, b = table(5, 0.6, whole=False, gaps=False)
     kept = np.arange(a.shape[1]) % 3 > 0
-    one = one_pair.judge_cells(Cells.of(a, b).only(kept), Floor())
+    one, _ = one_pair.judge_cells(Cells.of(a, b).only(kept), Floor())
     other = judge(np.where(kept, a, np.nan), np.where(kept, b, np.nan), Floor())
     for figure in ("median_a", "median_b", "delta", "low", "high", "p", "cliff", "n_a"):
         np.testing.assert_array_equal(getattr(one, figure), getattr(other, figure))

@@ -7,7 +7,7 @@ import pytest
 from capture.importlog import Log
 from capture.open import load
 from capture.run import Run, build
-from tests.conftest import document
+from tests.conftest import FIXTURES, document
 from tests.tracetui.runs import recording
 from tracetui.analysis.compare.diff import diff
 from tracetui.analysis.compare.findings import findings
@@ -90,3 +90,10 @@ def test_a_row_without_a_name_keeps_it() -> None:
         for run, name in (("a", ""), ("b", "gemm"))
     )
     assert diff(a, b, Look()).rows.select("name", "verdict").rows() == [("", "gone"), ("gemm", "new")]
+
+
+def test_time_of_no_launch_has_no_mean() -> None:
+    """A summary row of -0.0 instances, which took 5.21 ms."""
+    run = load(FIXTURES / "nsys" / "no_instances.csv")[0]
+    found = diff(run, run, Look())
+    assert found.rows.select("median_a_ns", "total_a_ns", "count_a").row(0) == (None, 5_210_000, 0)

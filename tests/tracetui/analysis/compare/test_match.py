@@ -1,5 +1,6 @@
 """Which rows of two runs are the same work: by name, by the plain name, by role, by hand."""
 
+import polars as pl
 import pytest
 
 from capture.open import load
@@ -19,7 +20,7 @@ from tracetui.look import Look
 )
 def test_names_that_mean_the_same(a: str, b: str) -> None:
     assert plain_name(a) == plain_name(b)
-    assert [m.how for m in match([{"name": a}], [{"name": b}])] == ["normalised"]
+    assert [m.how for m in match(pl.DataFrame({"name": [a]}), pl.DataFrame({"name": [b]}))] == ["normalised"]
 
 
 def test_every_row_stands_in_exactly_one_match() -> None:
@@ -31,7 +32,7 @@ def test_every_row_stands_in_exactly_one_match() -> None:
         {"name": "y"},
         {"name": "same"},
     ]
-    found = match(a, b, {"x": "y"})
+    found = match(pl.DataFrame(a), pl.DataFrame(b), {"x": "y"})
     assert sorted(i for m in found for i in m.a) == list(range(5))
     assert sorted(j for m in found for j in m.b) == list(range(4))
     assert {m.how for m in found} == {"role", "linked by you", "exact"}
@@ -58,6 +59,23 @@ def test_kernels_of_different_vendors_match_by_the_shape_of_their_work() -> None
 
     a = [row("sm90_x", "m=1 n=2 k=3"), row("cutlass_y", "m=1 n=9 k=9"), row("sm90_z", None)]
     b = [row("Cijk_1", "m=1 n=9 k=9"), row("Cijk_2", "m=1 n=2 k=3"), row("Cijk_3", None)]
-    assert [(m.a, m.b, m.how) for m in match(a, b)] == [
+    assert [(m.a, m.b, m.how) for m in match(pl.DataFrame(a), pl.DataFrame(b))] == [
         ((0,), (1,), "shape"), ((1,), (0,), "shape"), ((2,), (2,), "category"),
     ]  # fmt: skip
+
+
+def test_names_that_stand_twice_on_a_side_are_no_pair_and_parts_stay_apart() -> None:
+    schema = ["name", "phase", "rank"]
+    a = pl.DataFrame([("x", "decode", 0), ("x", "decode", 1), ("x", "prefill", 0)], schema, orient="row")
+    b = pl.DataFrame([("x", "decode", 1), ("x", "prefill", 0), ("x", "prefill", 0)], schema, orient="row")
+    found = {(m.a, m.b): m.how for m in match(a, b)}
+    assert found == {
+        ((1,), (0,)): "exact", ((0,), ()): "gone", ((2,), ()): "gone", ((), (1,)): "new", ((), (2,)): "new",
+    }  # fmt: skip
+
+
+def test_a_link_goes_before_the_same_name() -> None:
+    a, b = pl.DataFrame({"name": ["x", "y"]}), pl.DataFrame({"name": ["x", "y"]})
+    found = [(m.a, m.b, m.how) for m in match(a, b, {"x": "y"})]
+    assert found[0] == ((0,), (1,), "linked by you")
+    assert {m[:2] for m in found[1:]} == {((1,), ()), ((), (0,))}

@@ -49,7 +49,7 @@ def test_rows_of_a_diff_say_that_a_name_was_cut() -> None:
     a = [{"name": TN, "phase": "forward"}, {"name": TN, "phase": "backward"}]
     b = [{"name": WHOLE, "phase": "forward"}, {"name": WHOLE, "phase": "backward"},
          {"name": OTHER, "phase": "backward"}]  # fmt: skip
-    found = {(m.a, m.b): m.how for m in match(a, b)}
+    found = {(m.a, m.b): m.how for m in match(pl.DataFrame(a), pl.DataFrame(b))}
     assert found == {((0,), (0,)): "cut name", ((1,), ()): "gone", ((), (1,)): "new", ((), (2,)): "new"}
 
 
