@@ -4,6 +4,7 @@ import polars as pl
 
 from capture.run import Run
 from tracetui.analysis import select
+from tracetui.analysis.packed import grouped
 
 
 def categories(run: Run, column: str = "name") -> dict[str, str]:
@@ -20,4 +21,4 @@ def _known(run: Run) -> pl.DataFrame:
     """Return what is distinct of name, op and category among the kernels of a known category."""
     rows = run.events.lazy().filter((pl.col("kind") == "kernel") & pl.col("category").is_not_null())
     columns = [c for c in ("name", "op", "category") if run.has(c)]
-    return rows.select(columns).unique().collect().cast(pl.String)
+    return grouped(rows, columns).cast(pl.String)

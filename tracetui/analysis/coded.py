@@ -36,14 +36,18 @@ class Coded:
 
     def beside(self, other: "Coded") -> tuple[Ints, Ints, Ints]:
         """Return of each entry which pair of words it has in both columns, and of each pair the places of its
-        words.
+        words; no entry need have a pair.
         """
-        kinds, rows = _kinds(self.codes * len(other.words) + other.codes)
+        width = len(other.words)
+        pairs = self.codes * width + other.codes
+        if len(self.words) * width <= len(pairs):  # so few pairs can be that some may be of no entry
+            return pairs, *np.divmod(np.arange(len(self.words) * width), width)
+        kinds, rows = _kinds(pairs)
         return kinds, self.codes[rows], other.codes[rows]
 
-    def placed(self, places: Sequence[int], of: Ints | slice = slice(None)) -> Ints:
+    def placed(self, places: Sequence[int] | Ints, of: Ints | slice = slice(None)) -> Ints:
         """Return for each entry, or for some, the place that its word is given."""
-        return np.array(places, dtype=np.int64)[self.codes[of]]
+        return np.asarray(places, dtype=np.int64)[self.codes[of]]
 
 
 def _kinds(numbers: Ints) -> tuple[Ints, Ints]:
@@ -54,8 +58,9 @@ def _kinds(numbers: Ints) -> tuple[Ints, Ints]:
     if least == greatest:
         return np.zeros(len(numbers), dtype=np.int64), np.zeros(1, dtype=np.int64)
     if (numbers[1:] >= numbers[:-1]).all():
-        rises = numbers[1:] != numbers[:-1]
-        return np.append(0, np.cumsum(rises)), np.append(0, np.flatnonzero(rises) + 1)
+        rises, kinds = numbers[1:] != numbers[:-1], np.zeros(len(numbers), dtype=np.int64)
+        np.cumsum(rises, out=kinds[1:])
+        return kinds, np.append(0, np.flatnonzero(rises) + 1)
     if greatest - least > _SPARSE * len(numbers) + _FEW:
         _, rows, kinds = np.unique(numbers, return_index=True, return_inverse=True)
         return kinds, rows

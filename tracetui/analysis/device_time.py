@@ -9,11 +9,14 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import polars as pl
+from msgspec import Struct
 
 from capture.devices import device_of
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis import gpu_time, select
+from tracetui.analysis.facts import distinct
+from tracetui.analysis.gpu_time import ROW
 from tracetui.analysis.laid_out import Axis
 from tracetui.analysis.lookup import looked_up
 from tracetui.analysis.stray_rows import FAR, with_strays
@@ -38,6 +41,8 @@ SUMMED: Final = (
 _WINDOW: Final = ("begin", "end", "span_ns", *MEASURES)
 DEVICE: Final = "device"
 
+_NO_WINDOWS: Final = pl.DataFrame(schema={"step": pl.Int64, **dict.fromkeys(_WINDOW, pl.Int64)})
+
 
 @dataclass(frozen=True)
 class Usage:
@@ -61,8 +66,7 @@ class Usage:
         return self.span_ns - self.busy_ns
 
 
-@dataclass(frozen=True)
-class Strays:
+class Strays(Struct, frozen=True):
     """Kernels outside of all windows, on one side of the steps, or far from the rest of their own step."""
 
     side: str  # before, between or after the steps; early or late in their own step
@@ -75,7 +79,7 @@ class Strays:
 def by_step(run: Run) -> pl.DataFrame:
     """Return one row a step, whose kernels all have a start: its window on the device and MEASURES."""
     if not watched(run) or not has_steps(run):
-        return pl.DataFrame(schema={"step": pl.Int64, **dict.fromkeys(_WINDOW, pl.Int64)})
+        return _NO_WINDOWS
     table = busiest(run).select("step", *_WINDOW)
     return table.join(_incomplete(run), on="step", how="anti").sort("step")
 
@@ -185,8 +189,17 @@ def watched(run: Run) -> bool:
 
 
 def _rows(run: Run) -> pl.LazyFrame:
-    """Return the device's own work with the `device` of each row: a rank, or the first part of its track."""
-    return with_device(run, gpu_time.device_rows(run)).drop("track", strict=False)
+    """Return the device's own work, each with its ROW, step and `device`: a rank, or the first part of its
+    track.
+    """
+    rows = gpu_time.device_rows(run, (ROW, "step", "track"))
+    return with_device(run, rows).drop("track", strict=False)
+
+
+def told(run: Run, rows: pl.DataFrame) -> pl.DataFrame:
+    """Return rows with what the run tells of the event that each of them is (ROW): name and launch."""
+    known = select.have(run, ("name", *gpu_time.LAUNCH))
+    return rows.drop(ROW).hstack(run.events[rows[ROW], known])
 
 
 def with_device(run: Run, rows: pl.LazyFrame) -> pl.LazyFrame:
@@ -195,7 +208,7 @@ def with_device(run: Run, rows: pl.LazyFrame) -> pl.LazyFrame:
     """
     if not run.has("track"):
         return rows.with_columns(pl.lit("GPU").cast(pl.Categorical()).alias(DEVICE))
-    tracks = run.events["track"].unique().drop_nulls()
+    tracks = distinct(run, "track")
     names = [device_of(track) for track in tracks.cast(pl.String)]
     device = pl.Series(DEVICE, names, dtype=pl.String).cast(pl.Categorical())
     return rows.with_columns(looked_up("track", tracks, device))
@@ -244,21 +257,20 @@ def _in_steps(run: Run) -> "Facts":
 
 @dataclass(frozen=True, eq=False)
 class Facts:
-    """What devices did in their windows, one row each, and the rows with which these open; all gaps, each
-    with `begin`, `end` and what is known of the row that ends it; and rows that are in no window.
+    """What devices did in their windows, one each with the row that opens it (ROW); all gaps, each with
+    `begin`, `end` and the row that ends it; and rows that are in no window.
     """
 
     windows: pl.DataFrame
-    opening: pl.DataFrame
     gaps: pl.DataFrame
     far: pl.DataFrame
 
 
 def _measured(axis: Axis, by: list[str]) -> Facts:
     """Return the facts of rows in groups."""
-    gaps = axis.rows.with_columns(gap_ns=axis.gaps).filter(pl.col("gap_ns") > 0)
-    gaps = gaps.with_columns(begin=pl.col("t") - pl.col("gap_ns")).rename({"t": "end"}).drop("dur", "class")
-    return Facts(gpu_time.owned(axis, by), axis.rows.filter(axis.first), gaps, axis.rows.head(0))
+    ends = axis.rows.select(*by, ROW, end="t", gap_ns=axis.gaps)
+    gaps = ends.filter(pl.col("gap_ns") > 0).with_columns(begin=pl.col("end") - pl.col("gap_ns"))
+    return Facts(gpu_time.owned(axis, by, (ROW,)), gaps, axis.rows.head(0))
 
 
 def _incomplete(run: Run) -> pl.DataFrame:

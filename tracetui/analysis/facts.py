@@ -7,6 +7,7 @@ from weakref import WeakKeyDictionary
 
 import polars as pl
 
+from capture.classify import positions
 from capture.run import Run
 
 Fact = TypeVar("Fact")
@@ -28,10 +29,25 @@ def once(fact: Callable[[Run], Fact]) -> Callable[[Run], Fact]:
     return known
 
 
-@once
 def names(run: Run) -> pl.Series:
     """Return the distinct names of a run's events, as categories."""
-    return run.events["name"].unique().drop_nulls()
+    return distinct(run, "name")
+
+
+def distinct(run: Run, column: str) -> pl.Series:
+    """Return what is distinct in a column of a run's events."""
+    known = _distinct(run)
+    if column not in known:
+        values = run.events[column]
+        words = values.dtype == pl.Categorical
+        known[column] = positions.distinct(values) if words else values.unique().drop_nulls()
+    return known[column]
+
+
+@once
+def _distinct(run: Run) -> dict[str, pl.Series]:
+    """Return what is distinct in those columns that were asked for."""
+    return {}
 
 
 def tell(fact: Callable[[Run], Fact], run: Run, value: Fact) -> None:

@@ -15,6 +15,7 @@ import polars as pl
 from capture.run import Run
 from tracetui.analysis import device_time, facts, gpu_time, select
 from tracetui.analysis.device_time import DEVICE
+from tracetui.analysis.gpu_time import ROW
 from tracetui.analysis.host_waits import waits
 
 HOST: Final = "host late"
@@ -47,7 +48,7 @@ def gaps(run: Run) -> pl.DataFrame:
     """
     if not device_time.watched(run):
         return pl.DataFrame(schema=_GAP)
-    found = device_time.measured(run).gaps
+    found = device_time.told(run, device_time.measured(run).gaps)
     if not found["end"].is_sorted():
         found = found.sort("end", maintain_order=True)
     return _judged(run, found, inside="step" in found)
@@ -58,14 +59,12 @@ def between(run: Run) -> pl.DataFrame:
     """Return the gaps between the windows of the steps, as `gaps` does; `step` is the one that ended it."""
     if not (device_time.watched(run) and run.has("step")):
         return pl.DataFrame(schema=_GAP)
-    facts = device_time.measured(run)
-    windows = facts.windows.sort(DEVICE, "begin")
+    windows = device_time.measured(run).windows.sort(DEVICE, "begin")
     if "step" not in windows.columns:
         return pl.DataFrame(schema=_GAP)
     reach = pl.col("end").cum_max().shift(1).over(DEVICE)
-    apart = windows.select(DEVICE, "step", begin=reach, end="begin").filter(pl.col("end") > pl.col("begin"))
-    first = facts.opening.rename({"t": "end"}).drop("dur", "class")
-    rows = apart.join(first, on=[DEVICE, "step", "end"], how="left", nulls_equal=True)
+    apart = windows.select(DEVICE, "step", ROW, begin=reach, end="begin")
+    rows = device_time.told(run, apart.filter(pl.col("end") > pl.col("begin")))
     return _judged(run, rows.with_columns(gap_ns=pl.col("end") - pl.col("begin")), inside=False)
 
 
@@ -130,12 +129,24 @@ def _queued(run: Run, rows: pl.DataFrame) -> pl.Series:
     launched = kernels.filter(pl.col("launch").is_not_null()).collect()
     asked = rows.select(DEVICE, "launch").with_row_index("row").filter(pl.col("launch").is_not_null())
     queued = pl.Series("queued", [None], dtype=pl.Int32).new_from_index(0, rows.height).alias("queued")
-    for (device,), gaps in asked.group_by(DEVICE):
+    if not asked["launch"].is_sorted():
+        asked = asked.sort("launch", maintain_order=True)
+    for (device,), gaps in asked.group_by(DEVICE, maintain_order=True):
         own = launched.filter(pl.col(DEVICE).eq_missing(pl.lit(device)))
-        before = own["launch"].sort().search_sorted(gaps["launch"], side="left").cast(pl.Int32)
-        begun = own["t"].sort().search_sorted(gaps["launch"], side="right").cast(pl.Int32)
+        before = _counted(own["launch"], gaps["launch"], equal=False)
+        begun = _counted(own["t"], gaps["launch"], equal=True)
         queued = queued.scatter(gaps["row"], (before - begun).clip(lower_bound=0))
     return queued
+
+
+def _counted(moments: pl.Series, until: pl.Series, *, equal: bool) -> pl.Series:
+    """Return how many moments lie before each of those in `until`, which are in order, or at it where equal
+    ones count; both are gone through once, side by side.
+    """
+    known = moments.sort().rename("at").to_frame().with_row_index("count", offset=1)
+    asked = until.rename("at").set_sorted().to_frame()
+    found = asked.join_asof(known, on="at", allow_exact_matches=equal)["count"]
+    return found.fill_null(0).cast(pl.Int32)
 
 
 def _shaped(rows: pl.DataFrame) -> pl.DataFrame:
@@ -148,9 +159,10 @@ def usual_delay(run: Run) -> int:
     """Return how long a launch takes from its call to its start where nothing stands before it, in ns: the
     median over the launches that found the device idle.
     """
-    rows = device_time.measured(run).gaps
-    if "launch" not in rows.columns:
+    if not run.has("launch"):
         return DELAY_NS
+    rows = device_time.measured(run).gaps
+    rows = rows.with_columns(run.events["launch"].gather(rows[ROW]))
     idle = rows.filter(pl.col("launch") >= pl.col("begin"))
     median = (idle["end"] - idle["launch"]).median()
     return int(median) if isinstance(median, int | float) else DELAY_NS

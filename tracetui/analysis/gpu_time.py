@@ -18,6 +18,7 @@ COMM: Final = "comm"
 TRANSFER: Final = "transfer"
 CLASSES: Final = (COMPUTE, COMM, TRANSFER)  # the order in which they own an instant
 LAUNCH: Final = ("launch", "launch_dur", "launcher")  # the host's call: its start, its length, its thread
+ROW: Final = "row"  # where a row stands among the events
 KEPT: Final = ("step", "track", "name", *LAUNCH)
 CLASS: Final = pl.Enum(CLASSES)
 _SUBSETS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -27,16 +28,18 @@ _SUBSETS: Final[Mapping[str, tuple[str, ...]]] = {
 _TRANSFERS: Final = r"^(?:Memcpy|Memset|\[CUDA mem|hipMemcpy|hipMemset|CopyHostTo|CopyDeviceTo|FillBuffer)"
 
 
-def device_rows(run: Run) -> pl.LazyFrame:
-    """Return the device's own work: `t`, `dur`, `class`, and those of KEPT that the run has.
+def device_rows(run: Run, kept: Sequence[str] = KEPT) -> pl.LazyFrame:
+    """Return the device's own work: `t`, `dur`, `class`, and those of `kept` (or ROW) that the run has.
 
     Covers (annotations, synchronisation, launches) are no work and stay out. A run whose kernels have no
     start, or whose GPU was not watched, gives no rows.
     """
     if not (run.has("t") and run.has("lens") and run.has("dur")):
-        return pl.LazyFrame(schema={"t": pl.Int64, "dur": pl.Int64, "class": CLASS})
-    kept = [c for c in KEPT if run.has(c)]
-    rows = run.events.lazy().filter(
+        nothing = pl.DataFrame(schema={"t": pl.Int64, "dur": pl.Int64, "class": CLASS})
+        return (nothing.with_row_index(ROW) if ROW in kept else nothing).lazy()
+    kept = [c for c in kept if c == ROW or run.has(c)]
+    rows = run.events.lazy().with_row_index(ROW) if ROW in kept else run.events.lazy()
+    rows = rows.filter(
         pl.col("kind") == "kernel", pl.col("lens") == "gpu", pl.col("t").is_not_null(), pl.col("dur") > 0
     )
     return rows.select("t", "dur", *kept, class_of(run).alias("class"))
@@ -78,17 +81,19 @@ def _reach(rows: pl.LazyFrame, by: Sequence[str]) -> pl.LazyFrame:
     return ordered.with_columns(gap=(pl.col("t") - before).clip(0).fill_null(0))
 
 
-def owned(axis: Axis, by: Sequence[str] = ()) -> pl.DataFrame:
-    """Return what each group's span was spent on, every instant owned once; groups come sorted.
+def owned(axis: Axis, by: Sequence[str] = (), kept: Sequence[str] = ()) -> pl.DataFrame:
+    """Return what each group's span was spent on, every instant owned once; groups come sorted. `kept` are
+    columns that stay, as in the first row of the group.
 
     `span_ns` is exactly `compute_ns + comm_exposed_ns + transfer_exposed_ns + idle_ns`. `comm_ns` and
     `transfer_ns` are the whole unions of their classes, `overlap_ns` the part of both under computation, and
     `total_ns` the sum of all durations.
     """
-    table = _unions_of_classes(axis, by)
+    table = _unions_of_classes(axis, by, kept)
     span = (pl.col("end") - pl.col("begin")).fill_null(0)
     return table.select(
         *by,
+        *kept,
         "begin",
         "end",
         span_ns=span,
@@ -104,9 +109,9 @@ def owned(axis: Axis, by: Sequence[str] = ()) -> pl.DataFrame:
     )
 
 
-def _unions_of_classes(axis: Axis, by: Sequence[str]) -> pl.DataFrame:
+def _unions_of_classes(axis: Axis, by: Sequence[str], kept: Sequence[str]) -> pl.DataFrame:
     """Return for each group begin, end, the sum of durations, and the union of each of _SUBSETS."""
-    opening = axis.rows.filter(axis.first).select(*by, begin="t")
+    opening = axis.rows.filter(axis.first).select(*by, *kept, begin="t")
     table = opening.with_columns(covered(axis, _SUBSETS), end=pl.col("begin") + axis.spans)
     return table.sort(*by) if by else table
 
@@ -118,20 +123,15 @@ def covered(axis: Axis, subsets: Mapping[str, Sequence[str]]) -> pl.DataFrame:
     present = [c for c in CLASSES if (axis.rows["class"] == c).any()]
     kept = {name: [c for c in present if c in classes] for name, classes in subsets.items()}
     of_subsets = {name: pl.col("+".join(c)) if c else pl.lit(0, pl.Int64) for name, c in kept.items()}
-    placed = axis.rows.select("class", axis.group, axis.at, "dur", end=axis.at + pl.col("dur"))
-    sums = placed.group_by("group", maintain_order=True).agg(total_ns=pl.col("dur").sum())
+    sums = [axis.sums(axis.rows["dur"]).alias("total_ns")]
     for name, classes in {"+".join(c): c for c in kept.values() if c}.items():  # many are the same
-        mine = placed if len(classes) == len(present) else placed.filter(_of(classes))
-        sums = sums.join(_covered(mine, name), on="group", how="left", maintain_order="left")
-    return sums.fill_null(0).select("total_ns", **of_subsets)
+        every = len(classes) == len(present)
+        union = axis.spans - axis.sums(axis.gaps) if every else axis.covered(_of(axis.rows, classes))
+        sums.append(union.alias(name))
+    return pl.DataFrame(sums).select("total_ns", **of_subsets)
 
 
-def _of(classes: Sequence[str]) -> pl.Expr:
-    return pl.any_horizontal(pl.col("class") == c for c in classes)
-
-
-def _covered(rows: pl.DataFrame, name: str) -> pl.DataFrame:
-    """Return each group with the time that some of its rows, by their starts, cover together."""
-    new = pl.col("end") - pl.max_horizontal("at", pl.col("end").cum_max().shift(1))
-    added = rows.select("group", new.clip(lower_bound=0).alias(name))
-    return added.group_by("group", maintain_order=True).agg(pl.col(name).sum())
+def _of(rows: pl.DataFrame, classes: Sequence[str]) -> pl.Series:
+    """Return the durations of the rows of some classes, 0 for all others."""
+    mine = pl.any_horizontal(pl.col("class") == c for c in classes)
+    return rows.select(pl.when(mine).then("dur").otherwise(0))[:, 0]

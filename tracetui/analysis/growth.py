@@ -8,6 +8,7 @@ import polars as pl
 from capture.classify.positions import distinct, rows_of
 from capture.run import Run
 from tracetui.analysis import laws, select, steps
+from tracetui.analysis.packed import grouped
 from tracetui.look import Look
 
 HALF: Final = 0.5
@@ -26,10 +27,21 @@ class Growth:
     axis: str  # what x is: context, tokens or step
 
 
+def lines(run: Run, look: Look, group: str) -> pl.DataFrame:
+    """Return the law alone of every group: what x is, its line, and its total."""
+    axis, axis_steps = _axis(_chosen_steps(run, look))
+    words, series = _series(run, look, group, axis_steps)
+    totals = series.group_by("row").agg(pl.col("dur").sum().alias("total_ns"))
+    table = laws.fit(series).lines.join(totals, on="row", nulls_equal=True)
+    of_word = pl.lit(words).gather(pl.col("row")).alias(group)
+    return table.select(of_word, "total_ns", "law", "r2", *_per_1k(), axis=pl.lit(axis))
+
+
 def growth(run: Run, look: Look, group: str) -> Growth:
     """Return the growth of every group over the chosen steps, with the law fitted to it."""
     axis, axis_steps = _axis(_chosen_steps(run, look))
     words, series = _series(run, look, group, axis_steps)
+    series = _with_shares(series)
     fitted = laws.fit(series)
     judged = fitted.points.with_columns(series["step"])
     whole = _whole(series)
@@ -71,12 +83,12 @@ def _names(run: Run, look: Look, group: str) -> pl.DataFrame:
         return pl.DataFrame(schema={"row": pl.Categorical})
     rows = select.with_group(run, select.timed(run, look), group).select(pl.col(group).alias("row"), "name")
     one = pl.when(pl.col("name").len() == 1).then(pl.col("name").first())
-    return rows.unique().group_by("row").agg(one).collect()
+    return grouped(rows, ("row", "name")).group_by("row").agg(one)
 
 
 def _series(run: Run, look: Look, group: str, axis_steps: pl.DataFrame) -> tuple[pl.Series, pl.DataFrame]:
-    """Return the word of each row, in order; and row, step → its time per token and its share of all that was
-    measured in the step, by the numbers of the rows and by step.
+    """Return the word of each row, in order; and row, step → its time per token, by the numbers of the rows
+    and by step.
     """
     timed = select.with_group(run, select.timed(run, look), group)
     rows = timed.select(pl.col(group).alias("row"), "step", "dur").collect()
@@ -87,10 +99,21 @@ def _series(run: Run, look: Look, group: str, axis_steps: pl.DataFrame) -> tuple
     points = sums.sort("key").collect()
     row, step = points["key"] // max(1, axis_steps.height), points["key"] % max(1, axis_steps.height)
     points = axis_steps[step].with_columns(points["dur"], row=row.cast(pl.UInt32).set_sorted())
+    y = pl.col("dur") / pl.col("tokens")
+    return words, points.select("row", "x", "steps", "tokens", "dur", y=y, step="step")
+
+
+def _with_shares(series: pl.DataFrame) -> pl.DataFrame:
+    """Return the series with the share of each row in all that was measured in its step."""
     total = pl.col("dur").sum().over("step")
     share = pl.when(total > 0).then(pl.col("dur") / total)
-    y = pl.col("dur") / pl.col("tokens")
-    return words, points.select("row", "x", "steps", "tokens", "dur", y=y, share=share, step="step")
+    return series.select(pl.exclude("step"), share=share, step="step")
+
+
+def _per_1k() -> list[pl.Expr]:
+    """Return the slope of a line and its error for a thousand more of what x is."""
+    slopes = {"slope_ns_per_1k": "slope", "slope_se_ns_per_1k": "slope_se"}
+    return [(pl.col(c).cast(pl.Float64) * 1000).alias(name) for name, c in slopes.items()]
 
 
 def _numbered(column: pl.Series) -> tuple[pl.Series, pl.Series]:
@@ -114,12 +137,11 @@ def _table(series: pl.DataFrame, lines: pl.DataFrame, judged: pl.DataFrame, axis
     """Return one row a group, largest total first."""
     off = judged.filter("outlier").group_by("row").agg(pl.col("step").sort())
     off = off.select("row", outliers=pl.col("step").map_elements(stretches, return_dtype=pl.String))
-    slope, error = (pl.col(c).cast(pl.Float64) * 1000 for c in ("slope", "slope_se"))
     ends = series.group_by("row").agg(_ends()).join(_trends(series), on="row", nulls_equal=True)
     table = ends.join(lines, on="row", nulls_equal=True)
     return (
         table.join(off, on="row", how="left", nulls_equal=True)
-        .with_columns(axis=pl.lit(axis), slope_ns_per_1k=slope, slope_se_ns_per_1k=error)
+        .with_columns(*_per_1k(), axis=pl.lit(axis))
         .sort("total_ns", "row", descending=[True, False], nulls_last=True)
         .select(
             "row",

@@ -11,6 +11,8 @@ from typing import Final
 
 import polars as pl
 
+from tracetui.analysis import stretches
+
 FEW: Final = 16  # words whose rows are sooner taken one word after the other than sorted
 
 
@@ -72,3 +74,13 @@ class Axis:
         """The time before each row in which nothing of its group ran; 0 where it has no start."""
         reach = (self.at + self.rows["dur"]).cum_max().shift(1)
         return ((self.at - reach).clip(0).fill_null(0) * ~self.first).rename("gap")
+
+    def covered(self, dur: pl.Series) -> pl.Series:
+        """Return of each group how much time its rows cover together where they are so long."""
+        reach = (self.at + dur).cum_max().fill_null(strategy="forward").fill_null(0)
+        gaps = (self.at - reach.shift(1, fill_value=0)).clip(0).fill_null(0)
+        return stretches.grown(reach - gaps.cum_sum(), self.first.arg_true())
+
+    def sums(self, values: pl.Series) -> pl.Series:
+        """Return of each group the sum of the values of its rows."""
+        return stretches.sums(values, self.first.arg_true())

@@ -35,7 +35,7 @@ class Fit:
 def fit(points: pl.DataFrame) -> Fit:
     """Return the fit of row, x, y, ordered by x in each row; the points stay in their order."""
     marked = _with_outliers(points)
-    lines = marked.filter(~pl.col("outlier")).group_by("row").agg(_least_squares())
+    lines = _least_squares(marked.filter(~pl.col("outlier")))
     lines = lines.join(_two_levels(points), on="row", nulls_equal=True).with_columns(_law())
     lines = lines.select("row", "slope", "intercept", "slope_se", "r2", "law")
     judged = marked.join(lines, on="row", how="left", nulls_equal=True, maintain_order="left")
@@ -72,23 +72,31 @@ def _resistant_slope() -> pl.Expr:
     )
 
 
-def _least_squares() -> list[pl.Expr]:
+def _least_squares(points: pl.DataFrame) -> pl.DataFrame:
+    """Return row → its least-squares line and how far the points lie from it.
+
+    Column by column: what is asked of each group with its own mean inside is worked out group by group.
+    """
     x, y = pl.col("x"), pl.col("y")
-    dx, dy = x - x.mean(), y - y.mean()
-    sxx, sxy, syy = (dx * dx).sum(), (dx * dy).sum(), (dy * dy).sum()
-    slope = pl.when(sxx > 0).then(sxy / sxx)
-    error = (syy - slope.fill_null(0) * sxy).clip(lower_bound=0)
-    freedom = pl.len().cast(pl.Int64) - 2
-    return [
-        slope.alias("slope"),
-        (y.mean() - slope.fill_null(0) * x.mean()).alias("intercept"),
-        pl.when((sxx > 0) & (freedom > 0)).then((error / freedom / sxx).sqrt()).alias("slope_se"),
-        pl.when((syy > 0) & (sxx > 0)).then(1 - error / syy).alias("r2"),
-        pl.len().alias("_n"),
-        y.mean().alias("_level"),
-        ((x.max() - x.min()) * slope.fill_null(0)).abs().alias("_change"),
-        (error / pl.len()).sqrt().alias("_spread"),
-    ]
+    width = x.max() - x.min()
+    middles = points.group_by("row").agg(_n=pl.len(), _x=x.mean(), _level=y.mean(), _width=width)
+    beside = points.join(middles, on="row", how="left", nulls_equal=True, maintain_order="left")
+    dx, dy = x - pl.col("_x"), y - pl.col("_level")
+    squares = beside.select("row", _xx=dx * dx, _xy=dx * dy, _yy=dy * dy)
+    sums = squares.sort("row", nulls_last=True, maintain_order=True).group_by("row").agg(pl.all().sum())
+    sxx, sxy, syy = pl.col("_xx"), pl.col("_xy"), pl.col("_yy")
+    table = sums.join(middles, on="row", nulls_equal=True)
+    table = table.with_columns(slope=pl.when(sxx > 0).then(sxy / sxx))
+    bend = pl.col("slope").fill_null(0)
+    table = table.with_columns(_error=(syy - bend * sxy).clip(lower_bound=0))
+    error, n = pl.col("_error"), pl.col("_n").cast(pl.Int64)
+    return table.with_columns(
+        intercept=pl.col("_level") - bend * pl.col("_x"),
+        slope_se=pl.when((sxx > 0) & (n > 2)).then((error / (n - 2) / sxx).sqrt()),
+        r2=pl.when((syy > 0) & (sxx > 0)).then(1 - error / syy),
+        _change=(pl.col("_width") * bend).abs(),
+        _spread=(error / n).sqrt(),
+    )
 
 
 def _two_levels(points: pl.DataFrame) -> pl.DataFrame:

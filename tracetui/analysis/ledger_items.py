@@ -5,6 +5,7 @@ from typing import Final
 import polars as pl
 
 from tracetui.analysis import gap_causes
+from tracetui.analysis.packed import grouped
 
 MEMORY, COMPUTE, LAUNCH, UNKNOWN = "memory", "compute", "launch", "no model"
 COPY, COMM, RANK = "copy", "communication", "another rank"
@@ -17,7 +18,6 @@ MATTERS: Final = 0.005  # of the step: less than this names no layer
 FEW: Final = 4  # layers, among which none is odd
 
 _CAUSES: Final = 1 << 8  # at most
-_LAYERS: Final = 1 << 33  # numbers of layers, and null
 _DOWN_TO_A_LAUNCH: Final = (gap_causes.HOST, gap_causes.SYNC)
 # of rows; gaps have others
 CAUSE: Final = pl.Enum([MEMORY, COMPUTE, LAUNCH, UNKNOWN, COPY, COMM, RANK])
@@ -48,13 +48,14 @@ def items(rows: pl.DataFrame, gaps: pl.DataFrame, step_ns: int, *, by_layer: boo
 def _above(rows: pl.DataFrame, step_ns: int, *, by_layer: bool) -> pl.DataFrame:
     """Return a row an op, layers and cause: what its rows took, and what of that lies above their bounds."""
     computed = int(rows.filter(pl.col("class") == "compute")["own"].sum())
-    by = rows.group_by(_place()).agg(
-        pl.col("op", "cause", "layer").first(),
+    careful = (pl.col("own") - (pl.col("bound") / GOOD)).clip(0).sum().round()
+    sums = (
         pl.col("count").sum(),
-        own_ns=pl.col("own").sum(),
-        recoverable_ns=(pl.col("own") - pl.col("bound")).sum(),
-        low_ns=(pl.col("own") - (pl.col("bound") / GOOD)).clip(0).sum().round().cast(pl.Int64),
+        pl.col("own").sum().alias("own_ns"),
+        (pl.col("own") - pl.col("bound")).sum().alias("recoverable_ns"),
+        careful.cast(pl.Int64).alias("low_ns"),
     )
+    by = grouped(rows.lazy(), ("op", "cause", "layer"), sums)
     over, several = pl.col("recoverable_ns"), pl.col("layer").is_not_null()
     odd = several & (over > ODD * over.median()) & (over - over.median() > MATTERS * step_ns)
     table = by.group_by("op", "cause", *(["layer"] if by_layer else [])).agg(
@@ -74,13 +75,6 @@ def _above(rows: pl.DataFrame, step_ns: int, *, by_layer: bool) -> pl.DataFrame:
         layers=pl.Series(layers, dtype=pl.String),
         low_ns=pl.min_horizontal(low, "recoverable_ns"),
     ).drop("each", "layer", strict=False)
-
-
-def _place() -> pl.Expr:
-    """Return one number for each op, cause and layer: rows are sooner grouped by it than by all three."""
-    op = pl.col("op").to_physical().cast(pl.Int64).fill_null(-1) + 1
-    cause = op * CAUSE.categories.len() + pl.col("cause").to_physical()
-    return (cause * _LAYERS + pl.col("layer").fill_null(_LAYERS // 2)).alias("place")
 
 
 def ranges(numbers: list[int]) -> str | None:

@@ -1,14 +1,18 @@
 """Which rows fit a filter: names as they are and as they are shown, ops, and terms on other columns."""
 
+from typing import Final
+
 import polars as pl
 
 from capture.errors import UsageError
 from capture.run import Run
-from tracetui import filters
-from tracetui.analysis.facts import names as distinct_names
-from tracetui.analysis.facts import once
+from tracetui import cancel, filters
+from tracetui.analysis.facts import distinct, once
 from tracetui.look import Term
 from tracetui.shown_names import shown_name
+
+KEPT: Final = 1 << 15  # names that are kept short
+SOME: Final = 64  # of them in a few milliseconds
 
 
 def term_fits(run: Run, term: Term) -> pl.Expr:
@@ -17,27 +21,41 @@ def term_fits(run: Run, term: Term) -> pl.Expr:
         return pl.lit(value=False)
     if term.how != "~":
         return filters.fits(pl.col(term.column), term)
-    known = run.events[term.column].unique().drop_nulls()
+    known = distinct(run, term.column)
     kept = known.filter(fitting(known.cast(pl.String), term.value))
     return pl.col(term.column).is_in(kept.implode())
 
 
 def matching(rows: pl.LazyFrame, run: Run, pattern: str) -> pl.LazyFrame:
     """Return rows whose name, whole or as it is shown, or whose op fits the regular expression."""
-    if not pattern:
-        return rows
-    fits = pl.col("name").is_in(matching_names(run, pattern).implode())
-    if run.has("op"):
-        fits |= term_fits(run, Term("op", "~", pattern)).fill_null(value=False)
-    return rows.filter(fits)
+    return rows.filter(fits(run, pattern)) if pattern else rows
+
+
+def fits(run: Run, pattern: str) -> pl.Expr:
+    """Return whether the name of a row, whole or as it is shown, or its op fits the regular expression."""
+    named = pl.col("name").is_in(matching_names(run, pattern).implode())
+    if not run.has("op"):
+        return named
+    return named | term_fits(run, Term("op", "~", pattern)).fill_null(value=False)
 
 
 def matching_names(run: Run, pattern: str) -> pl.Series:
     """Return the names that fit the regular expression, whole or as they are shown."""
-    names = distinct_names(run)
-    fits = fitting(names.cast(pl.String), pattern)
-    rest = names.filter(~fits)
-    return names.filter(fits).append(rest.filter(fitting(_as_shown(run, rest), pattern)))
+    names = distinct(run, "name")
+    whole = fitting(names.cast(pl.String), pattern)
+    rest = names.filter(~whole)
+    return names.filter(whole).append(rest.filter(fitting(_as_shown(run, rest), pattern)))
+
+
+def prepare(run: Run) -> None:
+    """Find the names and ops that filters will ask for, and shorten the names, as far as they are kept; stops
+    where it is cancelled.
+    """
+    nothing = pl.Series(dtype=pl.String)
+    names, _ = (distinct(run, column) if run.has(column) else nothing for column in ("name", "op"))
+    for some in names.head(KEPT).to_frame().iter_slices(SOME):
+        cancel.check()
+        _as_shown(run, some[:, 0])
 
 
 def _as_shown(run: Run, names: pl.Series) -> pl.Series:

@@ -18,8 +18,9 @@ SCHEMA: Final = pl.Schema({
 @facts.once
 def paces(run: Run) -> pl.DataFrame:
     """Return the columns of SCHEMA of every step whose start and length are known, in order."""
-    table = steps.paced(run).filter(pl.col("steps") == 1)
-    return table.drop_nulls(["t", "took_ns"]).select(*SCHEMA).cast(SCHEMA)
+    known = pl.col("t").is_not_null() & pl.col("took_ns").is_not_null()
+    table = steps.paced(run).filter((pl.col("steps") == 1) & known)
+    return table.select_seq(pl.col(name).cast(dtype) for name, dtype in SCHEMA.items())
 
 
 class Memory:
@@ -34,7 +35,7 @@ class Memory:
         own, which = paces(run), (run.name, str(run.meta.get("clock")))
         if which != self._run:
             self._run, self._frame = which, self._frame.clear()
-        first = own["step"].min()
-        older = self._frame.filter(pl.col("step") < first) if own.height else self._frame
+        known = self._frame["step"]
+        older = self._frame.head(known.search_sorted(int(own["step"][0]))) if own.height else self._frame
         self._frame = pl.concat([older, own]).tail(KEPT)
         facts.tell(paces, run, self._frame)

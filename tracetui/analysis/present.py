@@ -1,13 +1,13 @@
 """The present of a run: its last seconds against all of it, and its last minute second by second."""
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import polars as pl
+from msgspec import Struct
 
 from capture.run import Run
 from tracetui import units
-from tracetui.analysis import select, steps
+from tracetui.analysis import facts, select, steps
 from tracetui.analysis.paces import paces
 from tracetui.look import Look
 
@@ -32,8 +32,7 @@ SAMPLED: Final = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Pace:
+class Pace(Struct, frozen=True):
     """How fast steps of one phase went: tokens a second lately and in all, and the times of single steps."""
 
     phase: str | None
@@ -45,8 +44,7 @@ class Pace:
     steps: int  # in the last seconds
 
 
-@dataclass(frozen=True)
-class Strip:
+class Strip(Struct, frozen=True):
     """A figure second by second over the last minute, None where none is known; `usual` is its median."""
 
     name: str
@@ -56,6 +54,7 @@ class Strip:
     highest: float  # of the whole time that is known
 
 
+@facts.once
 def recent_steps(run: Run) -> pl.DataFrame:
     """Return the steps of the newest one's phase that ended in the last seconds."""
     table = _of_newest_phase(run)
@@ -63,9 +62,12 @@ def recent_steps(run: Run) -> pl.DataFrame:
     return table.filter(end > end.max() - RECENT_S * SECOND)
 
 
+@facts.once
 def _of_newest_phase(run: Run) -> pl.DataFrame:
     table = paces(run)
-    return table.filter(pl.col("phase").eq_missing(pl.lit(table["phase"][-1]))) if table.height else table
+    if table.is_empty() or table["phase"].n_unique() == 1:
+        return table
+    return table.filter(pl.col("phase").eq_missing(pl.lit(table["phase"][-1])))
 
 
 def pace(run: Run) -> Pace | None:
@@ -221,20 +223,20 @@ def alarm(run: Run) -> str:
     That is a step of at least twice the median, or a speed of less than three quarters.
     """
     table, recent = _of_newest_phase(run), recent_steps(run)
-    end = pl.col("t") + pl.col("took_ns")
-    since = table.select(end.max()).item() if table.height else None
-    if since is None or recent.is_empty():
+    if recent.is_empty():
         return ""
+    end = table["t"] + table["took_ns"]
+    since: Any = end.max()
     before = table.filter(end.is_between(since - MINUTE * SECOND, since - RECENT_S * SECOND))
     if before.height < ENOUGH:
         return ""
     usual = float(before["took_ns"].median() or 0)  # type: ignore[arg-type]
-    late = recent.filter(pl.col("took_ns") >= ALARMING * usual)
+    late = (recent["took_ns"] >= ALARMING * usual).arg_true()
     now, then = _rate(recent), _rate(before)
     if now is not None and then is not None and now < SLOWED * then:
         speeds = units.speed(now), units.speed(then)
         return f"{speeds[0]} tok/s in the last {RECENT_S} seconds, {speeds[1]} in the minute before"
-    return "" if late.is_empty() else _late(run, late["step"][-1], late["took_ns"][-1], usual)
+    return "" if late.is_empty() else _late(run, recent["step"][late[-1]], recent["took_ns"][late[-1]], usual)
 
 
 def _late(run: Run, step: int, took: int, usual: float) -> str:

@@ -5,13 +5,15 @@ it to its size.
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+_ONE: Final = np.uint64(1)
 
 
 def blocks(counts: Ints) -> Iterator[tuple[Ints, Ints]]:
@@ -70,33 +72,30 @@ def above(a: Floats, b: Floats, counts: Ints) -> Floats:
     """
     out = np.zeros(len(counts))
     for rows, places in blocks(counts):
-        length = places.shape[1]
-        both = np.concatenate([_sortable(a[places], 0), _sortable(b[places], 1)], axis=1)
-        both.sort(axis=1)
-        of_b = np.flatnonzero((both & np.uint64(1)).astype(bool)).reshape(len(rows), length)
-        ranks = of_b.sum(axis=1) - 2 * length * length * np.arange(len(rows))
-        out[rows] = ranks - length * (length - 1) / 2 - _equal(both) / 2
+        x, y = _doubled(a[places]), _doubled(b[places])
+        together = _together(x, y | _ONE)  # of equal ones those of b stand behind
+        out[rows] = _ranks(together)
+        if ((together[:, 1:] ^ together[:, :-1]) == _ONE).any():
+            before = _together(x | _ONE, y) ^ _ONE  # and here before
+            out[rows] = (out[rows] + _ranks(before)) / 2
     return out
 
 
-def _sortable(values: Floats, side: int) -> NDArray[np.uint64]:
-    """Return whole numbers in the order of the values, and of equal ones in that of the sides."""
+def _doubled(values: Floats) -> NDArray[np.uint64]:
+    """Return even numbers in the order of the values."""
     bits = np.ascontiguousarray(values + 0.0).view(np.uint64)
-    return np.asarray(bits << np.uint64(1) | np.uint64(side), dtype=np.uint64)
+    return np.asarray(bits << _ONE, dtype=np.uint64)
 
 
-def _equal(ordered: NDArray[np.uint64]) -> Floats:
-    """Return for each row how many pairs of both sides are equal."""
-    apart = ordered[:, 1:] ^ ordered[:, :-1]
-    if not (apart == 1).any():
-        return np.zeros(len(ordered))
-    near = np.zeros(ordered.shape, dtype=bool)  # those that have an equal beside them
-    near[:, 1:] = apart <= 1
-    near[:, :-1] |= near[:, 1:].copy()
-    row, some = np.nonzero(near)[0], ordered[near]
-    value, new = some >> np.uint64(1), np.ones(len(some), dtype=bool)
-    new[1:] = (value[1:] != value[:-1]) | (row[1:] != row[:-1])
-    stretch = np.cumsum(new) - 1
-    of_b = np.bincount(stretch, weights=some & np.uint64(1))
-    pairs = of_b * (np.bincount(stretch) - of_b)
-    return np.asarray(np.bincount(row[new], weights=pairs, minlength=len(ordered)), dtype=np.float64)
+def _together(x: NDArray[np.uint64], y: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return the numbers of both sides, those of each row in their order."""
+    both = np.concatenate([x, y], axis=1)
+    both.sort(axis=1)
+    return both
+
+
+def _ranks(ordered: NDArray[np.uint64]) -> Floats:
+    """Return for each row how many even numbers stand before its odd ones, which are half of them."""
+    rows, half = len(ordered), ordered.shape[1] // 2
+    odd = np.flatnonzero((ordered & _ONE).astype(bool)).reshape(rows, half)
+    return np.asarray(odd.sum(axis=1) - 2 * half * half * np.arange(rows) - half * (half - 1) / 2)

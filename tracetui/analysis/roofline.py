@@ -47,12 +47,16 @@ def work(run: Run) -> list[pl.Expr]:
 def with_rates(table: pl.DataFrame, run: Run) -> pl.DataFrame:
     """Return a table of counts, totals and work with rates in place of the work; null where unknown."""
     present = [c for c in WORK if c in table.columns]
-    rated = table.with_columns(
+    rated = table.with_columns_seq(
         _rate(work, name) for work, name in zip(WORK, RATES, strict=True) if work in present
     )
-    rated = rated.with_columns(against_roof(run, present))
-    empty = [c for c in COLUMNS if c in rated.columns and rated[c].null_count() == rated.height]
-    return rated.drop(*present, *empty)
+    rated = rated.with_columns_seq(against_roof(run, present))
+    return without_unknown(rated.drop(*present))
+
+
+def without_unknown(table: pl.DataFrame) -> pl.DataFrame:
+    """Return a table without those rates that are known of none of its rows."""
+    return table.drop(c for c in COLUMNS if c in table.columns and table[c].null_count() == table.height)
 
 
 def against_roof(run: Run, present: Sequence[str]) -> list[pl.Expr]:

@@ -7,7 +7,7 @@ from typing import Final
 
 import polars as pl
 
-from capture.run import Run
+from capture.run import DTYPES, Run
 
 TOP: Final = 20
 TOP_KERNELS: Final = 50
@@ -58,9 +58,10 @@ def durations(run: Run) -> pl.DataFrame:
     """Return every duration with the name that the file gave it, in the order of the lines."""
     key = ["lens", "name", "path"]
     names = run.tables["names"].with_columns(pl.col(key).cast(pl.Categorical()))
-    timed = run.events.lazy().filter(pl.col("kind").is_in(["kernel", "span"]) & pl.col("dur").is_not_null())
-    shape = "shape" if run.has("shape") else pl.lit(None, pl.String).alias("shape")
-    kept = timed.select(*key, shape, us=pl.col("dur") // 1000)
+    columns = ("kind", *key, "shape", "dur")
+    rows = run.events.lazy().select(c if run.has(c) else pl.lit(None, DTYPES[c]).alias(c) for c in columns)
+    timed = rows.filter(pl.col("kind").is_in(["kernel", "span"]) & pl.col("dur").is_not_null())
+    kept = timed.select(*key, "shape", us=pl.col("dur") // 1000)
     return kept.join(names.lazy(), on=key, how="left", maintain_order="left").collect()
 
 

@@ -79,7 +79,7 @@ def changes(column: pl.Series) -> pl.Series:
 
     Rows come in long stretches of one step or phase: what is distinct among these few is soon found.
     """
-    codes = column.to_physical()
+    codes = column if column.dtype.is_integer() else column.to_physical()
     return codes.ne_missing(codes.shift())
 
 
@@ -88,12 +88,17 @@ def of_kind(run: Run, kind: str, columns: Sequence[str]) -> pl.DataFrame:
     return run.events[(run.events["kind"] == kind).arg_true(), have(run, columns)]
 
 
-def timed(run: Run, look: Look, kind: str = "kernel", lens: str | None = None) -> pl.LazyFrame:
-    """Return rows of one kind with a duration, under one lens, in the phase, window and filter asked for."""
+def timed(
+    run: Run, look: Look, kind: str = "kernel", lens: str | None = None, events: pl.DataFrame | None = None
+) -> pl.LazyFrame:
+    """Return rows of one kind with a duration, under one lens, in the phase, window and filter asked for:
+    of all events of the run, or of some.
+    """
     cancel.check()  # nearly every query begins here
     if not run.has("dur"):
         return run.events.clear().with_columns(dur=pl.lit(None, pl.Int64)).lazy()
-    rows = run.events.lazy().filter((pl.col("kind") == kind) & pl.col("dur").is_not_null())
+    every = run.events if events is None else events
+    rows = every.lazy().filter((pl.col("kind") == kind) & pl.col("dur").is_not_null())
     chosen = lens or lens_of(run, look)
     if chosen is not None:
         rows = rows.filter(pl.col("lens") == chosen if run.has("lens") else pl.lit(value=False))
@@ -107,18 +112,25 @@ def narrowed(rows: pl.LazyFrame, run: Run, look: Look) -> pl.LazyFrame:
     if look.window is not None and run.has("step"):
         rows = rows.filter(pl.col("step").is_between(*look.window))
     for column, value in look.focus:
-        if run.has(column) and isinstance(value, tuple):
-            rows = rows.filter(pl.col(column).cast(pl.String).is_in(value))
-        elif run.has(column):
-            rows = rows.filter(pl.col(column).eq_missing(pl.lit(value)))
+        if run.has(column):
+            rows = rows.filter(_is(run, column, value))
     for term in look.where:
         rows = rows.filter(matching.term_fits(run, term))
     return matching.matching(rows, run, look.filter)
 
 
-def in_steps(run: Run, look: Look) -> pl.LazyFrame:
+def _is(run: Run, column: str, value: object) -> pl.Expr:
+    """Return whether a column holds a value, or one of several words."""
+    if isinstance(value, tuple):
+        return pl.col(column).cast(pl.String).is_in(value)
+    if isinstance(value, str) and run.events.schema[column].is_numeric():  # as a table of words shows it
+        return pl.col(column).cast(pl.String) == value
+    return pl.col(column).eq_missing(pl.lit(value))
+
+
+def in_steps(run: Run, look: Look, events: pl.DataFrame | None = None) -> pl.LazyFrame:
     """Return timed rows; only those in a step where they are to be shared out over steps."""
-    rows = timed(run, look)
+    rows = timed(run, look, events=events)
     if look.per != "total" and run.has("step"):
         return rows.filter(pl.col("step").is_not_null())
     return rows
@@ -131,7 +143,7 @@ def with_group(run: Run, rows: pl.LazyFrame, group: str) -> pl.LazyFrame:
 
 def all_instances(run: Run) -> bool:
     """Tell whether every row is one launch: no aggregate of many, no sum of a step."""
-    return not (step_sums(run) or aggregates(run) or folded(run))
+    return not (folded(run) or step_sums(run) or aggregates(run))
 
 
 @once
@@ -139,8 +151,8 @@ def aggregates(run: Run) -> bool:
     """Tell whether the source states rows that stand for several launches."""
     if not run.has("count"):
         return False
-    many = run.events[(run.events["count"] > 1).arg_true(), have(run, ["count", "step"])]
-    return not many.filter(whole(run)).is_empty()
+    many = run.events[(run.events["count"] > 1).arg_true(), have(run, ("count", "step"))]
+    return bool(many.select(whole(run).any()).item()) if many.height else False
 
 
 def folded(run: Run) -> bool:

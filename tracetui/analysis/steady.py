@@ -6,10 +6,11 @@ lies between is steady, if it is at least half of these steps.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import polars as pl
+from msgspec import Struct
 
 from capture.errors import UsageError
 from capture.run import Run
@@ -23,8 +24,7 @@ _LEAST: Final = 0.5  # of the steps must be steady
 _LASTING: Final = ("kernel", "span", "step")  # kinds of rows that belong to no state outside of steps
 
 
-@dataclass(frozen=True)
-class Steady:
+class Steady(Struct, frozen=True):
     """The first and last step of the steady state, of how many in all, and what lies outside."""
 
     first: int

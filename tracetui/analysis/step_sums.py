@@ -1,11 +1,13 @@
 """The time of the kernels of each step, found in one pass over all rows and asked for again and again."""
 
-from collections.abc import Sequence
+from functools import partial
 
 import polars as pl
 
+from capture import pieces
 from capture.run import Run
-from tracetui.analysis import select
+from tracetui.analysis import kept, select, stretches
+from tracetui.analysis.packed import grouped
 from tracetui.look import Look
 
 
@@ -20,9 +22,11 @@ def kernel_sums(run: Run, look: Look, lens: str | None) -> pl.DataFrame:
     else:
         known = _known(run)
         if lens not in known:
-            known[lens] = _sums(run, Look(), lens)
+            known[lens] = _sums_of_all(run, lens)
         sums = select.narrowed(known[lens].lazy(), run, Look(phase=look.phase, window=look.window)).collect()
-    by_rank = sums.group_by("step", "rank").agg(pl.col("dur").sum())
+    if not select.rank_numbers(run):
+        return sums.group_by("step").agg(pl.col("dur").sum())
+    by_rank = grouped(sums.lazy(), ("step", "rank"), (pl.col("dur").sum(),))
     return by_rank.group_by("step").agg(pl.col("dur").max())
 
 
@@ -32,24 +36,26 @@ def _known(run: Run) -> dict[str | None, pl.DataFrame]:
     return {}
 
 
-def _sums(run: Run, look: Look, lens: str | None) -> pl.DataFrame:
-    """Return `step`, `phase`, `rank` and the `dur` of their rows; several rows may be of the same."""
-    rows = select.timed(run, look, lens=lens).filter(pl.col("step").is_not_null())
-    rows = rows if run.has("phase") else rows.with_columns(phase=pl.lit(None, pl.Categorical))
-    ranks = select.rank_numbers(run)
-    rows = select.with_rank(run, rows) if ranks else rows.with_columns(rank=pl.lit(None, pl.Int64))
-    return in_stretches(rows.select("step", "phase", "rank", "dur").collect(), ranks)
-
-
-def in_stretches(rows: pl.DataFrame, ranks: Sequence[int] = ()) -> pl.DataFrame:
-    """Return rows (`step`, `phase`, `dur`, and `rank` where there are ranks) with those added up that stand
-    together, as most of a step do.
+def _sums(run: Run, look: Look, lens: str | None, events: pl.DataFrame | None = None) -> pl.DataFrame:
+    """Return `step`, `phase`, where there are ranks `rank`, and the `dur` of their rows; several rows may be
+    of the same.
     """
-    begins = select.changes(rows["step"]) | select.changes(rows["phase"])
-    stretch = begins.cast(pl.UInt32).cum_sum().set_sorted().rename("stretch")
-    rows = rows.with_columns(stretch)
-    if ranks:  # which take turns: one number is sooner grouped by than two
-        rank = pl.col("rank").fill_null(ranks[-1] + 1) - ranks[0]
-        rows = rows.with_columns(stretch=pl.col("stretch").cast(pl.Int64) * (ranks[-1] - ranks[0] + 2) + rank)
-    sums = rows.group_by("stretch", maintain_order=not ranks)
-    return sums.agg(pl.exclude("dur").first(), pl.col("dur").sum()).drop("stretch")
+    rows = select.timed(run, look, lens=lens, events=events).filter(pl.col("step").is_not_null())
+    rows = rows if run.has("phase") else rows.with_columns(phase=pl.lit(None, pl.Categorical))
+    if select.rank_numbers(run):  # which take turns
+        return grouped(select.with_rank(run, rows), ("step", "phase", "rank"), (pl.col("dur").sum(),))
+    return in_stretches(rows.select("step", "phase", "dur").collect())
+
+
+def _sums_of_all(run: Run, lens: str | None) -> pl.DataFrame:
+    """Return the same of all rows; of a run that grows each piece is added up once."""
+    if not pieces.of(run) or select.rank_numbers(run):
+        return _sums(run, Look(), lens)
+    about = "stretches", lens or select.lens_of(run, Look())
+    return pl.concat(kept.of_pieces(run, about, partial(_sums, run, Look(), lens)))
+
+
+def in_stretches(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return rows (`step`, `phase`, `dur`) with those added up that stand together, as most of a step do."""
+    begins = (select.changes(rows["step"]) | select.changes(rows["phase"])).arg_true()
+    return rows[begins].with_columns(dur=stretches.sums(rows["dur"], begins))

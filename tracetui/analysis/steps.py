@@ -36,8 +36,8 @@ def marks(run: Run) -> pl.DataFrame:
     rows = select.of_kind(run, "step", _STATED).filter(pl.col("step").is_not_null())
     table = _phases(run).join(rows.group_by("step").agg(_stated(run)), on="step", how="left")
     if "phase_stated" in table.columns:
-        table = table.with_columns(phase=pl.coalesce("phase_stated", "phase"))
-    return table.with_columns(pl.col("steps").fill_null(1)).select(*_EMPTY).sort("step")
+        table = table.with_columns_seq(phase=pl.coalesce("phase_stated", "phase"))
+    return table.with_columns_seq(pl.col("steps").fill_null(1)).select_seq(*_EMPTY).sort("step")
 
 
 def _phases(run: Run) -> pl.DataFrame:
@@ -77,7 +77,7 @@ def paced(run: Run) -> pl.DataFrame:
     table = marks(run)
     windows = device_time.by_step(run)
     if windows.is_empty():
-        return table.with_columns(took_ns="wall_ns", on_device=pl.lit(value=False))
+        return table.with_columns_seq(took_ns="wall_ns", on_device=pl.lit(value=False))
     table = table.join(windows.select("step", "begin", "end", "span_ns"), on="step", how="left")
     split = device_time.measured(run).far["step"].unique()
     middle = (pl.col("begin") + pl.col("end")) // 2

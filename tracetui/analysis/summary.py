@@ -126,10 +126,12 @@ def _named(key: str) -> str:
 
 
 def _written(key: str, value: Any) -> str:
-    if key.endswith("_ms") and isinstance(value, int | float):
-        return units.duration(value * 1e6)
     if isinstance(value, list | tuple):
         return " ".join(map(str, value))
+    if not isinstance(value, int | float):
+        return str(value)
+    if key.endswith("_ms"):
+        return units.duration(value * 1e6)
     return units.cell(key, value) if key in COUNTED else str(value)
 
 

@@ -1,9 +1,10 @@
 """The timeline: lanes of slices between two moments, at the resolution of a screen."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import polars as pl
+from msgspec import Struct
 
 from capture.run import Run
 from tracetui.analysis import idle_gaps, matching, select, typical_step
@@ -20,8 +21,7 @@ _ROWS: Final = 1 << 20  # more rows than a lane has
 _TOLD: Final = ("category", "op", "layer", "step", "phase", "launch", "launcher", "line")  # of a slice
 
 
-@dataclass(frozen=True, eq=False)
-class Timeline:
+class Timeline(Struct, frozen=True, eq=False):
     """Lanes and what lies in them: slices of a cell and more one by one, shorter ones as busy time."""
 
     lanes: pl.DataFrame  # lane, kind, count, busy_ns, busy_share, first_ns, last_ns; number is the place

@@ -1,12 +1,12 @@
 """The state of a run and of its machine at the last moment known, for a header line."""
 
-from dataclasses import dataclass, field
 from typing import Final
 
 import polars as pl
+from msgspec import Struct, field
 
 from capture.run import Run
-from tracetui.analysis import roofline, select, steps, watched, windows
+from tracetui.analysis import kept, roofline, select, steps, watched, windows
 from tracetui.look import Look
 
 NEWEST: Final = 5  # samples of a counter that are averaged: a second of them
@@ -22,10 +22,15 @@ GAUGES: Final = {
 _MEMORY: Final = ("gpu_mem_used", "process_mem_used")
 _COST: Final = "capture cost"
 _SPEED: Final = ("generated tokens/s", "tok/s")  # as a server counts
+_UNITS: Final = (
+    {name: unit for figures in GAUGES.values() for name, unit in figures}
+    | dict.fromkeys(_MEMORY, "B")
+    | {_COST: "%"}
+    | dict([_SPEED])
+)
 
 
-@dataclass(frozen=True)
-class Vitals:
+class Vitals(Struct, frozen=True):
     """Figures of the newest moment; None where unknown, no gauge of a device that was not read."""
 
     context: int | None = None
@@ -62,28 +67,40 @@ def _newest(run: Run) -> dict[tuple[str, str], float]:
     """Return each counter's last second, of those in the unit meant here; of several devices the first."""
     if not run.has("value"):
         return {}
-    gauges = {n: u for figures in GAUGES.values() for n, u in figures}
-    units_of = gauges | dict.fromkeys(_MEMORY, "B") | {_COST: "%"} | dict([_SPEED])
+    found = [rows for rows in kept.of_pieces(run, "gauges", _gauges) if rows is not None]
+    if not found:
+        return {}
+    rows = pl.concat(found)
     name, value = pl.col("name").cast(pl.String), pl.col("value")
-    columns = ("name", "value", "track", "t", "unit")
-    rows = select.of_kind(run, "counter", columns).filter(name.is_in(sorted(units_of)), value.is_not_null())
     track, unit = (
         pl.col(c).cast(pl.String) if run.has(c) else pl.lit(None, pl.String) for c in ("track", "unit")
     )
     order = pl.col("t") if run.has("t") else pl.int_range(pl.len())
-    own_unit = name.replace_strict(units_of, return_dtype=pl.String)
-    samples = (
-        rows.select_seq(
-            name, value, track.alias("track"), order.alias("at"), own_unit.alias("meant"), unit=unit
-        )
+    own_unit = name.replace_strict(_UNITS, return_dtype=pl.String)
+    first = (
+        rows.lazy()
+        .select(name, value, track.alias("track"), order.alias("at"), own_unit.alias("meant"), unit=unit)
         .filter(pl.col("unit").fill_null(pl.col("meant")) == pl.col("meant"))
         .sort("at")
         .group_by("name", "meant", "track")
         .agg(value.tail(NEWEST).mean())
         .sort(pl.col("track").str.len_chars(), "track", nulls_last=False)
+        .unique("name", keep="first", maintain_order=True)
+        .select("name", "meant", "value")
+        .collect()
     )
-    first = samples.unique("name", keep="first", maintain_order=True)
-    return {(name, unit): value for name, unit, value in first.select("name", "meant", "value").iter_rows()}
+    return {(name, unit): value for name, unit, value in first.iter_rows()}
+
+
+def _gauges(events: pl.DataFrame) -> pl.DataFrame | None:
+    """Return the samples of these counters among some events; None where there are none."""
+    counters = (events["kind"] == "counter").arg_true()
+    if counters.is_empty():
+        return None
+    columns = [c for c in ("name", "value", "track", "t", "unit") if c in events.columns]
+    known = pl.col("name").cast(pl.String).is_in(list(_UNITS)) & pl.col("value").is_not_null()
+    rows = events[counters, columns].filter(known)
+    return rows if rows.height else None
 
 
 def _context(run: Run) -> int | None:

@@ -26,8 +26,10 @@ def watched(run: Run) -> dict[str, pl.DataFrame]:
     """Return lens → one row a step: its phase, how many steps it is, how many were watched, its time."""
     if not (run.has("op") and run.has("step") and run.has("lens")):
         return {}
-    spans = select.of_kind(run, "span", ("op", "lens", "step", "count", "track"))
-    windows = spans.filter(pl.col("op") == WINDOW)
+    places = ((run.events["op"] == WINDOW) & (run.events["kind"] == "span")).arg_true()
+    windows = run.events[places, select.have(run, ("lens", "step", "count", "track"))]
+    if windows.is_empty():
+        return {}
     return {str(lens): _watched(run, rows) for (lens,), rows in windows.group_by("lens") if lens is not None}
 
 

@@ -1,7 +1,9 @@
 """Causes of gaps, worked out by hand: when each launch was called, and what its thread did before."""
 
+from random import Random
 from typing import Any
 
+import polars as pl
 import pytest
 
 from capture.open import load
@@ -145,3 +147,13 @@ def test_waits_stand_on_the_device_that_is_waited_for() -> None:
         ("gpu1", "aten::is_nonzero → aten::item"),
     ]
     assert [ns for *_, ns in longest] == [428_468_918, 428_424_529]  # of CUPTI_ACTIVITY_KIND_RUNTIME
+
+
+@pytest.mark.parametrize("equal", [False, True])
+@pytest.mark.parametrize("number", [0, 1, 5, 200])
+def test_moments_before_others_are_counted(number: int, equal: bool) -> None:
+    random = Random(number)
+    moments = [random.randrange(20) for _ in range(number)]
+    until = sorted(random.randrange(-2, 23) for _ in range(100))
+    found = gap_causes._counted(pl.Series(moments, dtype=pl.Int64), pl.Series(until), equal=equal)
+    assert found.to_list() == [sum(m < u or (equal and m == u) for m in moments) for u in until]

@@ -64,6 +64,25 @@ def test_gaps_are_what_nothing_covers(intervals: list[tuple[int, int, str, int]]
     assert sorted(instants) == sorted(set(range(begin, end)) - covered)
 
 
+@given(
+    INTERVALS, st.lists(st.tuples(st.integers(1, 20), st.sampled_from(gpu_time.CLASSES), st.integers(0, 3)))
+)
+@settings(max_examples=80)
+def test_rows_without_a_start_cover_nothing(
+    intervals: list[tuple[int, int, str, int]], loose: list[tuple[int, str, int]]
+) -> None:
+    rows = [*intervals, *((None, *row) for row in loose)]
+    table = pl.DataFrame(rows, schema=["t", "dur", "class", "step"], orient="row")
+    axis = Axis.of(table.cast({"t": pl.Int64}), ["step"])
+    found = gpu_time.covered(axis, {"all": gpu_time.CLASSES, "comm": ["comm"]})
+    for step, sums in zip(axis.rows.filter(axis.first)["step"], found.to_dicts(), strict=True):
+        own = [row for row in rows if row[3] == step]
+        spans = [(c, range(t, t + d)) for t, d, c, _ in own if t is not None]
+        instants = {"all": {i for _, span in spans for i in span}}
+        instants["comm"] = {i for c, span in spans for i in span if c == "comm"}
+        assert sums == {"total_ns": sum(d for _, d, *_ in own), **{k: len(v) for k, v in instants.items()}}
+
+
 @pytest.mark.parametrize("sample", ["sglang_qwen3_8b_decode", "vllm_gptoss_decode"])
 def test_equal_to_the_reference_timeline(sample: str) -> None:
     """The reference is `gpu_timeline.csv` of the same trace, printed by another tool in ms."""

@@ -3,12 +3,14 @@
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from capture.open import load_all
 from tests.conftest import seed
 from tests.tracetui.runs import decode, made
 from tracetui.analysis import laws
-from tracetui.analysis.growth import growth, stretches
+from tracetui.analysis.growth import growth, lines, stretches
 from tracetui.look import Look
 from tracetui.views import ask, view
 
@@ -72,6 +74,31 @@ def test_growth_of_a_planted_decode() -> None:
     # attention takes 200 + 20 · step µs beside 420 µs: it reaches half at step 11
     assert attention["half_step"] == 11
     assert found.axis == "context"
+
+
+def test_the_lines_alone_are_those_of_the_growth() -> None:
+    run = decode(steps=40, layers=4, spike=17)
+    alone, whole = lines(run, Look(), "op").sort("op"), growth(run, Look(), "op").rows.sort("op")
+    assert alone.rows() == whole.select(alone.columns).rows()
+    (attention,) = alone.filter(pl.col("op") == "attn.core").to_dicts()
+    # 4 layers · 10 µs a context token over 2 tokens a step; its steps from 12 to 90 tokens, 2 more each
+    assert attention["slope_ns_per_1k"] == pytest.approx(4 * 10_000 / 2 * 1000)
+    assert attention["total_ns"] == sum(4 * (100 + 10 * x) * 1000 for x in range(12, 91, 2))
+    assert (attention["law"], attention["axis"]) == ("linear", "context")
+
+
+@given(st.lists(st.lists(st.integers(-9, 9), min_size=4, max_size=12), min_size=1, max_size=4))
+def test_a_line_has_the_least_squares(series: list[list[int]]) -> None:
+    """Against numpy's, for rows one behind the other."""
+    cells = [
+        {"row": r, "x": float(x), "y": float(y)} for r, ys in enumerate(series) for x, y in enumerate(ys)
+    ]
+    fit = laws.fit(pl.DataFrame(cells))
+    for (row,), points in fit.points.filter(~pl.col("outlier")).group_by("row"):
+        (line,) = fit.lines.filter(pl.col("row") == row).to_dicts()
+        slope, intercept = np.polyfit(points["x"], points["y"], 1)
+        assert line["slope"] == pytest.approx(slope, abs=1e-9)
+        assert line["intercept"] == pytest.approx(intercept, abs=1e-9)
 
 
 def test_slow_steps_are_named_with_what_was_slow() -> None:

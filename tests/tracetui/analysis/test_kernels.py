@@ -1,14 +1,18 @@
 """Kernel statistics against numpy and sums on paper."""
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
 from capture.errors import UsageError
+from capture.run import Run
 from tests.tracetui.runs import MS, aggregates, decode, made
-from tracetui.analysis import select
+from tracetui.analysis import courses, kernels, matching, select
 from tracetui.analysis.kernels import kernel_table
-from tracetui.look import GROUPS, PERS, Look
+from tracetui.look import GROUPS, PERS, Look, Per
 
 
 def row(table: pl.DataFrame, **key: object) -> dict[str, object]:
@@ -121,13 +125,17 @@ def test_lens_phase_window_filter_and_focus_narrow() -> None:
         total(filter="(")
 
 
-def test_a_trend_is_per_token_and_leaves_the_prefill_out() -> None:
+@pytest.mark.parametrize("few", [0, courses.FEW])
+def test_a_trend_is_per_token_and_leaves_the_prefill_out(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(courses, "FEW", few)  # rows are added up cell by cell, or at once
     run = decode(steps=6, layers=1)
     trend = row(kernel_table(run, Look(group="op")), op="attn.core")["trend"]
     assert trend == [(100 + 10 * (10 + 2 * s)) * 1000 / 2 for s in range(1, 7)]
 
 
-def test_a_trend_keeps_gaps_where_nothing_ran() -> None:
+@pytest.mark.parametrize("few", [0, courses.FEW])
+def test_a_trend_keeps_gaps_where_nothing_ran(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(courses, "FEW", few)
     run = made(
         [{"name": n, "dur": 5, "step": s} for n, steps in (("a", (0, 1, 2)), ("b", (1,))) for s in steps]
     )
@@ -143,3 +151,66 @@ def test_a_label_stands_only_where_the_group_agrees() -> None:
 def test_equal_totals_stand_in_the_order_of_names() -> None:
     run = made([{"name": n, "dur": 2 * MS} for n in ("c", "a", "b")])
     assert kernel_table(run, Look())["name"].cast(pl.String).to_list() == ["a", "b", "c"]
+
+
+def named(*, steps: int = 12) -> Run:
+    """Kernels of several names and ops, of which some run in few steps, and one name has two ops."""
+    return made(
+        [
+            {"name": n, "op": op, "dur": d + s, "step": s, "t": 1000 * s + i, "phase": "decode"}
+            for s in range(steps)
+            for i, (n, op, d, every) in enumerate(
+                [
+                    ("alpha_one", "norm", 100, 1),
+                    ("alpha_two", "mlp.up", 70, 1),
+                    ("beta", "norm", 50, 4),
+                    ("gamma", "mlp.up", 30, 5),
+                    ("gamma", "attn.core", 20, 6),
+                    ("void cutlass::" + "x" * 60 + "_kernel<float>(Params)", "mlp.down", 10, 3),
+                ]
+            )
+            if s % every == 0
+        ]
+    )
+
+
+@pytest.mark.parametrize("per", PERS)
+@pytest.mark.parametrize("group", ["name", "op", "step", "phase"])
+def test_a_table_that_is_narrowed_is_the_one_that_is_measured(group: str, per: Per) -> None:
+    run = named()
+    kernel_table(run, Look(group=group, per=per))
+    for pattern in ("a", "alpha", "beta", "mlp", "norm|gamma", "one$", "gamma", "x", "cutlass", "nothing"):
+        look = Look(filter=pattern, group=group, per=per)
+        assert_frame_equal(kernel_table(run, look), kernel_table(replace(run), look))
+
+
+def test_letters_of_a_filter_measure_no_rows_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = named()
+    kernel_table(run, Look())
+    measured: list[str] = []
+    monkeypatch.setattr(kernels, "_quantiles", lambda *a: measured.append("again"))
+    table = kernel_table(run, Look(filter="alpha"))
+    assert measured == []
+    assert table["name"].cast(pl.String).to_list() == ["alpha_one", "alpha_two"]
+    assert table["total_ns"].to_list() == [12 * 100 + 66, 12 * 70 + 66]
+    both = sum(table["total_ns"].to_list())
+    rest = sum(50 + s for s in (0, 4, 8)) + sum(30 + s for s in (0, 5, 10)) + sum(20 + s for s in (0, 6))
+    rest += sum(10 + s for s in (0, 3, 6, 9))
+    assert table["share"].sum() == pytest.approx(both / (both + rest))
+
+
+def test_a_course_of_few_steps_has_their_cells_alone() -> None:
+    run = named()
+    kernel_table(run, Look())
+    (trend,) = kernel_table(run, Look(filter="^beta$"))["trend"].to_list()
+    assert [v for v in trend if v is not None] == [50, 54, 58]
+
+
+def test_names_are_shortened_before_a_filter_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = named()
+    matching.prepare(run)
+    monkeypatch.setattr(matching, "shown_name", lambda name: pytest.fail(f"shortened again: {name}"))
+    assert matching.matching_names(run, "alpha_").cast(pl.String).sort().to_list() == [
+        "alpha_one",
+        "alpha_two",
+    ]

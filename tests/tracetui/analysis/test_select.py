@@ -1,5 +1,7 @@
 """Which rows a look speaks of, and the notes about them."""
 
+import pytest
+
 from capture.run import Run
 from tests.tracetui.runs import made
 from tracetui.analysis import select
@@ -24,3 +26,9 @@ def test_a_fact_is_found_once_for_each_run() -> None:
     one, two = made([{"name": "a", "dur": 1}]), made([{"name": "a", "dur": 1}, {"name": "b", "dur": 2}])
     assert [height(r) for r in (one, two, one, two)] == [1, 2, 1, 2]
     assert len(asked) == 2
+
+
+@pytest.mark.parametrize("layer", [1, "1", ("1", "9")])
+def test_a_number_is_asked_for_as_itself_or_as_a_table_of_words_shows_it(layer: object) -> None:
+    run = made([{"name": n, "dur": 1, "layer": i} for n, i in (("a", 0), ("b", 1), ("c", None))])
+    assert select.timed(run, Look(focus=(("layer", layer),))).collect()["name"].to_list() == ["b"]

@@ -6,10 +6,10 @@ import polars as pl
 
 from capture.open import load
 from tests.conftest import document
-from tests.tracetui.runs import decode
+from tests.tracetui.runs import decode, made
 from tracetui.analysis import select
 from tracetui.analysis.kernels import kernel_table
-from tracetui.analysis.summary import summary_table
+from tracetui.analysis.summary import stated, summary_table
 from tracetui.look import Look
 
 
@@ -32,3 +32,8 @@ def test_a_list_of_the_longest_kernels_has_no_shares() -> None:
     assert stated == "matmul 54.3% of the forward pass, matmul 54.1% of a training step"
     assert kernel_table(run, Look())["share"].null_count() == 5
     assert any("lists the longest kernels" in note for note in select.notes(run, Look()))
+
+
+def test_a_rate_that_is_stated_in_words_is_shown_as_these() -> None:
+    run = made([{"name": "a", "dur": 1}], decode_tokens_per_s="about 20")
+    assert [told for told in stated(run.meta).values() if "20" in told] == ["about 20"]

@@ -8,7 +8,8 @@ import polars as pl
 
 from capture.run import Run
 from tracetui.analysis import roofline, select, steps, windows
-from tracetui.analysis.kernels import LABELS, QUANTILES, divisor, group_sums, trends
+from tracetui.analysis.courses import trends
+from tracetui.analysis.kernels import LABELS, QUANTILES, divisor, group_sums
 from tracetui.analysis.partial import sketch, standin
 from tracetui.analysis.partial.algebra import MEMBERS, Partial, Shape
 from tracetui.look import Look
