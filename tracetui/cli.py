@@ -1,7 +1,6 @@
 """The command line: argv in, an exit code out; the only place that prints an error."""
 
 import argparse
-import gc
 import json
 import os
 import signal
@@ -17,13 +16,12 @@ from capture.errors import CaptureError, UsageError
 from capture.nearest import nearest
 from capture.text import clean
 from capture.unheard import own_process
-from tracetui import verbs
+from tracetui import garbage, verbs
 from tracetui.guides.examples import epilog
 from tracetui.threads import keep_memory, leave_the_cores
 from tracetui.verbs._parser import Parser
 
 INTERNAL_ERROR: Final = 70
-COLLECT: Final = (50_000, 20, 100)  # an import makes what stays: to look through it often takes a tenth of it
 EPILOG: Final = """\
 exit codes: 0 ok, or nothing got worse · 1 a regression was found · 2 usage · 3 input unreadable ·
 4 input partial under --strict, or runs not comparable · 5 the engine failed, or nothing was watched ·
@@ -35,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code, which is never zero after an error."""
     _tame_streams()
     own_process()
-    gc.set_threshold(*COLLECT)
+    garbage.put_off()
     try:
         code = _run(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()

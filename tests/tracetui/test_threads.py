@@ -1,6 +1,7 @@
 """Beside a program that works the tables take one thread, and that program does not hear of it."""
 
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -62,3 +63,30 @@ def test_who_asks_again_finds_its_memory_and_no_program_hears_of_it(
     read = [line for line in ran.stdout.splitlines() if line.startswith("polars read")]
     assert [("dirty_decay_ms:10000" in line) for line in read] == [kept] * (kept is not None)
     assert ran.stdout.splitlines()[-1] == "left False"
+
+
+HEAP = """
+import resource, threading
+from tracetui.threads import keep_memory
+{keep}
+def fill():
+    for block in [b"x" * (24 << 20) for _ in range(4)]:
+        del block
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    thread = threading.Thread(target=fill)
+    thread.start()
+    thread.join()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+faults()
+print(faults())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another allocator keeps what it will")
+def test_arrays_of_a_question_lie_where_those_before_lay() -> None:
+    """Four blocks of 24 MB have 24,576 pages, in whichever thread they are filled."""
+    asked = (HEAP.format(keep=keep) for keep in ("keep_memory()", ""))
+    ran = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True) for code in asked]
+    kept, given_back = (int(each.stdout) for each in ran)
+    assert kept < 1000 < 20_000 < given_back

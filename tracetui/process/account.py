@@ -4,9 +4,10 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct, field
 
 from capture.errors import CaptureError
 from capture.text import clean
@@ -17,8 +18,7 @@ _NAMED: Final = 3  # processes that are named one by one
 _LIBRARY: Final = b"libtorch"
 
 
-@dataclass
-class Told:
+class Told(Struct):
     """What one process told: its Python, torch, llama.cpp, whether they worked, what it saw, its faults."""
 
     python: str = ""

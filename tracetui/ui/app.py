@@ -10,6 +10,7 @@ from textual.app import App, SystemCommand
 from textual.screen import Screen
 
 from capture.errors import UsageError
+from tracetui import garbage
 from tracetui.ui import messages
 from tracetui.ui.controllers.arrivals import Arrivals
 from tracetui.ui.controllers.columns import Columns
@@ -37,7 +38,6 @@ from tracetui.ui.terminal.driver import Driver
 from tracetui.ui.terminal.paint import Painter
 from tracetui.ui.tour import Tour
 from tracetui.ui.workers.feed import Feed
-from tracetui.ui.workers.fleet import ManyFilesFeed
 from tracetui.ui.workers.follow import FileFollower
 from tracetui.ui.workers.pool import Pool
 from tracetui.ui.workers.read import FileReader
@@ -101,7 +101,7 @@ class Explorer(App[None]):
             links=Links(workspace, renderer, questions),
             remarks=RowRemarks(workspace, renderer, navigation, line),
             engine=EngineControl(workspace, renderer, line, self._run_async, navigation.show_page),
-            arrivals=Arrivals(workspace, renderer, questions),
+            arrivals=Arrivals(workspace, renderer, questions, self.post_message),
         )
 
     # what the parts need of Textual
@@ -141,21 +141,24 @@ class Explorer(App[None]):
     # time and size
 
     def on_mount(self) -> None:
-        self.call_after_refresh(self._show_first)
+        """Have the first frame say what is going on."""
+        self.renderer.show_bands()
+        self.renderer.show_progress()
+
+    def on_ready(self) -> None:
+        """Begin to read, and to ask for an engine's counters, once the first frame stands: two threads that
+        load modules at once take longer for either.
+        """
         if self.workspace.feed is not None:
             self.workspace.feed.start(self.post_message)
             self.set_interval(REFRESH, self._tick, name="progress")
-
-    def _show_first(self) -> None:
-        """Say what is going on in the first frame; an engine's counters begin after it."""
-        self.renderer.show_bands()
-        self.renderer.show_progress()
         live = self.workspace.live
         if live is not None and live.engine is not None:
-            self.call_after_refresh(live.engine.sample)
+            live.engine.sample()
 
     def _tick(self) -> None:
         self.renderer.show_progress()
+        self.controllers.arrivals.load_views()
         self.questions.tell_slow()
         self.keyboard.lose_patience()
 
@@ -181,6 +184,7 @@ class Explorer(App[None]):
         self.keyboard.drain()
         self.controllers.arrivals.catch_up()
         self._go_on_tour()
+        self.call_after_refresh(_end_start, self.controllers)
 
     def on_cursor_moved(self, message: messages.CursorMoved) -> None:
         if not self.questions.unanswered:  # else it has moved in what stands there for the last time
@@ -241,6 +245,12 @@ def _redraw(app: Explorer) -> None:
     app.screen.refresh()
 
 
+def _end_start(controllers: Controllers) -> None:
+    """The first rows stand: what may be asked for next is loaded now."""
+    garbage.take_up()
+    controllers.arrivals.load_views()
+
+
 def _painter(name: str, options: Options) -> Painter:
     return Painter(theme.palette(name), options.ascii, options.colours)
 
@@ -250,11 +260,20 @@ def open_feed(paths: list[str], options: Options) -> Feed:
     if options.follow and len(paths) == 1:
         return FileFollower(paths[0], options.engine, options.view, options.beside, instead=options.instead)
     if options.on is not None:
+        from tracetui.ui.workers.fleet import ManyFilesFeed  # nobody else needs processes
+
         own = {"cache": options.cache, "capture": options.capture}
         return ManyFilesFeed(paths, options.view, options.on, options.hosts, own)
     ways = {"cache": options.cache, "capture": options.capture, "limits": options.limits}
     ways["device"] = options.device
     return FileReader(paths, options.view, options.merge, ways)
+
+
+def _end_asking(feed: Feed) -> None:
+    from tracetui.ui.workers.fleet import ManyFilesFeed
+
+    if isinstance(feed, ManyFilesFeed):
+        feed.close()
 
 
 def run(paths: Sequence[str | Path], options: Options) -> int:
@@ -270,8 +289,8 @@ def run(paths: Sequence[str | Path], options: Options) -> int:
         app.run()
     if cast is not None:
         cast.close()
-    if isinstance(feed, ManyFilesFeed):
-        feed.close()
+    if options.on is not None:
+        _end_asking(feed)
     if guard.received is not None:
         return 128 + guard.received
     if app.crash is not None:

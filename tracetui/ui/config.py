@@ -3,11 +3,11 @@
 Nothing that is printed or written for a program hangs on it.
 """
 
-import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from capture import places
 from capture.errors import UsageError
@@ -22,8 +22,7 @@ LARGEST: Final = 1 << 16  # bytes of a file that a person writes by hand
 SETTINGS: Final = ("theme", "ascii", "keys", "columns")
 
 
-@dataclass(frozen=True)
-class Config:
+class Config(Struct, frozen=True):
     """What a person wants; None and the key table as it comes where nothing is said."""
 
     place: Path | None = None  # the file; None: there is none
@@ -53,6 +52,8 @@ def read() -> Config:
     text = _text(place) if place else None
     if place is None or text is None:
         return Config()
+    import tomllib  # most people have no such file
+
     label = clean(str(place), 4096)
     try:
         return parsed(tomllib.loads(text), place)

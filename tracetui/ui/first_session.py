@@ -1,8 +1,10 @@
 """How the screen begins: which run, which view, which look."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
+
+from msgspec import Struct
 
 from tracetui.ui.options import Options
 from tracetui.ui.session import Session
@@ -11,8 +13,7 @@ from tracetui.views import View, missing
 PREFERRED: Final = ("summary", "kernels")
 
 
-@dataclass(frozen=True)
-class Start:
+class Start(Struct, frozen=True):
     """A session to begin with, and what a person has to be told about it."""
 
     session: Session

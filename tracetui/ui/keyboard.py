@@ -3,8 +3,9 @@
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 from tracetui.ui.controllers.input import InputLine
 from tracetui.ui.keys import ELSEWHERE, OPENING_THE_LINE
@@ -12,8 +13,7 @@ from tracetui.ui.keys import ELSEWHERE, OPENING_THE_LINE
 PATIENCE: Final = 1.0  # seconds that keys wait for an answer before one that leads elsewhere passes them
 
 
-@dataclass(frozen=True)
-class Press:
+class Press(Struct, frozen=True):
     """A key, or a text that was pasted."""
 
     key: str

@@ -6,6 +6,7 @@ from typing import Any, Final
 from textual.app import ComposeResult
 from textual.geometry import Size
 from textual.screen import Screen
+from textual.widget import Widget
 
 from tracetui.look import Look
 from tracetui.ui.messages import DrawingClicked, TabsClicked
@@ -33,7 +34,10 @@ class MainScreen(Screen[None]):
         self._status, self._foot = Lines(painter, "bar", id="status"), Lines(painter, "bar", id="footer")
         self._tour = Lines(painter, "bar", id="tour")
         self._small = Lines(painter, id="small")
+        for hidden in (self._drawing, self._full, self._tour):
+            _show(hidden, False)
         self._cursor: int | None = None  # the line of the drawing that has it
+        self.shows_table = True
         # Whether something else was asked since the last drawing, and in another view.
         self._other_question = self._other_view = False
         self.point: Callable[[int, int], None] | None = None  # is told the column and line of a click in it
@@ -42,10 +46,6 @@ class MainScreen(Screen[None]):
     def compose(self) -> ComposeResult:
         yield from (self._head, self._tabs, self.table, self._drawing, self._full)
         yield from (self._tour, self._status, self._foot, self._small)
-
-    @property
-    def shows_table(self) -> bool:
-        return bool(self.table.display)
 
     @property
     def has_cursor(self) -> bool:
@@ -95,7 +95,9 @@ class MainScreen(Screen[None]):
         """Show the table or the drawing by its own display: a class would style every widget again."""
         if self.shows_table != table:
             (self.table if table else self._drawing).take_place(self.pane)
-            self.table.display, self._drawing.display = table, not table
+            self.shows_table = table
+            _show(self.table, table)
+            _show(self._drawing, not table)
 
     @property
     def top(self) -> int:
@@ -138,7 +140,7 @@ class MainScreen(Screen[None]):
         lines = [(Span(f" {part}", "name"),) for part in wrapped(name, room)] if cut else []
         if bool(lines) != bool(self._full.display) or len(lines) != self._full.size.height:
             self._full.styles.height = min(len(lines), most)
-            self._full.display = bool(lines)
+            _show(self._full, bool(lines))
         self._full.show(lines)
 
     def show_tour(self, lines: Callable[[int], list[Line]]) -> None:
@@ -146,7 +148,7 @@ class MainScreen(Screen[None]):
         told = lines(self.size.width)
         if not self._tour.display or len(told) != self._tour.size.height:
             self._tour.styles.height = len(told)
-            self._tour.display = True
+            _show(self._tour, True)
         self._tour.show(told)
 
     def show_status(self, line: Line) -> None:
@@ -157,10 +159,15 @@ class MainScreen(Screen[None]):
         tiny = size.width < LEAST[0] or size.height < LEAST[1]
         if tiny != self.has_class("tiny"):
             self.set_class(tiny, "tiny")
-        self._tabs.display = size.height >= LOW
+        _show(self._tabs, size.height >= LOW)
         self._small.show(
             [(Span(f"terminal too small ({size.width}x{size.height})", "warn"),)] if tiny else []
         )
+
+
+def _show(widget: Widget, shown: bool) -> None:
+    """Hide a widget, or leave it to the style sheet, which hides all of them on a screen too small."""
+    widget.styles.display = None if shown else "none"
 
 
 def wrapped(text: str, width: int) -> list[str]:

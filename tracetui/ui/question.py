@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import polars as pl
+from msgspec import Struct
 
 from capture.run import Run
 from tracetui.look import Look
@@ -16,8 +17,7 @@ from tracetui.views.ink import Line, Size
 _DEFAULT: Final = Look()
 
 
-@dataclass(frozen=True, eq=False)
-class Question:
+class Question(Struct, frozen=True, eq=False):
     """All that an answer depends on: the view, the runs, and the look without order and presentation."""
 
     view: View

@@ -94,9 +94,15 @@ class Questions:
 
     def _make(self, job: Job, *, grown: bool) -> None:
         self._pending = Pending(job, time.monotonic(), grown)
-        self._pool.start(lambda: self._post(ask.reply(job)))
+        self._pool.start(lambda: self._answer(job, ahead=not grown))
         if not grown:
             self._renderer.show_bands()
+
+    def _answer(self, job: Job, *, ahead: bool) -> None:
+        """Post the picture; then find `ahead` what the next keys will ask for, until another is wanted."""
+        self._post(ask.reply(job))
+        if ahead:
+            ask.prepare(job.question)
 
     def _stop(self) -> None:
         """Forget the picture that is being made; its thread ends at its next check."""

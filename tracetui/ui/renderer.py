@@ -190,9 +190,10 @@ class Renderer:
 
     def _place(self) -> str:
         """Return the key of `keys.FOOTERS` for what is in sight."""
-        page, view = self._workspace.page, self._workspace.view
+        page = self._workspace.page
         if not isinstance(page, ViewPage):
             return str(page.footer)
+        view = self._workspace.view
         if view.over_time:
             return "time"
         if view.runs > 2:

@@ -1,9 +1,9 @@
 """What the screen shows of a run and steps through: its lenses, phases, steps, extent and speed."""
 
-from dataclasses import dataclass
 from typing import Final
 
 import polars as pl
+from msgspec import Struct
 
 from capture.run import Run
 from tracetui.analysis import present, select, steps
@@ -13,8 +13,7 @@ from tracetui.analysis.vitals import Vitals, vitals
 NO_VITALS: Final = Vitals()
 
 
-@dataclass(frozen=True)
-class RunInfo:
+class RunInfo(Struct, frozen=True):
     """Properties of one run. They are found in the background, so that no key has to read the events."""
 
     lenses: tuple[str, ...] = ()
@@ -61,23 +60,21 @@ def _numbers(marks: pl.DataFrame) -> tuple[int, ...]:
 def _layers(run: Run) -> tuple[int, ...]:
     if not run.has("layer"):
         return ()
-    return tuple(run.events["layer"].drop_nulls().unique().sort().to_list())
+    layer = run.events["layer"]
+    return tuple(layer.filter(select.changes(layer)).unique().drop_nulls().sort().to_list())
 
 
 def _extent(run: Run) -> tuple[int, int] | None:
     if not run.has("t"):
         return None
     end = pl.col("t") + (pl.col("dur").fill_null(0) if run.has("dur") else 0)
-    first, last = run.events.select(pl.col("t").min(), end.max().alias("end")).row(0)
+    first, last = run.events.select_seq(pl.col("t").min(), end.max().alias("end")).row(0)
     return (first, last) if first is not None and last > first else None
 
 
 def _tokens_per_s(marks: pl.DataFrame) -> float | None:
     """Return decode tokens over the time of decode steps; None where no step tells both."""
-    decode = marks.filter(
-        (pl.col("phase").fill_null("decode") == "decode")
-        & pl.col("tokens").is_not_null()
-        & (pl.col("took_ns") > 0)
-    )
-    tokens, time = decode.select(pl.col("tokens").sum(), pl.col("took_ns").sum()).row(0)
+    decode = marks["phase"].fill_null("decode") == "decode"
+    decode &= marks["tokens"].is_not_null() & (marks["took_ns"] > 0)
+    tokens, time = (int(marks[column].filter(decode).sum()) for column in ("tokens", "took_ns"))
     return 1e9 * tokens / time if time else None

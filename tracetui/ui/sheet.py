@@ -1,11 +1,12 @@
 """An answer as a sheet: which columns fit, how wide they are, and the cells of the rows in sight."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
 
 import polars as pl
+from msgspec import Struct, field
 
 from tracetui import glyphs, units
 from tracetui.look import Look
@@ -48,8 +49,7 @@ class Column:
 RULE: Final = Column("", "│", 1, "rule")
 
 
-@dataclass(frozen=True, eq=False)
-class Sheet:
+class Sheet(Struct, frozen=True, eq=False):
     """Rows with the width that each column wants; measured once, in the background."""
 
     rows: pl.DataFrame
@@ -193,8 +193,8 @@ def measure(
 
 def names_shown(rows: pl.DataFrame) -> dict[str, str]:
     """Return the names of kernels that are not shown as they are, with what is shown in their place."""
-    distinct = [rows[c].unique(maintain_order=True) for c in rows.columns if c in COLUMNS]
-    return shown_names(name for names in distinct for name in names.cast(pl.String).drop_nulls())
+    distinct = (rows[c].unique(maintain_order=True) for c in rows.columns if c in COLUMNS)
+    return shown_names(name for own in distinct for name in own.cast(pl.String).drop_nulls().to_list())
 
 
 def _ranked(rows: pl.DataFrame, columns: Sequence[str], importance: Sequence[str]) -> tuple[str, ...]:
@@ -250,6 +250,8 @@ def _number(values: pl.Series) -> int:
 
 def _text(values: pl.Series) -> int:
     text = values.cast(pl.String, strict=False) if not isinstance(values.dtype, pl.Object) else values
+    if text.len() <= SAMPLE and text.dtype == pl.String:  # of few rows sooner than a query of them
+        return max((max(len(v), width_of(v)) for v in text.to_list() if v is not None), default=0)
     longest = int(text.str.len_chars().max() or 0)  # type: ignore[arg-type]
     return max([longest, *(width_of(v) for v in text.head(SAMPLE).drop_nulls() if not v.isascii())])
 
@@ -287,8 +289,7 @@ def _cell(value: Any, column: Column, ascii: bool) -> str:
     if column.kind == "number":
         return fit(_figure(column.name, value), column.width, right=True)
     if column.kind == "trend":
-        trend = "" if value is None else glyphs.course(value, column.width, ascii)
-        return fit(trend, column.width)
+        return fit("" if value is None else glyphs.course(value, column.width, ascii), column.width)
     return fit(units.cell(column.name, value), column.width)
 
 

@@ -2,8 +2,9 @@
 
 import textwrap
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from tracetui.ui.pages.help import HelpPage
 from tracetui.ui.workspace import Workspace
@@ -12,8 +13,7 @@ from tracetui.views.ink import Line, Span
 FILES: Final = ("sample:decode", "sample:slowed")  # that the tour goes through
 
 
-@dataclass(frozen=True)
-class Stop:
+class Stop(Struct, frozen=True):
     """One thing to see; the tour goes on once it has been done."""
 
     text: str

@@ -40,10 +40,12 @@ def hosts_option(parser: ArgumentParser) -> None:
 
 def hosts(args: Namespace) -> "Hosts":
     """Return where ranks ran, as a file says; empty where none is named."""
+    named = getattr(args, "hosts", None)
+    if not named:
+        return {}
     from tracetui.fleet.hosts import read
 
-    named = getattr(args, "hosts", None)
-    return read(named) if named else {}
+    return read(named)
 
 
 def jobs_where_many(args: Namespace, asked: "View", look: "Look") -> "list[Job] | None":

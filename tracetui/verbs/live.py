@@ -96,10 +96,10 @@ def _beside(args: Namespace, wanted: config.Config) -> "tuple[Run, ...]":
     leave_the_cores()
     wanted.check_views()
     from capture.open import load_all
-    from tracetui.views import view
+    from tracetui.views import module_of
 
     if args.view is not None:
-        view(args.view)
+        module_of(args.view)  # a name that no view has is refused before an engine starts
     return () if args.baseline is None else (load_all([args.baseline])[-1],)
 
 

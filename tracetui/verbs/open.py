@@ -35,9 +35,10 @@ def options(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Show the files on the screen, or print their summaries; return the exit code."""
-    from tracetui.views import view
+    from tracetui.views import module_of
 
-    view(args.view)
+    # A name that no view has is refused at once; the view itself loads behind the screen.
+    module_of(args.view)
     args.files += [str(sample(name)) for name in args.sample]
     if args.tour:
         return _tour(args)
@@ -45,6 +46,10 @@ def run(args: Namespace) -> int:
         return _start(args) if _shared.has_screen() else _recordings()
     if not _shared.has_screen():
         return _summary(args)
+    if not (args.no_cache or args.follow or args.on):
+        from capture.open import begin
+
+        begin(args.files, capture=args.capture)  # beside what the screen has to load
     from capture.recent import remember
     from tracetui.ui.app import run as show
 

@@ -149,11 +149,16 @@ def _load(module: str) -> View:
 
 def view(name: str) -> View:
     """Return the view of a name; raise UsageError where there is none."""
+    return _load(module_of(name))
+
+
+def module_of(name: str) -> str:
+    """Return the module of a view, without loading it; raise UsageError where there is none."""
     names = {_RENAMED.get(module, module): module for module in VIEWS}
     if name not in names:
         todo = did_you_mean(name, names, f"choose one of: {', '.join(names)}")
         raise UsageError(f"no view is called {name!r}", todo=todo)
-    return _load(names[name])
+    return names[name]
 
 
 def missing(view: View, runs: Sequence[Run]) -> tuple[str, ...]:

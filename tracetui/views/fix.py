@@ -8,7 +8,7 @@ import polars as pl
 
 from capture.run import Run
 from tracetui import units
-from tracetui.analysis import advice, host_waits, roofline, select
+from tracetui.analysis import advice, facts, host_waits, roofline, select
 from tracetui.analysis.ledger import Ledger, ledger
 from tracetui.analysis.ledger_items import BOUND, GAP, UNKNOWN
 from tracetui.analysis.what_if import Prediction, predictions
@@ -33,7 +33,8 @@ def fix(runs: Sequence[Run], look: Look) -> Answer:
         return Answer(pl.DataFrame(), ("no timed rows: there is nothing to account for",))
     shared = _shared(runs[0], book)
     rows = [_item(row, shared) for row in book.items.iter_rows(named=True) if _tells(row, book)]
-    table = pl.DataFrame([*rows, _bound(book)], infer_schema_length=None)
+    rows.append(_bound(book))
+    table = pl.DataFrame({column: [row[column] for row in rows] for column in rows[0]}, strict=False)
     dress = _category.by(runs[:1], "op" if runs[0].has("op") else "name", "op")
     return Answer(table, tuple(_notes(runs[0], book)), key=("op",), dress=dress)
 
@@ -49,9 +50,9 @@ class _Shared(NamedTuple):
 
 
 def _shared(run: Run, book: Ledger) -> _Shared:
-    ops = run.events["op"].unique().cast(pl.String) if run.has("op") else pl.Series([], dtype=pl.String)
+    ops = facts.distinct(run, "op").cast(pl.String) if run.has("op") else ()
     capture = {experts: advice.for_work(run, experts=experts) for experts in (True, False)}
-    return _Shared(book, frozenset(ops.drop_nulls()), select.start(run), not run.has("step"), capture)
+    return _Shared(book, frozenset(ops), select.start(run), not run.has("step"), capture)
 
 
 def _predicted(run: Run, look: Look) -> Answer:

@@ -51,10 +51,10 @@ def _ordered(table: pl.DataFrame, group: str, order: Sequence[str]) -> pl.DataFr
     """Return the columns in order, null where the source does not know one that somebody could know."""
     order = [c for c in order if c in table.columns or c not in _ABSENT]
     unknown = [c for c in order if c not in table.columns]
-    table = table.with_columns(
+    table = table.with_columns_seq(
         pl.lit(None, pl.Int64 if c == "layer" else pl.String).alias(c) for c in unknown
     )
-    return table.select(group, *(c for c in order if c != group))
+    return table[[group, *(c for c in order if c != group)]]
 
 
 def _notes(run: Run, look: Look, group: str, table: pl.DataFrame) -> list[str]:

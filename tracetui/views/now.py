@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import polars as pl
+from msgspec import structs
 
 from capture.run import Run
 from tracetui import glyphs, units
@@ -40,7 +41,7 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
         rows = rows.filter(matching.fitting(rows["name"], look.filter))
     strips = [(s.name, s.unit, list(s.values), s.usual, s.highest) for s in present.strips(run)]
     parts = {
-        "pace": pl.DataFrame([vars(speed)], infer_schema_length=None),
+        "pace": pl.DataFrame([structs.asdict(speed)], infer_schema_length=None),
         "strips": pl.DataFrame(strips, schema=_STRIPS, orient="row"),
         "layers": present.layers(run),
         "step": present.last_step(run),

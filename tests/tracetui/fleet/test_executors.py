@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -66,6 +67,18 @@ def test_processes_and_dask_give_the_same_and_leave_nothing(few: Path) -> None:
         equal_everywhere(few, "local:2", names=("kernels", "layers", "rankmap", "tree"))
         equal_everywhere(few, on)
         assert set(active_children()) <= set(before)
+
+
+def test_a_pool_has_ended_whole_when_its_answers_have(few: Path) -> None:
+    """Neither a process nor the thread that keeps it is left, to the end or given up halfway."""
+    asked, before = jobs(few, "kernels"), set(threading.enumerate())
+    for _ in range(3):
+        arriving = local.run(asked, "2")
+        assert next(arriving).partial is not None
+        arriving.close()  # type: ignore[attr-defined]
+        assert set(threading.enumerate()) == before and active_children() == []
+        assert len(list(local.run(asked, "2"))) == FEW
+        assert set(threading.enumerate()) == before and active_children() == []
 
 
 def test_a_process_that_is_killed_changes_nothing(folder: Path) -> None:

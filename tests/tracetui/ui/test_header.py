@@ -5,6 +5,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from msgspec import structs
 
 from capture.run import Run
 from tests.tracetui.runs import MS, made
@@ -121,7 +122,8 @@ def test_two_speeds_are_written_alike() -> None:
     runs = [decode("fast"), decode("slow")]
     speeds = 47580.4, 998.76
     asked = [
-        (run, replace(describe_run(run), tokens_per_s=speed)) for run, speed in zip(runs, speeds, strict=True)
+        (run, structs.replace(describe_run(run), tokens_per_s=speed))
+        for run, speed in zip(runs, speeds, strict=True)
     ]
     assert " · 47,580 → 998.8 tok/s" in head(runs[0], 120, writer="", asked=asked)
 

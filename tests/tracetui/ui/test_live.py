@@ -172,12 +172,16 @@ def test_an_engine_that_is_refused_from_the_start_is_a_fault_of_use(tmp_path: Pa
     attend(app, script)
 
 
-def test_a_live_run_is_held_against_an_earlier_one(tmp_path: Path) -> None:
-    path = tmp_path / "prof.jsonl"
+def beside_an_earlier_run(path: Path) -> Explorer:
+    """The screen of an engine that writes a file, with a run from before."""
     engine = Engine([sys.executable, "-c", ENGINE, str(path)])
     before = decode("earlier", names=("windows", "spans"))
     options = Options(view="kernels", follow=True, engine=engine, beside=(before,))
-    app = Explorer(FileFollower(path, engine, "kernels", [before]), options)
+    return Explorer(FileFollower(path, engine, "kernels", [before]), options)
+
+
+def test_a_live_run_is_held_against_an_earlier_one(tmp_path: Path) -> None:
+    app = beside_an_earlier_run(tmp_path / "prof.jsonl")
 
     async def script(app: Explorer, pilot: Pilots) -> None:
         await until(app, pilot, "building")
@@ -191,11 +195,7 @@ def test_a_live_run_is_held_against_an_earlier_one(tmp_path: Path) -> None:
 
 
 def test_words_and_badge_of_the_engine_stand_with_its_own_run(tmp_path: Path) -> None:
-    path = tmp_path / "prof.jsonl"
-    engine = Engine([sys.executable, "-c", ENGINE, str(path)])
-    before = decode("earlier", names=("windows", "spans"))
-    options = Options(view="kernels", follow=True, engine=engine, beside=(before,))
-    app = Explorer(FileFollower(path, engine, "kernels", [before]), options)
+    app = beside_an_earlier_run(tmp_path / "prof.jsonl")
 
     async def script(app: Explorer, pilot: Pilots) -> None:
         await until(app, pilot, "building")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from msgspec import structs
 
 from tests.tracetui.ui.hand import decode, shuffled
 from tracetui.look import Look
@@ -183,7 +184,7 @@ def test_lens_phase_and_per_hold_in_every_view() -> None:
 def test_the_warm_up_is_left_out_where_a_steady_state_was_found() -> None:
     unsettled = session("a", "b")
     assert commands.steady(unsettled).look == unsettled.look
-    settled = replace(unsettled, infos=tuple(replace(info, steady=True) for info in unsettled.infos))
+    settled = replace(unsettled, infos=tuple(structs.replace(info, steady=True) for info in unsettled.infos))
     on = commands.steady(settled.with_look(window=(1, 2)))
     assert on.look.steady and on.look.window is None
     assert on.on_view("growth").look.steady

@@ -21,7 +21,8 @@ from tracetui import cancel
 from tracetui.cancel import Cancelled
 from tracetui.look import Look, Term
 from tracetui.ui.app import Explorer
-from tracetui.ui.messages import RunsChanged, ViewsLoaded
+from tracetui.ui.controllers import arrivals
+from tracetui.ui.messages import RunsChanged
 from tracetui.ui.options import Options
 from tracetui.ui.question import asked
 from tracetui.ui.run_info import describe_run
@@ -125,8 +126,9 @@ def test_keys_that_wait_for_a_slow_view_hold_nobody_there(monkeypatch: pytest.Mo
     play(script, [decode()])
 
 
-def test_keys_that_are_typed_while_nothing_is_read_yet_are_not_lost() -> None:
-    run = made_runs.decode(8)
+def test_keys_that_are_typed_while_nothing_is_read_yet_are_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, loaded = made_runs.decode(8), threading.Event()
+    monkeypatch.setattr(arrivals, "views", lambda: views() if loaded.wait(SLOW_S) else [])
     app = Explorer(None, Options(view="layers"))
 
     async def session() -> None:
@@ -136,11 +138,46 @@ def test_keys_that_are_typed_while_nothing_is_read_yet_are_not_lost() -> None:
             app.post_message(RunsChanged([run], [describe_run(run)], [view("layers")]))
             await holds(pilot, lambda: app.questions.answered and app.workspace.shows_view)
             assert not app.keyboard.idle and app.workspace.session.view == "layers"
-            app.post_message(ViewsLoaded(views()))
+            loaded.set()
             await holds(pilot, lambda: app.settled)
             look = app.workspace.session.look
             assert app.workspace.session.view == "kernels" and look.full_names
             assert look.phase == "prefill" and look.sort is not None
+
+    asyncio.run(session())
+
+
+def test_other_views_load_while_the_first_one_takes_its_time() -> None:
+    run = made_runs.decode(8)
+    watched = Watched(view("layers"))
+    app = Explorer(None, Options(view="layers"))
+
+    async def session() -> None:
+        async with app.run_test(size=(100, 30)) as pilot:
+            app.set_interval(0.05, app._tick)  # as where files are read
+            app.post_message(RunsChanged([run], [describe_run(run)], [watched.view]))
+            await holds(pilot, lambda: watched.began)
+            assert not app.workspace.knows_all_views
+            at_once(app, "2")
+            await holds(pilot, lambda: watched.cancelled and app.settled)
+            assert app.workspace.session.view == "kernels"
+
+    asyncio.run(session())
+
+
+def test_views_that_cannot_be_loaded_are_told_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> list[View]:
+        raise ImportError("planted")
+
+    monkeypatch.setattr(arrivals, "views", broken)
+    run = made_runs.decode(8)
+    app = Explorer(None, Options(view="layers"))
+
+    async def session() -> None:
+        async with app.run_test(size=(100, 30)) as pilot:
+            app.post_message(RunsChanged([run], [describe_run(run)], [view("layers")]))
+            await holds(pilot, lambda: "could not be loaded: ImportError: planted" in app.renderer.message)
+            assert app.settled and answer(app).rows.height
 
     asyncio.run(session())
 

@@ -2,7 +2,8 @@
 
 import polars as pl
 
-from tracetui.analysis.sections import Section
+from tests.tracetui.runs import made
+from tracetui.analysis.sections import Section, durations
 from tracetui.views.sections import _lines
 
 
@@ -13,3 +14,9 @@ def test_a_figure_that_was_left_out_is_a_dash() -> None:
     assert (
         line == "  op: count=2 | total=2.00ms | avg=1.000ms | min=– | max=1.500ms | p95_ms=1.400ms, p99_ms=–"
     )
+
+
+def test_a_recording_without_a_duration_has_no_sample() -> None:
+    names = pl.DataFrame(schema=dict.fromkeys(("lens", "name", "path", "raw"), pl.String))
+    run = made([{"kind": "mark", "name": "selection", "t": 3}], {"names": names})
+    assert durations(run).is_empty()

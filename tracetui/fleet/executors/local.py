@@ -86,10 +86,10 @@ def _pool(number: int) -> Iterator[ProcessPoolExecutor]:
     try:
         yield pool
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
         for child in set(multiprocessing.active_children()) - before:
             child.terminate()
-            child.join(5)
+        pool.shutdown(wait=True, cancel_futures=True)  # only its own thread waits for the processes: of two
+        # that wait for one process, the second learns nothing
         if threads is None:
             os.environ.pop("POLARS_MAX_THREADS", None)
 

@@ -1,16 +1,20 @@
 """Runs that come from the feed: the first ones open the first view, newer ones are shown when it is time."""
 
+import threading
 from dataclasses import replace
 from typing import Final
 
 from tracetui.ui import kept_remarks
 from tracetui.ui.first_session import first_session
-from tracetui.ui.messages import LoadFailed, RunsChanged, ViewsLoaded
+from tracetui.ui.messages import LoadFailed, Notice, RunsChanged, ViewsLoaded
 from tracetui.ui.pages.texts import RefusedPage
 from tracetui.ui.questions import Questions
 from tracetui.ui.renderer import Renderer
+from tracetui.ui.workers.ask import describe_fault
+from tracetui.ui.workers.feed import Post
 from tracetui.ui.workers.follow import ways_on
 from tracetui.ui.workspace import Workspace
+from tracetui.views import views
 
 MORE: Final = 1.125  # times the steps that a comparison was made of: then it is made anew
 
@@ -18,8 +22,9 @@ MORE: Final = 1.125  # times the steps that a comparison was made of: then it is
 class Arrivals:
     """Takes runs into the session."""
 
-    def __init__(self, workspace: Workspace, renderer: Renderer, questions: Questions) -> None:
-        self._workspace, self._renderer, self._questions = workspace, renderer, questions
+    def __init__(self, workspace: Workspace, renderer: Renderer, questions: Questions, post: Post) -> None:
+        self._workspace, self._renderer, self._questions, self._post = workspace, renderer, questions, post
+        self._loading = False  # whether all views load, or have loaded
         self._newest: RunsChanged | None = None  # that is not in the session yet
 
     def take(self, message: RunsChanged) -> None:
@@ -62,6 +67,18 @@ class Arrivals:
         workspace.paused = not workspace.paused
         self._renderer.tell("held; Space goes on" if workspace.paused else "going on")
         self.catch_up()
+
+    def load_views(self) -> None:
+        """Load every view behind the first one, once that is in sight or takes its time."""
+        if self._workspace.session.runs and not self._workspace.knows_all_views and not self._loading:
+            self._loading = True
+            threading.Thread(target=self._load_views, name="views", daemon=True).start()
+
+    def _load_views(self) -> None:
+        try:
+            self._post(ViewsLoaded(views()))
+        except Exception as e:
+            self._post(Notice(describe_fault("the other views could not be loaded", e)))
 
     def take_views(self, message: ViewsLoaded) -> None:
         self._workspace.views = list(message.views)

@@ -1,8 +1,9 @@
 """The input line: one line of text that takes all keys while it is open."""
 
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+from msgspec import Struct
 
 from tracetui.ui.pages.prompt import Draft, edited
 from tracetui.ui.renderer import Renderer
@@ -19,8 +20,7 @@ def _nothing(text: str) -> None:
     """Do nothing."""
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """What becomes of the text of an input line."""
 
     taken: Callable[[str], None]  # on Enter

@@ -1,10 +1,10 @@
 """The columns of a table, as a table to choose from."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
 import polars as pl
+from msgspec import Struct
 
 from tracetui import units
 from tracetui.ui.session import Session
@@ -15,8 +15,7 @@ COLUMNS: Final = ("column", "place")
 BEST: Final = "what fits, the most important first"
 
 
-@dataclass(frozen=True)
-class ColumnList:
+class ColumnList(Struct, frozen=True):
     """The page on which the columns of a sheet are chosen, and put in order."""
 
     sheet: Sheet

@@ -1,10 +1,10 @@
 """The guides: as a list to choose from, and one of them as lines."""
 
 import textwrap
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
 import polars as pl
+from msgspec import Struct
 
 from tracetui.ui.session import Session
 from tracetui.views import Answer
@@ -14,8 +14,7 @@ COLUMNS: Final = ("guide",)
 NARROWEST: Final = 10
 
 
-@dataclass(frozen=True)
-class GuideList:
+class GuideList(Struct, frozen=True):
     """The page on which a guide is chosen."""
 
     footer: ClassVar = "guides"
@@ -36,8 +35,7 @@ class GuideList:
         return TOPICS[row]
 
 
-@dataclass(frozen=True)
-class GuidePage:
+class GuidePage(Struct, frozen=True):
     """One guide."""
 
     topic: str

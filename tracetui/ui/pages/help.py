@@ -2,8 +2,9 @@
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Final
+
+from msgspec import Struct
 
 from tracetui.ui.keys import DIGITS, KEYS, Key, written
 from tracetui.ui.terminal.paint import fit, width_of
@@ -20,8 +21,7 @@ BADGES: Final = (
 )
 
 
-@dataclass(frozen=True)
-class HelpPage:
+class HelpPage(Struct, frozen=True):
     """All keys, all views, the guides and the glossary."""
 
     views: tuple[View, ...]

@@ -1,6 +1,6 @@
 """What can fill the screen between the head and the foot."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from tracetui.ui.pages.columns import ColumnList
 from tracetui.ui.pages.guides import GuideList, GuidePage
@@ -9,8 +9,7 @@ from tracetui.ui.pages.runs import RunList
 from tracetui.ui.pages.texts import LoadingPage, OptionsPage, OutputPage, RefusedPage
 
 
-@dataclass(frozen=True)
-class ViewPage:
+class ViewPage(Struct, frozen=True):
     """The answer of the view that the session is on."""
 
 

@@ -1,11 +1,11 @@
 """The runs that are open and those that are saved, as a table to choose from."""
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
 import polars as pl
+from msgspec import Struct
 
 from capture.places import baselines_folder
 from capture.text import clean
@@ -25,8 +25,7 @@ AGAINST_NOTE: Final = (
 )
 
 
-@dataclass(frozen=True)
-class RunList:
+class RunList(Struct, frozen=True):
     """The page on which a run is chosen: to be shown, or to be compared with the one that is."""
 
     against: bool

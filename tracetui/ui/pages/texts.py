@@ -2,8 +2,9 @@
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
+
+from msgspec import Struct
 
 from capture.text import middle
 from tracetui import glyphs, units
@@ -15,8 +16,7 @@ NARROWEST = 10
 MOST_LINES = 500  # of what a program prints
 
 
-@dataclass(frozen=True)
-class LoadingPage:
+class LoadingPage(Struct, frozen=True):
     """Nothing is there to be shown yet."""
 
     feed: Feed | None
@@ -36,8 +36,7 @@ class LoadingPage:
         return _waiting(progress, size) if progress.size is None else _reading(progress, size)
 
 
-@dataclass(frozen=True)
-class RefusedPage:
+class RefusedPage(Struct, frozen=True):
     """Nothing could be read."""
 
     why: str
@@ -51,8 +50,7 @@ class RefusedPage:
         return [(), *((Span("  " + line, "warn"),) for line in wrapped), (), (Span(f"  {self.keys}", "dim"),)]
 
 
-@dataclass(frozen=True)
-class OptionsPage:
+class OptionsPage(Struct, frozen=True):
     """What an engine may be asked, while its arguments are edited."""
 
     offered: tuple[str, ...]
@@ -76,8 +74,7 @@ class OptionsPage:
         ]
 
 
-@dataclass(frozen=True)
-class OutputPage:
+class OutputPage(Struct, frozen=True):
     """The end of what a program prints, as it comes."""
 
     engine: Engine

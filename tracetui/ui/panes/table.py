@@ -24,6 +24,7 @@ BLOCKS_KEPT: Final = 16
 GUTTER: Final = 1
 MARKED: Final = "•"
 NOTED: Final = '"'
+_BETWEEN: Final = Span(" " * GAP)
 
 
 class Table(Widget):
@@ -43,7 +44,7 @@ class Table(Widget):
         self._wanted_top = 0  # where a person has scrolled to; an answer with fewer rows does not change it
         self._shifted: tuple[int, tuple[str, ...]] = (0, ())  # by how many columns, and of which
         self.columns: tuple[Column, ...] = ()
-        self._blocks: dict[int, list[list[Span]]] = {}
+        self._blocks: dict[int, list[Line]] = {}
         self._painted: dict[int, tuple[Line, str]] = {}  # what stands on each line of the screen
 
     @property
@@ -203,12 +204,11 @@ class Table(Widget):
         return tuple(spans)
 
     def _line(self, row: int, plain: bool) -> Line:
-        own = self._sheet.identity(row)
+        own = self._sheet.identity(row) if self._noted or self._look.chosen else ()
         sign = NOTED if own in self._noted else MARKED if own in self._look.chosen else ""
-        spans = [Span(sign, "" if plain else "warn") if sign else Span(" " * GUTTER)]
-        for text, style in self._cells(row):
-            spans += [Span(text, "" if plain else style), Span(" " * GAP)]
-        return tuple(spans)
+        first = Span(sign, "" if plain else "warn") if sign else Span(" " * GUTTER)
+        cells = self._cells(row)
+        return (first, *(Span(text) for text, _ in cells)) if plain else (first, *cells)
 
     def _note(self, place: int) -> Line:
         """Return a line of the legend and the notes, which stand below the last row where there is room."""
@@ -218,7 +218,7 @@ class Table(Widget):
         lines = _wrapped(self._notes, max(1, self.size.width - 4))
         return (Span(f" {lines[place]}", "dim"),) if 0 <= place < len(lines) else ()
 
-    def _cells(self, row: int) -> list[Span]:
+    def _cells(self, row: int) -> Line:
         number, inside = divmod(row, BLOCK)
         block = self._blocks.get(number)
         if block is None:
@@ -228,10 +228,11 @@ class Table(Widget):
             self._blocks[number] = block
         return block[inside]
 
-    def _block(self, start: int) -> list[list[Span]]:
+    def _block(self, start: int) -> list[Line]:
         texts = self._sheet.cells(start, BLOCK, self.columns, self._painter.ascii)
         styles = self._sheet.tones(start, BLOCK, self.columns)
-        return [[Span(t, s) for t, s in zip(*row, strict=True)] for row in zip(texts, styles, strict=True)]
+        rows = (zip(*row, strict=True) for row in zip(texts, styles, strict=True))
+        return [tuple(span for cell in row for span in (Span(*cell), _BETWEEN)) for row in rows]
 
     def _line_of(self, row: int) -> Region:
         return Region(0, row - self._top + 1, self.size.width, 1)

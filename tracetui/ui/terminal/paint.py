@@ -1,9 +1,9 @@
 """Lines of ink as strips of the terminal: colours from the theme, ASCII where nothing else is known."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
+from msgspec import Struct
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
@@ -48,8 +48,7 @@ def fit(text: str, width: int, right: bool = False) -> str:
     return pad + text if right else text + pad
 
 
-@dataclass(frozen=True)
-class Painter:
+class Painter(Struct, frozen=True):
     """A theme at work."""
 
     styles: dict[str, Style]

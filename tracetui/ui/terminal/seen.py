@@ -37,18 +37,21 @@ class Seen:
         out, style, place, at = _Output(), PLAIN, None, 0
         asked = False  # whether the cursor was sent to where it now is
         for token in _TOKEN.finditer(data):
-            if token.start() != at or (token["text"] and place is None):
+            what = token.lastgroup
+            if token.start() != at or (what == "text" and place is None):
                 break
-            at, asked = token.end(), bool(token["row"])
-            if token["style"] is not None:
+            at, asked = token.end(), what == "column"
+            if what == "style":
                 style = after(style, token["style"])
-            elif token["row"]:
+            elif what == "column":
                 place = int(token["row"]), int(token["column"])
-            elif token["switch"]:
+            elif what == "switch":
                 out.add(token["switch"])
-            elif token["text"] and place is not None:
-                self._put(out, place, token["text"], style)
-                place = place[0], place[1] + width_of(token["text"])
+            elif what == "text" and place is not None:
+                text = token["text"]
+                width = width_of(text)
+                self._put(out, place, text, width, style)
+                place = place[0], place[1] + width
             else:
                 place = None
         if at != len(data):
@@ -56,12 +59,12 @@ class Seen:
             return data
         return out.ended(place if asked else None)
 
-    def _put(self, out: "_Output", place: Place, text: str, style: Style) -> None:
-        """Send the cells of a text that look different."""
+    def _put(self, out: "_Output", place: Place, text: str, width: int, style: Style) -> None:
+        """Send the cells of a text of some width that look different."""
         row, first = place
         cells = self._rows.setdefault(row, [])
-        cells += [None] * (first - 1 + width_of(text) - len(cells))
-        if len(text) != width_of(text):  # of which terminals think differently
+        cells += [None] * (first - 1 + width - len(cells))
+        if len(text) != width:  # of which terminals think differently
             out.write(place, text, style)
             out.lose()
             self._rows[row] = cells[: max(0, first - 2)]  # a mark may stand on the cell before it

@@ -1,6 +1,7 @@
 """Styles as a terminal is told them: what a sequence makes of a style, and the shortest way between two."""
 
 import re
+from functools import lru_cache
 from typing import Final
 
 _COLOUR: Final = re.compile("(?:^|;)([34]8;(?:2;\\d+;\\d+;\\d+|5;\\d+)|(?:3|4|9|10)\\d)(?=;|$)")
@@ -9,6 +10,7 @@ Style = tuple[str, str, str]  # attributes, foreground, background
 PLAIN: Final[Style] = ("", "", "")
 
 
+@lru_cache(maxsize=1 << 10)  # a theme has a few dozen, and each is asked for again with every line
 def after(style: Style, codes: str) -> Style:
     """Return the style that a sequence leads to."""
     if codes in ("", "0"):
@@ -30,6 +32,7 @@ def of_blank(style: Style) -> Style:
     return style if style[0] else ("", "", style[2])
 
 
+@lru_cache(maxsize=1 << 10)
 def change(old: Style, new: Style) -> str:
     """Return the shortest sequence between two styles; an attribute or a default needs a fresh start."""
     if old == new:

@@ -2,6 +2,7 @@
 
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from polars.exceptions import PanicException
@@ -11,6 +12,7 @@ from capture.places import crash_file
 from capture.text import clean
 from capture.unheard import unheard
 from tracetui import cancel
+from tracetui.analysis import matching
 from tracetui.look import Look
 from tracetui.ui.messages import Answered, Refused
 from tracetui.ui.question import Picture, Question, order
@@ -41,6 +43,15 @@ def reply(job: Job) -> Answered | Refused:
     except (Exception, PanicException) as e:
         why = describe_fault(f"the {job.question.view.name} view failed", e)
         return Refused(job.number, why, fault=True)
+
+
+def prepare(question: Question) -> None:
+    """Find what a filter of the rows will ask for, while a person reads the answer; a fault in it shows
+    where it is asked for.
+    """
+    with suppress(Exception, PanicException):
+        for run in question.runs if question.view.runs == 1 else ():
+            matching.prepare(run)
 
 
 def make_picture(question: Question, look: Look, size: Size, previous: Picture | None = None) -> Picture:

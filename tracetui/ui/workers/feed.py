@@ -1,9 +1,9 @@
 """What the screen is fed from: files that are read once, or a file that grows."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from msgspec import Struct
 from textual.message import Message
 
 from tracetui.process import Engine
@@ -12,8 +12,7 @@ Post = Callable[[Message], object]
 LIVE: Final = "live"  # the badge of a file that grows
 
 
-@dataclass(frozen=True)
-class Progress:
+class Progress(Struct, frozen=True):
     """How far a feed is before it has runs to show."""
 
     seconds: float

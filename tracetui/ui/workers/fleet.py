@@ -13,10 +13,10 @@ from tracetui.fleet.course import Asker
 from tracetui.fleet.executors import local
 from tracetui.fleet.hosts import Hosts
 from tracetui.fleet.job import empty_events
-from tracetui.ui.messages import LoadFailed, RunsChanged, ViewsLoaded
+from tracetui.ui.messages import LoadFailed, RunsChanged
 from tracetui.ui.run_info import RunInfo
 from tracetui.ui.workers.feed import Post, Progress
-from tracetui.views import ManyFiles, view, views
+from tracetui.views import ManyFiles, view
 
 
 class ManyFilesFeed:
@@ -52,7 +52,6 @@ class ManyFilesFeed:
         try:
             self._asker = Asker(self._paths, self._on, self._hosts, self._tell, **self._ways)
             self._tell()
-            self._post(ViewsLoaded(views()))  # the other views load while the first one is looked at
         except CaptureError as e:
             self._post(LoadFailed(e))
 

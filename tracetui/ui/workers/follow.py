@@ -11,52 +11,24 @@ import polars as pl
 from capture.errors import CaptureError, EngineError
 from capture.run import Run
 from capture.shelf import ROOM
-from tracetui.analysis import present
+from tracetui.analysis import present, select
 from tracetui.analysis.paces import Memory
 from tracetui.analysis.watched import OVER
 from tracetui.process import Bundled, Engine, Watcher
-from tracetui.ui.messages import LoadFailed, Notice, ProgressChanged, RunsChanged, ViewsLoaded
+from tracetui.ui.messages import LoadFailed, Notice, ProgressChanged, RunsChanged
 from tracetui.ui.run_info import describe_run
 from tracetui.ui.workers.feed import LIVE, Post, Progress
-from tracetui.views import View, missing, view, views
+from tracetui.ui.workers.pace import EVERY, Pace
+from tracetui.views import View, missing, view
 
 if TYPE_CHECKING:
     from capture.native.follow import Follow
 
-EVERY: Final = 0.02  # seconds between two looks at the file, where a picture of it may be made
-REFRESH: Final = 0.2  # seconds between two pictures of it
-PATIENCE: Final = 0.1  # seconds that a picture which is due waits for a step, so that it shows a new one
-LEISURE: Final = 7  # of all the time, the part that making pictures takes is one in so many at most
-SLOWEST: Final = 0.5  # seconds between two pictures, whatever they cost
 NOTES: Final = 1 << 12  # that are counted
 TEXT_MARKS: Final = 40  # pieces of text that the status line may show
 WORK: Final = ("kernel", "step", "span")  # kinds that are something to see
 BADGES: Final = {"ended": "ended", "deleted": "file deleted", "quiet": "no data"}
 MODES: Final = ("spans", "windows", "continuous")
-
-
-class _Pace:
-    """When the next picture is due: rarely enough that pictures take but a part of a core."""
-
-    def __init__(self) -> None:
-        self._news = False  # that no picture shows yet
-        self._due, self._began, self._spent = 0.0, 0.0, time.process_time()
-
-    def is_due(self, fresh: bool) -> bool:
-        """Return whether to show what is there: at once when something has just come, else with patience."""
-        self._began, self._news = time.monotonic(), self._news or fresh
-        since = self._began - self._due
-        return (fresh and since >= 0) or (self._news and since >= PATIENCE)
-
-    def shown(self, *, leisurely: bool) -> None:
-        """Plan the next picture after one was shown, later where that one was costly."""
-        before, self._spent = self._spent, time.process_time()
-        cost = LEISURE * (self._spent - before) if leisurely else 0.0
-        self._news, self._due = False, self._began + min(SLOWEST, max(REFRESH, cost))
-
-    def rest(self) -> float:
-        """Return the seconds until the next look: one comes just before a picture is due."""
-        return max(EVERY, self._due - EVERY - time.monotonic())
 
 
 class FileFollower:
@@ -149,7 +121,7 @@ class FileFollower:
 
     def _watch(self, post: Post) -> None:
         """Post until `stop`; the last bytes of an engine that has died are shown too."""
-        pace = _Pace()
+        pace = Pace()
         try:
             while not self._over.is_set():
                 dead = self._engine is not None and not self._engine.running
@@ -183,15 +155,13 @@ class FileFollower:
             self._post_described(busy, post, growing=growing and busy[-1] is runs[-1])
 
     def _post_described(self, runs: list[Run], post: Post, *, growing: bool) -> None:
-        """Post runs with what the screen shows of them; with the first, every view."""
-        first, self._shown = not self._shown, True
+        """Post runs with what the screen shows of them."""
+        self._shown = True
         self._memory.add(runs[-1])
         self._off_line = present.alarm(runs[-1]) if growing else ""
         infos = [*map(describe_run, runs[:-1]), describe_run(runs[-1], growing=growing)]
         described = [*self._beside, *zip(runs, infos, strict=True)]
         post(RunsChanged([r for r, _ in described], [i for _, i in described], [self._first_view(runs[-1])]))
-        if first:
-            post(ViewsLoaded(views()))
 
     def _first_view(self, run: Run) -> View:
         """Return the view that the screen begins with."""
@@ -286,12 +256,12 @@ def _marks(run: Run) -> pl.DataFrame:
     """Return the name and the class of every mark of a run."""
     if not run.has("path"):
         return pl.DataFrame(schema={"name": pl.String, "path": pl.String})
-    return run.events.select("name", "path").filter(run.events["kind"] == "mark").cast(pl.String)
+    return select.of_kind(run, "mark", ("name", "path"))
 
 
 def _newest(marks: pl.DataFrame, path: str, count: int) -> list[str]:
     """Return the newest names of a class of marks, the last one last."""
-    return [str(name) for name in marks.filter(pl.col("path") == path)["name"].tail(count)]
+    return list(map(str, marks["name"].filter(marks["path"] == path).tail(count)))
 
 
 def _has_work(run: Run) -> bool:

@@ -1,11 +1,12 @@
 """Steps of a growing run that it has folded since, brought back while somebody looks at them."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from typing import Final
 
 import polars as pl
+from msgspec import Struct
 
 from capture.errors import CaptureError
 from capture.run import Run
@@ -14,8 +15,7 @@ from tracetui.analysis import facts, select
 AROUND: Final = 256  # steps before and behind those asked for, so that the next ones are at hand
 
 
-@dataclass(frozen=True, eq=False)
-class _Piece:
+class _Piece(Struct, frozen=True, eq=False):
     """Some steps of a file: from the first up to, but without, the end."""
 
     whose: tuple[str, str]

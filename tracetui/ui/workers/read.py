@@ -12,11 +12,11 @@ from capture.activity import current
 from capture.addresses import masked
 from capture.errors import CaptureError, UnreadableError
 from capture.run import Run
-from tracetui.ui.messages import LoadFailed, Notice, RunsChanged, ViewsLoaded
+from tracetui.ui.messages import LoadFailed, Notice, RunsChanged
 from tracetui.ui.run_info import describe_run
 from tracetui.ui.workers.ask import describe_fault
 from tracetui.ui.workers.feed import Post, Progress
-from tracetui.views import view, views
+from tracetui.views import view
 
 
 class FileReader:
@@ -57,7 +57,6 @@ class FileReader:
             return
         try:
             post(RunsChanged(runs, [describe_run(r) for r in runs], [view(self._view)]))
-            post(ViewsLoaded(views()))  # the other views load while the first one is looked at
         except Exception as e:
             post(LoadFailed(_as_capture_error(e, self._paths[0])))
         if errors:
