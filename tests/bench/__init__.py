@@ -2,8 +2,8 @@
 
 import gc
 
-from tracetui.cli import COLLECT
+from tracetui.garbage import USUAL
 from tracetui.threads import keep_memory
 
-gc.set_threshold(*COLLECT)
+gc.set_threshold(*USUAL)
 keep_memory()

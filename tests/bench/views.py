@@ -24,7 +24,7 @@ from capture.run import Run
 from tests.bench._runs import SHAPES, changed, decode
 from tracetui.look import Look
 from tracetui.ui.question import Picture, Question, asked
-from tracetui.ui.workers.ask import make_picture
+from tracetui.ui.workers.ask import make_picture, prepare
 from tracetui.views import View, view, views
 from tracetui.views.ink import Size
 
@@ -97,6 +97,8 @@ def _again(shown: View, runs: Sequence[Run], known: Picture) -> Iterator[tuple[s
         look = Look(sort=column, descending=False)
         taken, _ = timed(lambda k=look: picture(shown, runs, k, known))
         yield f"kernels sorted by {column}", taken, AT_ONCE
+    question = Question(shown, tuple(runs[:1]), (0,), Look())
+    yield "names, before a filter asks", timed(lambda: prepare(question))[0], AT_MOST
     for pattern in ("k", "ke", "kernel_1", "kernel_0[1-5]"):
         taken, _ = timed(lambda p=pattern: picture(shown, runs, Look(filter=p)))
         yield f"kernels filtered by {pattern}", taken, AT_ONCE

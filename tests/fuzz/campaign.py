@@ -5,6 +5,7 @@ import json
 import os
 import queue
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -30,6 +31,7 @@ class Worker:
 
     def __init__(self, number: int, folder: Path) -> None:
         self.number, self.folder = number, folder
+        self.slow: int | None = None  # the input that took too long, and is tried once more
         self.heard = time.monotonic()
         self.process: subprocess.Popen[str] | None = None
 
@@ -138,9 +140,16 @@ class Campaign:
             self.tally.inputs += sum(n for key, n in said["counts"].items() if key.split()[1] == "load")
 
     def _after_end(self, worker: Worker) -> int:
-        """Return the input to go on with, after the fault of a process that was ended has been counted."""
+        """Return the input to go on with, after the fault of a process that was ended has been counted.
+
+        What took too long is tried once more: a busy machine makes the time of a processor longer, too.
+        """
         assert worker.process is not None
         code, number = worker.process.returncode, worker.at
+        if code == -signal.SIGPROF and worker.slow != number:
+            worker.slow = number
+            self.tally.slow += 1
+            return number
         if code:
             place = (worker.folder / PLACE_FILE).read_text() if (worker.folder / PLACE_FILE).exists() else ""
             errors = (worker.folder / "stderr").read_text(errors="replace")[-3000:]
@@ -178,8 +187,6 @@ def _innermost(dump: str) -> str:
 
 
 def _death(code: int) -> str:
-    import signal
-
     if code > 0:
         return f"exit {code}"
     return {signal.SIGPROF: "took too long", signal.SIGKILL: "hung"}.get(-code, f"signal {-code}")

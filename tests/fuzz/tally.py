@@ -29,6 +29,7 @@ class Tally:
     first: int = 0  # the number of the input to go on with
     inputs: int = 0
     seconds: float = 0.0  # of the clock, of all runs together
+    slow: int = 0  # inputs that took too long once
     counts: Counter[str] = field(default_factory=Counter)  # by `LOADER ANSWER FORM END`
     faults: dict[str, Fault] = field(default_factory=dict)
 
@@ -62,6 +63,7 @@ class Tally:
             "",
             f"{self.cases:,} cases of {self.inputs:,} inputs in {self.seconds:,.0f} s, {each:.0f} a second",
         ]
+        lines.append(f"{self.slow} times an input took too long and was tried once more")
         lines.append(f"{len(self.faults)} kinds of faults")
         lines += [f"  {f.count:5} × {f.place} (input {self.seed}:{f.input})" for f in self.faults.values()]
         return "\n".join(lines[1:])
