@@ -28,6 +28,7 @@ from engines.ranks.tensor_parallel import RelayedCommands, Share, Team, join_ran
 from engines.weights.low_bit_storage import Quantised
 from engines.weights.sources import CountedSource, Source, Tally, open_source
 from engines.weights.storage import Storage
+from engines.weights.twelve_bits import InTwelveBits
 
 
 def run(
@@ -70,7 +71,7 @@ def decode(
     text = write_choices(args, choices, emitter, id)
     with torch.inference_mode():
         decoder = build_decoder(args, choices, heartbeat, commands)
-        write_rounding(args, choices, emitter, id)
+        write_packing(args, choices, emitter, id)
         ops = with_slow_ops(decoder.ops, decoder.rows(), args.slow)
         runs = runner(ops, decoder.rows(), choices.device, args.capture)
         replay = None
@@ -114,9 +115,11 @@ def write_choices(args: argparse.Namespace, choices: Choices, emitter: Emitter, 
     return text
 
 
-def write_rounding(args: argparse.Namespace, choices: Choices, emitter: Emitter, id: str) -> None:
-    """Write how far quantised weights lie from the original, once they are packed."""
+def write_packing(args: argparse.Namespace, choices: Choices, emitter: Emitter, id: str) -> None:
+    """Write what packing came to: bytes, and how far quantised weights lie from the original."""
     way = choices.chosen.packing
+    if isinstance(way, InTwelveBits):
+        emitter.run(args.model, _size(choices.spec, way), id=id)
     if isinstance(way, Quantised):
         emitter.run(args.model, {"quant_error": round(way.error, 5), "computed": way.computed}, id=id)
         emitter.mark(f"{way.name}: {100 * way.error:.2g} % off the weights; {way.computed}", "note")

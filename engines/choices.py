@@ -16,12 +16,13 @@ from engines.ranks.launch import share
 from engines.ranks.tensor_parallel import Team
 from engines.sample import SamplingOptions
 from engines.weights import low_bit, storage
-from engines.weights.fastest import Measured, fastest
+from engines.weights.fastest import Measured, fastest, named
 from engines.weights.gguf.source import form_of
 from engines.weights.gguf.unpack import PLAIN
 from engines.weights.low_bit_storage import Quantised
 from engines.weights.sources import Choice, check_memory, choose, free_bytes
 from engines.weights.storage import Storage
+from engines.weights.twelve_bits import InTwelveBits
 
 ROOM: Final = 4096  # positions when nobody says how many
 
@@ -81,6 +82,8 @@ class Choices:
         """How the storage came to be chosen."""
         if isinstance(self.chosen.packing, Quantised):
             return "as the file stores it" if self.as_stored else "asked for"
+        if isinstance(self.chosen.packing, InTwelveBits):
+            return "exactly, in fewer bytes to read; --dtype bf16 keeps them as they are"
         if storage.is_compiled(self.chosen.packing.dtype, self.device):
             return "compiled products read it where it lies"
         if not self.measured:
@@ -161,9 +164,7 @@ def fastest_storage(
 ) -> tuple[Measured, tuple[Measured, ...]]:
     """Return the fastest storage: the first rank of a team measures, and the others take its choice."""
     if team and team.rank.number:
-        name = team.broadcast(b"").decode()
-        ways = (way for way in storage.candidates(args.dtype, device.type) if way.name == name)
-        return Measured(next(ways), 0.0), ()
+        return Measured(named(team.broadcast(b"").decode(), args.dtype, device), 0.0), ()
     chosen, measured = fastest(spec, args.dtype, device)
     if team:
         team.broadcast(chosen.packing.name.encode())

@@ -5,6 +5,7 @@
 
 from collections.abc import Iterator
 from functools import cache
+from types import ModuleType
 from typing import Final
 from weakref import WeakSet, finalize
 
@@ -12,7 +13,7 @@ import torch
 
 from capture.compiled import Part
 
-PART: Final = Part(f"{__name__}._processor", 4, "torch multiplies, slower and as right")
+PART: Final = Part(f"{__name__}._processor", 5, "torch multiplies, slower and as right")
 
 GROUP: Final = 32  # weights that share a scale
 
@@ -22,14 +23,23 @@ TAKES: Final = {
     "eight": torch.float32,
     "bf16": torch.bfloat16,
     "fp16": torch.float32,
+    "twelve": torch.bfloat16,
 }
 
 
 @cache
 def kinds() -> tuple[str, ...]:
     """Return the kinds of products that there are here; none without the compiled part."""
-    module = PART.module()
-    return module.KINDS if module else ()
+    found = PART.module()
+    return found.KINDS if found else ()
+
+
+@cache
+def module() -> ModuleType:
+    """Return the compiled part, where there are kinds of products."""
+    found = PART.module()
+    assert found
+    return found
 
 
 def has(kind: str, device: torch.device) -> bool:
@@ -40,23 +50,24 @@ def has(kind: str, device: torch.device) -> bool:
 class Product:
     """A matrix on the processor that multiplies rows, where it lies; the product is in fp32."""
 
-    def __init__(self, kind: str, weights: torch.Tensor, scales: torch.Tensor | None = None) -> None:
-        """Take numbers [n, k], or codes as the kind packs them and scales [n, k/32].
+    def __init__(
+        self, kind: str, weights: torch.Tensor, beside: torch.Tensor | None = None, *, columns: int = 0
+    ) -> None:
+        """Take numbers [n, k], or what the kind makes of them and has beside; else scales [n, k/32] tell k.
 
         Raise ValueError for a kind that is not there.
         """
-        module = PART.module()
-        if module is None or kind not in kinds():
+        if kind not in kinds():
             raise ValueError(f"there is no compiled product of kind {kind}")
         self.takes = TAKES[kind]
         self.rows = weights.shape[0]
-        self.columns = weights.shape[1] if scales is None else scales.shape[1] * GROUP
+        self.columns = columns or (weights.shape[1] if beside is None else beside.shape[1] * GROUP)
         # held as long as their addresses are used
-        self._weights, self._scales = weights.contiguous(), None if scales is None else scales.contiguous()
-        self._multiply, self._kind = module.multiply, kinds().index(kind)
-        finalize(self, module.forget, self._weights.data_ptr())
+        self._weights, self._beside = weights.contiguous(), None if beside is None else beside.contiguous()
+        self._multiply, self._kind = module().multiply, kinds().index(kind)
+        finalize(self, module().forget, self._weights.data_ptr())
         _products.add(self)
-        self._at = self._weights.data_ptr(), 0 if self._scales is None else self._scales.data_ptr()
+        self._at = self._weights.data_ptr(), 0 if self._beside is None else self._beside.data_ptr()
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Return the products of rows [m, k], [m, n]. Raise ValueError where k is not that of the matrix."""
@@ -78,8 +89,8 @@ class Product:
     def held(self) -> Iterator[torch.Tensor]:
         """Yield what a product reads."""
         yield self._weights
-        if self._scales is not None:
-            yield self._scales
+        if self._beside is not None:
+            yield self._beside
 
 
 _products: Final[WeakSet[Product]] = WeakSet()  # that are alive

@@ -10,7 +10,7 @@
 #include <Python.h>
 
 /* Counts up with every change of what a caller sees; `__init__.py` names the one that it knows. */
-#define VERSION 4
+#define VERSION 5
 
 #if defined(__x86_64__)
 
@@ -21,7 +21,7 @@
 #define WIDE __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512bf16,f16c,fma")))
 #define INLINE static inline __attribute__((always_inline)) WIDE
 #define ROWS_AT_ONCE 4 /* that share what was read of the weights */
-#define AHEAD 4096     /* bytes: far enough for the memory, and beyond the page at which a processor stops by itself */
+#define AHEAD 6144     /* bytes: far enough for the memory, and beyond the page at which a processor stops by itself */
 #define PIECE 65536    /* bytes of weights: some microseconds */
 #define MOST_PIECES 64 /* of the keys of one head */
 #define LARGEST (1 << 26)
@@ -36,8 +36,9 @@ typedef struct Product {
     void (*multiply)(const struct Product *, int first, int end, int thread);
 } Product;
 
+/* Into the second cache: what is asked for the first one waits for one of its few places, and the loads behind it. */
 INLINE void fetch_ahead(const void *at, int size) {
-    for (int i = 0; i < size; i += 64) _mm_prefetch((const char *)at + AHEAD + i, _MM_HINT_T0);
+    for (int i = 0; i < size; i += 64) _mm_prefetch((const char *)at + AHEAD + i, _MM_HINT_T1);
 }
 
 #include "_pool.h"
@@ -49,6 +50,8 @@ INLINE void fetch_ahead(const void *at, int size) {
 #include "_many_rows.h"
 
 #include "_half.h"
+
+#include "_twelve.h"
 
 #include "_reading.h"
 
@@ -66,6 +69,7 @@ static const Kind kinds[] = {
     {"eight", 8, 1, multiply_eight},
     {"bf16", 16, 0, multiply_bf16},
     {"fp16", 16, 0, multiply_fp16},
+    {"twelve", 12, 0, multiply_twelve}, /* the last: a processor may lack what shortens numbers */
 };
 #define KINDS ((int)(sizeof kinds / sizeof *kinds))
 
@@ -173,6 +177,8 @@ static int is_able(void) {
            __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16");
 }
 
+static int can_shorten(void) { return is_able() && __builtin_cpu_supports("avx512vbmi"); }
+
 #define MOST_NUMBERS 13
 
 /* Read whole numbers, addresses first, then sizes from 1 on, then others; return whether they are so. */
@@ -199,6 +205,13 @@ static int read_numbers(PyObject *const *args, Py_ssize_t count, int addresses, 
 
 static void *address(long long number) { return (void *)(uintptr_t)number; }
 
+/* Return whether rows of k numbers are whole blocks, on a processor that can shorten them. */
+static int are_blocks(long long k) {
+    if (can_shorten() && k % BLOCK == 0) return 1;
+    PyErr_SetString(PyExc_ValueError, can_shorten() ? "rows are no whole blocks" : "not on this processor");
+    return 0;
+}
+
 static PyObject *py_multiply(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     (void)self;
     long long n[MOST_NUMBERS]; /* weights, scales, rows, products, bias, n, k, m, threads, kind */
@@ -206,6 +219,7 @@ static PyObject *py_multiply(PyObject *self, PyObject *const *args, Py_ssize_t c
     if (n[9] < 0 || n[9] >= KINDS) return PyErr_Format(PyExc_ValueError, "no such kind");
     const Kind *kind = &kinds[n[9]];
     if (kind->rounds && n[6] % GROUP) return PyErr_Format(PyExc_ValueError, "rows are no whole groups");
+    if (kind->bits == 12 && !are_blocks(n[6])) return NULL;
     int able;
     Py_BEGIN_ALLOW_THREADS
     able = multiply(kind, address(n[0]), address(n[1]), address(n[2]), address(n[3]), address(n[4]), (int)n[5], (int)n[6],
@@ -273,10 +287,40 @@ static PyObject *py_sum(PyObject *self, PyObject *const *args, Py_ssize_t count)
     return able ? PyFloat_FromDouble(sum) : PyErr_NoMemory();
 }
 
+static PyObject *py_shorten(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    (void)self;
+    long long n[MOST_NUMBERS]; /* words, codes, blocks, counts, what is beside, n, k, threads */
+    if (!read_numbers(args, count, 5, 3, 0, n) || !are_blocks(n[6])) return NULL;
+    Shortening what = {
+        .words = address(n[0]), .codes = address(n[1]), .blocks = address(n[2]), .counts = address(n[3]),
+        .beside = address(n[4]), .n = (int)n[5], .k = (int)n[6],
+    };
+    Py_BEGIN_ALLOW_THREADS
+    shorten(what, (int)n[7]);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+static PyObject *py_lengthen(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    (void)self;
+    long long n[MOST_NUMBERS]; /* blocks, what is beside, numbers of rows, words, n, k, rows */
+    if (!read_numbers(args, count, 4, 3, 0, n) || !are_blocks(n[5])) return NULL;
+    const long long *rows = address(n[2]);
+    for (long long i = 0; i < n[6]; i++)
+        if (rows[i] < 0 || rows[i] >= n[4]) return PyErr_Format(PyExc_IndexError, "no such row");
+    Py_BEGIN_ALLOW_THREADS
+    for (long long i = 0; i < n[6]; i++)
+        lengthen_row(address(n[0]), address(n[1]), (int)n[4], (int)n[5], (int)rows[i], (uint16_t *)address(n[3]) + i * n[5]);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
 #define METHOD(name) #name, (PyCFunction)(void (*)(void))py_##name, METH_FASTCALL
     {METHOD(multiply), "multiply(weights, scales, rows, products, bias or 0, n, k, m, threads, kind): kind is a place in KINDS."},
     {METHOD(forget), "forget(weights): they are about to go, and not read ahead any more."},
+    {METHOD(shorten), "shorten(words, codes, blocks, counts, 0, n, k, threads): bf16 to twelve bits; with what is beside, its lists."},
+    {METHOD(lengthen), "lengthen(blocks, beside, numbers of rows, words, n, k, rows): rows of bf16 as they were."},
     {METHOD(norm), "norm(rows, weights, normed, n, m, stride, bf16, eps): rows normed by their root mean square."},
     {METHOD(gate), "gate(gates and ups, products, n, m, gelu, bf16): act(gate) times up."},
     {METHOD(attend), "attend(q, keys, values, out, batch, heads, shared, count, dim, threads, step, step, bf16, scale)."},
@@ -285,7 +329,7 @@ static PyMethodDef methods[] = {
 };
 
 static PyObject *names_of_kinds(void) {
-    int count = is_able() ? KINDS : 0;
+    int count = can_shorten() ? KINDS : is_able() ? KINDS - 1 : 0;
     PyObject *names = PyTuple_New(count);
     for (int i = 0; names && i < count; i++) {
         PyObject *name = PyUnicode_FromString(kinds[i].name);

@@ -1,12 +1,10 @@
 """What lies between the products of a step, in compiled code: norms, gates, attention of one position."""
 
-from functools import cache
-from types import ModuleType
 from typing import Final
 
 import torch
 
-from engines.processor import PART, kinds
+from engines.processor import kinds, module
 
 _TO: Final = frozenset((torch.float32, torch.bfloat16))  # dtypes that are written
 VECTOR: Final = 16  # numbers of fp32, of which a head is to be whole ones
@@ -19,13 +17,6 @@ def taken(*tensors: torch.Tensor) -> bool:
     )
 
 
-@cache
-def _module() -> ModuleType:
-    module = PART.module()
-    assert module
-    return module
-
-
 def norm(x: torch.Tensor, weight: torch.Tensor, eps: float, out: torch.Tensor | None = None) -> torch.Tensor:
     """Return rows of `taken` tensors by their root mean square, in `out` if that is of fp32 or bf16.
 
@@ -36,7 +27,7 @@ def norm(x: torch.Tensor, weight: torch.Tensor, eps: float, out: torch.Tensor | 
         out = torch.empty_like(x)
     m, stride = x.numel() // n, 0 if weight.dim() == 1 else n
     brain = out.dtype == torch.bfloat16
-    _module().norm(x.data_ptr(), weight.data_ptr(), out.data_ptr(), n, m, stride, brain, eps)
+    module().norm(x.data_ptr(), weight.data_ptr(), out.data_ptr(), n, m, stride, brain, eps)
     return out
 
 
@@ -45,7 +36,7 @@ def gate(gate_up: torch.Tensor, out: torch.Tensor | None, *, gelu: bool) -> torc
     m, n = gate_up.shape[0], gate_up.shape[1] // 2
     if out is None or out.dtype not in _TO:
         out = torch.empty(m, n)
-    _module().gate(gate_up.data_ptr(), out.data_ptr(), n, m, gelu, out.dtype == torch.bfloat16)
+    module().gate(gate_up.data_ptr(), out.data_ptr(), n, m, gelu, out.dtype == torch.bfloat16)
     return out
 
 
@@ -70,7 +61,7 @@ def attend(
         out = torch.empty_like(q)
     at = q.data_ptr(), keys.data_ptr(), values.data_ptr(), out.data_ptr()
     sizes = batch, heads, shared, keys.shape[2], dim, torch.get_num_threads(), steps[0], steps[1]
-    _module().attend(*at, *sizes, out.dtype == torch.bfloat16, scale)
+    module().attend(*at, *sizes, out.dtype == torch.bfloat16, scale)
     return out
 
 
@@ -78,5 +69,5 @@ def total(x: torch.Tensor) -> float:
     """Return the sum of numbers, read as products read weights where compiled code takes them."""
     if not taken(x):
         return float(x.sum())
-    result: float = _module().sum(x.data_ptr(), x.numel(), torch.get_num_threads())
+    result: float = module().sum(x.data_ptr(), x.numel(), torch.get_num_threads())
     return result

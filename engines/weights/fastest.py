@@ -9,7 +9,9 @@ from typing import Final
 import torch
 
 from engines.models.spec import Spec
+from engines.weights import twelve_bits
 from engines.weights.storage import Matrix, Packing, Storage, candidates
+from engines.weights.twelve_bits import InTwelveBits
 
 SAMPLE_BYTES: Final = 64 << 20  # more than the caches hold
 MEASURE_S: Final = 0.3
@@ -26,11 +28,19 @@ class Measured:
 
 def fastest(spec: Spec, dtype: str, device: torch.device) -> tuple[Measured, tuple[Measured, ...]]:
     """Return the way to take, and all that were measured, best first; a single candidate is not measured."""
+    if dtype == "auto" and twelve_bits.fits(spec, device):
+        return Measured(InTwelveBits(), 0.0), ()
     ways = candidates(dtype, device.type)
     if len(ways) == 1:
         return Measured(ways[0], 0.0), ()
     measured = list(map(Measured, ways, _rates(ways, spec)))
     return usual(measured), tuple(sorted(measured, key=lambda m: -m.rate))
+
+
+def named(name: str, dtype: str, device: torch.device) -> Storage:
+    """Return the way of a name, which `fastest` has taken somewhere else."""
+    ways: list[Storage] = [InTwelveBits(), *candidates(dtype, device.type)]
+    return next(way for way in ways if way.name == name)
 
 
 def usual(measured: Sequence[Measured]) -> Measured:

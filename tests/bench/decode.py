@@ -162,8 +162,8 @@ class Ours:
     """The bundled decoder, a step at a time around the same positions."""
 
     def __init__(self, spec: Spec, way: Storage) -> None:
-        self.way, self.moved = way, parameters(spec) * way.weight_bytes
-        self.decoder = Decoder(spec, RandomWeights(spec, 0), way, CPU, capacity=256)
+        self.way, self.decoder = way, Decoder(spec, RandomWeights(spec, 0), way, CPU, capacity=256)
+        self.moved = parameters(spec) * way.weight_bytes
         for _ in gather(processor.held()):  # as an engine has it some seconds after its start
             pass
         self.decoder.place(torch.arange(PROMPT)[None], 0)

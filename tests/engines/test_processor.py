@@ -161,7 +161,7 @@ def test_nothing_is_held_twice() -> None:
         packed = low_bit.pack(numbers(64, 96), FORMS[name])
         product = packed_matrices.matrix(packed)
         assert isinstance(product, packed_matrices.Rounding)
-        held = product._multiply._weights, product._multiply._scales
+        held = product._multiply._weights, product._multiply._beside
         assert [t is not None and t.data_ptr() for t in held] == [
             packed.codes.data_ptr(),
             packed.scales.data_ptr(),

@@ -1,0 +1,185 @@
+/* Products of matrices of bf16 that lie in twelve bits a number, exactly.
+
+   The weights of a matrix have few exponents. So of each number the low byte (the last bit of its exponent, and its
+   fraction) is kept as it is, and the high byte (its sign, and the rest of its exponent) is one of sixteen, which four
+   bits name: eight exponents by two signs. The few numbers of other exponents lie in a list beside it; in their place
+   stands another number, which the list names too.
+
+   A block is 64 bytes of low bytes, again 64, and 64 in which the low half of byte i names the high byte of the number
+   at i, and the high half that of the number at 64 + i. The numbers of 64 low bytes are in the order in which a vector
+   of bytes comes apart into two of words: 8 of the first 32 numbers, 8 of the other 32, and so on. */
+
+#define BLOCK 128
+#define BLOCK_BYTES 192
+#define CODES 8
+#define NO_CODE 0x80
+
+typedef struct {
+    uint32_t column;
+    uint16_t is, stands; /* the number, and what stands in its place */
+} Other;
+
+/* What is beside the blocks of n rows: others of row i are those from begins[i] to begins[i + 1]. */
+typedef struct {
+    uint8_t highs[64]; /* high bytes by code, the same in each quarter */
+    uint32_t begins[];
+} Beside;
+
+static const Other *others_of(const Beside *beside, int n) { return (const Other *)(const void *)(beside->begins + n + 1 + (n + 1) % 2); }
+
+INLINE float number_of(uint16_t word) {
+    uint32_t bits = (uint32_t)word << 16;
+    float number;
+    __builtin_memcpy(&number, &bits, 4);
+    return number;
+}
+
+INLINE __m512i high_bytes(__m512i highs, __m512i codes) {
+    return _mm512_shuffle_epi8(highs, _mm512_and_si512(codes, _mm512_set1_epi8(15)));
+}
+
+/* Give the numbers of a block, 32 a vector, in their order. */
+INLINE void open_block(const uint8_t *block, __m512i highs, __m512i *numbers) {
+    __m512i codes = _mm512_loadu_si512(block + 128);
+    for (int i = 0; i < 2; i++, codes = _mm512_srli_epi16(codes, 4)) {
+        __m512i low = _mm512_loadu_si512(block + 64 * i), high = high_bytes(highs, codes);
+        numbers[2 * i] = _mm512_unpacklo_epi8(low, high);
+        numbers[2 * i + 1] = _mm512_unpackhi_epi8(low, high);
+    }
+}
+
+INLINE void multiply_blocks(const Product *p, int first, int end, int from, int m) {
+    size_t k = (size_t)p->k, size = k / BLOCK * BLOCK_BYTES;
+    const uint16_t *x = (const uint16_t *)p->x + (size_t)from * k;
+    const Beside *beside = (const Beside *)p->scales;
+    const Other *others = others_of(beside, p->n);
+    const __m512i highs = _mm512_loadu_si512(beside->highs);
+    for (int i = first; i < end; i++) {
+        const uint8_t *block = (const uint8_t *)p->weights + (size_t)i * size;
+        __m512 sums[ROWS_AT_ONCE][2];
+        for (int r = 0; r < m; r++) sums[r][0] = sums[r][1] = _mm512_setzero_ps();
+        for (size_t c = 0; c < k; c += BLOCK, block += BLOCK_BYTES) {
+            __m512i numbers[4];
+            fetch_ahead(block, BLOCK_BYTES);
+            open_block(block, highs, numbers);
+            for (int r = 0; r < m; r++)
+                for (int j = 0; j < 4; j++) {
+                    __m512i row = _mm512_loadu_si512(x + (size_t)r * k + c + (size_t)(32 * j));
+                    sums[r][j % 2] = _mm512_dpbf16_ps(sums[r][j % 2], (__m512bh)numbers[j], (__m512bh)row);
+                }
+        }
+        for (int r = 0; r < m; r++) {
+            float sum = _mm512_reduce_add_ps(_mm512_add_ps(sums[r][0], sums[r][1]));
+            for (uint32_t o = beside->begins[i]; o < beside->begins[i + 1]; o++)
+                sum += (number_of(others[o].is) - number_of(others[o].stands)) * number_of(x[(size_t)r * k + others[o].column]);
+            p->out[(size_t)(from + r) * (size_t)p->n + (size_t)i] = sum;
+        }
+    }
+}
+
+WIDE static void multiply_twelve(const Product *p, int first, int end, int thread) {
+    (void)thread;
+    int r = 0;
+    for (; r + 4 <= p->m; r += 4) multiply_blocks(p, first, end, r, 4);
+    for (; r + 2 <= p->m; r += 2) multiply_blocks(p, first, end, r, 2);
+    if (r < p->m) multiply_blocks(p, first, end, r, 1);
+}
+
+/* ---- how numbers come to lie so ---- */
+
+typedef struct {
+    const uint16_t *words;
+    const uint8_t *codes; /* of each of the 128 high bytes without a sign; NO_CODE: none */
+    uint8_t *blocks;
+    uint32_t *counts; /* others of each row */
+    Beside *beside;
+    int n, k, rows_a_piece;
+} Shortening;
+
+static Shortening shortening; /* guarded by job_lock */
+
+#define WIDER __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi")))
+
+typedef struct {
+    __m512i lows, codes;
+    __mmask64 others;
+} Half;
+
+/* Shorten 64 numbers. */
+static inline __attribute__((always_inline)) WIDER Half shortened(const uint16_t *words, __m512i codes, __m512i more_codes) {
+    const __m512i byte = _mm512_set1_epi16(255);
+    __m512i a = _mm512_loadu_si512(words), b = _mm512_loadu_si512(words + 32);
+    __m512i lows = _mm512_packus_epi16(_mm512_and_si512(a, byte), _mm512_and_si512(b, byte));
+    __m512i highs = _mm512_packus_epi16(_mm512_srli_epi16(a, 8), _mm512_srli_epi16(b, 8));
+    __m512i code = _mm512_permutex2var_epi8(codes, highs, more_codes);
+    __m512i sign = _mm512_and_si512(_mm512_srli_epi16(highs, 4), _mm512_set1_epi8(CODES));
+    __mmask64 others = _mm512_movepi8_mask(code);
+    return (Half){lows, _mm512_or_si512(_mm512_and_si512(code, _mm512_set1_epi8(CODES - 1)), sign), others};
+}
+
+WIDER static void shorten_piece(int number, int thread) {
+    (void)thread;
+    const Shortening s = shortening;
+    size_t k = (size_t)s.k;
+    __m512i codes = _mm512_loadu_si512(s.codes), more_codes = _mm512_loadu_si512(s.codes + 64);
+    int end = (number + 1) * s.rows_a_piece < s.n ? (number + 1) * s.rows_a_piece : s.n;
+    for (int i = number * s.rows_a_piece; i < end; i++) {
+        uint8_t *block = s.blocks + (size_t)i * (k / BLOCK * BLOCK_BYTES);
+        uint32_t others = 0;
+        for (const uint16_t *w = s.words + (size_t)i * k, *stop = w + k; w < stop; w += BLOCK, block += BLOCK_BYTES) {
+            Half a = shortened(w, codes, more_codes), b = shortened(w + 64, codes, more_codes);
+            _mm512_storeu_si512(block, a.lows);
+            _mm512_storeu_si512(block + 64, b.lows);
+            _mm512_storeu_si512(block + 128, _mm512_or_si512(a.codes, _mm512_slli_epi16(b.codes, 4)));
+            others += (uint32_t)(__builtin_popcountll(a.others) + __builtin_popcountll(b.others));
+        }
+        s.counts[i] = others;
+    }
+}
+
+/* The place in its row's order of the number whose low byte is at `at` of 64. */
+static uint32_t column_of(int at) { return (uint32_t)(at / 16 * 8 + at % 8 + (at % 16 < 8 ? 0 : 32)); }
+
+/* Write the lists of the rows of a piece; `begins` and the high bytes are there. */
+WIDER static void list_piece(int number, int thread) {
+    (void)thread;
+    const Shortening s = shortening;
+    size_t k = (size_t)s.k;
+    Other *list = (Other *)(uintptr_t)others_of(s.beside, s.n);
+    __m512i codes = _mm512_loadu_si512(s.codes), more_codes = _mm512_loadu_si512(s.codes + 64);
+    int end = (number + 1) * s.rows_a_piece < s.n ? (number + 1) * s.rows_a_piece : s.n;
+    for (int i = number * s.rows_a_piece; i < end; i++) {
+        const uint16_t *words = s.words + (size_t)i * k;
+        Other *to = list + s.beside->begins[i], *stop = list + s.beside->begins[i + 1];
+        for (size_t c = 0; c < k && to < stop; c += 64) {
+            Half half = shortened(words + c, codes, more_codes);
+            for (__mmask64 left = half.others; left && to < stop; left &= left - 1) {
+                uint32_t column = (uint32_t)c + column_of(__builtin_ctzll(left));
+                uint16_t is = words[column], high = s.beside->highs[is >> 15 ? CODES : 0];
+                *to++ = (Other){column, is, (uint16_t)(high << 8 | (is & 255))};
+            }
+        }
+    }
+}
+
+/* Shorten a matrix, or list its others where there is a place for them. */
+static void shorten(Shortening what, int threads) {
+    what.rows_a_piece = PIECE / (2 * what.k) + 1;
+    pthread_mutex_lock(&job_lock);
+    shortening = what;
+    run(what.beside ? list_piece : shorten_piece, (what.n + what.rows_a_piece - 1) / what.rows_a_piece, threads);
+    pthread_mutex_unlock(&job_lock);
+}
+
+/* Give a row of a matrix as it was. */
+WIDE static void lengthen_row(const uint8_t *blocks, const Beside *beside, int n, int k, int row, uint16_t *words) {
+    const Other *others = others_of(beside, n);
+    const __m512i highs = _mm512_loadu_si512(beside->highs);
+    const uint8_t *block = blocks + (size_t)row * ((size_t)k / BLOCK * BLOCK_BYTES);
+    for (int c = 0; c < k; c += BLOCK, block += BLOCK_BYTES) {
+        __m512i numbers[4];
+        open_block(block, highs, numbers);
+        for (int j = 0; j < 4; j++) _mm512_storeu_si512(words + c + 32 * j, numbers[j]);
+    }
+    for (uint32_t o = beside->begins[row]; o < beside->begins[row + 1]; o++) words[others[o].column] = others[o].is;
+}

@@ -1,0 +1,145 @@
+"""Weights of bf16 in twelve bits: the very numbers come back, and products are those of the numbers."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from engines import processor
+from engines.models.catalogue import preset
+from engines.processor import twelve
+from engines.processor.twelve import Shortened, shorten
+from engines.weights import fastest, storage, twelve_bits
+from engines.weights.low_bit import FORMS, pack
+from engines.weights.storage import COMPILED_WIDE
+from engines.weights.twelve_bits import InTwelveBits
+
+CPU = torch.device("cpu")
+pytestmark = pytest.mark.skipif(not processor.has(twelve.KIND, CPU), reason="not for this processor")
+
+SHAPES = [(4, 128), (33, 256), (7, 1152), (50, 2048), (70, 4864)]
+
+
+def weight(n: int, k: int, seed: int = 0) -> torch.Tensor:
+    return (torch.randn(n, k, generator=torch.Generator().manual_seed(seed)) * 0.02).bfloat16()
+
+
+def every_number() -> torch.Tensor:
+    """All 65,536 numbers of bf16, among a million usual ones."""
+    words = torch.arange(-(1 << 15), 1 << 15, dtype=torch.int32).to(torch.int16)
+    return torch.cat((weight(1000, 1024), words.view(torch.bfloat16).view(64, 1024)))
+
+
+def with_zeros() -> torch.Tensor:
+    """A pruned matrix: two thirds are zero, of both signs."""
+    w = weight(40, 512)
+    w.view(-1)[::3] = 0.0
+    w.view(-1)[1::3] = -0.0
+    return w
+
+
+def bits(numbers: torch.Tensor) -> torch.Tensor:
+    return numbers.view(torch.int16)
+
+
+def short(w: torch.Tensor) -> Shortened:
+    found = shorten(w)
+    assert found
+    return found
+
+
+@pytest.mark.parametrize("make", [every_number, with_zeros, *(lambda s=s: weight(*s) for s in SHAPES)])
+def test_the_very_numbers_come_back(make: Callable[[], torch.Tensor]) -> None:
+    w = make()
+    ids = torch.randperm(len(w), generator=torch.Generator().manual_seed(1))
+    assert torch.equal(bits(short(w).rows(ids)), bits(w[ids]))
+
+
+@pytest.mark.parametrize("m", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_products_are_those_of_the_numbers(shape: tuple[int, int], m: int) -> None:
+    w, x = weight(*shape), weight(m, shape[1], seed=1) * 50
+    w.view(-1)[[0, 3, 64, 100]] = torch.tensor([1e-9, -0.0, -3.0, 1e-30], dtype=torch.bfloat16)
+    wanted = x.double().numpy() @ w.double().numpy().T
+    product = short(w).product()(x).double().numpy()
+    assert np.linalg.norm(product - wanted) < 1e-6 * np.linalg.norm(wanted)
+
+
+def test_a_number_that_is_none_makes_a_product_that_is_none() -> None:
+    w = weight(3, 128)
+    w[1, 5], w[2, 7] = float("nan"), float("inf")
+    product = short(w).product()(torch.ones(1, 128, dtype=torch.bfloat16))
+    assert product.isfinite()[0, 0] and product.isnan()[0, 1] and product[0, 2] == float("inf")
+
+
+def test_it_takes_twelve_bits() -> None:
+    """And four bytes a row, and eight for each of the few numbers that have no code."""
+    w = weight(2048, 2048)
+    exponents = bits(w).to(torch.int32).bitwise_right_shift(8).bitwise_and(127)
+    without = w.numel() - int(torch.bincount(exponents.view(-1), minlength=128).topk(8).values.sum())
+    assert 0 < without < w.numel() / 3000
+    assert short(w).size == w.numel() * 3 // 2 + 64 + 4 * 2050 + 8 * without
+
+
+def test_numbers_of_many_exponents_stay_as_they_are() -> None:
+    """And the bytes of a weight are told as they are."""
+    words = torch.randint(-(1 << 15), 1 << 15, (64, 1024), generator=torch.Generator().manual_seed(0))
+    odd, way = words.to(torch.int16).view(torch.bfloat16), InTwelveBits()
+    assert shorten(odd) is None
+    assert way.weight_bytes == 1.5
+    table, matrix = way.ends(odd, None, CPU)
+    assert isinstance(matrix, storage.Plain) and way.weight_bytes == 2.0
+    assert torch.equal(bits(table(torch.tensor([3, 0]))), bits(odd[[3, 0]]))
+    way.matrix(weight(1024, 1024), CPU)
+    assert 1.5 < way.weight_bytes < 1.56
+
+
+@pytest.mark.parametrize("m", [1, COMPILED_WIDE, COMPILED_WIDE + 1])
+def test_many_rows_multiply_too(m: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(twelve_bits, "A_PIECE", 10 * 256)
+    w, x = weight(37, 256), weight(m, 256, seed=1).float()
+    matrix = InTwelveBits().matrix(w, CPU)
+    wanted = (x.bfloat16().double() @ w.double().T).float()
+    out, bias = torch.empty(m, 37), torch.arange(37.0)
+    matrix.into(x, out, bias)
+    for found, meant in ((matrix(x).float(), wanted), (out, wanted + bias)):
+        assert (found - meant).norm() < (1e-6 if m <= COMPILED_WIDE else 4e-3) * meant.norm()
+
+
+def test_a_tied_table_lies_once_and_another_as_it_is() -> None:
+    w, way, ids = weight(300, 256), InTwelveBits(), torch.tensor([299, 0, 7, 7])
+    tied, head = way.ends(w, None, CPU)
+    assert isinstance(tied, twelve_bits.Rows) and isinstance(head, twelve_bits.TwelveBits)
+    assert tied.table is head.weight and torch.equal(tied(ids), w[ids])
+    other, _ = way.ends(w, weight(300, 256, seed=1), CPU)
+    assert isinstance(other, storage.Embedding) and torch.equal(other(ids), w[ids])
+
+
+def test_a_packed_matrix_is_taken_as_its_numbers() -> None:
+    packed = pack(weight(64, 256), FORMS["q8_0"])
+    matrix = InTwelveBits().matrix(packed, CPU)
+    assert isinstance(matrix, twelve_bits.TwelveBits)
+    assert torch.equal(matrix.weight.rows(torch.arange(64)), packed.unpacked().bfloat16())
+
+
+@pytest.mark.parametrize("ids", [[-1], [0, 3]])
+def test_a_row_that_is_not_there_is_refused(ids: list[int]) -> None:
+    with pytest.raises(IndexError, match="no such row"):
+        short(weight(3, 256)).rows(torch.tensor(ids))
+
+
+def test_no_rows_are_none() -> None:
+    assert short(weight(3, 256)).rows(torch.tensor([], dtype=torch.int64)).shape == (0, 256)
+
+
+def test_it_is_the_usual_way_where_rows_are_whole_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless bf16 is asked for by its name."""
+    spec = preset("llama-3.2-1b")
+    assert fastest.fastest(spec, "auto", CPU)[0].packing.name == "bf16 in 12 bits"
+    assert fastest.fastest(spec, "bf16", CPU)[0].packing is storage.BF16
+    assert fastest.named("bf16 in 12 bits", "auto", CPU).weight_bytes == 1.5
+    assert fastest.named("bf16", "bf16", CPU) is storage.BF16
+    assert not twelve_bits.fits(preset("smollm2-135m"), CPU)  # rows of 576
+    monkeypatch.setattr(processor, "kinds", lambda: ("bf16", "fp16"))
+    assert fastest.fastest(spec, "auto", CPU)[0].packing is storage.BF16
