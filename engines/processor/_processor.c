@@ -303,14 +303,16 @@ static PyObject *py_shorten(PyObject *self, PyObject *const *args, Py_ssize_t co
 
 static PyObject *py_lengthen(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     (void)self;
-    long long n[MOST_NUMBERS]; /* blocks, what is beside, numbers of rows, words, n, k, rows */
-    if (!read_numbers(args, count, 4, 3, 0, n) || !are_blocks(n[5])) return NULL;
-    const long long *rows = address(n[2]);
-    for (long long i = 0; i < n[6]; i++)
-        if (rows[i] < 0 || rows[i] >= n[4]) return PyErr_Format(PyExc_IndexError, "no such row");
+    long long n[MOST_NUMBERS]; /* blocks, what is beside, numbers of rows, words, n, k, rows, threads */
+    if (!read_numbers(args, count, 4, 4, 0, n) || !are_blocks(n[5])) return NULL;
+    Lengthening what = {
+        .blocks = address(n[0]), .beside = address(n[1]), .rows = address(n[2]), .words = address(n[3]),
+        .n = (int)n[4], .k = (int)n[5], .count = (int)n[6],
+    };
+    for (int i = 0; i < what.count; i++)
+        if (what.rows[i] < 0 || what.rows[i] >= what.n) return PyErr_Format(PyExc_IndexError, "no such row");
     Py_BEGIN_ALLOW_THREADS
-    for (long long i = 0; i < n[6]; i++)
-        lengthen_row(address(n[0]), address(n[1]), (int)n[4], (int)n[5], (int)rows[i], (uint16_t *)address(n[3]) + i * n[5]);
+    lengthen(what, (int)n[7]);
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
 }
@@ -320,7 +322,7 @@ static PyMethodDef methods[] = {
     {METHOD(multiply), "multiply(weights, scales, rows, products, bias or 0, n, k, m, threads, kind): kind is a place in KINDS."},
     {METHOD(forget), "forget(weights): they are about to go, and not read ahead any more."},
     {METHOD(shorten), "shorten(words, codes, blocks, counts, 0, n, k, threads): bf16 to twelve bits; with what is beside, its lists."},
-    {METHOD(lengthen), "lengthen(blocks, beside, numbers of rows, words, n, k, rows): rows of bf16 as they were."},
+    {METHOD(lengthen), "lengthen(blocks, beside, numbers of rows, words, n, k, rows, threads): rows of bf16 as they were."},
     {METHOD(norm), "norm(rows, weights, normed, n, m, stride, bf16, eps): rows normed by their root mean square."},
     {METHOD(gate), "gate(gates and ups, products, n, m, gelu, bf16): act(gate) times up."},
     {METHOD(attend), "attend(q, keys, values, out, batch, heads, shared, count, dim, threads, step, step, bf16, scale)."},

@@ -171,15 +171,42 @@ static void shorten(Shortening what, int threads) {
     pthread_mutex_unlock(&job_lock);
 }
 
-/* Give a row of a matrix as it was. */
-WIDE static void lengthen_row(const uint8_t *blocks, const Beside *beside, int n, int k, int row, uint16_t *words) {
-    const Other *others = others_of(beside, n);
-    const __m512i highs = _mm512_loadu_si512(beside->highs);
-    const uint8_t *block = blocks + (size_t)row * ((size_t)k / BLOCK * BLOCK_BYTES);
-    for (int c = 0; c < k; c += BLOCK, block += BLOCK_BYTES) {
+/* ---- and how they are as they were ---- */
+
+typedef struct {
+    const uint8_t *blocks;
+    const Beside *beside;
+    const long long *rows; /* their numbers */
+    uint16_t *words;
+    int n, k, count, rows_a_piece;
+} Lengthening;
+
+static Lengthening lengthening; /* guarded by job_lock */
+
+WIDE static void lengthen_row(const Lengthening *l, long long row, uint16_t *words) {
+    const Other *others = others_of(l->beside, l->n);
+    const __m512i highs = _mm512_loadu_si512(l->beside->highs);
+    const uint8_t *block = l->blocks + (size_t)row * ((size_t)l->k / BLOCK * BLOCK_BYTES);
+    for (int c = 0; c < l->k; c += BLOCK, block += BLOCK_BYTES) {
         __m512i numbers[4];
         open_block(block, highs, numbers);
         for (int j = 0; j < 4; j++) _mm512_storeu_si512(words + c + 32 * j, numbers[j]);
     }
-    for (uint32_t o = beside->begins[row]; o < beside->begins[row + 1]; o++) words[others[o].column] = others[o].is;
+    for (uint32_t o = l->beside->begins[row]; o < l->beside->begins[row + 1]; o++) words[others[o].column] = others[o].is;
+}
+
+static void lengthen_piece(int number, int thread) {
+    (void)thread;
+    const Lengthening l = lengthening;
+    int end = (number + 1) * l.rows_a_piece < l.count ? (number + 1) * l.rows_a_piece : l.count;
+    for (int i = number * l.rows_a_piece; i < end; i++) lengthen_row(&l, l.rows[i], l.words + (size_t)i * (size_t)l.k);
+}
+
+/* Give rows of a matrix as they were. */
+static void lengthen(Lengthening what, int threads) {
+    what.rows_a_piece = PIECE / (2 * what.k) + 1;
+    pthread_mutex_lock(&job_lock);
+    lengthening = what;
+    run(lengthen_piece, (what.count + what.rows_a_piece - 1) / what.rows_a_piece, threads);
+    pthread_mutex_unlock(&job_lock);
 }

@@ -45,7 +45,7 @@ class Shortened:
         out = torch.empty(len(ids), self.columns, dtype=torch.bfloat16)
         if len(ids):
             at = self.blocks.data_ptr(), self.beside.data_ptr(), ids.data_ptr(), out.data_ptr()
-            module().lengthen(*at, len(self.blocks), self.columns, len(ids))
+            module().lengthen(*at, len(self.blocks), self.columns, len(ids), torch.get_num_threads())
         return out
 
 
