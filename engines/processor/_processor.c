@@ -205,10 +205,10 @@ static int read_numbers(PyObject *const *args, Py_ssize_t count, int addresses, 
 
 static void *address(long long number) { return (void *)(uintptr_t)number; }
 
-/* Return whether rows of k numbers are whole blocks, on a processor that can shorten them. */
-static int are_blocks(long long k) {
-    if (can_shorten() && k % BLOCK == 0) return 1;
-    PyErr_SetString(PyExc_ValueError, can_shorten() ? "rows are no whole blocks" : "not on this processor");
+/* Return whether rows of k numbers are blocks and half ones, on a processor that can shorten them. */
+static int are_halves(long long k) {
+    if (can_shorten() && k % HALF == 0) return 1;
+    PyErr_SetString(PyExc_ValueError, can_shorten() ? "rows are no blocks" : "not on this processor");
     return 0;
 }
 
@@ -219,7 +219,7 @@ static PyObject *py_multiply(PyObject *self, PyObject *const *args, Py_ssize_t c
     if (n[9] < 0 || n[9] >= KINDS) return PyErr_Format(PyExc_ValueError, "no such kind");
     const Kind *kind = &kinds[n[9]];
     if (kind->rounds && n[6] % GROUP) return PyErr_Format(PyExc_ValueError, "rows are no whole groups");
-    if (kind->bits == 12 && !are_blocks(n[6])) return NULL;
+    if (kind->bits == 12 && !are_halves(n[6])) return NULL;
     int able;
     Py_BEGIN_ALLOW_THREADS
     able = multiply(kind, address(n[0]), address(n[1]), address(n[2]), address(n[3]), address(n[4]), (int)n[5], (int)n[6],
@@ -290,7 +290,7 @@ static PyObject *py_sum(PyObject *self, PyObject *const *args, Py_ssize_t count)
 static PyObject *py_shorten(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     (void)self;
     long long n[MOST_NUMBERS]; /* words, codes, blocks, counts, what is beside, n, k, threads */
-    if (!read_numbers(args, count, 5, 3, 0, n) || !are_blocks(n[6])) return NULL;
+    if (!read_numbers(args, count, 5, 3, 0, n) || !are_halves(n[6])) return NULL;
     Shortening what = {
         .words = address(n[0]), .codes = address(n[1]), .blocks = address(n[2]), .counts = address(n[3]),
         .beside = address(n[4]), .n = (int)n[5], .k = (int)n[6],
@@ -304,7 +304,7 @@ static PyObject *py_shorten(PyObject *self, PyObject *const *args, Py_ssize_t co
 static PyObject *py_lengthen(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     (void)self;
     long long n[MOST_NUMBERS]; /* blocks, what is beside, numbers of rows, words, n, k, rows, threads */
-    if (!read_numbers(args, count, 4, 4, 0, n) || !are_blocks(n[5])) return NULL;
+    if (!read_numbers(args, count, 4, 4, 0, n) || !are_halves(n[5])) return NULL;
     Lengthening what = {
         .blocks = address(n[0]), .beside = address(n[1]), .rows = address(n[2]), .words = address(n[3]),
         .n = (int)n[4], .k = (int)n[5], .count = (int)n[6],

@@ -7,10 +7,12 @@
 
    A block is 64 bytes of low bytes, again 64, and 64 in which the low half of byte i names the high byte of the number
    at i, and the high half that of the number at 64 + i. The numbers of 64 low bytes are in the order in which a vector
-   of bytes comes apart into two of words: 8 of the first 32 numbers, 8 of the other 32, and so on. */
+   of bytes comes apart into two of words: 8 of the first 32 numbers, 8 of the other 32, and so on. A row may end with
+   half a block: 64 low bytes, and 32 whose high halves name the high bytes of the numbers from 32 on. */
 
 #define BLOCK 128
 #define BLOCK_BYTES 192
+#define HALF 64
 #define CODES 8
 #define NO_CODE 0x80
 
@@ -38,18 +40,36 @@ INLINE __m512i high_bytes(__m512i highs, __m512i codes) {
     return _mm512_shuffle_epi8(highs, _mm512_and_si512(codes, _mm512_set1_epi8(15)));
 }
 
+INLINE void put_together(__m512i low, __m512i high, __m512i *numbers) {
+    numbers[0] = _mm512_unpacklo_epi8(low, high);
+    numbers[1] = _mm512_unpackhi_epi8(low, high);
+}
+
 /* Give the numbers of a block, 32 a vector, in their order. */
 INLINE void open_block(const uint8_t *block, __m512i highs, __m512i *numbers) {
-    __m512i codes = _mm512_loadu_si512(block + 128);
-    for (int i = 0; i < 2; i++, codes = _mm512_srli_epi16(codes, 4)) {
-        __m512i low = _mm512_loadu_si512(block + 64 * i), high = high_bytes(highs, codes);
-        numbers[2 * i] = _mm512_unpacklo_epi8(low, high);
-        numbers[2 * i + 1] = _mm512_unpackhi_epi8(low, high);
+    __m512i low = _mm512_loadu_si512(block), more = _mm512_loadu_si512(block + 64), codes = _mm512_loadu_si512(block + 128);
+    put_together(low, high_bytes(highs, codes), numbers);
+    put_together(more, high_bytes(highs, _mm512_srli_epi16(codes, 4)), numbers + 2);
+}
+
+INLINE void open_half(const uint8_t *half, __m512i highs, __m512i *numbers) {
+    __m256i codes = _mm256_loadu_si256((const __m256i *)(const void *)(half + 64));
+    __m512i both = _mm512_inserti64x4(_mm512_castsi256_si512(codes), _mm256_srli_epi16(codes, 4), 1);
+    put_together(_mm512_loadu_si512(half), high_bytes(highs, both), numbers);
+}
+
+/* Bytes of a row of k numbers. */
+static inline size_t row_bytes(size_t k) { return k / HALF * (BLOCK_BYTES / 2); }
+
+INLINE void add_products(const __m512i *numbers, int count, const uint16_t *x, __m512 *sums) {
+    for (int j = 0; j < count; j++) {
+        __m512i row = _mm512_loadu_si512(x + 32 * j);
+        sums[j % 2] = _mm512_dpbf16_ps(sums[j % 2], (__m512bh)numbers[j], (__m512bh)row);
     }
 }
 
 INLINE void multiply_blocks(const Product *p, int first, int end, int from, int m) {
-    size_t k = (size_t)p->k, size = k / BLOCK * BLOCK_BYTES;
+    size_t k = (size_t)p->k, size = row_bytes(k);
     const uint16_t *x = (const uint16_t *)p->x + (size_t)from * k;
     const Beside *beside = (const Beside *)p->scales;
     const Other *others = others_of(beside, p->n);
@@ -58,15 +78,18 @@ INLINE void multiply_blocks(const Product *p, int first, int end, int from, int 
         const uint8_t *block = (const uint8_t *)p->weights + (size_t)i * size;
         __m512 sums[ROWS_AT_ONCE][2];
         for (int r = 0; r < m; r++) sums[r][0] = sums[r][1] = _mm512_setzero_ps();
-        for (size_t c = 0; c < k; c += BLOCK, block += BLOCK_BYTES) {
+        size_t c = 0;
+        for (; c + BLOCK <= k; c += BLOCK, block += BLOCK_BYTES) {
             __m512i numbers[4];
             fetch_ahead(block, BLOCK_BYTES);
             open_block(block, highs, numbers);
-            for (int r = 0; r < m; r++)
-                for (int j = 0; j < 4; j++) {
-                    __m512i row = _mm512_loadu_si512(x + (size_t)r * k + c + (size_t)(32 * j));
-                    sums[r][j % 2] = _mm512_dpbf16_ps(sums[r][j % 2], (__m512bh)numbers[j], (__m512bh)row);
-                }
+            for (int r = 0; r < m; r++) add_products(numbers, 4, x + (size_t)r * k + c, sums[r]);
+        }
+        if (c < k) {
+            __m512i numbers[2];
+            fetch_ahead(block, BLOCK_BYTES / 2);
+            open_half(block, highs, numbers);
+            for (int r = 0; r < m; r++) add_products(numbers, 2, x + (size_t)r * k + c, sums[r]);
         }
         for (int r = 0; r < m; r++) {
             float sum = _mm512_reduce_add_ps(_mm512_add_ps(sums[r][0], sums[r][1]));
@@ -124,14 +147,22 @@ WIDER static void shorten_piece(int number, int thread) {
     __m512i codes = _mm512_loadu_si512(s.codes), more_codes = _mm512_loadu_si512(s.codes + 64);
     int end = (number + 1) * s.rows_a_piece < s.n ? (number + 1) * s.rows_a_piece : s.n;
     for (int i = number * s.rows_a_piece; i < end; i++) {
-        uint8_t *block = s.blocks + (size_t)i * (k / BLOCK * BLOCK_BYTES);
+        uint8_t *block = s.blocks + (size_t)i * row_bytes(k);
+        const uint16_t *w = s.words + (size_t)i * k, *stop = w + k;
         uint32_t others = 0;
-        for (const uint16_t *w = s.words + (size_t)i * k, *stop = w + k; w < stop; w += BLOCK, block += BLOCK_BYTES) {
+        for (; w + BLOCK <= stop; w += BLOCK, block += BLOCK_BYTES) {
             Half a = shortened(w, codes, more_codes), b = shortened(w + 64, codes, more_codes);
             _mm512_storeu_si512(block, a.lows);
             _mm512_storeu_si512(block + 64, b.lows);
             _mm512_storeu_si512(block + 128, _mm512_or_si512(a.codes, _mm512_slli_epi16(b.codes, 4)));
             others += (uint32_t)(__builtin_popcountll(a.others) + __builtin_popcountll(b.others));
+        }
+        if (w < stop) {
+            Half a = shortened(w, codes, more_codes);
+            __m256i late = _mm512_extracti64x4_epi64(a.codes, 1);
+            _mm512_storeu_si512(block, a.lows);
+            _mm256_storeu_si256((__m256i *)(void *)(block + 64), _mm256_or_si256(_mm512_castsi512_si256(a.codes), _mm256_slli_epi16(late, 4)));
+            others += (uint32_t)__builtin_popcountll(a.others);
         }
         s.counts[i] = others;
     }
@@ -151,7 +182,7 @@ WIDER static void list_piece(int number, int thread) {
     for (int i = number * s.rows_a_piece; i < end; i++) {
         const uint16_t *words = s.words + (size_t)i * k;
         Other *to = list + s.beside->begins[i], *stop = list + s.beside->begins[i + 1];
-        for (size_t c = 0; c < k && to < stop; c += 64) {
+        for (size_t c = 0; c < k && to < stop; c += HALF) {
             Half half = shortened(words + c, codes, more_codes);
             for (__mmask64 left = half.others; left && to < stop; left &= left - 1) {
                 uint32_t column = (uint32_t)c + column_of(__builtin_ctzll(left));
@@ -186,11 +217,15 @@ static Lengthening lengthening; /* guarded by job_lock */
 WIDE static void lengthen_row(const Lengthening *l, long long row, uint16_t *words) {
     const Other *others = others_of(l->beside, l->n);
     const __m512i highs = _mm512_loadu_si512(l->beside->highs);
-    const uint8_t *block = l->blocks + (size_t)row * ((size_t)l->k / BLOCK * BLOCK_BYTES);
+    const uint8_t *block = l->blocks + (size_t)row * row_bytes((size_t)l->k);
     for (int c = 0; c < l->k; c += BLOCK, block += BLOCK_BYTES) {
         __m512i numbers[4];
-        open_block(block, highs, numbers);
-        for (int j = 0; j < 4; j++) _mm512_storeu_si512(words + c + 32 * j, numbers[j]);
+        int whole = c + BLOCK <= l->k;
+        if (whole)
+            open_block(block, highs, numbers);
+        else
+            open_half(block, highs, numbers);
+        for (int j = 0; j < (whole ? 4 : 2); j++) _mm512_storeu_si512(words + c + 32 * j, numbers[j]);
     }
     for (uint32_t o = l->beside->begins[row]; o < l->beside->begins[row + 1]; o++) words[others[o].column] = others[o].is;
 }

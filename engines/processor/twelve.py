@@ -11,8 +11,8 @@ import torch
 from engines.processor import Product, has, module
 
 KIND: Final = "twelve"
-BLOCK: Final = 128  # numbers
-BLOCK_BYTES: Final = 192
+HALF: Final = 64  # numbers of half a block
+HALF_BYTES: Final = 96
 CODES: Final = 8  # high bytes without their sign that four bits name
 LOOKED_AT: Final = 1 << 14  # numbers of a matrix, by which its codes are chosen
 _NO_CODE: Final = 0x80
@@ -20,7 +20,7 @@ _NO_CODE: Final = 0x80
 
 def fits(columns: int, device: torch.device) -> bool:
     """Return whether rows of so many numbers can lie so on a device."""
-    return has(KIND, device) and columns % BLOCK == 0
+    return has(KIND, device) and columns % HALF == 0
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def shorten(weight: torch.Tensor) -> Shortened | None:
     """Return a matrix [n, k] of bf16 in twelve bits; None where it takes no fewer bytes so."""
     (n, k), words = weight.shape, weight.contiguous()
     codes, highs = codes_of(words)
-    blocks = torch.empty(n, k // BLOCK * BLOCK_BYTES, dtype=torch.uint8)
+    blocks = torch.empty(n, k // HALF * HALF_BYTES, dtype=torch.uint8)
     counts = torch.empty(n, dtype=torch.int32)
     at = words.data_ptr(), codes.data_ptr(), blocks.data_ptr(), counts.data_ptr()
     threads = torch.get_num_threads()

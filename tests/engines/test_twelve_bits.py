@@ -1,5 +1,6 @@
 """Weights of bf16 in twelve bits: the very numbers come back, and products are those of the numbers."""
 
+import dataclasses
 from collections.abc import Callable
 
 import numpy as np
@@ -18,7 +19,7 @@ from engines.weights.twelve_bits import InTwelveBits
 CPU = torch.device("cpu")
 pytestmark = pytest.mark.skipif(not processor.has(twelve.KIND, CPU), reason="not for this processor")
 
-SHAPES = [(4, 128), (33, 256), (7, 1152), (50, 2048), (70, 4864)]
+SHAPES = [(8, 64), (33, 256), (40, 576), (7, 1152), (50, 2048), (70, 4864)]
 
 
 def weight(n: int, k: int, seed: int = 0) -> torch.Tensor:
@@ -140,6 +141,7 @@ def test_it_is_the_usual_way_where_rows_are_whole_blocks(monkeypatch: pytest.Mon
     assert fastest.fastest(spec, "bf16", CPU)[0].packing is storage.BF16
     assert fastest.named("bf16 in 12 bits", "auto", CPU).weight_bytes == 1.5
     assert fastest.named("bf16", "bf16", CPU) is storage.BF16
-    assert not twelve_bits.fits(preset("smollm2-135m"), CPU)  # rows of 576
+    assert twelve_bits.fits(preset("smollm2-135m"), CPU)  # rows of 576
+    assert not twelve_bits.fits(dataclasses.replace(spec, hidden=2080), CPU)
     monkeypatch.setattr(processor, "kinds", lambda: ("bf16", "fp16"))
     assert fastest.fastest(spec, "auto", CPU)[0].packing is storage.BF16
