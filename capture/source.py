@@ -4,6 +4,7 @@ import contextlib
 import gzip
 import itertools
 import os
+import re
 import shutil
 import stat
 import sys
@@ -25,6 +26,9 @@ from capture.text import clean
 
 HEAD = 1 << 18  # bytes that a sniffer may look at
 CHUNK = 1 << 20
+MANY_BLANKS = 10_000  # lines, of which the others are left out
+_BLANK_LINES = (b"\n", b" \n", b"\t\n")
+_BLANK_PART = re.compile(rb"\n[ \t\n]{%d,}\n" % MANY_BLANKS)
 BOMB_FLOOR = 1 << 27  # bytes; only what unpacks to more can be refused as a bomb
 BOMB_RATIO = 200  # unpacked size to packed size
 STREAM_LIMIT = 8 << 30  # bytes of a stream that are copied; never more than half of what is free
@@ -79,6 +83,7 @@ class Source:
     spooled: bool = False  # copied to a temporary file, which is no input that could come again
     limits: bool = True  # on how far it may unpack
     held: IO[bytes] | None = field(default=None, repr=False)  # what keeps a temporary file alive
+    shortened: bool = field(default=False, repr=False)  # of blank lines, which the log notes
 
     @classmethod
     def of(cls, path: str | Path, *, limits: bool = True) -> "Source":
@@ -166,18 +171,30 @@ class Source:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def text(self) -> str:
-        """Return all of it as text with Unix line ends."""
-        text = decode(self.read())
-        return text.replace("\r\n", "\n") if "\r" in text else text
+        """Return all of it as text with Unix line ends; of a long run of blank lines the first ones."""
+        return self.utf8().decode()
 
     def utf8(self) -> bytes:
-        """Return all of it as text in UTF-8 with Unix line ends."""
+        """Return the same in UTF-8."""
         raw = self.read()
         text = raw if raw.isascii() else decode(raw).encode()
-        return text.replace(b"\r\n", b"\n") if b"\r" in text else text
+        return self._shortened(text.replace(b"\r\n", b"\n") if b"\r" in text else text)
+
+    def _shortened(self, text: bytes) -> bytes:
+        """Leave out blank lines where a great many follow each other, which a few bytes can unpack to."""
+        if not any(blank * MANY_BLANKS in text for blank in _BLANK_LINES):
+            return text
+        shorter = _BLANK_PART.sub(lambda part: b"\n" * min(part[0].count(b"\n"), MANY_BLANKS), text)
+        if not self.shortened:
+            said = "blank lines were left out; later lines have lower numbers"
+            self.log.note("blank_lines", said, count=text.count(b"\n") - shorter.count(b"\n"))
+        self.shortened = True
+        return shorter
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
-        """Yield every line without its end, with the offset of its first byte; a last torn line too."""
+        """Yield every line that says anything without its end, with the offset of its first byte; a last torn
+        line too.
+        """
         begun, at = list[bytes](), 0  # a line may be longer than many chunks
         for chunk in self.chunks():
             first, *whole = chunk.split(b"\n")
@@ -185,7 +202,8 @@ class Source:
             if not whole:
                 continue
             for line in (b"".join(begun), *whole[:-1]):
-                yield at, line.removesuffix(b"\r")
+                if line and (len(line) > 1 or line.strip()):
+                    yield at, line.removesuffix(b"\r")
                 at += len(line) + 1
             begun = [whole[-1]]
         if rest := b"".join(begun):

@@ -14,7 +14,7 @@ import pytest
 from capture import source as sources
 from capture.errors import UnreadableError
 from capture.open import load
-from capture.source import BOMB_FLOOR, BOMB_RATIO, Source
+from capture.source import BOMB_FLOOR, BOMB_RATIO, MANY_BLANKS, Source
 from tests.conftest import FIXTURES
 
 ROOT = FIXTURES.parent.parent
@@ -50,6 +50,31 @@ def test_no_more_is_unpacked_than_the_ratio_allows(tmp_path: Path) -> None:
         for chunk in Source.of(path).chunks():
             seen += len(chunk)
     assert seen <= max(BOMB_FLOOR, BOMB_RATIO * path.stat().st_size) < BOMB_FLOOR + (64 << 20)
+
+
+@pytest.mark.parametrize("blank", [b"\n", b" \n", b"\t\n", b"\r\n"])
+@pytest.mark.parametrize("name", ["plain/kernels.csv", "ncu/details.csv", "rocprof/kernel_stats.csv"])
+def test_of_many_blank_lines_some_are_read(name: str, blank: bytes, tmp_path: Path) -> None:
+    """A thousand bytes unpack to a million lines that say nothing; it is told how many were left out."""
+    whole = (FIXTURES / name).read_bytes()
+    (plain,) = load(FIXTURES / name, cache=False)
+    path = tmp_path / "input.csv.gz"
+    begin, line, rest = whole.rpartition(b"\n")[0].rpartition(b"\n")
+    path.write_bytes(gzip.compress(begin + line + 1_000_000 * blank + rest + b"\n"))
+    (run,) = load(path, cache=False)
+    assert run.events.equals(plain.events)
+    (notice,) = (notice for notice in run.log.notices if notice.id == "blank_lines")
+    assert notice.count == 1_000_001 - MANY_BLANKS  # with the end of the line before
+
+
+def test_lines_between_words_stay(tmp_path: Path) -> None:
+    """As many blank lines as are left, and lines of blanks that are no run of them."""
+    path = tmp_path / "input.txt"
+    text = "a" + "\n" * (MANY_BLANKS - 1) + " b\n" + " " * MANY_BLANKS + "\nc\n"
+    path.write_text(text)
+    assert Source.of(path).text() == text
+    assert [line for _, line in Source.of(path).lines()] == [b"a", b" b", b" " * MANY_BLANKS, b"c"]
+    assert [at for at, _ in Source.of(path).lines()] == [0, MANY_BLANKS, MANY_BLANKS + 3, 2 * MANY_BLANKS + 4]
 
 
 def temporary(folder: Path) -> set[str]:
@@ -151,7 +176,7 @@ def test_lines_are_the_same_wherever_chunks_end(
     monkeypatch.setattr(sources, "CHUNK", size)
     path = tmp_path / "lines"
     path.write_bytes(b"a\r\n\n\nbcd\nlonger line\r\nend\n")
-    lines = [(0, b"a"), (3, b""), (4, b""), (5, b"bcd"), (9, b"longer line"), (22, b"end")]
+    lines = [(0, b"a"), (5, b"bcd"), (9, b"longer line"), (22, b"end")]
     assert list(Source.of(path).lines()) == lines
 
 

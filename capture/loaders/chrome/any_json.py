@@ -122,8 +122,8 @@ def _text(buffer: bytearray, log: Log) -> str:
 
 def _decode_mended(text: str) -> Event | None:
     """Parse an event whose text may hold raw control characters or half a surrogate pair; None if broken."""
-    text = text.translate(_CONTROL)
     text = _LONE_SURROGATE.sub(lambda m: m[1] + (m[2] or "\\ufffd"), text)
+    text = text.translate(_CONTROL)
     try:
         return _ONE.decode(text.encode("utf-8", "replace"))
     except _BROKEN:
