@@ -1,6 +1,6 @@
 """A Run: what happened in one execution, as metadata and one validated frame."""
 
-import math
+import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -91,14 +91,16 @@ def with_log(run: Run, log: Log) -> Run:
 
 
 def clean_meta(value: Any) -> Any:
-    """Return metadata with all its text cleaned, and without what is no number."""
+    """Return metadata with all its text cleaned, and without what is no number that a float can be."""
     if isinstance(value, str):
         return clean(value, 10_000)
     if isinstance(value, Mapping):
         return {clean(str(k), 200): clean_meta(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [clean_meta(v) for v in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    if isinstance(value, int | float) and not abs(value) <= sys.float_info.max:
+        return None
+    return value
 
 
 def _cast(events: pl.DataFrame) -> pl.DataFrame:

@@ -116,6 +116,17 @@ def test_a_step_or_a_size_may_have_any_number_of_digits(tmp_path: Path) -> None:
     assert all("layers" not in run.meta and "hidden" in run.meta for run in load(path, cache=False))
 
 
+@pytest.mark.parametrize("odd", ["9" * 400, "-" + "9" * 400])
+def test_a_number_beyond_those_of_a_float_is_none_of_a_run(odd: str, tmp_path: Path) -> None:
+    """What states it is kept; nobody who reckons with it meets a number that no float can be."""
+    text = (FIXTURES / "doppler" / "report.json").read_text()
+    path = tmp_path / "x.json"
+    path.write_text(text.replace('"decodeTokensPerSec": 250.5', f'"decodeTokensPerSec": {odd}'))
+    (whole,), (run,) = load(FIXTURES / "doppler" / "report.json", cache=False), load(path, cache=False)
+    assert (whole.meta["decode_tokens_per_s"], run.meta["decode_tokens_per_s"]) == (250.5, None)
+    assert run.events.equals(whole.events)
+
+
 def test_the_layer_of_an_op_is_told_in_plain_digits(tmp_path: Path) -> None:
     text = (FIXTURES / "metallic" / "recording.jsonl").read_text()
     path = tmp_path / "x.jsonl"
