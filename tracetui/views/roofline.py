@@ -33,7 +33,7 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     table = points(run, look, group)
     if table.is_empty():
         return Answer(table, (select.why_no_kernels(run),), (group,))
-    known = pl.col("intensity").is_not_null()
+    known = pl.col("intensity").is_not_null() & pl.col("gflop_per_s").is_not_null()
     number = known.cum_sum() - 1
     letters = pl.when(known & (number < len(ascii_letters))).then(number)
     marks = letters.replace_strict(dict(enumerate(ascii_letters)), default=None, return_dtype=pl.String)

@@ -100,3 +100,15 @@ def test_the_marks_lie_on_logarithmic_axes() -> None:
     assert {s.style for ln in lines for s in ln if s.text in "xyz" and s.text} == {"cat_matmul"}
     assert log_chart([], [], Size(80, 24), title="t", x_label="u") == []
     assert log_chart([], marks, Size(20, 5), title="t", x_label="u") == []
+
+
+def test_work_done_in_no_time_has_no_mark() -> None:
+    """A clock that is too coarse says 0 ns: how fast that was is not known."""
+    rows = [
+        {"kind": "kernel", "name": n, "op": n, "dur": dur, "flops": 1e6, "bytes": 5e4, "lens": "gpu"}
+        for n, dur in (("gemm", 2000), ("quick", 0))
+    ]
+    shown = view("roofline")
+    answer = ask(shown, (made(rows, roof=ROOF),), Look())
+    assert dict(answer.rows.select("op", "mark").iter_rows()) == {"gemm": "a", "quick": None}
+    assert "quick" in ink.plain(shown.draw(answer, Look(), Size(100, 30)))  # type: ignore[misc]
