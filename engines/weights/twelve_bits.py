@@ -10,7 +10,7 @@ from engines.models.spec import Spec
 from engines.processor import twelve
 from engines.processor.twelve import Shortened
 from engines.weights.low_bit import Packed
-from engines.weights.storage import COMPILED_WIDE, Embedding, Matrix, Plain, Table, Weight, to_dtype, unshared
+from engines.weights.storage import COMPILED_WIDE, Embedding, Matrix, Plain, Table, Weight, to_dtype
 
 A_PIECE: Final = 4 << 20  # weights that are bf16 again at a time, for many rows
 
@@ -77,10 +77,9 @@ class InTwelveBits:
         return self._stored(weight, device)[0]
 
     def ends(self, table: Weight, head: Weight | None, device: torch.device) -> tuple[Table, Matrix]:
-        if head is not None:
-            return Embedding(unshared(as_bf16(table, device))), self.matrix(head, device)
         matrix, stored = self._stored(table, device)
-        return (Rows(stored) if isinstance(stored, Shortened) else Embedding(stored)), matrix
+        rows = Rows(stored) if isinstance(stored, Shortened) else Embedding(stored)
+        return rows, matrix if head is None else self.matrix(head, device)
 
     def _stored(self, weight: Weight, device: torch.device) -> tuple[Matrix, Shortened | torch.Tensor]:
         numbers = as_bf16(weight, device)

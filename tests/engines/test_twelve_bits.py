@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,12 +10,15 @@ import torch
 
 from engines import processor
 from engines.models.catalogue import preset
+from engines.models.spec import parameters
 from engines.processor import twelve
 from engines.processor.twelve import Shortened, shorten
 from engines.weights import fastest, storage, twelve_bits
 from engines.weights.low_bit import FORMS, pack
 from engines.weights.storage import COMPILED_WIDE
 from engines.weights.twelve_bits import InTwelveBits
+from tests.engines import plain, tiny
+from tests.engines.test_engine import main, of_kind, recorded
 
 CPU = torch.device("cpu")
 pytestmark = pytest.mark.skipif(not processor.has(twelve.KIND, CPU), reason="not for this processor")
@@ -108,13 +112,16 @@ def test_many_rows_multiply_too(m: int, monkeypatch: pytest.MonkeyPatch) -> None
         assert (found - meant).norm() < (1e-6 if m <= COMPILED_WIDE else 4e-3) * meant.norm()
 
 
-def test_a_tied_table_lies_once_and_another_as_it_is() -> None:
+def test_a_tied_table_lies_once() -> None:
     w, way, ids = weight(300, 256), InTwelveBits(), torch.tensor([299, 0, 7, 7])
     tied, head = way.ends(w, None, CPU)
     assert isinstance(tied, twelve_bits.Rows) and isinstance(head, twelve_bits.TwelveBits)
     assert tied.table is head.weight and torch.equal(tied(ids), w[ids])
-    other, _ = way.ends(w, weight(300, 256, seed=1), CPU)
-    assert isinstance(other, storage.Embedding) and torch.equal(other(ids), w[ids])
+    other, head = way.ends(w, weight(200, 256, seed=1), CPU)
+    assert isinstance(head, twelve_bits.TwelveBits) and head.weight is not other.table
+    assert torch.equal(other(ids), w[ids]) and torch.equal(
+        head.weight.rows(ids[1:2]), weight(200, 256, seed=1)[:1]
+    )
 
 
 def test_a_packed_matrix_is_taken_as_its_numbers() -> None:
@@ -145,3 +152,29 @@ def test_it_is_the_usual_way_where_rows_are_whole_blocks(monkeypatch: pytest.Mon
     assert not twelve_bits.fits(dataclasses.replace(spec, hidden=2080), CPU)
     monkeypatch.setattr(processor, "kinds", lambda: ("bf16", "fp16"))
     assert fastest.fastest(spec, "auto", CPU)[0].packing is storage.BF16
+
+
+@pytest.mark.parametrize("family", ["gemma3", "qwen2", "qwen3"])  # tied, with biases, untied
+def test_a_decoder_decodes_with_the_very_weights(family: str) -> None:
+    """As the plain decoder in fp64 with the same weights: what is left is rows of bf16."""
+    spec = dataclasses.replace(tiny.SPECS[family], hidden=64, head_dim=16, ffn=192)
+    table = {name: w.bfloat16().float() for name, w in tiny.weights(spec).items()}
+    ids = torch.randint(0, spec.vocab, (1, 60), generator=torch.Generator().manual_seed(1))
+    assert twelve_bits.fits(spec, CPU)
+    way = InTwelveBits()
+    actual = tiny.logits(tiny.decoder(spec, table, packing=way), ids, prefill=40)
+    wanted = plain.forward(spec, table, ids[0].tolist())[39:]
+    assert way.weight_bytes < 2
+    assert float((actual[0] - wanted).norm() / wanted.norm()) < 0.03
+    off = {name: w + 2**-7 * w.abs().max() * (w.dim() == 2) for name, w in table.items()}
+    other = tiny.logits(tiny.decoder(spec, off, packing=InTwelveBits()), ids, prefill=40)
+    assert float((other[0] - wanted).norm() / wanted.norm()) > 0.06, "the weights matter"
+
+
+def test_a_recording_tells_what_was_read(tmp_path: Path) -> None:
+    out = tmp_path / "a.jsonl"
+    assert main(["--model", "smollm2-135m", "--weights", "random", "--out", str(out), "--steps", "2"]) == 0
+    lines = recorded(out)
+    meta = {k: v for line in of_kind(lines, "run") for k, v in line["meta"].items()}
+    assert (meta["packing"], meta["quant"], meta["dtype"]) == ("bf16 in 12 bits", "q0f16", "bfloat16")
+    assert 1.5 < meta["bytes_per_token"] / parameters(preset("smollm2-135m")) < 1.52
