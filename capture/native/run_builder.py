@@ -111,6 +111,7 @@ class RunBuilder(Struct):
             return Log.of(read_log.freeze().as_dict())
         log = Log.of(clean_meta(msgspec.to_builtins(self.saved_log)))
         log.dropped += read_log.dropped
+        log.read = max(log.read, log.dropped)  # what is lost since had been kept, if the account is true
         for n in read_log.freeze().notices:
             log.note(n.id, n.message, count=n.count, severity=n.severity)
         return log

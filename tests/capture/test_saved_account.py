@@ -26,3 +26,19 @@ def test_a_parquet_file_whose_account_does_not_add_up_is_damaged(
     pl.read_parquet(path).write_parquet(path, metadata={PARQUET_KEY: json.dumps(about)})
     with pytest.raises(UnreadableError, match="damaged"):
         load(path, cache=False)
+
+
+def test_an_account_of_nothing_has_room_for_what_is_lost_since(tmp_path: Path) -> None:
+    """Of an earlier import nothing was read, it says; a line of the file itself cannot be read."""
+    log = {"source": "a", "format": "native", "read": 0, "repaired": 0, "dropped": 0, "notices": []}
+    lines = [
+        {"kind": "log", "log": log},
+        {"kind": "kernel", "name": "k", "dur": 2},
+        {"kind": "kernel", "dur": "?"},
+    ]
+    path = tmp_path / "p.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (run,) = load(path, cache=False)
+    assert (run.events["dur"].to_list(), run.log.read, run.log.dropped, run.log.kept) == ([2], 1, 1, 0)
+    export([run], tmp_path / "again.jsonl")
+    assert load(tmp_path / "again.jsonl", cache=False)[0].log == run.log
