@@ -26,6 +26,7 @@ LENT: Final = 2.0  # degrees of freedom that the other rows lend to one
 LEAST: Final = 0.12  # of a row's spread over steps: what its runs differ by at least
 LEAST_BUSY: Final = 0.3  # where other programs had the processor
 ALONE: Final = 0.32  # the same, of a side that is one run, which may have been in another state throughout
+FEW: Final = 7.0  # steps, whose scatter tells as little of such a side as one degree of freedom
 DOUBT: Final = 0.05  # of what all rows share, by which a row may take part in it more or less than it did
 DOUBT_BUSY: Final = 0.3  # where other programs had the processor
 DOUBT_ALONE: Final = 0.2  # of a side that is one run
@@ -65,7 +66,8 @@ def own_shift(level: Floats, steps: Floats, groups: NDArray[np.int64], busy: boo
     part = DOUBT_BUSY if busy else DOUBT_ALONE if single else DOUBT
     doubt = part**2 * float(np.mean(shared**2))
     whole = between + alone + doubt
-    unsure = between**2 / freedom + doubt**2 / DOUBT_FREEDOM
+    known = (steps.shape[2] / FEW) ** 2
+    unsure = between**2 / freedom + alone**2 / known + doubt**2 / DOUBT_FREEDOM
     return Own(shift, np.sqrt(whole * lever), whole**2 / unsure, np.sqrt(variance))
 
 
