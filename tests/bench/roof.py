@@ -1,10 +1,10 @@
 """The roof: how far ten measurements lie apart, and what a slow reader beside a run does to times and shares.
 
-    python -m tests.bench.roof [--times 10] [--model qwen2.5-0.5b] [--seconds 20]
+    python -m tests.bench.roof [--times 10] [--model qwen2.5-0.5b] [--seconds 60]
 
 The second part records an engine; for the middle third of the time a process beside it reads memory in a
-loop. Each third is set against the readings of its own time, by the ops that stream weights. Run it on a
-machine that does nothing else.
+loop. Each third is set against the readings of its own time, by the ops that stream weights; in 20 s there
+are so few readings that luck moves a share by a tenth. Run it on a machine that does nothing else.
 """
 
 import argparse
@@ -77,7 +77,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--times", type=int, default=10)
     parser.add_argument("--model", default="qwen2.5-0.5b")
-    parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--seconds", type=float, default=60)
     args = parser.parse_args()
     measured(args.times)
     with tempfile.TemporaryDirectory() as folder:
