@@ -53,22 +53,25 @@ class Judged:
     time_noise: float  # that of times, which are not in use where rows are freed
 
 
-def judge(times: Floats, groups: NDArray[np.int64], *, alpha: float = ALPHA, busy: bool = False) -> Judged:
+def judge(
+    times: Floats, groups: NDArray[np.int64], *, alpha: float = ALPHA, busy: NDArray[np.bool_] | None = None
+) -> Judged:
     """Return the evidence from rows × runs × steps of time; `groups` says of each run: a (0), b (1), neither
     (2).
 
     A busy machine slows all rows of a run at once. Rows are therefore read against the others of their run;
     but not where all rows evidently changed, for then one that did not would seem to. That question is a test
     too: the rows have the rest of the level. A row's weight among the many tests is the root of its share of
-    the time. `alpha` is the chance of error that is allowed; `busy` says that other programs had the
-    processors.
+    the time. `alpha` is the chance of error that is allowed; `busy` says beside which runs other programs
+    had the processors.
     """
+    crowded = busy is not None and busy.any()
     rows = levels(times)
     evidence, spread = between(rows.time, groups, alpha)
     noise = time_noise = _typical(spread, rows.weight)
     judged = np.asarray(~np.isnan(rows.time).any(axis=1))
     single = np.bincount(groups, minlength=2)[:2].min() == 1
-    everything = _all_rows(rows, groups, judged, BUSY if busy else LONE if single else 0.0)
+    everything = _all_rows(rows, groups, judged, BUSY if crowded else LONE if single else 0.0)
     freed = bool(everything >= ALL * alpha)
     if freed:
         own = own_shift(rows.time[judged], rows.steps[judged], groups, busy)

@@ -219,14 +219,10 @@ class RunSamples:
 
     times: Floats
     groups: NDArray[np.int64]  # of each run: a (0), b (1), neither (2)
+    busy: NDArray[np.bool_]  # of each run: others had the processor, and nothing could be left out
     unit: str
     words: str
     left_out: str = ""
-
-    @property
-    def busy(self) -> bool:
-        """Tell whether other programs had the processor, and nothing could be left out."""
-        return self.left_out == UNQUIET
 
 
 def run_samples(
@@ -246,9 +242,9 @@ def run_samples(
         for i, w in enumerate(works)
     ]
     alone = [~_busy(w, side) for w, side in zip(works, aligned.sides, strict=True)] if stepwise else []
-    stacked, groups, left_out = _alone(np.stack(times, axis=1), groups, alone)
+    stacked, groups, busy, left_out = _alone(np.stack(times, axis=1), groups, alone)
     words = f"their medians over {aligned.height} {aligned.how}" if stepwise else "their time per launch"
-    return RunSamples(stacked, groups, _unit(works) if stepwise else "launch", words, left_out)
+    return RunSamples(stacked, groups, busy, _unit(works) if stepwise else "launch", words, left_out)
 
 
 def _judge_runs(samples: RunSamples, alpha: float) -> PhaseEvidence:
@@ -270,22 +266,24 @@ def _times_of_run(
 
 def _alone(
     times: Floats, groups: NDArray[np.int64], alone: Sequence[NDArray[np.bool_]]
-) -> tuple[Floats, NDArray[np.int64], str]:
-    """Return the times without the steps, and without the runs, in which others had the processor.
+) -> tuple[Floats, NDArray[np.int64], NDArray[np.bool_], str]:
+    """Return the times without the steps, and without the runs, in which others had the processor; of each
+    run that is left, its group and whether it is one of those.
 
     A run that was mostly among others is left out whole: its few other steps still feel them. Nothing is
     left out where a side would have no run left, or none of the runs would be a repeat.
     """
     if not alone or all(a.all() for a in alone):
-        return times, groups, ""
+        return times, groups, np.zeros(len(groups), dtype=bool), ""
     quiet = np.array([a.sum() >= max(FEWEST, MOSTLY * len(a)) for a in alone])
     kept = np.bincount(groups[quiet], minlength=3)
     if not kept[0] or not kept[1] or kept.max() < 2:
-        return times, groups, UNQUIET
+        return times, groups, ~quiet, UNQUIET
     masked = np.where(np.stack(alone)[None], times, np.nan)[:, quiet]
     steps, runs = sum(int((~a).sum()) for a in np.stack(alone)[quiet]), int((~quiet).sum())
     words = [f"{steps} steps"] * bool(steps) + [f"{runs} run{'s' * (runs > 1)}"] * bool(runs)
-    return masked, groups[quiet], f"; left out, since others had the processor: {' and '.join(words)}"
+    left_out = f"; left out, since others had the processor: {' and '.join(words)}"
+    return masked, groups[quiet], ~quiet[quiet], left_out
 
 
 def _run_words(judged: repeats.Judged, groups: NDArray[np.int64], samples: str) -> str:

@@ -30,6 +30,7 @@ FEW: Final = 7.0  # steps, whose scatter tells as little of such a side as one d
 DOUBT: Final = 0.05  # of what all rows share, by which a row may take part in it more or less than it did
 DOUBT_BUSY: Final = 0.6  # where other programs had the processor
 DOUBT_ALONE: Final = 0.2  # of a side that is one run
+APART: Final = 0.4  # by which a row may move by itself on a side that alone had others on the processor
 DOUBT_FREEDOM: Final = 5.0
 LEAST_STEPS: Final = 1e-3  # spread over steps that is told from none
 PASSES: Final = 4
@@ -46,15 +47,19 @@ class Own:
     spread: Floats  # of runs of the same: one standard deviation
 
 
-def own_shift(level: Floats, steps: Floats, groups: NDArray[np.int64], busy: bool = False) -> Own:
+def own_shift(
+    level: Floats, steps: Floats, groups: NDArray[np.int64], busy: NDArray[np.bool_] | None = None
+) -> Own:
     """Return how far rows moved from runs of group 0 to those of group 1, beside what all of them share.
 
-    `level` is rows × runs, `steps` rows × runs × steps of distances from it; NaN is a step left out.
+    `level` is rows × runs, `steps` rows × runs × steps of distances from it; NaN is a step left out. `busy`
+    says beside which runs other programs had the processor.
     """
+    busy = np.zeros(len(groups), dtype=bool) if busy is None else busy
     over_steps = _over_steps(steps)
     scale = over_steps if over_steps is not None else np.ones(len(level))
     ways = _ways(steps, scale) if over_steps is not None else np.ones((len(level), 1))
-    least = (LEAST_BUSY if busy else LEAST) if over_steps is not None else LEAST_STEPS
+    least = (LEAST_BUSY if busy.any() else LEAST) if over_steps is not None else LEAST_STEPS
     variance, freedom = _variance(level, groups, ways, scale, least)
     left, right = (level[:, groups == g] for g in (0, 1))
     each = 1 / left.shape[1] + 1 / right.shape[1]
@@ -63,8 +68,9 @@ def own_shift(level: Floats, steps: Floats, groups: NDArray[np.int64], busy: boo
     alone = single * (ALONE * scale) ** 2 if over_steps is not None else np.zeros(len(level))
     change = right.mean(axis=1) - left.mean(axis=1)
     shift, shared, lever = _beside(change, ways, between + alone)
-    part = DOUBT_BUSY if busy else DOUBT_ALONE if single else DOUBT
-    doubt = part**2 * float(np.mean(shared**2))
+    part = DOUBT_BUSY if busy.any() else DOUBT_ALONE if single else DOUBT
+    apart = sum(busy[groups == g].all() for g in (0, 1)) if not busy.all() else 0
+    doubt = part**2 * float(np.mean(shared**2)) + apart * APART**2
     whole = between + alone + doubt
     known = (steps.shape[2] / FEW) ** 2
     unsure = between**2 / freedom + alone**2 / known + doubt**2 / DOUBT_FREEDOM

@@ -144,7 +144,7 @@ def test_a_run_that_is_slow_as_a_whole_beside_others_is_no_change() -> None:
     times = measured(rng, THREE, 0.01, 0.01)
     for factor, busy, verdict in ((2.0, False, "slower"), (2.0, True, "~"), (10.0, True, "slower")):
         slow = np.where((THREE == 1)[None, :, None], factor * times, times)
-        found = repeats.judge(slow, THREE, busy=busy)
+        found = repeats.judge(slow, THREE, busy=np.full(len(THREE), busy))
         assert found.freed == (verdict == "~")
         words = set(verdicts(found.evidence, 0.5 * found.evidence.median_a))
         assert words <= {"slower", "same", "~"} and ("slower" in words) == (verdict == "slower")

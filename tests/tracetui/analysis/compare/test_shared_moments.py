@@ -99,9 +99,20 @@ def test_few_steps_tell_little_of_a_side_of_one_run() -> None:
 
 def test_others_beside_make_what_is_shared_less_sure() -> None:
     level, steps = made(5)
-    quiet, busy = (own_shift(level, steps, GROUPS, busy=b) for b in (False, True))
+    quiet, busy = (own_shift(level, steps, GROUPS, np.full(len(GROUPS), b)) for b in (False, True))
     assert (busy.error > quiet.error).all()
     assert (np.abs(busy.shift - quiet.shift) < quiet.error / 3).all()
+
+
+def test_a_side_that_alone_had_others_beside_it_is_sure_of_no_row() -> None:
+    """Beside others each row takes up to 1.5 times more or less than the rest: 1.4 times tells nothing."""
+    level, steps = made(5)
+    level[0, GROUPS == 1] += np.log(1.4)
+    beside = {"none": [], "one of each side": [2, 3], "all of b": [3, 4, 5], "all": range(6)}
+    found = {who: own_shift(level, steps, GROUPS, np.isin(range(6), runs)) for who, runs in beside.items()}
+    far = {who: own.shift[0] / own.error[0] for who, own in found.items()}
+    assert far["none"] > far["all"] == far["one of each side"] > 2 > 1 > far["all of b"] > 0
+    assert found["all of b"].error.min() >= 0.98 * np.log(1.5)
 
 
 def test_holms_correction_is_the_step_down_by_hand() -> None:
