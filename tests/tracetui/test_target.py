@@ -15,6 +15,7 @@ from tracetui.process import debugger
 from tracetui.process.target import Target, why_not_attached
 
 PID = 4242
+harms = debugger.harms  # not the played one
 MAPS = """\
 400000-401000 r-xp 00000000 08:01 1 /usr/bin/python3.11
 7f0000000000-7f0000001000 r-xp 00000000 08:01 2 /usr/lib/libpython3.11.so.1.0
@@ -35,6 +36,7 @@ def proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / str(PID) / "maps").write_text(MAPS)
     (tmp_path / "sys/kernel/yama").mkdir(parents=True)
     monkeypatch.setattr("tracetui.process.target.shutil.which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(debugger, "harms", lambda: False)
     return tmp_path
 
 
@@ -91,6 +93,33 @@ def test_a_container(proc: Path) -> None:
     (proc / str(PID) / "ns" / "mnt").unlink()
     (proc / str(PID) / "ns" / "mnt").symlink_to("mnt:[2]")
     assert "it runs in a container; run tracetui in that container" in refusal(proc)
+
+
+@pytest.mark.parametrize(
+    ("said", "harm"),
+    [
+        ("Couldn't write extended state status: Bad address.", True),
+        ("ptrace: Operation not permitted.", False),
+    ],
+)
+def test_a_gdb_that_cannot_write_all_registers_is_let_near_nothing(
+    said: str, harm: bool, proc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of gdb 13 on a processor with AMX the first is what it says; a read that waited then fails with 512."""
+    played = tmp_path / "bin" / "gdb"
+    played.parent.mkdir()
+    played.write_text(f'#!/bin/sh\necho "{said}" >&2\nexit 1\n')
+    played.chmod(0o755)
+    monkeypatch.setenv("PATH", str(played.parent))
+    monkeypatch.setattr(debugger, "harms", harms.__wrapped__)
+    if harm:
+        assert "does not know all registers of this processor, and would harm it; install gdb 14" in refusal(
+            proc
+        )
+        assert "does not know all registers" in why_not_attached(proc)
+    else:
+        Target(PID, proc).check()
+        assert why_not_attached(proc) == ""
 
 
 def test_no_debugger(proc: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +28,8 @@ _GDB: Final = (
     "gdb", "-batch", "-nx", "-iex", "set auto-load no", "-iex", "set auto-solib-add off",
     "-iex", "set debuginfod enabled off",
 )  # fmt: skip
+_TRIED: Final = ("-ex", "set startup-with-shell off", "-ex", "starti", "-ex", "set $mxcsr = 0x1fa0")
+_UNWRITTEN: Final = "extended state"  # gdb before 14 knows fewer registers than a processor with AMX has
 _HEAD: Final = """\
 set confirm off
 set pagination off
@@ -91,6 +94,21 @@ def free_address(maps: str, size: int) -> int:
             break
         at = max(at, end)
     return at
+
+
+@lru_cache(maxsize=1)
+def harms() -> bool:
+    """Return whether a process goes wrong once gdb has stopped it here, tried on a program of our own: where
+    gdb cannot write all registers back, a system call that waited fails.
+    """
+    command = [*_GDB, *_TRIED, "--args", sys.executable, "-c", ""]
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False  # what it then says of the process itself tells why
+    return _UNWRITTEN in (done.stdout + done.stderr).decode("utf-8", "replace")
 
 
 def tell_by_gdb(pid: int, control: Path) -> str:

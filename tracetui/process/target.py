@@ -10,6 +10,7 @@ from typing import Final
 
 from capture.errors import EngineError, UsageError
 from capture.text import clean
+from tracetui.process import debugger
 
 PROC: Final = Path("/proc")
 OLDEST: Final = (3, 8)
@@ -42,6 +43,11 @@ class Target:
         if self.debugger() is None:
             raise self._refused(
                 "there is no debugger to reach it with", "install gdb, as apt install gdb does"
+            )
+        if self.debugger() == "gdb" and debugger.harms():
+            raise self._refused(
+                "this gdb does not know all registers of this processor, and would harm it",
+                "install gdb 14 or later",
             )
 
     @property
@@ -134,6 +140,8 @@ def why_not_attached(proc: Path = PROC) -> str:
         return "no, on Linux only"
     if not hasattr(sys, "remote_exec") and shutil.which("gdb") is None:
         return "no, gdb is not installed"
+    if not hasattr(sys, "remote_exec") and debugger.harms():
+        return "no, this gdb does not know all registers of this processor (gdb 14 and later do)"
     if scope and not Target(os.getpid(), proc)._is_privileged():
         return f"no, kernel.yama.ptrace_scope is {scope} (as root, or with sysctl kernel.yama.ptrace_scope=0)"
     return ""
