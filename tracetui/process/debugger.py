@@ -104,8 +104,9 @@ def harms() -> bool:
     command = [*_GDB, *_TRIED, "--args", sys.executable, "-c", ""]
     try:
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE_S, check=False
-        )
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE_S, check=False,
+            start_new_session=True, env={**os.environ, "LC_ALL": "C"},  # what it says is looked at
+        )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
         return False  # what it then says of the process itself tells why
     return _UNWRITTEN in (done.stdout + done.stderr).decode("utf-8", "replace")

@@ -46,7 +46,7 @@ class Target:
             )
         if self.debugger() == "gdb" and debugger.harms():
             raise self._refused(
-                "this gdb does not know all registers of this processor, and would harm it",
+                "this gdb does not know all registers of the processor, and would harm the process",
                 "install gdb 14 or later",
             )
 
@@ -141,7 +141,7 @@ def why_not_attached(proc: Path = PROC) -> str:
     if not hasattr(sys, "remote_exec") and shutil.which("gdb") is None:
         return "no, gdb is not installed"
     if not hasattr(sys, "remote_exec") and debugger.harms():
-        return "no, this gdb does not know all registers of this processor (gdb 14 and later do)"
+        return "no, this gdb does not know all registers of the processor (gdb 14 and later do)"
     if scope and not Target(os.getpid(), proc)._is_privileged():
         return f"no, kernel.yama.ptrace_scope is {scope} (as root, or with sysctl kernel.yama.ptrace_scope=0)"
     return ""

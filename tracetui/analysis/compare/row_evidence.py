@@ -267,14 +267,15 @@ def _times_of_run(
 def _alone(
     times: Floats, groups: NDArray[np.int64], alone: Sequence[NDArray[np.bool_]]
 ) -> tuple[Floats, NDArray[np.int64], NDArray[np.bool_], str]:
-    """Return the times without the steps, and without the runs, in which others had the processor; of each
-    run that is left, its group and whether it is one of those.
+    """Return the times without the steps, and without the runs, in which others had the processor, with the
+    group of each run that is left, and which runs had others beside them and could not be left out.
 
     A run that was mostly among others is left out whole: its few other steps still feel them. Nothing is
     left out where a side would have no run left, or none of the runs would be a repeat.
     """
+    nobody = np.zeros(len(groups), dtype=bool)
     if not alone or all(a.all() for a in alone):
-        return times, groups, np.zeros(len(groups), dtype=bool), ""
+        return times, groups, nobody, ""
     quiet = np.array([a.sum() >= max(FEWEST, MOSTLY * len(a)) for a in alone])
     kept = np.bincount(groups[quiet], minlength=3)
     if not kept[0] or not kept[1] or kept.max() < 2:
@@ -283,7 +284,7 @@ def _alone(
     steps, runs = sum(int((~a).sum()) for a in np.stack(alone)[quiet]), int((~quiet).sum())
     words = [f"{steps} steps"] * bool(steps) + [f"{runs} run{'s' * (runs > 1)}"] * bool(runs)
     left_out = f"; left out, since others had the processor: {' and '.join(words)}"
-    return masked, groups[quiet], ~quiet[quiet], left_out
+    return masked, groups[quiet], nobody[quiet], left_out
 
 
 def _run_words(judged: repeats.Judged, groups: NDArray[np.int64], samples: str) -> str:
